@@ -1,0 +1,28 @@
+"""The three configs: PBG's own (``ConfigSchema``), a graph's (``GraphSpec``) and a run's (``RunSpec``)."""
+
+from __future__ import annotations
+
+from pbg_tasks.config.graph import Columns, Evaluation, Gates, GraphSpec, Resources, Snapshots, Split, Training
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.run import Previous, RunLayout, RunSpec, SnapshotFile
+from pbg_tasks.config.schema import ConfigSchema, EntitySchema, ModelConfig, RelationSchema
+
+__all__ = [
+    "Columns",
+    "ConfigSchema",
+    "EntitySchema",
+    "Evaluation",
+    "Gates",
+    "GraphSpec",
+    "ModelConfig",
+    "Previous",
+    "RelationSchema",
+    "Resources",
+    "RunLayout",
+    "RunSpec",
+    "SnapshotFile",
+    "Snapshots",
+    "Split",
+    "Training",
+    "load_graph_spec",
+]

@@ -1,0 +1,85 @@
+"""What all config models share: frozen, strict about unknown keys, and clear about what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_core import ErrorDetails
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Frozen(BaseModel):
+    """Base of every spec: immutable after validation, no key accepted that nothing reads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=True, validate_default=True)
+
+
+def canonical_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """Serialise a JSON value so that equal values give equal bytes (sorted keys, no spaces, UTF-8)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Hash a JSON value: sha256 of its canonical form, in hex."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def parse(model: type[Model], data: Mapping[str, Any], *, source: str) -> Model:
+    """Validate ``data``; every problem goes into one ConfigError that names ``source`` and the key.
+
+    Raises:
+        ConfigError: a key is unknown (the nearest known one is named), missing, of the wrong type or contradictory.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        problems = [_explain(model, problem) for problem in error.errors()]
+        raise ConfigError(f"{source}: " + "; ".join(problems)) from None
+
+
+def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
+    path = [part for part in problem["loc"] if not str(part).startswith(("function-", "tagged-"))]
+    where = ".".join(str(part) for part in path) or "the whole"
+    if problem["type"] == "extra_forbidden":
+        known = _known_keys(model, path[:-1])
+        near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        return f"unknown key {where!r}; {hint}"
+    if problem["type"] == "missing":
+        return f"key {where!r} is missing"
+    return f"{where}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def _known_keys(model: type[BaseModel], path: list[int | str]) -> list[str]:
+    """Follow ``path`` through nested models (also inside lists and dicts) and list the keys the last one knows."""
+    current = model
+    for part in path:
+        field = current.model_fields.get(str(part))
+        if field is None:
+            continue  # an index or a name: stay at the element type found before
+        inner = _model_within(field.annotation)
+        if inner is None:
+            return []
+        current = inner
+    return sorted(current.model_fields)
+
+
+def _model_within(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - any type expression
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_within(argument)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,166 @@
+"""The graph spec: one YAML file that says all there is to say about embedding one graph every night."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.schema import ModelConfig, Name, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+Fraction = Annotated[float, Field(ge=0, lt=0.5)]
+
+
+class Snapshots(Frozen):
+    """Where a day's edges lie and how they are written.
+
+    ``location`` is a file, a folder or a glob, local or ``s3://``, with ``{snapshot}`` where the key goes.
+    """
+
+    location: str = Field(min_length=1)
+    format: Literal["parquet", "csv", "tsv"] = "parquet"
+    header: bool = True
+    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    quote: str | None = Field(default='"', min_length=1, max_length=1)
+
+    @model_validator(mode="after")
+    def _located(self) -> Self:
+        if "{snapshot}" not in self.location:
+            raise ValueError("location must contain {snapshot}, or every night would read the same edges")
+        if self.format == "parquet" and self.delimiter is not None:
+            raise ValueError("delimiter has no meaning for format parquet")
+        return self
+
+    def resolve(self, snapshot: str) -> str:
+        """Return the location of one snapshot."""
+        return self.location.replace("{snapshot}", snapshot)
+
+
+class Columns(Frozen):
+    """Which columns hold what. Without a header, columns are named ``column0``, ``column1`` and so on.
+
+    ``rel`` may be null when the graph has one relation. ``lhs_type`` and ``rhs_type`` name the entity types of an
+    edge's ends; together with the relation name they pick the relation.
+    """
+
+    lhs: str = "lhs"
+    rel: str | None = "rel"
+    rhs: str = "rhs"
+    weight: str | None = None
+    lhs_type: str | None = None
+    rhs_type: str | None = None
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        named = [name for name in self.model_dump().values() if name is not None]
+        if len(set(named)) != len(named):
+            raise ValueError("two of the columns have the same name")
+        if (self.lhs_type is None) != (self.rhs_type is None):
+            raise ValueError("lhs_type and rhs_type must be given together")
+        return self
+
+
+class Split(Frozen):
+    """Which edges are held out of training, for ever, by a stable hash of the unordered pair of their ends.
+
+    Every edge between the same two entities shares one fate, so no held-out edge has its inverse in training; of a
+    held-out pair one edge is kept for evaluation. A pair is held out only when both ends keep a training edge.
+    """
+
+    valid: Fraction = 0.01
+    test: Fraction = 0.01
+    salt: str = ""
+
+
+class Training(Frozen):
+    """How the model is trained, beyond PBG's own keys.
+
+    Attributes:
+        engine: ``auto`` picks the fastest one that covers the config.
+        warm_start: begin from the previous release of the channel when there is one.
+        warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``.
+        seed: every random choice of a run follows from it.
+    """
+
+    engine: Literal["auto", "torch"] = "auto"
+    warm_start: bool = True
+    warm_epochs: PositiveInt | None = None
+    seed: NonNegativeInt = 0
+
+
+class Evaluation(Frozen):
+    """How held-out edges are ranked.
+
+    Attributes:
+        split: which held-out edges.
+        max_candidates: with more entities than this of one type, that many are sampled once and stored.
+        max_edges: evaluate at most this many edges (the first by their stable hash); null means all.
+    """
+
+    split: Literal["valid", "test"] = "test"
+    max_candidates: PositiveInt = 1_000_000
+    max_edges: PositiveInt | None = None
+
+
+class Gates(Frozen):
+    """What a candidate must fulfil before it is published.
+
+    Attributes:
+        min_mrr: floor of the filtered MRR.
+        max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %).
+        min_edges: fewest edges a snapshot may have.
+        max_gone_entities: largest allowed share of the previous release's entities missing from the snapshot.
+    """
+
+    min_mrr: NonNegativeFloat = 0.0
+    max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
+    min_edges: PositiveInt = 1
+    max_gone_entities: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+
+class Resources(Frozen):
+    """What one task may use.
+
+    Attributes:
+        memory_gb: budget for preparation (DuckDB spills beyond it) and what ``plan`` compares its forecast with, in GB.
+        threads: CPU threads; null means all this process may use.
+    """
+
+    memory_gb: Annotated[float, Field(gt=0)] = 4.0
+    threads: PositiveInt | None = None
+
+
+class GraphSpec(Frozen):
+    """One graph, embedded every night.
+
+    Attributes:
+        graph: its name, part of the DAG id.
+        store: root of everything written for this graph, ``s3://bucket/prefix`` or a directory.
+        channel: the pointer readers follow.
+        model: PBG's config without its paths.
+    """
+
+    graph: Name
+    store: str = Field(min_length=1)
+    channel: Name = "production"
+    snapshots: Snapshots
+    columns: Columns = Columns()
+    model: ModelConfig
+    split: Split = Split()
+    train: Training = Training()
+    eval: Evaluation = Evaluation()
+    gates: Gates = Gates()
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.columns.rel is None and len(self.model.relations) > 1:
+            raise ValueError("columns.rel is null, yet model.relations has several entries to choose from")
+        if self.columns.rel is None and self.model.dynamic_relations:
+            raise ValueError("columns.rel is null, yet model.dynamic_relations takes the relations from that column")
+        if self.columns.lhs_type is None and not self.model.dynamic_relations:
+            names = [relation.name for relation in self.model.relations]
+            if len(set(names)) != len(names):
+                raise ValueError("relation names repeat: name columns.lhs_type and columns.rhs_type to tell them apart")
+        return self

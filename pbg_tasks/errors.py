@@ -1,0 +1,116 @@
+"""The errors a user can meet, one class for each thing a handler would do about it.
+
+Every error has a stable ``kind`` (the word a log search or a retry policy matches) and an exit code, so that a
+scheduler tells *retry* from *fail* without reading logs. The message names the file, line or key and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PbgError(Exception):
+    """Root of every error this package raises on purpose.
+
+    Attributes:
+        kind: stable identifier of the category.
+        exit_code: the process exit status the ``pbg`` command ends with.
+        retryable: whether the same command may succeed later without anyone changing anything.
+    """
+
+    kind: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 70
+    retryable: ClassVar[bool] = False
+
+
+class ConfigError(PbgError):
+    """A spec, config, option or environment setting is wrong: someone has to edit it."""
+
+    kind = "config"
+    exit_code = 2
+
+
+class InputError(PbgError):
+    """A snapshot or other input is missing or holds bad data: its producer has to mend it."""
+
+    kind = "input"
+    exit_code = 3
+
+
+class FormatError(PbgError):
+    """A file of our own formats is damaged, foreign or of an unknown version."""
+
+    kind = "format"
+    exit_code = 4
+
+
+class ConflictError(PbgError):
+    """Another writer owns what this one wanted to change; the store decided, nothing was overwritten."""
+
+    kind = "conflict"
+    exit_code = 5
+
+
+class StorageError(PbgError):
+    """The store could not be reached or failed."""
+
+    kind = "storage"
+    exit_code = 6
+    retryable = True
+
+
+class AccessError(StorageError):
+    """The store refused the credentials or the permission: retrying cannot help."""
+
+    exit_code = 9
+    kind = "access"
+    retryable = False
+
+
+class NotFoundError(StorageError):
+    """The object is not in the store."""
+
+    kind = "not_found"
+    exit_code = 10
+    retryable = False
+
+
+class ResourceError(PbgError):
+    """Memory, disk or another resource of this machine ran out; a retry elsewhere may succeed."""
+
+    kind = "resource"
+    exit_code = 7
+    retryable = True
+
+
+class QualityGateError(PbgError):
+    """The work succeeded, the result is not good enough to be published."""
+
+    kind = "quality_gate"
+    exit_code = 8
+
+
+class TrainingDivergedError(QualityGateError):
+    """Training produced NaN or infinity; nothing of that epoch was committed."""
+
+    kind = "diverged"
+    exit_code = 11
+
+
+BY_EXIT_CODE: dict[int, type[PbgError]] = {
+    error.exit_code: error
+    for error in (
+        ConfigError,
+        InputError,
+        FormatError,
+        ConflictError,
+        StorageError,
+        ResourceError,
+        QualityGateError,
+        AccessError,
+        NotFoundError,
+        TrainingDivergedError,
+        PbgError,
+    )
+}
+"""What an exit status of the ``pbg`` command means."""

@@ -1,0 +1,115 @@
+"""The one seam between this package and bytes: what every store must do.
+
+Data objects are written once (``put_new``); the few pointers that change do so by ``swap`` (compare-and-swap on the
+version tag). Nothing above this room knows whether bytes lie on a disk or in S3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store knows of one object.
+
+    Attributes:
+        key: ``/``-separated name below the store's root.
+        size: bytes.
+        tag: the store's version tag (ETag); equal tags mean equal bytes, a changed object has another tag.
+        metadata: small string pairs written with the object.
+    """
+
+    key: str
+    size: int
+    tag: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """An object's bytes with what the store knew of it when they were read."""
+
+    info: ObjectInfo
+    data: bytes
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Objects below one root. Keys are relative to it and never hold ``..``, a leading ``/`` or an empty segment.
+
+    Every method raises ``StorageError`` (or its ``AccessError``) when the store fails or refuses, within a bounded
+    time, naming the object's URL.
+    """
+
+    @property
+    def url(self) -> str:
+        """The root: ``s3://bucket/prefix`` or an absolute directory path, without a trailing slash."""
+        ...
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Look an object up, with its metadata; None when it does not exist."""
+        ...
+
+    def get(self, key: str) -> Blob:
+        """Read a small object whole.
+
+        Raises:
+            NotFoundError: it does not exist.
+        """
+        ...
+
+    def fetch(self, key: str, target: Path) -> ObjectInfo:
+        """Download an object to a local file, in parallel ranges of one version; the file appears only when whole.
+
+        Raises:
+            NotFoundError: it does not exist.
+            ResourceError: no room left on the local disk.
+        """
+        ...
+
+    def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+        """Create an object that must not exist yet (a ``Path`` is uploaded in parts, visible only when whole).
+
+        Safe under retry: a write whose answer was lost is recognised as ours and succeeds.
+
+        Raises:
+            ConflictError: another writer created it.
+        """
+        ...
+
+    def swap(
+        self, key: str, source: bytes | Path, *, expected: ObjectInfo | None, metadata: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        """Replace an object if it still is the version ``expected`` (None: it must not exist).
+
+        Raises:
+            ConflictError: it is another version, or gone.
+        """
+        ...
+
+    def put(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+        """Write unconditionally: only for mirrors that nothing in this package reads back as truth."""
+        ...
+
+    def copy(self, source: str, target: str) -> ObjectInfo:
+        """Copy within the store without moving bytes through this process; ``target`` must not exist yet.
+
+        Metadata is kept. Copying again what is already there with equal bytes succeeds.
+
+        Raises:
+            NotFoundError: ``source`` does not exist.
+            ConflictError: ``target`` exists with other bytes.
+        """
+        ...
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Walk the objects whose key starts with ``prefix``, in key order, without metadata."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove an object; removing one that does not exist is no error."""
+        ...
