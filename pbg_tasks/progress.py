@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +90,7 @@ class Progress:
         counted = f"{human_count(self.done)} of {human_count(self.total)} {self.unit} ({share:.0%})"
         return f"{self.what}: {counted}, {rate}, ETA {eta}{self._figures}"
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -20,9 +22,7 @@ class _UniqueKeys(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} appears twice", key_node.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 

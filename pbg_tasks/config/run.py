@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pbg_tasks.config.base import Frozen, canonical_json, digest
 from pbg_tasks.config.graph import GraphSpec
-from pbg_tasks.config.schema import ConfigSchema
+from pbg_tasks.config.schema import ConfigSchema, ModelConfig
 
 # A snapshot key becomes part of object keys: no "/", no leading dot.
 SnapshotKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}$")]
@@ -29,19 +29,25 @@ class SnapshotFile(Frozen):
 
 
 class Previous(Frozen):
-    """The release this run starts from: its ids are kept, its vectors are tonight's starting point.
+    """The release this run continues.
 
     Attributes:
-        manifest: key of its manifest below the graph's store.
-        sha256: hash of that manifest.
-        snapshot: the snapshot it was made from.
-        warm_start: whether its vectors are taken over (its ids always are).
+        seq: its number in the channel.
+        snapshot: the edges it was made from.
+        run: the run that made it.
+        directory: key of its checkpoint directory below the graph's store.
+        manifest_sha256: hash of that directory's manifest.
+        keep_ids: whether its entities keep their partition and offset.
+        warm_start: whether its vectors and optimizer sums are tonight's starting point.
         reason: why not, where not.
     """
 
-    manifest: str
-    sha256: str
+    seq: int
     snapshot: str
+    run: str
+    directory: str
+    manifest_sha256: str
+    keep_ids: bool
     warm_start: bool
     reason: str = ""
 
@@ -73,29 +79,42 @@ class RunSpec(Frozen):
 
     def pbg_config(self, run_url: str) -> ConfigSchema:
         """Return the PBG config of this run, with the paths below ``run_url``."""
-        layout = RunLayout()
         return ConfigSchema(
             **self.graph.model.model_copy(update={"num_epochs": self.epochs}).model_dump(),
-            entity_path=f"{run_url}/{layout.entities}",
-            edge_paths=(f"{run_url}/{layout.edges('train')}",),
-            checkpoint_path=f"{run_url}/{layout.checkpoint}",
+            entity_path=f"{run_url}/{RunLayout.entities}",
+            edge_paths=(f"{run_url}/{RunLayout.edges}/train",),
+            checkpoint_path=f"{run_url}/{RunLayout.checkpoint}",
         )
 
 
 class RunLayout:
-    """Where things lie below a run's URL."""
+    """Keys below a run's URL."""
 
     spec = "spec.json"
     entities = "entities"
-    entities_manifest = "entities/manifest.json"
+    edges = "edges"
     checkpoint = "checkpoint"
+    candidates = "candidates"
+    release = "release"
 
-    def edges(self, split: str) -> str:
-        """Return the edge path of ``train``, ``valid`` or ``test``."""
-        return f"edges/{split}"
-
-    edges_manifest = "edges/manifest.json"
-
-    def result(self, task: str) -> str:
+    @staticmethod
+    def result(task: str) -> str:
         """Return the key of a task's result."""
         return f"results/{task}.json"
+
+
+def id_layout(model: ModelConfig) -> str:
+    """Hash what decides where an entity lies: it must stay equal for ids to be kept."""
+    return digest({name: entity.num_partitions for name, entity in model.entities.items()})
+
+
+def vector_space(model: ModelConfig) -> str:
+    """Hash what gives the numbers of an embedding their meaning: it must stay equal for a warm start."""
+    relations = [(r.name, r.lhs, r.rhs, r.operator) for r in model.relations]
+    return digest(
+        {
+            "dimensions": {name: model.entity_dimension(name) for name in model.entities},
+            "relations": [(r[1:] if model.dynamic_relations else r) for r in relations],
+            "form": [model.dynamic_relations, model.comparator, model.bias, model.global_emb],
+        }
+    )

@@ -6,12 +6,14 @@ holds. Rules that span several keys stand together in ``contradictions``, one se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from pbg_tasks.config.base import Frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -71,9 +73,9 @@ class ModelConfig(Frozen):
     num_epochs: NonNegativeInt = 1
     num_edge_chunks: PositiveInt | None = None
     max_edges_per_chunk: PositiveInt = 1_000_000_000
-    bucket_order: Annotated[
-        Literal["random", "affinity", "inside_out", "outside_in"], BeforeValidator(_lower)
-    ] = "inside_out"
+    bucket_order: Annotated[Literal["random", "affinity", "inside_out", "outside_in"], BeforeValidator(_lower)] = (
+        "inside_out"
+    )
     workers: PositiveInt | None = None
     batch_size: PositiveInt = 1000
     num_batch_negs: NonNegativeInt = 50

@@ -1,1 +1,8 @@
-"""Placeholder."""
+"""Releases: publish and roll back by one swap of a channel's pointer."""
+
+from __future__ import annotations
+
+from pbg_tasks.publish.channel import Channel
+from pbg_tasks.publish.release import Current, Release
+
+__all__ = ["Channel", "Current", "Release"]

@@ -1,1 +1,37 @@
-"""Placeholder."""
+"""Bytes, on a local disk or in S3, behind one small contract.
+
+``open_store`` picks the store by URL; ``Store`` says what each must do. The AWS SDK is imported only when an ``s3://`` URL
+is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.storage.base import Blob, ObjectInfo, Store
+from pbg_tasks.storage.local import LocalStore
+
+__all__ = ["Blob", "LocalStore", "ObjectInfo", "Store", "open_store"]
+
+
+def open_store(url: str | Path) -> Store:
+    """Open the store at ``s3://bucket/prefix``, ``file:///path``, or an absolute or relative path; nothing is read yet.
+
+    Endpoint and credentials of S3 come from the environment or profile that every AWS client uses
+    (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``...), never from the URL.
+
+    Raises:
+        ConfigError: the URL is of another kind, names no bucket or holds credentials.
+    """
+    if isinstance(url, Path) or "://" not in url:
+        return LocalStore(Path(url).expanduser())
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
+        return LocalStore(Path(unquote(parts.path)))
+    if parts.scheme == "s3":
+        from pbg_tasks.storage.s3 import open_s3  # noqa: PLC0415 (the AWS SDK takes most of a second to import)
+
+        return open_s3(url)
+    raise ConfigError(f"{parts.scheme}:// is no store this package knows: use s3://bucket/prefix or a directory path")

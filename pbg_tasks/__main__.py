@@ -1,0 +1,7 @@
+"""``python -m pbg_tasks`` is the ``pbg`` command."""
+
+from __future__ import annotations
+
+from pbg_tasks.cli import main
+
+main()

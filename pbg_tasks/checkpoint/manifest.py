@@ -1,0 +1,92 @@
+"""What a commit says: the manifest of one version, and the head that points to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
+
+from pbg_tasks.config.base import Frozen, canonical_json, parse
+from pbg_tasks.errors import FormatError, PbgError
+
+Document = TypeVar("Document", bound=Frozen)
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ObjectRecord(Frozen):
+    """One object as it was written: readers verify both before they open it."""
+
+    sha256: Sha256
+    size: Annotated[int, Field(ge=0)]
+
+
+class Iteration(Frozen):
+    """One pass over one chunk of one edge path in one epoch, and how many of each there are (PBG's iteration).
+
+    ``number`` (from 1) is the checkpoint version that its commit makes.
+    """
+
+    number: int
+    epoch_idx: int
+    num_epochs: int
+    edge_path_idx: int
+    num_edge_paths: int
+    edge_chunk_idx: int
+    num_edge_chunks: int
+
+
+class Manifest(Frozen):
+    """Everything that belongs to one committed version.
+
+    Attributes:
+        spec: hash of the run spec or config the version was trained with.
+        writer_epoch: who wrote it.
+        parent: hash of the manifest before, None for the first.
+        iteration: the one just finished; None for a version 0.
+        edges: ledger, how many edges each finished iteration trained.
+        objects: by file name.
+    """
+
+    format: Literal[1] = 1
+    spec: str
+    writer_epoch: int
+    version: Annotated[int, Field(ge=0)]
+    parent: Sha256 | None = None
+    iteration: Iteration | None = None
+    edges: tuple[int, ...] = ()
+    objects: dict[str, ObjectRecord]
+
+
+class Head(Frozen):
+    """The one mutable object of a run: who may write, and which version counts."""
+
+    format: Literal[1] = 1
+    writer_epoch: int
+    version: Annotated[int, Field(ge=0)] = 0
+    manifest_sha256: Sha256 | None = None
+
+
+def encode(document: Frozen) -> bytes:
+    """Return the bytes a document is stored as (canonical JSON)."""
+    return canonical_json(document.model_dump(mode="json"))
+
+
+def decode(model: type[Document], data: bytes, *, source: str) -> Document:
+    """Read a stored document.
+
+    Raises:
+        FormatError: it is not JSON, or not this document.
+    """
+    try:
+        return parse(model, json.loads(data), source=source)
+    except (ValueError, AttributeError) as error:
+        raise FormatError(f"{source}: not valid JSON ({error}); it was damaged or edited by hand") from None
+    except PbgError as error:
+        raise FormatError(f"{error}; it was damaged or edited by hand") from None
+
+
+def sha256(data: bytes) -> str:
+    """Hash bytes, in hex."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,110 @@
+"""Snapshots of a version that stay: ``epoch_{E}/`` below the checkpoint directory, whole and movable.
+
+PBG links such a snapshot to its parent by absolute paths, so it breaks when it is moved. Here the store copies the
+objects; the snapshot is a plain checkpoint directory of its own, with a manifest written last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pbg_tasks.checkpoint.manifest import Frozen, Manifest, ObjectRecord, decode, encode, sha256
+from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles
+from pbg_tasks.errors import ConflictError, FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.storage import Store
+
+MANIFEST = "manifest.json"
+
+
+class PreservedManifest(Frozen):
+    """What a preserved snapshot holds.
+
+    Attributes:
+        spec: hash of the run spec or config it was trained with.
+        version: checkpoint version its file names carry.
+        epochs: finished epochs.
+        objects: every file of the directory but this one, by name.
+    """
+
+    format: Literal[1] = 1
+    spec: str
+    version: int
+    epochs: int
+    objects: dict[str, ObjectRecord]
+
+    def sha256(self) -> str:
+        """Hash the document as it is stored."""
+        return sha256(encode(self))
+
+
+def preserved_prefix(prefix: str, epoch: int) -> str:
+    """Return the key of the directory that keeps epoch ``epoch`` of a training."""
+    return f"{prefix}/epoch_{epoch}"
+
+
+def preserve(
+    store: Store,
+    prefix: str,
+    manifest: Manifest,
+    target: str,
+    *,
+    epochs: int,
+    copies: Mapping[str, tuple[str, ObjectRecord]] | None = None,
+    documents: Mapping[str, bytes] | None = None,
+) -> PreservedManifest:
+    """Keep a committed version for good; doing it again changes nothing.
+
+    Args:
+        store: of the checkpoint.
+        prefix: its directory.
+        manifest: the version to keep.
+        target: key of the directory that keeps it.
+        epochs: finished epochs.
+        copies: more files to put beside, by name: the key they are copied from and their record.
+        documents: more small files, by name.
+
+    Raises:
+        ConflictError: the directory holds other bytes.
+    """
+    small = {VERSION_MIRROR: f"{manifest.version}\n".encode()} | dict(documents or {})
+    sources = {name: (f"{prefix}/{name}", record) for name, record in manifest.objects.items()} | dict(copies or {})
+    for name, (source, _) in sources.items():
+        store.copy(source, f"{target}/{name}")
+    for name, data in small.items():
+        _put_same(store, f"{target}/{name}", data)
+    document = PreservedManifest(
+        spec=manifest.spec,
+        version=manifest.version,
+        epochs=epochs,
+        objects={name: record for name, (_, record) in sources.items()}
+        | {name: ObjectRecord(sha256=sha256(data), size=len(data)) for name, data in small.items()},
+    )
+    _put_same(store, f"{target}/{MANIFEST}", encode(document))
+    return document
+
+
+def _put_same(store: Store, key: str, data: bytes) -> None:
+    try:
+        store.put_new(key, data)
+    except ConflictError:
+        if store.get(key).data != data:
+            raise
+
+
+def open_preserved(store: Store, directory: str, *, expected_sha256: str | None = None) -> VerifiedFiles:
+    """Open a preserved directory through its manifest.
+
+    Raises:
+        NotFoundError: it has no manifest: it was never finished.
+        FormatError: the manifest is not the one expected, or unreadable.
+    """
+    source = f"{store.url}/{directory}/{MANIFEST}"
+    data = store.get(f"{directory}/{MANIFEST}").data
+    if expected_sha256 is not None and sha256(data) != expected_sha256:
+        raise FormatError(f"{source}: not the manifest that was published; it was changed afterwards")
+    document = decode(PreservedManifest, data, source=source)
+    return VerifiedFiles(store, directory, document.version, document.objects)

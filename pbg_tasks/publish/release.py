@@ -1,0 +1,56 @@
+"""Releases of a channel: written once each, with one pointer that readers follow and that moves by compare-and-swap."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from pbg_tasks.checkpoint.manifest import Sha256
+from pbg_tasks.config.base import Frozen
+
+
+class Release(Frozen):
+    """One release: a plain PBG checkpoint directory with names, and what is known of it.
+
+    Attributes:
+        seq: number in its channel, from 1.
+        run: id of the run that made it.
+        snapshot: key of the edges it was trained on.
+        directory: key of the checkpoint directory below the graph's store.
+        manifest_sha256: hash of that directory's manifest, which names every file and its hash.
+        id_layout: hash of what must stay equal for the next night to keep the ids.
+        vector_space: hash of what must stay equal for the next night to start from these vectors.
+        previous: the release the channel pointed to when this one was published.
+        metrics: of the evaluation, as ``evaluate`` wrote them.
+        data: edges and entities of the snapshot.
+    """
+
+    format: Literal[1] = 1
+    graph: str
+    channel: str
+    seq: Annotated[int, Field(ge=1)]
+    run: str
+    snapshot: str
+    directory: str
+    manifest_sha256: Sha256
+    id_layout: Sha256
+    vector_space: Sha256
+    previous: int | None = None
+    metrics: dict[str, Any] = Field(default_factory=dict)
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class Current(Frozen):
+    """Where a channel points.
+
+    Attributes:
+        seq: of the release.
+        release_sha256: hash of the release's document.
+        moved_by: why it points there.
+    """
+
+    format: Literal[1] = 1
+    seq: int
+    release_sha256: Sha256
+    moved_by: Literal["publish", "rollback"]

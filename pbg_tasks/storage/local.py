@@ -1,0 +1,295 @@
+"""A store in a directory of a local (or cluster) file system.
+
+An object is a plain file below the root, so a PBG reader opens the directory as it is. What the store itself keeps lies
+in ``<root>/.pbg``: unfinished writes, locks and metadata. An object's tag is its modification time (made unique by the
+store) and size. Its metadata lies in a file named by key and tag and is written first, so that the one rename which
+makes the object visible makes its metadata visible too; whatever a crash leaves behind is never looked at.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import filecmp
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import ConflictError, NotFoundError
+from pbg_tasks.storage.base import Blob, ObjectInfo
+from pbg_tasks.storage.files import disk_error, disk_errors, landing, make_directory, sync_directory, write_all
+from pbg_tasks.storage.names import RESERVED, check_key, check_metadata, check_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_LOCKS = 64
+_ABANDONED_SECONDS = 60.0  # time between creating and locking a temporary file, with a wide margin
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A written, flushed, not yet visible object."""
+
+    path: Path
+    size: int
+
+
+class LocalStore:
+    """Objects as files below a directory, safe among threads and processes of one machine.
+
+    Open a directory at the same root everywhere: locks and metadata belong to the root. The file system must know hard
+    links and ``flock``.
+
+    Args:
+        root: the directory; made at the first write.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self._root = Path(os.path.abspath(root))  # noqa: PTH100 (Path.resolve would follow links: the URL stays as given)
+        self._own = self._root / RESERVED
+        self._swept = False
+
+    @property
+    def url(self) -> str:
+        """The root as an absolute path."""
+        return str(self._root)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Look an object up, with its metadata; None when it does not exist."""
+        path = self._path(key)
+        with disk_errors(path):
+            while True:
+                status = _status(path)
+                if status is None:
+                    return None
+                info = self._info(key, status)
+                if info.metadata or _tag_at(path) == info.tag:
+                    return info
+
+    def get(self, key: str) -> Blob:
+        """Read a small object whole; raises ``NotFoundError`` when it does not exist."""
+        with self._reading(key) as (descriptor, info), disk_errors(self._path(key)):
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                return Blob(info, file.read())
+
+    def fetch(self, key: str, target: Path) -> ObjectInfo:
+        """Copy an object to a file that appears only when whole; raises ``NotFoundError``, ``ResourceError``."""
+        with self._reading(key) as (source, info), landing(target) as sink:
+            _copy_bytes(source, sink)
+        return info
+
+    def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+        """Create an object; raises ``ConflictError`` when it exists."""
+        return self.swap(key, source, expected=None, metadata=metadata)
+
+    def swap(
+        self, key: str, source: bytes | Path, *, expected: ObjectInfo | None, metadata: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        """Replace the version ``expected`` (None: create); raises ``ConflictError`` when the object is another."""
+        pairs = check_metadata(metadata)
+        with self._draft(key, source) as draft, self._locked(key):
+            found = _tag_at(self._path(key))
+            if found != (expected and expected.tag):
+                what = "exists already" if expected is None else "was changed" if found else "is gone"
+                raise ConflictError(f"{self._path(key)} {what}: another writer was first, nothing was overwritten")
+            return self._show(draft, key, pairs)
+
+    def put(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+        """Write unconditionally."""
+        pairs = check_metadata(metadata)
+        with self._draft(key, source) as draft, self._locked(key):
+            return self._show(draft, key, pairs)
+
+    def copy(self, source: str, target: str) -> ObjectInfo:
+        """Copy an object and its metadata; raises ``ConflictError`` when ``target`` exists with other bytes."""
+        with self._reading(source) as (descriptor, info):
+            try:
+                return self.put_new(target, Path(f"/proc/self/fd/{descriptor}"), metadata=info.metadata)
+            except ConflictError:
+                with self._reading(target) as (other, existing), disk_errors(self._path(target)):
+                    if not filecmp.cmp(f"/proc/self/fd/{descriptor}", f"/proc/self/fd/{other}", shallow=False):
+                        raise
+                    return existing
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Walk the objects whose key starts with ``prefix``, in key order, without metadata."""
+        check_prefix(prefix)
+        folder = prefix.rpartition("/")[0]
+        yield from self._walk(f"{folder}/" if folder else "", prefix)
+
+    def delete(self, key: str) -> None:
+        """Remove an object; removing one that does not exist is no error."""
+        path = self._path(key)
+        if self.head(key) is None:
+            return
+        with self._locked(key), disk_errors(path):
+            tag = _tag_at(path)
+            path.unlink(missing_ok=True)
+            sync_directory(path.parent)
+            if tag is not None:
+                self._metadata_path(key, tag).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)
+
+    def _metadata_path(self, key: str, tag: str) -> Path:
+        return self._own / "metadata" / f"{hashlib.sha256(key.encode()).hexdigest()}.{tag}.json"
+
+    def _info(self, key: str, status: os.stat_result) -> ObjectInfo:
+        tag = _tag(status)
+        try:
+            metadata = json.loads(self._metadata_path(key, tag).read_bytes())["metadata"]
+        except FileNotFoundError:
+            metadata = {}  # none was given, or the file is not of our making
+        return ObjectInfo(key, status.st_size, tag, metadata)
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[tuple[int, ObjectInfo]]:
+        """Open one version of an object, with the information of that version."""
+        path = self._path(key)
+        while True:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise NotFoundError(f"{path} does not exist") from error
+            except OSError as error:
+                raise disk_error(path, error) from error
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise NotFoundError(f"{path} is no file")
+                info = self._info(key, status)
+                # A writer removes the metadata of the version it replaced: none found may mean that.
+                if info.metadata or _tag_at(path) == info.tag:
+                    yield descriptor, info
+                    return
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _draft(self, key: str, source: bytes | Path) -> Iterator[_Draft]:
+        """Write ``source`` to an invisible file, flushed; it is removed unless it was given a name."""
+        path = self._path(key)
+        folder = self._own / "unfinished"
+        with disk_errors(path):
+            make_directory(folder)
+            self._sweep(folder)
+            draft = folder / secrets.token_hex(8)
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # tells the sweeper that its writer lives
+                if isinstance(source, bytes):
+                    write_all(descriptor, source, 0)
+                else:
+                    with source.open("rb") as file:
+                        _copy_bytes(file.fileno(), descriptor)
+                os.fsync(descriptor)
+                yield _Draft(draft, os.fstat(descriptor).st_size)
+            finally:
+                os.close(descriptor)
+                draft.unlink(missing_ok=True)
+
+    def _show(self, draft: _Draft, key: str, metadata: dict[str, str]) -> ObjectInfo:
+        """Give a draft its name, in one step with its metadata. The key's lock is held."""
+        path = self._path(key)
+        with disk_errors(path):
+            before = _status(path)
+            # Later than the version it replaces, even when the clock went back: no two versions share a tag.
+            moment = max(time.time_ns(), before.st_mtime_ns + 1 if before else 0)
+            os.utime(draft.path, ns=(moment, moment))
+            status = draft.path.stat()
+            record = self._metadata_path(key, _tag(status))
+            if metadata:
+                make_directory(record.parent)
+                with landing(record) as sink:
+                    write_all(sink, json.dumps({"key": key, "metadata": metadata}).encode(), 0)
+            make_directory(path.parent)
+            draft.path.replace(path)
+            sync_directory(path.parent)
+            if before is not None:
+                self._metadata_path(key, _tag(before)).unlink(missing_ok=True)
+        return ObjectInfo(key, status.st_size, _tag(status), metadata)
+
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        """Keep other writers of ``key`` out: threads, processes, and hosts that share a file system with locks."""
+        folder = self._own / "locks"
+        with disk_errors(folder):
+            make_directory(folder)
+            number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:2], "big") % _LOCKS
+            descriptor = os.open(folder / f"{number:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            with disk_errors(folder):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _sweep(self, folder: Path) -> None:
+        """Remove, once, the unfinished writes of processes that died."""
+        if self._swept:
+            return
+        self._swept = True
+        for path in folder.iterdir():
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            try:
+                if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_SECONDS:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink(missing_ok=True)
+            except BlockingIOError:
+                continue  # its writer lives
+            finally:
+                os.close(descriptor)
+
+    def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield what lies below ``folder``: a directory sorts as its name with the slash, as keys do."""
+        path = self._root / folder
+        try:
+            with os.scandir(path) as entries:
+                names = sorted((f"{entry.name}/" if entry.is_dir() else entry.name) for entry in entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise disk_error(path, error) from error
+        for name in names:
+            key = f"{folder}{name}"
+            if name == f"{RESERVED}/" or not (key.startswith(prefix) or prefix.startswith(key)):
+                continue
+            if name.endswith("/"):
+                yield from self._walk(key, prefix)
+            elif (status := _status(self._root / key)) is not None:
+                yield ObjectInfo(key, status.st_size, _tag(status))
+
+
+def _tag(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return a regular file's status; None when there is none."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _tag_at(path: Path) -> str | None:
+    status = _status(path)
+    return None if status is None else _tag(status)
+
+
+def _copy_bytes(source: int, sink: int) -> None:
+    with os.fdopen(os.dup(source), "rb") as reader, os.fdopen(os.dup(sink), "wb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)

@@ -1,0 +1,131 @@
+"""What every task of the chain does the same way: open the run, do the work once, store and say the result."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.checkpoint.manifest import decode, sha256
+from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
+from pbg_tasks.config.base import canonical_json
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.storage import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pbg_tasks.storage import Store
+
+Result = dict[str, Any]
+CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "gate", "publish")
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """A planned run: its spec and where it lies.
+
+    Attributes:
+        store: the graph's store.
+        run_id: names the run below ``runs/``.
+        spec: what the run is.
+    """
+
+    store: Store
+    run_id: str
+    spec: RunSpec
+
+    @classmethod
+    def open(cls, url: str) -> RunContext:
+        """Open the run at ``{store}/runs/{run id}``.
+
+        Raises:
+            ConfigError: the URL is not of that form, or there is no run.
+            FormatError: the stored spec is not the one the run's id was made from.
+        """
+        root, slash, run_id = url.rstrip("/").rpartition("/runs/")
+        if not slash or not root or "/" in run_id:
+            raise ConfigError(f"{url!r} is not a run; expected {{store}}/runs/{{run id}}, as `pbg plan` prints it")
+        store = open_store(root)
+        try:
+            data = store.get(f"runs/{run_id}/{RunLayout.spec}").data
+        except NotFoundError:
+            raise ConfigError(f"{url}: no such run; `pbg plan` makes one") from None
+        spec = decode(RunSpec, data, source=f"{url}/{RunLayout.spec}")
+        if spec.run_id != run_id:
+            raise FormatError(f"{url}/{RunLayout.spec}: changed after it was planned (it would be run {spec.run_id})")
+        return cls(store, run_id, spec)
+
+    @property
+    def url(self) -> str:
+        """The run's URL."""
+        return f"{self.store.url}/runs/{self.run_id}"
+
+    @property
+    def config(self) -> ConfigSchema:
+        """PBG's config of this run."""
+        return self.spec.pbg_config(self.url)
+
+    @property
+    def spec_hash(self) -> str:
+        """Hash of the stored spec."""
+        return sha256(self.spec.to_bytes())
+
+    def key(self, name: str) -> str:
+        """Return the store's key of something below the run."""
+        return f"runs/{self.run_id}/{name}"
+
+    def result(self, task: str) -> Result | None:
+        """Return what a task found, None when it has not finished."""
+        try:
+            data = self.store.get(self.key(RunLayout.result(task))).data
+        except NotFoundError:
+            return None
+        try:
+            result: Result = json.loads(data)
+        except ValueError:
+            raise FormatError(f"{self.url}/{RunLayout.result(task)}: not JSON; it was edited by hand") from None
+        return result
+
+    def require(self, task: str) -> Result:
+        """Return the result of an earlier task.
+
+        Raises:
+            ConfigError: it has not run.
+        """
+        result = self.result(task)
+        if result is None:
+            raise ConfigError(f"{self.url}: `pbg {task}` has not finished for this run; run it first")
+        return result
+
+    def save_result(self, task: str, result: Result) -> Result:
+        """Store a task's result once; the first of two that raced is the one that stays."""
+        try:
+            self.store.put_new(self.key(RunLayout.result(task)), canonical_json(result))
+        except ConflictError:
+            return self.require(task)
+        return result
+
+
+def perform(task: str, url: str, body: Callable[[RunContext], Result]) -> Result:
+    """Do one task of a run, or return its result when it was done before.
+
+    Args:
+        task: its name in ``CHAIN``.
+        url: of the run.
+        body: does the work and returns its figures.
+    """
+    run = RunContext.open(url)
+    before = run.result(task)
+    if before is not None:
+        say(f"{task}: done before, nothing to do")
+        return before
+    say(f"{task}: {run.spec.graph.graph} {run.spec.snapshot}, run {run.run_id}")
+    started = time.monotonic()
+    figures = body(run)
+    seconds = time.monotonic() - started
+    result = {"task": task, "run": run.url, "seconds": round(seconds, 3), **figures}
+    say(f"{task}: finished in {human_seconds(seconds)}")
+    return run.save_result(task, result)

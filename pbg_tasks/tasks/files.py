@@ -1,0 +1,62 @@
+"""Sets of files a task leaves for the next ones: uploaded, then made to count by one manifest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pbg_tasks.checkpoint import ObjectRecord, VerifiedFiles
+from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.storage.staging import put_all_new
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.tasks.context import RunContext
+
+MANIFEST = "manifest.json"
+
+
+class FileSet(Frozen):
+    """Names, sizes and hashes of all files of a directory."""
+
+    format: Literal[1] = 1
+    objects: dict[str, ObjectRecord]
+
+
+def upload_directory(run: RunContext, name: str, directory: Path) -> dict[str, ObjectRecord]:
+    """Upload every file below ``directory`` as ``{run}/{name}/...``; doing it again with equal bytes changes nothing.
+
+    Raises:
+        ConflictError: other bytes are there, so the task is not deterministic or two differ in version.
+    """
+    paths = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
+    prefix = run.key(name)
+    stored = put_all_new(run.store, {f"{prefix}/{file}": path for file, path in paths.items()})
+    records = {file: ObjectRecord.model_validate(stored[f"{prefix}/{file}"]) for file in paths}
+    manifest = encode(FileSet(objects=records))
+    try:
+        run.store.put_new(f"{prefix}/{MANIFEST}", manifest)
+    except ConflictError:
+        if run.store.get(f"{prefix}/{MANIFEST}").data != manifest:
+            raise
+    return records
+
+
+def open_directory(run: RunContext, name: str) -> VerifiedFiles:
+    """Open what ``upload_directory`` stored.
+
+    Raises:
+        ConfigError: the task that writes it has not finished.
+        FormatError: its manifest is damaged.
+    """
+    key = run.key(f"{name}/{MANIFEST}")
+    try:
+        data = run.store.get(key).data
+    except NotFoundError:
+        raise ConfigError(f"{run.url}/{name}: not there yet; run the task that writes it first") from None
+    files = decode(FileSet, data, source=f"{run.store.url}/{key}")
+    if not files.objects:
+        raise FormatError(f"{run.store.url}/{key}: lists no files")
+    return VerifiedFiles(run.store, run.key(name), 0, files.objects)

@@ -1,0 +1,29 @@
+"""``gate``: compare the candidate with the release before it, and stop it if it is not good enough."""
+
+from __future__ import annotations
+
+from pbg_tasks.errors import QualityGateError
+from pbg_tasks.evaluate import judge
+from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.context import Result, RunContext, perform
+
+
+def gate(url: str) -> Result:
+    """Judge a run.
+
+    Raises:
+        QualityGateError: a check failed; every reason is in the message.
+    """
+    verdict = perform("gate", url, _gate)
+    if not verdict["passed"]:
+        reasons = "; ".join(check["sentence"] for check in verdict["checks"] if not check["passed"])
+        raise QualityGateError(f"run {verdict['run']}: {reasons}")
+    return verdict
+
+
+def _gate(run: RunContext) -> Result:
+    evaluated = run.require("eval")
+    before = Channel(run.store, run.spec.graph.channel).before(run.spec.snapshot)
+    data = {"edges": run.require("validate")["edges"], "entities": run.require("partition")["entities"]}
+    verdict = judge(run.spec.graph.gates, evaluated, before.metrics if before else None, data)
+    return {"against_release": before.seq if before else None, **verdict.to_json()}

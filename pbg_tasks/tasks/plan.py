@@ -1,0 +1,135 @@
+"""``plan``: resolve spec, snapshot and previous release into one run spec, and store it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.run import id_layout, vector_space
+from pbg_tasks.config.support import check_supported, unused_keys
+from pbg_tasks.errors import ConflictError
+from pbg_tasks.progress import human_count, say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.columnar import list_files
+from pbg_tasks.storage.probe import probe
+from pbg_tasks.tasks.context import Result, RunContext
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.publish import Release
+
+
+def plan(
+    spec: Path,
+    snapshot: str,
+    *,
+    overrides: list[str] | None = None,
+    epochs: int | None = None,
+    dimension: int | None = None,
+    partitions: int | None = None,
+    engine: str | None = None,
+    publish: bool = True,
+) -> Result:
+    """Make the run of one snapshot; the same inputs make the same run.
+
+    Args:
+        spec: the graph spec's file.
+        snapshot: key of the edges.
+        overrides: ``key.path=value`` changes of the spec.
+        epochs: instead of the spec's, on warm nights too.
+        dimension: instead of the spec's.
+        partitions: instead of the spec's, of every entity type that is partitioned (of all, when none is).
+        engine: instead of the spec's.
+        publish: whether the run may become a release.
+
+    Raises:
+        ConfigError: the spec is wrong, or the store ignores conditions.
+        InputError: the snapshot is missing.
+    """
+    started = time.monotonic()
+    written = load_graph_spec(spec, overrides)
+    for sentence in unused_keys(written.model):
+        say(f"plan: {sentence}")
+    graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
+    check_supported(graph.model, source=f"{spec}: model")
+    store = open_store(graph.store)
+    probe(store)
+    files = tuple(
+        SnapshotFile(uri=uri, size=size, version=version)
+        for uri, size, version in list_files(graph.snapshots.resolve(snapshot))
+    )
+    previous = continued(graph, Channel(store, graph.channel).before(snapshot))
+    fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
+    run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
+    run = RunContext(store, run_spec.run_id, run_spec)
+    try:
+        store.put_new(run.key(RunLayout.spec), run_spec.to_bytes())
+    except ConflictError:
+        RunContext.open(run.url)  # the same run, planned before: refuse it only if it was changed since
+    if previous is not None and previous.reason:
+        say(f"plan: {previous.reason}")
+    size = sum(file.size for file in files)
+    say(f"plan: {len(files)} files, {human_count(size)}B; run {run.url}")
+    result = {
+        "task": "plan",
+        "run": run.url,
+        "seconds": round(time.monotonic() - started, 3),
+        "snapshot": snapshot,
+        "files": len(files),
+        "bytes": size,
+        "previous_release": previous.seq if previous else None,
+        "warm_start": bool(previous and previous.warm_start),
+        "epochs": run_spec.epochs,
+    }
+    return run.save_result("plan", result)
+
+
+def _adjusted(
+    graph: GraphSpec, source: str, epochs: int | None, dimension: int | None, partitions: int | None, engine: str | None
+) -> GraphSpec:
+    """Apply what a trigger form offers, and validate the whole again."""
+    data = graph.model_dump(mode="json")
+    model = data["model"]
+    if epochs is not None:
+        model["num_epochs"] = epochs
+        data["train"]["warm_epochs"] = epochs or None
+    if dimension is not None:
+        model["dimension"] = dimension
+    if partitions is not None:
+        entities = model["entities"].values()
+        partitioned = [entity for entity in entities if entity["num_partitions"] > 1]
+        for entity in partitioned or entities:
+            entity["num_partitions"] = partitions
+    if engine is not None:
+        data["train"]["engine"] = engine
+    return parse(GraphSpec, data, source=source)
+
+
+def continued(graph: GraphSpec, release: Release | None) -> Previous | None:
+    """Say how a run of ``graph`` continues a release: with its ids, with its vectors, or with neither."""
+    if release is None:
+        return None
+    keep_ids = release.id_layout == id_layout(graph.model)
+    same_space = release.vector_space == vector_space(graph.model)
+    reason = ""
+    if not keep_ids:
+        reason = f"num_partitions differ from release {release.seq}: ids and vectors start anew"
+    elif not same_space:
+        reason = f"the model differs from release {release.seq}'s: ids are kept, vectors start anew"
+    elif not graph.train.warm_start:
+        reason = "train.warm_start is false: ids are kept, vectors start anew"
+    return Previous(
+        seq=release.seq,
+        snapshot=release.snapshot,
+        run=release.run,
+        directory=release.directory,
+        manifest_sha256=release.manifest_sha256,
+        keep_ids=keep_ids,
+        warm_start=keep_ids and same_space and graph.train.warm_start,
+        reason=reason,
+    )

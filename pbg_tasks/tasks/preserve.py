@@ -1,0 +1,45 @@
+"""``preserve``: keep the trained version for good, with its names: a plain PBG directory that can be moved."""
+
+from __future__ import annotations
+
+from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.checkpoint import preserve as keep
+from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats.directory import config_bytes
+from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.files import open_directory
+
+
+def preserve(url: str) -> Result:
+    """Copy the committed version, entity names and ids into ``{run}/release/``, its manifest last."""
+    return perform("preserve", url, _preserve)
+
+
+def _preserve(run: RunContext) -> Result:
+    trained = run.require("train")
+    prefix = run.key(RunLayout.checkpoint)
+    manifest, _ = open_committed(run.store, prefix)
+    if manifest.spec != run.spec_hash:
+        raise ConfigError(f"{run.url}/{RunLayout.checkpoint}: was trained with another run spec")
+    entities, edges = open_directory(run, RunLayout.entities), open_directory(run, RunLayout.edges)
+    copies = {name: (f"{entities.prefix}/{name}", record) for name, record in entities.records.items()}
+    copies["returned.parquet"] = (f"{edges.prefix}/returned.parquet", edges.records["returned.parquet"])
+    # The directory names itself, so that it stays whole wherever it is copied to.
+    here = run.config.model_copy(update={"entity_path": ".", "checkpoint_path": ".", "edge_paths": ()})
+    document = keep(
+        run.store,
+        prefix,
+        manifest,
+        run.key(RunLayout.release),
+        epochs=trained["epochs"],
+        copies=copies,
+        documents={"config.json": config_bytes(here)},
+    )
+    return {
+        "directory": run.key(RunLayout.release),
+        "version": document.version,
+        "files": len(document.objects),
+        "bytes": sum(record.size for record in document.objects.values()),
+        "manifest_sha256": document.sha256(),
+    }

@@ -1,0 +1,71 @@
+"""``publish`` and ``rollback``: move a channel's pointer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.run import id_layout, vector_space
+from pbg_tasks.errors import QualityGateError
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import Result, RunContext, perform
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def publish(url: str) -> Result:
+    """Publish a run that passed the gate, unless its spec says not to.
+
+    Raises:
+        ConflictError: the channel moved on since the run was planned.
+        QualityGateError: the run did not pass the gate.
+    """
+    return perform("publish", url, _publish)
+
+
+def _publish(run: RunContext) -> Result:
+    if not run.require("gate")["passed"]:
+        raise QualityGateError(f"{run.url}: did not pass the gate, so it cannot be published")
+    graph, previous = run.spec.graph, run.spec.previous
+    if not run.spec.publish:
+        return {"published": False, "reason": "the run was planned not to be published"}
+    preserved = run.require("preserve")
+    release, points = Channel(run.store, graph.channel).publish(
+        {
+            "graph": graph.graph,
+            "run": run.run_id,
+            "snapshot": run.spec.snapshot,
+            "directory": preserved["directory"],
+            "manifest_sha256": preserved["manifest_sha256"],
+            "id_layout": id_layout(graph.model),
+            "vector_space": vector_space(graph.model),
+            "metrics": {key: value for key, value in run.require("eval").items() if key not in _OF_THE_TASK},
+            "data": {"edges": run.require("validate")["edges"], "entities": run.require("partition")["entities"]},
+        },
+        planned_on=previous.seq if previous else None,
+    )
+    url = f"{run.store.url}/{release.directory}"
+    say(f"publish: release {release.seq} of channel {graph.channel}: {url}")
+    reason = "" if points else f"channel {graph.channel!r} already serves a newer snapshot"
+    return {"published": points, "reason": reason, "channel": graph.channel, "release": release.seq, "directory": url}
+
+
+_OF_THE_TASK = ("task", "run", "seconds")
+
+
+def rollback(spec: Path, *, to: int | None = None) -> Result:
+    """Point a graph's channel back to an earlier release, by one swap.
+
+    Raises:
+        InputError: there is no such release.
+        ConflictError: the channel was moved meanwhile.
+    """
+    graph = load_graph_spec(spec)
+    store = open_store(graph.store)
+    was, now = Channel(store, graph.channel).rollback(to)
+    say(f"rollback: channel {graph.channel} went from release {was.seq} to {now.seq}")
+    directory = f"{store.url}/{now.directory}"
+    return {"channel": graph.channel, "was": was.seq, "release": now.seq, "directory": directory}

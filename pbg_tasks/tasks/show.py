@@ -1,0 +1,168 @@
+"""``show``: everything known of a run, as one JSON document, and as a table for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import CHAIN, Result, RunContext
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADLINE = ("mr", "mrr", "hits1", "hits10", "hits50", "auc")
+
+
+def show(url: str) -> Result:
+    """Collect what the finished tasks of a run found."""
+    run = RunContext.open(url)
+    results = {task: run.result(task) or {} for task in CHAIN}
+    evaluated, published, trained = results["eval"], results["publish"], results["train"]
+    return {
+        "graph": run.spec.graph.graph,
+        "snapshot": run.spec.snapshot,
+        "run": run.url,
+        "finished": [task for task in CHAIN if results[task]],
+        "release": _release(published),
+        "tasks": {task: {"seconds": result["seconds"]} for task, result in results.items() if result},
+        "edges": results["bucket"].get("edges", {}),
+        "entities": results["partition"].get("entities", {}),
+        "relations": results["partition"].get("relations"),
+        "epochs": trained.get("epochs"),
+        "warm_start": trained.get("warm_start"),
+        "loss": trained.get("loss"),
+        "curve": trained.get("curve", []),
+        "edges_per_second": trained.get("edges_per_second"),
+        "metrics": {kind: evaluated[kind] for kind in ("raw", "filtered", "random", "popularity") if kind in evaluated},
+        "gate": {key: results["gate"][key] for key in ("passed", "checks") if key in results["gate"]},
+        "changes": _changes(run, results),
+    }
+
+
+def _release(published: Result) -> dict[str, Any] | None:
+    if "release" not in published:
+        return None
+    return {key: published[key] for key in ("channel", "release", "directory", "published")}
+
+
+def _changes(run: RunContext, results: dict[str, Result]) -> dict[str, Any]:
+    """Compare a run with the run it continues."""
+    previous = run.spec.previous
+    if previous is None or not results["eval"]:
+        return {}
+    before = RunContext.open(f"{run.store.url}/runs/{previous.run}")
+    edges, metrics = before.result("bucket") or {}, before.result("eval") or {}
+    entities = results["partition"].get("entities", {})
+    return {
+        "since": previous.snapshot,
+        "edges": results["bucket"]["edges"]["total"] - edges.get("edges", {}).get("total", 0),
+        "new_entities": entities.get("new"),
+        "gone_entities": entities.get("gone"),
+        "filtered_mrr": _difference(results["eval"], metrics),
+    }
+
+
+def _difference(now: Result, before: Result) -> float | None:
+    if "filtered" not in now or "filtered" not in before:
+        return None
+    return round(now["filtered"]["mrr"] - before["filtered"]["mrr"], 6)
+
+
+def table(summaries: list[Result]) -> str:
+    """Draw runs side by side, one row a figure."""
+    rows: list[tuple[str, list[str]]] = [("snapshot", [summary["snapshot"] for summary in summaries])]
+    for task in CHAIN:
+        seconds = [summary["tasks"].get(task, {}).get("seconds") for summary in summaries]
+        rows.append((f"{task}, s", [_cell(value, "{:.1f}") for value in seconds]))
+    rows += [(label, [_cell(_dig(summary, *path), form) for summary in summaries]) for label, path, form in _FIGURES]
+    rows.append(("release", [_release_cell(summary) for summary in summaries]))
+    rows.append(("since the run before", [_changes_cell(summary["changes"]) for summary in summaries]))
+    return _draw(rows)
+
+
+_FIGURES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("edges, training", ("edges", "train"), "{:,}"),
+    ("edges, held out for test", ("edges", "test"), "{:,}"),
+    ("entities", ("entities", "total"), "{:,}"),
+    ("entities new", ("entities", "new"), "{:,}"),
+    ("entities kept", ("entities", "kept"), "{:,}"),
+    ("entities gone", ("entities", "gone"), "{:,}"),
+    ("relations", ("relations",), "{:,}"),
+    ("warm start", ("warm_start",), "{}"),
+    ("epochs", ("epochs",), "{}"),
+    ("edges per second", ("edges_per_second",), "{:,}"),
+    ("loss", ("loss",), "{:.4f}"),
+    ("MRR raw", ("metrics", "raw", "mrr"), "{:.4f}"),
+    ("MRR filtered", ("metrics", "filtered", "mrr"), "{:.4f}"),
+    ("Hits@1 filtered", ("metrics", "filtered", "hits1"), "{:.4f}"),
+    ("Hits@10 filtered", ("metrics", "filtered", "hits10"), "{:.4f}"),
+    ("MRR of a random scorer", ("metrics", "random", "mrr"), "{:.5f}"),
+    ("gate passed", ("gate", "passed"), "{}"),
+)
+
+
+def _dig(summary: Result, *path: str) -> Any:  # noqa: ANN401 - any JSON value
+    value: Any = summary
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _cell(value: Any, form: str) -> str:  # noqa: ANN401 - any JSON value
+    return (
+        "-" if value is None else form.format({True: "yes", False: "no"}[value] if isinstance(value, bool) else value)
+    )
+
+
+def _release_cell(summary: Result) -> str:
+    release = summary["release"]
+    if release is None:
+        return "-"
+    return f"{release['channel']} {release['release']}{'' if release['published'] else ' (not current)'}"
+
+
+def _changes_cell(changes: dict[str, Any]) -> str:
+    if not changes:
+        return "-"
+    edges, mrr = changes["edges"], changes["filtered_mrr"]
+    moved = f", MRR {mrr:+.4f}" if mrr is not None else ""
+    return f"{edges:+,} edges, +{changes['new_entities']:,} -{changes['gone_entities']:,} entities{moved}"
+
+
+def _draw(rows: list[tuple[str, list[str]]]) -> str:
+    first = max(len(label) for label, _ in rows)
+    widths = [max(len(cells[column]) for _, cells in rows) for column in range(len(rows[0][1]))]
+    lines = [
+        "  ".join([label.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))])
+        for label, cells in rows
+    ]
+    rule = "-" * len(lines[0])
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def history(spec: Path) -> list[Result]:
+    """List the releases of a graph's channel, oldest first, with a mark at the one it points to."""
+    graph = load_graph_spec(spec)
+    channel = Channel(open_store(graph.store), graph.channel)
+    current = channel.current().release
+    return [
+        {
+            "release": release.seq,
+            "snapshot": release.snapshot,
+            "run": release.run,
+            "filtered_mrr": _dig(release.metrics, "filtered", "mrr"),
+            "current": current is not None and current.seq == release.seq,
+        }
+        for release in channel.releases()
+    ]
+
+
+def history_table(listed: list[Result]) -> str:
+    """Draw the releases of a channel, one row a release."""
+    rows = [("release", ["snapshot", "run", "MRR filtered", "current"])]
+    for release in listed:
+        cells = [release["snapshot"], release["run"], _cell(release["filtered_mrr"], "{:.4f}")]
+        rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}")]))
+    return _draw(rows)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from pbg_tasks.config import ConfigSchema, GraphSpec, RunSpec, SnapshotFile, load_graph_spec
+from pbg_tasks.config.base import parse
+from pbg_tasks.errors import ConfigError
+
+MODEL = {
+    "entities": {"user": {"num_partitions": 4}, "item": {"num_partitions": 1}},
+    "relations": [
+        {"name": "buys", "lhs": "user", "rhs": "item", "operator": "translation"},
+        {"name": "knows", "lhs": "user", "rhs": "user", "operator": "diagonal"},
+    ],
+    "dimension": 16,
+}
+SPEC = {
+    "graph": "shop",
+    "store": "s3://bucket/shop",
+    "snapshots": {"location": "s3://bucket/edges/{snapshot}/*.csv.gz", "format": "csv"},
+    "model": MODEL,
+}
+
+
+def write(tmp_path, spec, text=None):
+    path = tmp_path / "graph.yaml"
+    path.write_text(text or yaml.safe_dump(spec))
+    return path
+
+
+def broken(tmp_path, change):
+    spec = json.loads(json.dumps(SPEC))
+    change(spec)
+    with pytest.raises(ConfigError) as caught:
+        load_graph_spec(write(tmp_path, spec))
+    return str(caught.value)
+
+
+def test_pbg_defaults_are_kept(tmp_path):
+    model = load_graph_spec(write(tmp_path, SPEC)).model
+    assert (model.comparator, model.loss_fn, model.margin, model.lr) == ("cos", "ranking", 0.1, 0.01)
+    assert (model.batch_size, model.num_batch_negs, model.num_uniform_negs) == (1000, 50, 50)
+    assert (model.init_scale, model.global_emb, model.bucket_order) == (1e-3, True, "inside_out")
+
+
+def test_config_json_has_pbgs_keys_and_no_others():
+    config = ConfigSchema(**MODEL, entity_path="e", edge_paths=("a",), checkpoint_path="c").to_pbg()
+    assert set(config) == {
+        "entities", "relations", "dimension", "init_scale", "max_norm", "global_emb", "comparator", "bias", "loss_fn",
+        "margin", "regularization_coef", "regularizer", "entity_path", "edge_paths", "checkpoint_path", "init_path",
+        "checkpoint_preservation_interval", "num_epochs", "num_edge_chunks", "max_edges_per_chunk", "bucket_order",
+        "workers", "batch_size", "num_batch_negs", "num_uniform_negs", "disable_lhs_negs", "disable_rhs_negs", "lr",
+        "relation_lr", "eval_fraction", "eval_num_batch_negs", "eval_num_uniform_negs", "background_io", "verbose",
+        "hogwild_delay", "dynamic_relations", "num_machines", "num_partition_servers", "distributed_init_method",
+        "distributed_tree_init_order", "num_gpus", "num_groups_for_partition_server",
+        "num_groups_per_sharded_partition_server", "partition_shard_size", "half_precision",
+    }  # fmt: skip
+    assert config["entities"]["user"] == {"num_partitions": 4, "featurized": False, "dimension": None}
+    assert set(config["relations"][0]) == {"name", "lhs", "rhs", "weight", "operator", "all_negs"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda s: s["model"].update(dimenson=8), "unknown key 'model.dimenson'; did you mean 'dimension'?"),
+        (lambda s: s.update(gate={}), "unknown key 'gate'; did you mean 'gates'?"),
+        (
+            lambda s: s["model"]["relations"][1].update(opertor="none"),
+            "'model.relations.1.opertor'; did you mean 'operator'?",
+        ),
+        (lambda s: s["model"]["entities"]["user"].update(parts=2), "unknown key 'model.entities.user.parts'"),
+        (lambda s: s["model"].pop("dimension"), "key 'model.dimension' is missing"),
+        (lambda s: s["snapshots"].update(location="s3://b/e.csv"), "location must contain {snapshot}"),
+        (
+            lambda s: s["model"]["relations"][0].update(lhs="usr"),
+            "relations.0: entity type 'usr' is not one of entities (item, user)",
+        ),
+        (lambda s: s["model"].update(num_batch_negs=7), "batch_size (1000) must be a multiple of num_batch_negs (7)"),
+        (lambda s: s["model"].update(num_batch_negs=0, num_uniform_negs=0), "cannot both be 0"),
+        (
+            lambda s: s["model"].update(disable_lhs_negs=True, disable_rhs_negs=True),
+            "disable_lhs_negs and disable_rhs_negs",
+        ),
+        (
+            lambda s: s["model"].update(dynamic_relations=True),
+            "dynamic_relations needs exactly one entry in relations, got 2",
+        ),
+        (lambda s: s["model"]["entities"].update(item={"num_partitions": 1, "dimension": 8}), "differ in dimension"),
+        (
+            lambda s: s["model"].update(dimension=15) or s["model"]["relations"][0].update(operator="complex_diagonal"),
+            "needs an even dimension",
+        ),
+        (
+            lambda s: s["model"].update(checkpoint_preservation_interval=0),
+            "checkpoint_preservation_interval: Input should be greater than 0",
+        ),
+        (lambda s: s["model"].update(lr=float("nan")), "model.lr"),
+        (lambda s: s["model"].update(eval_fraction=1.0), "model.eval_fraction"),
+        (lambda s: s.update(columns={"rel": None}), "columns.rel is null, yet model.relations has several entries"),
+        (lambda s: s.update(columns={"lhs": "a", "rhs": "a"}), "two of the columns have the same name"),
+        (lambda s: s.update(columns={"lhs_type": "t"}), "lhs_type and rhs_type must be given together"),
+        (lambda s: s["model"]["relations"][1].update(name="buys"), "relation names repeat"),
+        (lambda s: s.update(graph="a/b"), "graph"),
+    ],
+)
+def test_each_mistake_is_named_with_its_key(tmp_path, change, expected):
+    message = broken(tmp_path, change)
+    assert expected in message
+    assert "graph.yaml" in message
+
+
+def test_several_partition_counts_on_one_side_are_refused(tmp_path):
+    def change(spec):
+        spec["model"]["entities"]["page"] = {"num_partitions": 3}
+        spec["model"]["relations"].append({"name": "cites", "lhs": "page", "rhs": "user"})
+
+    assert "lhs need the same num_partitions, got page=3, user=4" in broken(tmp_path, change)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("graph: [1", "not valid YAML"),
+        ("graph: a\ngraph: b\n", "key 'graph' appears twice"),
+        ("- a\n- b\n", "expected a mapping"),
+        ("graph: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+    ],
+)
+def test_files_that_are_no_spec(tmp_path, text, expected):
+    with pytest.raises(ConfigError, match="graph.yaml") as caught:
+        load_graph_spec(write(tmp_path, None, text))
+    assert expected in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+        load_graph_spec(tmp_path / "nowhere.yaml")
+
+
+def test_overrides(tmp_path):
+    spec = load_graph_spec(
+        write(tmp_path, SPEC),
+        [
+            "model.max_norm=1.5",
+            "model.relations.0.operator=none",
+            "snapshots.location=/x/{snapshot}?a=b",
+            "train.warm_epochs=null",
+        ],
+    )
+    assert spec.model.max_norm == 1.5
+    assert spec.model.relations[0].operator == "none"
+    assert spec.snapshots.location == "/x/{snapshot}?a=b"
+    assert spec.train.warm_epochs is None
+    for bad in ("model.max_norm", "model.relations.9.operator=none"):
+        with pytest.raises(ConfigError):
+            load_graph_spec(write(tmp_path, SPEC), [bad])
+
+
+def test_a_run_is_a_value():
+    graph = parse(GraphSpec, SPEC, source="spec")
+    files = (SnapshotFile(uri="s3://bucket/edges/d1/a.csv.gz", size=3, version="x"),)
+    run = RunSpec(graph=graph, snapshot="2026-11-20", files=files)
+    again = parse(RunSpec, json.loads(run.to_bytes()), source="stored")
+    assert again == run
+    assert again.run_id == run.run_id
+    assert run.run_id.startswith("2026-11-20-")
+    changed = run.model_copy(update={"publish": False})
+    assert changed.run_id != run.run_id
+
+
+@pytest.mark.parametrize("key", ["../x", "a/b", ".hidden", "", "x" * 65, "a b"])
+def test_a_snapshot_key_cannot_leave_its_folder(key):
+    graph = parse(GraphSpec, SPEC, source="spec")
+    with pytest.raises(ConfigError, match="snapshot"):
+        parse(
+            RunSpec, {"graph": graph, "snapshot": key, "files": [{"uri": "a", "size": 1, "version": "1"}]}, source="run"
+        )

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from pbg_tasks.train.schedule import Bucket, bucket_order
+
+ORDERS = ("random", "affinity", "inside_out", "outside_in")
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize(("lhs", "rhs"), [(1, 1), (4, 4), (1, 5), (5, 1), (3, 6), (12, 12)])
+def test_each_bucket_comes_once(name, lhs, rhs):
+    order = bucket_order(name, lhs, rhs, seed="7/0")
+    assert len(order) == lhs * rhs
+    assert set(order) == {Bucket(i, j) for i in range(lhs) for j in range(rhs)}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_the_seed_decides(name):
+    first = bucket_order(name, 6, 6, seed="1")
+    assert first == bucket_order(name, 6, 6, seed="1")
+    assert any(first != bucket_order(name, 6, 6, seed=str(seed)) for seed in range(2, 6))
+
+
+def test_inside_out_ends_where_outside_in_starts():
+    layer_in = [min(bucket) for bucket in bucket_order("outside_in", 5, 5, seed="x")]
+    layer_out = [min(bucket) for bucket in bucket_order("inside_out", 5, 5, seed="x")]
+    assert layer_in == sorted(layer_in)
+    assert layer_out == sorted(layer_out, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["affinity", "inside_out", "outside_in"])
+def test_transposed_buckets_are_neighbours(name):
+    order = bucket_order(name, 6, 6, seed="3")
+    place = {bucket: index for index, bucket in enumerate(order)}
+    off_diagonal = [bucket for bucket in order if bucket.lhs < bucket.rhs]
+    assert all(abs(place[bucket] - place[Bucket(bucket.rhs, bucket.lhs)]) == 1 for bucket in off_diagonal)
+
+
+def test_affinity_reads_fewer_partitions_than_random():
+    def reads(order):
+        return sum(len(set(after) - set(before)) for before, after in pairwise(order))
+
+    assert reads(bucket_order("affinity", 8, 8, seed="5")) < 0.6 * reads(bucket_order("random", 8, 8, seed="5"))
