@@ -1,1 +1,20 @@
-"""Placeholder."""
+"""From a snapshot to buckets: validate it, give entities their ids, hold edges out, write the rest by partition."""
+
+from __future__ import annotations
+
+from pbg_tasks.prepare.buckets import BucketReport, write_buckets
+from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.ids import EntityReport, assign_ids, entity_ids_file_name, partition_of
+from pbg_tasks.prepare.validate import SnapshotReport, validate_snapshot
+
+__all__ = [
+    "BucketReport",
+    "EntityReport",
+    "SnapshotReport",
+    "assign_ids",
+    "connect",
+    "entity_ids_file_name",
+    "partition_of",
+    "validate_snapshot",
+    "write_buckets",
+]

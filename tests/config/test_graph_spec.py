@@ -130,7 +130,7 @@ def test_several_partition_counts_on_one_side_are_refused(tmp_path):
     ],
 )
 def test_files_that_are_no_spec(tmp_path, text, expected):
-    with pytest.raises(ConfigError, match="graph.yaml") as caught:
+    with pytest.raises(ConfigError, match=r"graph\.yaml") as caught:
         load_graph_spec(write(tmp_path, None, text))
     assert expected in str(caught.value)
 

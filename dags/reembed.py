@@ -1,0 +1,10 @@
+"""One Airflow DAG, ``reembed_{graph}``, for each graph spec of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from operators.graphs import build_dags, graphs_folder
+
+for dag in build_dags(graphs_folder(default=Path(__file__).resolve().parents[1] / "examples" / "graphs")):
+    globals()[dag.dag_id] = dag

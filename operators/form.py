@@ -1,0 +1,66 @@
+"""The trigger form of a nightly DAG: what one may change about a single run, with limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import Param
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import GraphSpec
+
+SNAPSHOT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}$"
+AS_THE_SPEC_SAYS = "Leave empty for what the spec says"
+
+
+def trigger_form(spec: GraphSpec) -> dict[str, Param]:
+    """Return the form's fields; all of them may stay as they are."""
+    return {
+        "snapshot": Param(
+            None,
+            type=["null", "string"],
+            pattern=SNAPSHOT_PATTERN,
+            title="Snapshot",
+            description=f"Key of the edges, put into {spec.snapshots.location}. A partition key goes before it.",
+            section="Snapshot",
+        ),
+        "epochs": _number("Epochs", 1000, _spec_epochs(spec), "Training"),
+        "dimension": _number("Dimension", 4096, str(spec.model.dimension), "Training"),
+        "partitions": _number("Partitions", 1024, _spec_partitions(spec), "Training"),
+        "engine": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, "auto", "torch"],
+            title="Engine",
+            description=f"{AS_THE_SPEC_SAYS}: {spec.train.engine}.",
+            section="Training",
+        ),
+        "publish": Param(
+            default=True,
+            type="boolean",
+            title="Publish",
+            description=f"Whether channel {spec.channel!r} may move to this run's release.",
+            section="Release",
+        ),
+    }
+
+
+def _number(title: str, maximum: int, usual: str, section: str) -> Param:
+    return Param(
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        maximum=maximum,
+        title=title,
+        description=f"{AS_THE_SPEC_SAYS}: {usual}.",
+        section=section,
+    )
+
+
+def _spec_epochs(spec: GraphSpec) -> str:
+    warm = spec.train.warm_epochs if spec.train.warm_start else None
+    return f"{spec.model.num_epochs}" + (f", {warm} when it continues a release" if warm else "")
+
+
+def _spec_partitions(spec: GraphSpec) -> str:
+    return ", ".join(f"{name} {entity.num_partitions}" for name, entity in spec.model.entities.items())

@@ -1,0 +1,66 @@
+"""A folder of graph specs as a set of DAGs, of which a broken one hides no other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.sdk import DAG, task
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException
+
+from operators.reembed import build_dag
+from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def graphs_folder(default: Path) -> Path:
+    """Return ``PBG_GRAPHS``, else ``[pbg] graphs_folder`` of Airflow's config, else ``default``.
+
+    Raises:
+        ConfigError: it is no folder.
+    """
+    chosen = os.environ.get("PBG_GRAPHS") or conf.get("pbg", "graphs_folder", fallback="")
+    folder = Path(chosen).expanduser() if chosen else default
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder of graph specs; set PBG_GRAPHS or [pbg] graphs_folder")
+    return folder
+
+
+def build_dags(folder: Path) -> Iterator[DAG]:
+    """Yield one DAG for each ``*.yaml`` of a folder, in the order of their names.
+
+    A spec that cannot be read becomes a DAG of its own, tagged *broken*, that shows the error and fails with it.
+    Raising it as an import error is no choice: Airflow retires every DAG of a file that has one.
+    """
+    taken: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            dag = build_dag(path)
+            if dag.dag_id in taken:
+                raise ConfigError(f"{path}: graph of the same name as in {taken[dag.dag_id]}; rename one of them")
+        except ConfigError as error:
+            dag = broken_dag(path, str(error))
+        taken[dag.dag_id] = path
+        yield dag
+
+
+def broken_dag(path: Path, message: str) -> DAG:
+    """Make the DAG that stands for a spec nobody can run."""
+    with DAG(
+        dag_id=f"broken_{''.join(letter if letter.isalnum() or letter in '_.-' else '_' for letter in path.stem)}",
+        description=message,
+        doc_md=f"**{path.name} is not a graph spec that can be run.**\n\n```\n{message}\n```\n",
+        schedule=None,
+        tags=["reembed", "broken"],
+    ) as dag:
+
+        @task(retries=0)
+        def read_spec() -> None:
+            raise AirflowFailException(message)
+
+        read_spec()
+    return dag

@@ -1,0 +1,52 @@
+"""``PlanOperator``: from a trigger form and a partition key to a stored run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from operators.task import PbgOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+ADJUSTABLE = ("epochs", "dimension", "partitions", "engine")
+"""Params that are options of ``pbg plan`` by the same name; null leaves them to the spec."""
+
+
+class PlanOperator(PbgOperator):
+    """Run ``pbg plan`` with the snapshot that the DAG run's partition key or form names.
+
+    Args:
+        spec: path of the graph spec.
+    """
+
+    def __init__(self, *, spec: str, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own arguments
+        super().__init__(command="plan", **kwargs)
+        self.spec = spec
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plan the run.
+
+        Raises:
+            AirflowFailException: neither the partition key nor the form names a snapshot, or planning failed for good.
+        """
+        self.arguments = plan_arguments(self.spec, context["dag_run"].partition_key, context["params"])
+        return super().execute(context)
+
+
+def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, Any]) -> list[str]:
+    """Spell the arguments of ``pbg plan``; the partition key goes before the form's snapshot.
+
+    Raises:
+        AirflowFailException: there is neither.
+    """
+    snapshot = partition_key or params["snapshot"]
+    if not snapshot:
+        raise AirflowFailException("no snapshot: trigger the DAG with a partition key, or fill in snapshot in the form")
+    chosen = [(name, params[name]) for name in ADJUSTABLE if params[name] is not None]
+    options = [f"--{name}={value}" for name, value in chosen]
+    return [spec, f"--snapshot={snapshot}", *options, *([] if params["publish"] else ["--no-publish"])]

@@ -1,0 +1,41 @@
+"""What Airflow lists about this package under *Providers*."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pbg_tasks import __version__
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's description, by Airflow's ``provider_info.schema.json``."""
+    return {
+        "package-name": "pbg-tasks",
+        "name": "PBG",
+        "description": "Nightly embeddings of large multi-relation graphs in PyTorch-BigGraph's formats.",
+        "versions": [__version__],
+        "integrations": [
+            {"integration-name": "PBG", "external-doc-url": "https://torchbiggraph.readthedocs.io/", "tags": ["software"]}
+        ],
+        "operators": [
+            {
+                "integration-name": "PBG",
+                "python-modules": ["operators.task", "operators.plan", "operators.publish"],
+            }
+        ],
+        "extra-links": ["operators.link.RunLink"],
+        "config": {
+            "pbg": {
+                "description": "Nightly re-embedding",
+                "options": {
+                    "graphs_folder": {
+                        "description": "Folder of graph specs (*.yaml), one DAG each. PBG_GRAPHS goes before it.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/etc/pbg/graphs",
+                        "default": "",
+                    }
+                },
+            }
+        },
+    }

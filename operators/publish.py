@@ -1,0 +1,50 @@
+"""``PublishOperator``: announce a release to every DAG that waits for it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from operators.task import PbgOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Asset, Context
+
+
+class PublishOperator(PbgOperator):
+    """Run ``pbg publish``; only when the channel moved, the asset gets an event.
+
+    A run that was asked not to publish, or that re-embedded an older snapshot, leaves the channel where it is: the task
+    is then *skipped*, which is what keeps Airflow from telling the asset's consumers.
+
+    Args:
+        asset: the channel.
+        facts: templates that render to JSON; what the event carries beside the command's result.
+    """
+
+    template_fields: Sequence[str] = (*PbgOperator.template_fields, "facts")
+
+    def __init__(self, *, asset: Asset, facts: dict[str, str], **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
+        super().__init__(command="publish", outlets=[asset], **kwargs)
+        self.asset = asset
+        self.facts = facts
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Publish the run.
+
+        Raises:
+            AirflowSkipException: the channel did not move.
+        """
+        result = super().execute(context)
+        if not result["published"]:
+            context["ti"].xcom_push(key="return_value", value=result)
+            raise AirflowSkipException(str(result["reason"]))
+        facts = {name: json.loads(text) for name, text in self.facts.items()}
+        event = context["outlet_events"][self.asset]
+        event.extra = {"release": result["release"], "directory": result["directory"], **facts}
+        event.add_partitions(facts["snapshot"])
+        return result

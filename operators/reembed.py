@@ -1,0 +1,111 @@
+"""``build_dag``: the nightly chain of one graph."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, TaskGroup, chain
+
+from operators.form import trigger_form
+from operators.plan import PlanOperator
+from operators.publish import PublishOperator
+from operators.scratch import SCRATCH, make_scratch, remove_scratch
+from operators.task import PbgOperator
+from pbg_tasks.config import load_graph_spec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.config import GraphSpec
+
+RUN = "{{ ti.xcom_pull(task_ids='prepare.plan')['run'] }}"
+FACTS = {
+    "snapshot": "{{ ti.xcom_pull(task_ids='prepare.plan')['snapshot'] | tojson }}",
+    "mrr": "{{ ti.xcom_pull(task_ids='release.eval')['filtered']['mrr'] | tojson }}",
+    "edges": "{{ ti.xcom_pull(task_ids='prepare.bucket')['edges']['total'] | tojson }}",
+}
+DEFAULTS: dict[str, Any] = {
+    "retries": 2,
+    "retry_delay": timedelta(seconds=30),
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": timedelta(minutes=10),
+}
+
+
+def build_dag(spec_path: Path) -> DAG:
+    """Make the DAG ``reembed_{graph}`` from a graph spec.
+
+    A run's partition key is its snapshot. It starts with an event of the edges asset that carries a partition key, or
+    by hand with a key or a filled-in form. Runs go one after the other, because each continues the one before.
+
+    Raises:
+        ConfigError: the spec is wrong; the message names file and key.
+    """
+    spec = load_graph_spec(spec_path)
+    edges, embeddings = assets(spec)
+    with DAG(
+        dag_id=f"reembed_{spec.graph}",
+        description=f"Embed graph {spec.graph} anew for each snapshot of its edges",
+        doc_md=documentation(spec, spec_path),
+        schedule=PartitionedAssetTimetable(assets=edges),
+        params=trigger_form(spec),
+        default_args=DEFAULTS,
+        max_active_runs=1,
+        tags=["reembed", spec.graph],
+    ) as dag:
+        with TaskGroup("prepare", tooltip="From a snapshot to numbered entities and edge buckets"):
+            plan = PlanOperator(task_id="plan", spec=str(spec_path.resolve()), scratch=SCRATCH, inlets=[edges])
+            prepare = [plan, *(_task(command) for command in ("validate", "partition", "bucket"))]
+        with TaskGroup("train", tooltip="From edge buckets to a kept version"):
+            train = [_task(command) for command in ("train", "preserve")]
+        with TaskGroup("release", tooltip="From a kept version to what readers see"):
+            judge = [_task(command) for command in ("eval", "gate")]
+            publish = PublishOperator(
+                task_id="publish", arguments=[RUN], scratch=SCRATCH, asset=embeddings, facts=FACTS, inlets=[edges]
+            )
+        # A run that is not to be published skips `publish`; it succeeded all the same.
+        summary = _task("show", task_id="summary", trigger_rule="none_failed")
+        dag.add_result(summary.output)
+
+        begin, end = (step("{{ dag.dag_id }}", "{{ run_id }}") for step in (make_scratch, remove_scratch))
+        chain(begin, *prepare, *train, *judge, publish, summary, end)
+        end.as_teardown(setups=begin)
+    return dag
+
+
+def _task(command: str, *, task_id: str | None = None, **kwargs: Any) -> PbgOperator:  # noqa: ANN401 - BaseOperator's
+    return PbgOperator(task_id=task_id or command, command=command, arguments=[RUN], scratch=SCRATCH, **kwargs)
+
+
+def assets(spec: GraphSpec) -> tuple[Asset, Asset]:
+    """Return what a graph's DAG reads and writes: its snapshots and its channel."""
+    place = spec.snapshots.location.partition("{snapshot}")[0]
+    edges = Asset(name=f"{spec.graph}_edges", uri=_uri(place), group="edges")
+    channel = f"{spec.store.rstrip('/')}/channels/{spec.channel}"
+    return edges, Asset(name=f"{spec.graph}_{spec.channel}", uri=_uri(channel), group="embeddings")
+
+
+def _uri(place: str) -> str:
+    return place if urlsplit(place).scheme else f"file://{place}"
+
+
+def documentation(spec: GraphSpec, spec_path: Path) -> str:
+    """Return what the DAG's page says about it."""
+    model = spec.model
+    return f"""
+Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its edges.
+
+| | |
+|---|---|
+| snapshots | `{spec.snapshots.location}` |
+| store | `{spec.store}`, channel `{spec.channel}` |
+| entities | {", ".join(f"{name} ({entity.num_partitions} partitions)" for name, entity in model.entities.items())} |
+| model | dimension {model.dimension}, {model.comparator}, {model.loss_fn}, {model.num_epochs} epochs |
+| gate | filtered MRR at least {spec.gates.min_mrr}, falling at most {spec.gates.max_mrr_drop:.0%} |
+
+Trigger it with a **partition key**, the snapshot's (*Trigger > Advanced Options*), or with *Snapshot* in the form. An
+event of asset `{spec.graph}_edges` with a partition key starts it too. An empty field of the form means: as the spec
+says. The task `summary` returns all figures of the run.
+"""

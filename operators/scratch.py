@@ -1,0 +1,43 @@
+"""The local directory a DAG run's tasks put temporary files into, made before the first and removed after the last."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from airflow.sdk import setup, task, teardown
+
+SCRATCH = "{{ ti.xcom_pull(task_ids='make_scratch') }}"
+"""Template of the directory's path."""
+
+
+def scratch_path(dag_id: str, run_id: str) -> Path:
+    """Return the directory of a DAG run below ``PBG_SCRATCH`` of the worker, or below its temporary directory."""
+    root = Path(os.environ.get("PBG_SCRATCH") or tempfile.gettempdir())
+    return root / "pbg" / _name(dag_id) / _name(run_id)
+
+
+def _name(identifier: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", identifier).lstrip(".")
+
+
+@setup
+@task
+def make_scratch(dag_id: str, run_id: str) -> str:
+    """Make the directory.
+
+    On a second machine, the operators make it when they need it; there, each command removes what it wrote itself.
+    """
+    path = scratch_path(dag_id, run_id)
+    path.mkdir(parents=True, exist_ok=True)
+    return str(path)
+
+
+@teardown
+@task
+def remove_scratch(dag_id: str, run_id: str) -> None:
+    """Remove the directory and what killed commands left in it."""
+    shutil.rmtree(scratch_path(dag_id, run_id), ignore_errors=True)

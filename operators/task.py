@@ -1,0 +1,135 @@
+"""``PbgOperator``: one ``pbg`` command as an Airflow task."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from operators.connection import store_environment
+from operators.link import RunLink, browsable
+from operators.process import CommandProcess
+from pbg_tasks.errors import BY_EXIT_CODE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+KILL_GRACE_SECONDS = 3.5
+"""Airflow kills a task 5 s after asking it to end; its command must be gone by then."""
+
+
+class RetryableError(AirflowException):
+    """The command failed for a reason that may pass by itself: an unreachable store, a machine short of memory."""
+
+
+class PbgOperator(BaseOperator):
+    """Run ``pbg COMMAND ARGUMENTS... --json`` and return its result.
+
+    The command's progress lines go to the task's log as they come. Its exit status decides what happens next: a
+    category that may pass by itself is tried again as ``retries`` says, any other fails at once.
+
+    Args:
+        command: subcommand of ``pbg``.
+        arguments: what follows it; templated. The first one is the run's URL, except for ``plan``.
+        store_conn_id: an ``aws`` connection with the store's keys and endpoint. When there is no such connection, or
+            for None, the command finds them in the worker's environment.
+        scratch: local directory for the command's temporary files, made when missing; templated. None leaves it to
+            ``PBG_SCRATCH`` of the worker.
+    """
+
+    template_fields: Sequence[str] = ("arguments", "scratch")
+    operator_extra_links = (RunLink(),)
+    ui_color: ClassVar[str] = "#e8f0fe"
+
+    def __init__(
+        self,
+        *,
+        command: str,
+        arguments: Sequence[str] = (),
+        store_conn_id: str | None = "pbg_s3",
+        scratch: str | None = None,
+        **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
+    ) -> None:
+        super().__init__(**kwargs)
+        self.command = command
+        self.arguments = list(arguments)
+        self.store_conn_id = store_conn_id
+        self.scratch = scratch
+        self.run_link = ""
+        self._process: CommandProcess | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the command.
+
+        Raises:
+            RetryableError: it failed, and another try may succeed.
+            AirflowFailException: it failed for good.
+        """
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **store_environment(self.store_conn_id)}
+        if self.scratch:
+            Path(self.scratch).mkdir(parents=True, exist_ok=True)
+            environment["PBG_SCRATCH"] = self.scratch
+        if self.command != "plan" and self.arguments:
+            self._show_link(context, self.arguments[0], environment)
+        result = self._run(environment)
+        if self.command == "plan":
+            self._show_link(context, str(result["run"]), environment)
+        return result
+
+    def on_kill(self) -> None:
+        """End the command and everything it started."""
+        if self._process is not None:
+            self._process.stop(KILL_GRACE_SECONDS)
+
+    def _run(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        # -P: the worker's current directory must not shadow installed modules
+        call = [sys.executable, "-P", "-m", "pbg_tasks", self.command, *self.arguments, "--json"]
+        self.log.info("pbg %s", " ".join(call[4:]))
+        self._process = CommandProcess(call, environment)
+        for line in self._process.lines():
+            self.log.info("%s", line)
+        status, output = self._process.finish()
+        if status != 0:
+            raise failure(self.command, status, self._process.last_lines)
+        return parse_result(self.command, output)
+
+    def _show_link(self, context: Context, run_url: str, environment: Mapping[str, str]) -> None:
+        self.run_link = browsable(run_url, environment)
+        context["ti"].xcom_push(key=self.operator_extra_links[0].xcom_key, value=self.run_link)
+
+
+def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowException:
+    """Return the exception that says why ``pbg`` ended with ``status``, of the class that says whether to retry."""
+    said = [line for line in last_lines if line.startswith("error: ")]
+    if status < 0:
+        name = signal.Signals(-status).name
+        return RetryableError(f"pbg {command} was ended by {name}; if nobody did that, the machine ran out of memory")
+    reason = (said or list(last_lines) or ["it printed nothing"])[-1].removeprefix("error: ")
+    message = f"pbg {command} ended with status {status}: {reason}"
+    category = BY_EXIT_CODE.get(status)
+    retryable = category is not None and category.retryable
+    return RetryableError(message) if retryable else AirflowFailException(message)
+
+
+def parse_result(command: str, output: str) -> dict[str, Any]:
+    """Return the JSON object that is the last line of a command's stdout.
+
+    Raises:
+        AirflowFailException: there is none.
+    """
+    last = (output.strip().splitlines() or [""])[-1]
+    try:
+        result = json.loads(last)
+    except ValueError:
+        result = None
+    if not isinstance(result, dict):
+        raise AirflowFailException(f"pbg {command} succeeded, yet its last line is no JSON object: {last[:200]!r}")
+    return result

@@ -1,0 +1,199 @@
+"""Edges to buckets: ``{train,valid,test}/edges_{i}_{j}.h5`` of the whole grid, streamed, in a fixed random-like order."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
+from pbg_tasks.formats.entities import read_relation_names
+from pbg_tasks.prepare.connection import phase
+from pbg_tasks.prepare.ids import entity_ids_file_name
+from pbg_tasks.prepare.relations import join_condition, make_relations
+from pbg_tasks.prepare.snapshot import open_snapshot, quoted
+from pbg_tasks.prepare.split import NAMES, TRAIN, candidate_sql, settle
+from pbg_tasks.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import duckdb
+
+    from pbg_tasks.config import GraphSpec, SnapshotFile
+
+BATCH_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BucketReport:
+    """What was written.
+
+    Attributes:
+        edges: by split, and the snapshot's total; ``dropped`` are further edges of held-out pairs (inverses and repeats).
+        matrix: training edges of each bucket, rows are left-hand partitions.
+        held_out_pairs: pairs of entities held out.
+        returned_pairs: candidates that went back to training in this snapshot.
+        untrained_entities: entities of the snapshot without a training edge.
+    """
+
+    edges: dict[str, int]
+    matrix: list[list[int]]
+    held_out_pairs: int
+    returned_pairs: int
+    untrained_entities: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def write_buckets(
+    connection: duckdb.DuckDBPyConnection,
+    spec: GraphSpec,
+    files: Sequence[SnapshotFile],
+    *,
+    entities: Path,
+    returned_previous: Path | None,
+    out: Path,
+) -> BucketReport:
+    """Split the snapshot's edges, and write every bucket of the grid, empty ones too.
+
+    An end whose type is not partitioned lies in partition 0; its edges are spread over that side's buckets by hash.
+
+    Args:
+        connection: for the work.
+        spec: of the graph.
+        files: of the snapshot, validated before.
+        entities: directory with the ids and relation names.
+        returned_previous: pairs that may not be held out, from the release this run continues.
+        out: directory for the files.
+    """
+    open_snapshot(connection, spec, files)
+    make_relations(connection, spec, read_relation_names(entities) if spec.model.dynamic_relations else None)
+    with phase(connection, "edges to ids"):
+        _make_ends(connection, spec, entities)
+        _make_edges(connection, spec)
+    with phase(connection, "split"):
+        settled = settle(connection, returned_previous, out)
+        _make_placed(connection, spec)
+    written = _write_grid(connection, spec, out)
+    total, dropped = _totals(connection)
+    edges = {name: sum(map(sum, written[name])) for name in NAMES} | {"total": total, "dropped": dropped}
+    return BucketReport(edges, written["train"], **settled, untrained_entities=_untrained(connection))
+
+
+def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities: Path) -> None:
+    """Make ``ends(type, name, id)``; an id packs type, partition (16 bits) and offset (40 bits) into one number."""
+    selects = " UNION ALL ".join(
+        f'SELECT {quoted(entity)} AS type, name, ({index}::UBIGINT << 56) | (partition::UBIGINT << 40) | "offset"::UBIGINT AS id '  # noqa: S608 - paths and names of ours
+        f"FROM read_parquet({quoted(str(entities / entity_ids_file_name(entity)))})"
+        for index, entity in enumerate(spec.model.entities)
+    )
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW ends AS {selects}")
+
+
+def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None:
+    """Make ``edges``: keys, ids, relation, weight, the drawn split, and a hash that orders and spreads."""
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE edges AS
+        WITH keyed AS (
+            SELECT relations.id AS rel, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
+                coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
+                relations.lhs_type || chr(30) || raw.lhs AS lhs_key, relations.rhs_type || chr(30) || raw.rhs AS rhs_key
+            FROM raw JOIN relations ON {join_condition(spec)}
+        )
+        SELECT keyed.rel, rel_name, weight, lhs_key, rhs_key, l.id AS lhs_id, r.id AS rhs_id,
+            {candidate_sql(spec.split)} AS candidate,
+            md5_number_upper(lhs_key || chr(31) || rel_name || chr(31) || rhs_key) AS hash
+        FROM keyed
+            JOIN ends l ON l.type = keyed.lhs_type AND l.name = keyed.lhs
+            JOIN ends r ON r.type = keyed.rhs_type AND r.name = keyed.rhs
+        """  # noqa: S608 - made of our own names and numbers
+    )
+
+
+def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None:
+    """Make ``placed``: each edge's split (null: dropped) and bucket."""
+    partitioned = [index for index, entity in enumerate(spec.model.entities.values()) if entity.num_partitions > 1]
+    listed = ", ".join(map(str, partitioned)) or "-1"
+
+    def bucket(side: str, shift: int) -> str:
+        count = spec.model.partitions("lhs" if side == "lhs" else "rhs")
+        return (
+            f"if(({side}_id >> 56) IN ({listed}), (({side}_id >> 40) & 65535)::INTEGER, "
+            f"((hash >> {shift}) % {count})::INTEGER)"
+        )
+
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE placed AS
+        SELECT rel, weight, lhs_id, rhs_id, hash, {bucket("lhs", 0)} AS lhs_bucket, {bucket("rhs", 32)} AS rhs_bucket,
+            CASE WHEN held_out.least_id IS NULL THEN {TRAIN}
+                 WHEN row_number() OVER (PARTITION BY held_out.least_id, held_out.greatest_id
+                                         ORDER BY rel_name, lhs_key, rhs_key, weight) = 1 THEN candidate END AS split
+        FROM edges LEFT JOIN held_out
+            ON candidate <> {TRAIN} AND least_id = least(lhs_id, rhs_id) AND greatest_id = greatest(lhs_id, rhs_id)
+        """  # noqa: S608 - made of our own names and numbers
+    )
+
+
+def _write_grid(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, out: Path) -> dict[str, list[list[int]]]:
+    lhs_count, rhs_count = spec.model.partitions("lhs"), spec.model.partitions("rhs")
+    weighted = spec.columns.weight is not None
+    counts = {name: [[0] * rhs_count for _ in range(lhs_count)] for name in NAMES}
+    (row,) = connection.execute("SELECT count(*) FROM placed WHERE split IS NOT NULL").fetchall()
+    pieces = _pieces(connection, weighted=weighted)
+    piece = next(pieces, None)
+    with Progress("write buckets", total=int(row[0])) as progress:
+        for split, name in enumerate(NAMES):
+            (out / name).mkdir()
+            for lhs in range(lhs_count):
+                for rhs in range(rhs_count):
+                    with EdgeFileWriter(out / name / edge_file_name(lhs, rhs), weighted=weighted) as writer:
+                        while piece is not None and piece[0] == (split, lhs, rhs):
+                            writer.append(piece[1])
+                            progress.advance(len(piece[1]))
+                            piece = next(pieces, None)
+                    counts[name][lhs][rhs] = writer.count
+    return counts
+
+
+def _pieces(connection: duckdb.DuckDBPyConnection, *, weighted: bool) -> Iterator[tuple[tuple[int, int, int], EdgeList]]:
+    """Stream the edges sorted by split, bucket and hash, cut where the bucket changes."""
+    reader = connection.sql(
+        f"""
+        SELECT split::BIGINT AS split, lhs_bucket::BIGINT AS lhs_bucket, rhs_bucket::BIGINT AS rhs_bucket,
+            (lhs_id & {(1 << 40) - 1})::BIGINT AS lhs, (rhs_id & {(1 << 40) - 1})::BIGINT AS rhs, rel, weight
+        FROM placed WHERE split IS NOT NULL
+        ORDER BY split, lhs_bucket, rhs_bucket, hash, lhs_id, rhs_id, rel, weight
+        """  # noqa: S608 - numbers of ours
+    ).to_arrow_reader(BATCH_ROWS)
+    for batch in reader:
+        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+        place = np.stack([columns["split"], columns["lhs_bucket"], columns["rhs_bucket"]])
+        cuts = np.flatnonzero((place[:, 1:] != place[:, :-1]).any(axis=0)) + 1
+        for start, stop in zip([0, *cuts], [*cuts, len(batch)], strict=True):
+            weight = columns["weight"][start:stop] if weighted else None
+            piece = EdgeList(*(columns[name][start:stop] for name in ("lhs", "rhs", "rel")), weight)
+            split, lhs, rhs = (int(value) for value in place[:, start])
+            yield (split, lhs, rhs), piece
+
+
+def _totals(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+    (row,) = connection.execute("SELECT count(*), count(*) FILTER (split IS NULL) FROM placed").fetchall()
+    return int(row[0]), int(row[1])
+
+
+def _untrained(connection: duckdb.DuckDBPyConnection) -> int:
+    (row,) = connection.execute(
+        f"""
+        SELECT count(*) FROM (
+            SELECT id FROM (SELECT lhs_id AS id, split FROM placed UNION ALL SELECT rhs_id, split FROM placed)
+            GROUP BY id HAVING count(*) FILTER (split = {TRAIN}) = 0)
+        """  # noqa: S608 - a number of ours
+    ).fetchall()
+    return int(row[0])

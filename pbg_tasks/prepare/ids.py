@@ -1,0 +1,172 @@
+"""Stable ids: an entity's partition follows from its name, its offset is given once and never changes.
+
+A night adds rows at the end of a partition and moves none, so last night's checkpoint is tonight's starting point.
+Entities that vanish from the snapshot keep their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.formats.entities import (
+    read_relation_names,
+    write_entity_count,
+    write_entity_names,
+    write_relation_names,
+)
+from pbg_tasks.prepare.connection import phase
+from pbg_tasks.prepare.relations import join_condition, make_relations
+from pbg_tasks.prepare.snapshot import open_snapshot, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import duckdb
+
+    from pbg_tasks.config import GraphSpec, SnapshotFile
+
+FETCH_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class EntityReport:
+    """What became of the entities.
+
+    Attributes:
+        entities: over all types: total, new (not known before), kept (known and in the snapshot), gone (known, not in
+            the snapshot).
+        types: the same by entity type.
+        counts: entities of each partition, by type.
+        relations: number of relations.
+    """
+
+    entities: dict[str, int]
+    types: dict[str, dict[str, int]]
+    counts: dict[str, list[int]]
+    relations: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def entity_ids_file_name(entity: str) -> str:
+    """Return the Parquet file of a type's ids: name, partition, offset, first_seen, last_seen."""
+    return f"entity_ids_{entity}.parquet"
+
+
+def partition_of(name: str, partitions: int) -> int:
+    """Return an entity's partition: the last 8 bytes of its name's MD5, little-endian, modulo ``partitions``."""
+    digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[8:], "little") % partitions
+
+
+def assign_ids(
+    connection: duckdb.DuckDBPyConnection,
+    spec: GraphSpec,
+    files: Sequence[SnapshotFile],
+    *,
+    snapshot: str,
+    previous: Path | None,
+    out: Path,
+) -> EntityReport:
+    """Give every entity of the snapshot its partition and offset, and write the entity path.
+
+    Args:
+        connection: for the work.
+        spec: of the graph.
+        files: of the snapshot, validated before.
+        snapshot: its key, kept as first_seen and last_seen.
+        previous: directory with the ids and relation names of the release this run continues.
+        out: directory for the files; every (type, partition) gets its own, empty ones too.
+    """
+    open_snapshot(connection, spec, files)
+    make_relations(connection, spec)
+    types, counts = {}, {}
+    for entity, schema in spec.model.entities.items():
+        with phase(connection, f"ids of {entity}"):
+            before = previous / entity_ids_file_name(entity) if previous else None
+            types[entity] = _assign(connection, spec, entity, schema.num_partitions, snapshot, before)
+            connection.execute(
+                f"COPY (SELECT * FROM ids ORDER BY partition, \"offset\") TO {quoted(str(out / entity_ids_file_name(entity)))} "  # noqa: S608 - a path of ours
+                "(FORMAT parquet, COMPRESSION zstd)"
+            )
+            counts[entity] = [
+                _write_partition(connection, entity, partition, out) for partition in range(schema.num_partitions)
+            ]
+    names = _relation_names(connection, spec, previous)
+    write_relation_names(out, names, dynamic=spec.model.dynamic_relations)
+    total = {key: sum(figures[key] for figures in types.values()) for key in ("total", "new", "kept", "gone")}
+    return EntityReport(total, types, counts, len(names))
+
+
+def _assign(
+    connection: duckdb.DuckDBPyConnection,
+    spec: GraphSpec,
+    entity: str,
+    partitions: int,
+    snapshot: str,
+    before: Path | None,
+) -> dict[str, int]:
+    """Make the table ``ids`` of one type."""
+    ends = " UNION ALL ".join(
+        f"SELECT {side} AS name FROM raw JOIN relations ON {join_condition(spec)} "  # noqa: S608 - made of our own names
+        f"WHERE relations.{side}_type = {quoted(entity)}"
+        for side in ("lhs", "rhs")
+    )
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE present AS SELECT DISTINCT name FROM ({ends})")
+    known = (
+        f"SELECT * FROM read_parquet({quoted(str(before))})"
+        if before is not None and before.exists()
+        else 'SELECT NULL::VARCHAR AS name, 0 AS partition, 0::BIGINT AS "offset", '
+        "NULL::VARCHAR AS first_seen, NULL::VARCHAR AS last_seen WHERE false"
+    )
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE known AS {known}")
+    # The binary order of the names decides among new ones: the same snapshot gives the same ids.
+    connection.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE ids AS
+        WITH sizes AS (SELECT partition, count(*) AS size FROM known GROUP BY partition),
+        fresh AS (
+            SELECT name, (md5_number_lower(name) % $partitions)::INTEGER AS partition
+            FROM present ANTI JOIN known USING (name)
+        )
+        SELECT name, partition, "offset", first_seen, if(present.name IS NULL, last_seen, $snapshot) AS last_seen
+        FROM known LEFT JOIN present USING (name)
+        UNION ALL
+        SELECT name, fresh.partition,
+            coalesce(size, 0) + row_number() OVER (PARTITION BY fresh.partition ORDER BY name) - 1,
+            $snapshot, $snapshot
+        FROM fresh LEFT JOIN sizes USING (partition)
+        """,
+        {"partitions": partitions, "snapshot": snapshot},
+    )
+    (row,) = connection.execute(
+        "SELECT (SELECT count(*) FROM ids), (SELECT count(*) FROM known), (SELECT count(*) FROM known SEMI JOIN present USING (name))"
+    ).fetchall()
+    total, were, kept = (int(value) for value in row)
+    return {"total": total, "new": total - were, "kept": kept, "gone": were - kept}
+
+
+def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partition: int, out: Path) -> int:
+    result = connection.execute('SELECT name FROM ids WHERE partition = ? ORDER BY "offset"', [partition])
+
+    def names() -> Iterator[str]:
+        while rows := result.fetchmany(FETCH_ROWS):
+            yield from (name for (name,) in rows)
+
+    count = write_entity_names(out, entity, partition, names())
+    write_entity_count(out, entity, partition, count)
+    return count
+
+
+def _relation_names(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, previous: Path | None) -> list[str]:
+    """Return the relations' names by id: those known before keep theirs, new ones follow by name."""
+    if not spec.model.dynamic_relations:
+        return [relation.name for relation in spec.model.relations]
+    known = read_relation_names(previous) if previous else []
+    present = {name for (name,) in connection.execute("SELECT DISTINCT rel FROM raw").fetchall()}
+    return [*known, *sorted(present - set(known))]

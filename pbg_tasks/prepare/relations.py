@@ -1,0 +1,68 @@
+"""Which relation an edge belongs to, and of which types its ends are."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import InputError
+from pbg_tasks.prepare.snapshot import quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from pbg_tasks.config import GraphSpec
+
+# What joins an edge of ``raw`` to its row of ``relations``; null relation names come from columns.rel being null.
+_JOIN = "(relations.name IS NULL OR relations.name = raw.rel)"
+_TYPED = " AND relations.lhs_type = raw.lhs_type AND relations.rhs_type = raw.rhs_type"
+
+
+def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names: list[str] | None = None) -> None:
+    """Make the table ``relations(id, name, lhs_type, rhs_type)``.
+
+    Args:
+        connection: the table is made here.
+        spec: its config's relations, in order, have ids from 0.
+        names: with dynamic relations, their names in the order of their ids; None matches any name.
+    """
+    if spec.model.dynamic_relations:
+        (only,) = spec.model.relations
+        rows = [(index, name, only.lhs, only.rhs) for index, name in enumerate(names or [])]
+        rows = rows if names is not None else [(0, None, only.lhs, only.rhs)]
+    else:
+        named = spec.columns.rel is not None
+        rows = [(i, r.name if named else None, r.lhs, r.rhs) for i, r in enumerate(spec.model.relations)]
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE relations (id BIGINT, name VARCHAR, lhs_type VARCHAR, rhs_type VARCHAR)"
+    )
+    if rows:
+        connection.executemany("INSERT INTO relations VALUES (?, ?, ?, ?)", rows)
+
+
+def join_condition(spec: GraphSpec) -> str:
+    """Return the SQL condition that joins ``raw`` and ``relations``."""
+    return _JOIN + (_TYPED if spec.columns.lhs_type is not None else "")
+
+
+def unknown_relation(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, where: str, row: tuple[str, ...]) -> InputError:
+    """Explain why no relation fits an edge of ``(rel, lhs_type, rhs_type)``."""
+    rel, lhs_type, rhs_type = row
+    types = sorted(spec.model.entities)
+    for column, found in (("lhs_type", lhs_type), ("rhs_type", rhs_type)):
+        if found is not None and found not in types:
+            return InputError(f"{where}: unknown entity type {found!r} in column {column}{_near(found, types)}")
+    known = [name for (name,) in connection.execute("SELECT name FROM relations ORDER BY id").fetchall()]
+    if rel in known or None in known:
+        return InputError(f"{where}: relation {rel!r} does not go from {lhs_type!r} to {rhs_type!r} in model.relations")
+    return InputError(f"{where}: unknown relation {rel!r}{_near(rel, known)}; name it in model.relations")
+
+
+def _near(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known[:20])})"
+
+
+def type_list(names: set[str]) -> str:
+    """Return names as an SQL list."""
+    return ", ".join(quoted(name) for name in sorted(names))

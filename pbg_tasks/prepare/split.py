@@ -1,0 +1,85 @@
+"""Which edges are held out of training: a stable choice by pair of entities that no later night takes back.
+
+The hash is over the *unordered* pair of an edge's ends, so all edges between two entities share one fate and no
+held-out edge has its inverse in training. Of a held-out pair one edge is kept to be ranked. A candidate pair one of whose
+ends has no other training edge goes back to training, and is remembered: an edge that ever trained is never held out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.snapshot import quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+
+    from pbg_tasks.config import Split
+
+TRAIN, VALID, TEST = 0, 1, 2
+NAMES = ("train", "valid", "test")
+RETURNED = "returned.parquet"
+
+
+def candidate_sql(split: Split) -> str:
+    """Return the SQL that draws an edge's split from its ends' keys ``lhs_key`` and ``rhs_key``.
+
+    The last 8 bytes of the MD5 of ``salt US least US greatest`` (US is the byte 31), little-endian, as a fraction of
+    2**64: below ``test`` the pair is a test candidate, below ``test + valid`` a valid one.
+    """
+    drawn = (
+        f"md5_number_lower({quoted(split.salt)} || chr(31) || least(lhs_key, rhs_key) || chr(31) "
+        "|| greatest(lhs_key, rhs_key))"
+    )
+    test, valid = (int(share * 2**64) for share in (split.test, split.test + split.valid))
+    return f"CASE WHEN {drawn} < {test} THEN {TEST} WHEN {drawn} < {valid} THEN {VALID} ELSE {TRAIN} END"
+
+
+def settle(connection: duckdb.DuckDBPyConnection, returned_before: Path | None, out: Path) -> dict[str, int]:
+    """Settle the candidates of table ``edges`` and write the pairs that stay in training for ever.
+
+    Args:
+        connection: holds ``edges`` with ``candidate``, ``lhs_key``, ``rhs_key``, ``lhs_id``, ``rhs_id``; the table
+            ``held_out`` (lhs_id, rhs_id of the chosen pairs, smaller id first) is made.
+        returned_before: the list of the release this run continues.
+        out: where the list of this run goes.
+
+    Returns:
+        How many pairs were held out and how many returned to training in this snapshot.
+    """
+    before = (
+        f"SELECT * FROM read_parquet({quoted(str(returned_before))})"
+        if returned_before is not None and returned_before.exists()
+        else "SELECT NULL::VARCHAR AS least_key, NULL::VARCHAR AS greatest_key WHERE false"
+    )
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE returned_before AS {before}")
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE candidates AS
+        WITH trained AS (
+            SELECT lhs_id AS id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+            UNION SELECT rhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+        ), pairs AS (
+            SELECT DISTINCT least(lhs_id, rhs_id) AS least_id, greatest(lhs_id, rhs_id) AS greatest_id,
+                least(lhs_key, rhs_key) AS least_key, greatest(lhs_key, rhs_key) AS greatest_key
+            FROM edges WHERE candidate <> {TRAIN}
+        )
+        SELECT pairs.*, returned_before.least_key IS NOT NULL
+            OR least_id NOT IN (SELECT id FROM trained) OR greatest_id NOT IN (SELECT id FROM trained) AS returned
+        FROM pairs LEFT JOIN returned_before USING (least_key, greatest_key)
+        """  # noqa: S608 - numbers of ours
+    )
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE held_out AS SELECT least_id, greatest_id FROM candidates WHERE NOT returned"
+    )
+    connection.execute(
+        "COPY (SELECT least_key, greatest_key FROM returned_before UNION "  # noqa: S608 - a path of ours
+        "SELECT least_key, greatest_key FROM candidates WHERE returned ORDER BY ALL) "
+        f"TO {quoted(str(out / RETURNED))} (FORMAT parquet, COMPRESSION zstd)"
+    )
+    (row,) = connection.execute(
+        "SELECT count(*) FILTER (NOT returned), count(*) FILTER (returned) FROM candidates"
+    ).fetchall()
+    return {"held_out_pairs": int(row[0]), "returned_pairs": int(row[1])}

@@ -1,0 +1,147 @@
+"""Look at every row of a snapshot once, before anything is spent on it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from pbg_tasks.errors import InputError
+from pbg_tasks.prepare.connection import phase
+from pbg_tasks.prepare.relations import join_condition, make_relations, unknown_relation
+from pbg_tasks.prepare.snapshot import open_snapshot, reading_error
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pbg_tasks.config import GraphSpec, SnapshotFile
+
+MAX_NAME_BYTES = 4096
+_SHOWN_RELATIONS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReport:
+    """What a snapshot holds.
+
+    Attributes:
+        edges: rows.
+        self_loops: rows whose ends are one name.
+        duplicates: rows that repeat an earlier (lhs, rel, rhs).
+        relations: edges by relation name, the 1000 most frequent.
+        weights: smallest and largest weight, None without a weight column.
+    """
+
+    edges: int
+    self_loops: int
+    duplicates: int
+    relations: dict[str, int]
+    weights: tuple[float, float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+# What makes a row bad, as SQL over `raw`, and how it is told. Order matters: the first that holds is told.
+_CHECKS: tuple[tuple[str, str], ...] = tuple(
+    (condition.format(end=end), sentence.format(end=end))
+    for end in ("lhs", "rhs")
+    for condition, sentence in (
+        ("{end} IS NULL OR {end} = ''", "empty id in column {end}"),
+        ("strlen({end}) > 4096", "id longer than 4096 bytes in column {end}"),
+    )
+)
+_REL_CHECK = ("rel IS NULL OR rel = ''", "empty relation in column rel")
+_WEIGHT_CHECK = (
+    "TRY_CAST(weight AS FLOAT) IS NULL OR NOT isfinite(TRY_CAST(weight AS FLOAT)) OR TRY_CAST(weight AS FLOAT) < 0",
+    "weight that is not a finite number of at least 0",
+)
+
+
+def validate_snapshot(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
+) -> SnapshotReport:
+    """Check every row.
+
+    Raises:
+        InputError: a file cannot be read, there are no edges, or a row is bad (naming file, line and column).
+    """
+    open_snapshot(connection, spec, files)
+    make_relations(connection, spec)
+    checks = [*_CHECKS]
+    if spec.columns.rel is not None:
+        checks.append(_REL_CHECK)
+    if spec.columns.weight is not None:
+        checks.append(_WEIGHT_CHECK)
+    with phase(connection, "validate"):
+        try:
+            counts = _scan(connection, spec, checks)
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            raise reading_error(error, files) from None
+    edges, loops, low, high, *bad = counts
+    if edges == 0:
+        raise InputError(f"{spec.snapshots.location}: the snapshot has no edges ({len(files)} files, none with a row)")
+    _refuse(connection, spec, files, checks, bad)
+    return SnapshotReport(
+        edges=edges,
+        self_loops=loops,
+        duplicates=edges - _distinct(connection),
+        relations=_by_relation(connection, spec),
+        weights=(low, high) if spec.columns.weight is not None else None,
+    )
+
+
+def _scan(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, checks: list[tuple[str, str]]) -> tuple[Any, ...]:
+    counted = "".join(f", count(*) FILTER ({condition})" for condition, _ in checks)
+    fits = f"EXISTS (SELECT 1 FROM relations WHERE {join_condition(spec)})"
+    (row,) = connection.execute(
+        "SELECT count(*), count(*) FILTER (lhs = rhs), min(TRY_CAST(weight AS FLOAT)), max(TRY_CAST(weight AS FLOAT))"
+        f"{counted}, count(*) FILTER (NOT fits) FROM (SELECT *, {fits} AS fits FROM raw)"
+    ).fetchall()
+    return tuple(row)
+
+
+def _refuse(
+    connection: duckdb.DuckDBPyConnection,
+    spec: GraphSpec,
+    files: Sequence[SnapshotFile],
+    checks: list[tuple[str, str]],
+    bad: list[int],
+) -> None:
+    """Raise for the first kind of bad row there is; only now is the row looked for."""
+    if not any(bad):
+        return
+    open_snapshot(connection, spec, files, rows=True)
+    fits = f"EXISTS (SELECT 1 FROM relations WHERE {join_condition(spec)})"
+    kinds = [*checks, (f"NOT {fits}", "")]
+    (condition, sentence), count = next((kind, count) for kind, count in zip(kinds, bad, strict=True) if count)
+    (found,) = connection.execute(
+        f"SELECT file, row, rel, lhs_type, rhs_type FROM raw WHERE {condition} ORDER BY file, row LIMIT 1"  # noqa: S608 - the condition is one of ours
+    ).fetchall()
+    file, row, *kind_of = found
+    noun = "row" if spec.snapshots.format == "parquet" else "line"
+    where = f"{file}, {noun} {row}"
+    if sentence:
+        raise InputError(f"{where}: {sentence} ({count} such rows in the snapshot)")
+    raise unknown_relation(connection, spec, where, tuple(kind_of))
+
+
+def _distinct(connection: duckdb.DuckDBPyConnection) -> int:
+    """Count distinct edges by a 128-bit hash each: exact but for collisions nobody will see, in bounded memory."""
+    (row,) = connection.execute(
+        "SELECT count(*) FROM (SELECT DISTINCT md5_number(concat_ws(chr(31), lhs, rel, rhs, lhs_type, rhs_type)) FROM raw)"
+    ).fetchall()
+    return int(row[0])
+
+
+def _by_relation(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> dict[str, int]:
+    if spec.columns.rel is None:
+        return {}
+    rows = connection.execute(
+        "SELECT rel, count(*) AS edges FROM raw GROUP BY rel ORDER BY edges DESC, rel LIMIT ?", [_SHOWN_RELATIONS]
+    ).fetchall()
+    return dict(rows)

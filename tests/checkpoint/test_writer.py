@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pbg_tasks.checkpoint import Iteration, claim, open_committed, open_preserved, preserve
+from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, process_identity, wait_until_free
+from pbg_tasks.checkpoint.reader import HEAD, manifest_name
+from pbg_tasks.checkpoint.writer import LEASE, WRITER_EPOCH
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.storage import open_store
+
+SPEC = "a" * 64
+PREFIX = "runs/r/checkpoint"
+
+
+def iteration(number, epochs=9):
+    return Iteration(
+        number=number,
+        epoch_idx=number - 1,
+        num_epochs=epochs,
+        edge_path_idx=0,
+        num_edge_paths=1,
+        edge_chunk_idx=0,
+        num_edge_chunks=1,
+    )
+
+
+def commit(writer, number, content=b"vectors"):
+    name = f"embeddings_all_0.v{number}.h5"
+    return writer.commit({name: writer.put(name, content)}, iteration=iteration(number), edges=10)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(str(tmp_path))
+
+
+def test_nothing_counts_before_the_commit(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        writer.put("embeddings_all_0.v1.h5", b"half an epoch")
+    with pytest.raises(NotFoundError, match="no version has been committed"):
+        open_committed(store, PREFIX)
+
+
+def test_a_commit_counts_and_the_next_writer_continues(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1)
+        first = commit(writer, 2, b"more")
+    manifest, files = open_committed(store, PREFIX)
+    assert (manifest.version, manifest.edges) == (2, (10, 10))
+    assert manifest == first
+    assert files.fetch("embeddings_all_0.v2.h5", tmp_path).read_bytes() == b"more"
+    assert store.get(f"{PREFIX}/checkpoint_version.txt").data == b"2\n"
+    with claim(store, PREFIX, SPEC) as writer:
+        assert writer.version == 2
+        commit(writer, 3)
+    assert open_committed(store, PREFIX)[0].version == 3
+
+
+def test_the_older_writer_loses_at_its_commit(store):
+    with claim(store, PREFIX, SPEC) as old:
+        commit(old, 1)
+        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had stopped for long
+        with claim(store, PREFIX, SPEC) as new:
+            with pytest.raises(ConflictError, match="another writer claimed this run"):
+                commit(old, 2, b"stale")
+            assert open_committed(store, PREFIX)[0].version == 1
+            commit(new, 2, b"fresh")
+            with pytest.raises(ConflictError, match="took this run over"):
+                old.put("embeddings_all_0.v2.h5", b"stale")
+    files = open_committed(store, PREFIX)[1]
+    assert store.get(f"{PREFIX}/embeddings_all_0.v2.h5").data == b"fresh"
+    assert files.version == 2
+
+
+def test_a_live_writer_is_not_pushed_aside(store):
+    with claim(store, PREFIX, SPEC) as first:
+        with pytest.raises(ConflictError, match="is alive and owns this run"), claim(store, PREFIX, SPEC, patience=20):
+            pass
+        commit(first, 1)
+    assert open_committed(store, PREFIX)[0].version == 1
+
+
+def test_a_silent_lease_of_an_unknown_machine_is_taken_over_after_patience(store):
+    holder = process_identity() | {"machine": "elsewhere"}
+    store.put(f"{PREFIX}/{LEASE}", json.dumps({"holder": holder, "beat": 4}).encode())
+    slept = []
+    wait_until_free(store, f"{PREFIX}/{LEASE}", sleep=slept.append)
+    assert sum(slept) == PATIENCE_SECONDS
+
+
+def test_a_killed_writer_is_followed_at_once(store, tmp_path):
+    code = (
+        "import sys, time\n"
+        "from pbg_tasks.checkpoint import claim\n"
+        "from pbg_tasks.storage import open_store\n"
+        "with claim(open_store(sys.argv[1]), sys.argv[2], sys.argv[3]) as writer:\n"
+        "    writer.put('embeddings_all_0.v1.h5', b'torn')\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path), PREFIX, SPEC], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        os.kill(process.pid, signal.SIGKILL)
+    started = time.monotonic()
+    with claim(store, PREFIX, SPEC) as writer:
+        assert time.monotonic() - started < 5
+        assert writer.version == 0
+        commit(writer, 1, b"whole")
+    assert store.get(f"{PREFIX}/embeddings_all_0.v1.h5").data == b"whole"
+
+
+def test_two_claims_at_the_same_moment(store, monkeypatch):
+    real = store.swap
+
+    def swap(key, data, *, expected, **options):
+        if key.endswith(HEAD):
+            monkeypatch.setattr(store, "swap", real)
+            real(key, b'{"writer_epoch":7}', expected=expected)
+        return real(key, data, expected=expected, **options)
+
+    monkeypatch.setattr(store, "swap", swap)
+    with pytest.raises(ConflictError, match="at the same moment"), claim(store, PREFIX, SPEC):
+        pass
+
+
+def test_another_spec_is_refused(store):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1)
+    with pytest.raises(ConfigError, match="of another spec"), claim(store, PREFIX, "b" * 64):
+        pass
+
+
+def test_the_version_before_goes_and_version_zero_stays(store):
+    with claim(store, PREFIX, SPEC) as writer:
+        name = "embeddings_all_0.v0.h5"
+        zero = writer.commit({name: writer.put(name, b"start")}, iteration=None, edges=0)
+        one, two = commit(writer, 1), commit(writer, 2)
+        for manifest in (zero, one, two):
+            writer.drop(manifest)
+    keys = {info.key.removeprefix(f"{PREFIX}/") for info in store.list(PREFIX)}
+    assert keys >= {"embeddings_all_0.v0.h5", "embeddings_all_0.v2.h5", manifest_name(2)}
+    assert not keys & {"embeddings_all_0.v1.h5", manifest_name(1)}
+
+
+@pytest.mark.parametrize("name", [HEAD, manifest_name(1)])
+@pytest.mark.parametrize("damage", [lambda data: data[:-2], lambda data: data.replace(b"1", b"2", 1), lambda _: b"{}"])
+def test_a_hand_edited_document_is_refused(store, name, damage):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1)
+    key = f"{PREFIX}/{name}"
+    store.put(key, damage(store.get(key).data))
+    with pytest.raises(FormatError, match=name):
+        open_committed(store, PREFIX)
+
+
+def test_a_version_mirror_ahead_of_the_commits_is_refused_and_one_behind_is_not(store):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1)
+        commit(writer, 2)
+    store.put(f"{PREFIX}/checkpoint_version.txt", b"1\n")
+    assert open_committed(store, PREFIX)[0].version == 2
+    store.put(f"{PREFIX}/checkpoint_version.txt", b"3\n")
+    with pytest.raises(FormatError, match="edited by hand"):
+        open_committed(store, PREFIX)
+
+
+def test_changed_data_is_never_opened(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1, b"vectors")
+    store.put(f"{PREFIX}/embeddings_all_0.v1.h5", b"vectorz")
+    with pytest.raises(FormatError, match=r"embeddings_all_0\.v1\.h5"):
+        open_committed(store, PREFIX)[1].fetch("embeddings_all_0.v1.h5", tmp_path)
+    assert not list(tmp_path.glob("embeddings*"))
+
+
+def test_a_preserved_directory_can_be_moved(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        manifest = commit(writer, 1)
+    for _ in range(2):  # twice: the second time changes nothing
+        document = preserve(store, PREFIX, manifest, f"{PREFIX}/epoch_1", epochs=1, documents={"config.json": b"{}"})
+    assert set(document.objects) == {"embeddings_all_0.v1.h5", "checkpoint_version.txt", "config.json"}
+    (tmp_path / PREFIX / "epoch_1").rename(tmp_path / "elsewhere")
+    files = open_preserved(store, "elsewhere", expected_sha256=document.sha256())
+    assert files.fetch("embeddings_all_0.v1.h5", tmp_path / "out").read_bytes() == b"vectors"
+    assert not any(path.is_symlink() for path in (tmp_path / "elsewhere").iterdir())
+
+
+def test_objects_say_who_wrote_them(store):
+    for _ in range(2):
+        with claim(store, PREFIX, SPEC) as writer:
+            writer.put("embeddings_all_0.v1.h5", b"x")
+    assert store.head(f"{PREFIX}/embeddings_all_0.v1.h5").metadata[WRITER_EPOCH] == "2"

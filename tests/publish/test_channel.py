@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pbg_tasks.checkpoint import Iteration, claim, preserve
+from pbg_tasks.errors import ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+
+HASH = "c" * 64
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(str(tmp_path))
+
+
+def candidate(store, run, snapshot):
+    """Train and preserve a run of one object, and return what would be published."""
+    step = Iteration(
+        number=1, epoch_idx=0, num_epochs=1, edge_path_idx=0, num_edge_paths=1, edge_chunk_idx=0, num_edge_chunks=1
+    )
+    with claim(store, f"runs/{run}/checkpoint", HASH) as writer:
+        manifest = writer.commit({"model.v1.h5": writer.put("model.v1.h5", run.encode())}, iteration=step, edges=1)
+    directory = f"runs/{run}/release"
+    document = preserve(store, f"runs/{run}/checkpoint", manifest, directory, epochs=1)
+    return {
+        "graph": "g",
+        "run": run,
+        "snapshot": snapshot,
+        "directory": directory,
+        "manifest_sha256": document.sha256(),
+        "id_layout": HASH,
+        "vector_space": HASH,
+    }
+
+
+def test_releases_are_numbered_and_the_pointer_moves(store):
+    channel = Channel(store, "production")
+    assert channel.current().release is None
+    first, points = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    assert (first.seq, first.previous, points) == (1, None, True)
+    second, _ = channel.publish(candidate(store, "b", "2026-01-02"), planned_on=1)
+    assert (second.seq, second.previous) == (2, 1)
+    assert channel.current().release == second
+
+
+def test_publishing_twice_changes_nothing(store):
+    channel = Channel(store, "production")
+    fields = candidate(store, "a", "2026-01-01")
+    first = channel.publish(fields, planned_on=None)
+    assert channel.publish(fields, planned_on=None) == first
+    assert len(list(channel.releases())) == 1
+
+
+def test_a_publish_interrupted_before_the_swap_is_finished(store, monkeypatch):
+    channel = Channel(store, "production")
+    fields = candidate(store, "a", "2026-01-01")
+    with monkeypatch.context() as patch:
+        patch.setattr(channel, "_point", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            channel.publish(fields, planned_on=None)
+    assert channel.current().release is None
+    release, points = channel.publish(fields, planned_on=None)
+    assert (release.seq, points, len(list(channel.releases()))) == (1, True, 1)
+
+
+def test_a_run_planned_on_an_older_release_conflicts(store):
+    channel = Channel(store, "production")
+    channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    channel.publish(candidate(store, "b", "2026-01-02"), planned_on=1)
+    with pytest.raises(ConflictError, match="planned on 1"):
+        channel.publish(candidate(store, "c", "2026-01-03"), planned_on=1)
+    assert channel.current().release.run == "b"
+
+
+def test_a_channel_never_goes_back_in_time_by_publishing(store):
+    channel = Channel(store, "production")
+    channel.publish(candidate(store, "b", "2026-01-02"), planned_on=None)
+    old, points = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    assert (old.seq, points) == (2, False)
+    assert channel.current().release.snapshot == "2026-01-02"
+
+
+def test_a_redo_of_the_same_snapshot_replaces_it(store):
+    channel = Channel(store, "production")
+    channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    channel.publish(candidate(store, "b", "2026-01-02"), planned_on=1)
+    assert channel.before("2026-01-02").run == "a"
+    redo, points = channel.publish(candidate(store, "b2", "2026-01-02"), planned_on=1)
+    assert (redo.seq, points) == (3, True)
+
+
+def test_rollback_is_one_swap_and_has_a_floor(store):
+    channel = Channel(store, "production")
+    with pytest.raises(InputError, match="no release yet"):
+        channel.rollback()
+    for number, day in enumerate(["2026-01-01", "2026-01-02", "2026-01-03"]):
+        channel.publish(candidate(store, f"r{number}", day), planned_on=number or None)
+    was, now = channel.rollback()
+    assert (was.seq, now.seq, channel.current().release.seq) == (3, 2, 2)
+    assert channel.rollback(to=1)[1].run == "r0"
+    with pytest.raises(InputError, match="nothing to go back to"):
+        channel.rollback()
+    with pytest.raises(InputError, match="no release 9"):
+        channel.rollback(to=9)
+
+
+def test_two_publishers_at_once_one_wins(store):
+    channel = Channel(store, "production")
+    fields = [candidate(store, f"r{number}", "2026-01-01") for number in range(4)]
+    outcomes = []
+
+    def publish(number):
+        try:
+            outcomes.append(channel.publish(fields[number], planned_on=None)[0].run)
+        except ConflictError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert channel.current().release.run in outcomes
+    assert len(outcomes) == 4
+
+
+def test_a_release_whose_files_are_not_finished_is_refused(store):
+    fields = candidate(store, "a", "2026-01-01")
+    store.delete("runs/a/release/manifest.json")
+    with pytest.raises(NotFoundError):
+        Channel(store, "production").publish(fields, planned_on=None)
+
+
+def test_an_edited_release_is_refused(store):
+    channel = Channel(store, "production")
+    release, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    key = channel.release_key(release.seq)
+    store.put(key, store.get(key).data.replace(b"2026-01-01", b"2026-01-09"))
+    with pytest.raises(FormatError, match="changed after it was published"):
+        channel.current()
