@@ -69,7 +69,7 @@ def build_dag(spec_path: Path) -> DAG:
         summary = _task("show", task_id="summary", trigger_rule="none_failed")
         dag.add_result(summary.output)
 
-        begin, end = (step("{{ dag.dag_id }}", "{{ run_id }}") for step in (make_scratch, remove_scratch))
+        begin, end = make_scratch(), remove_scratch()
         chain(begin, *prepare, *train, *judge, publish, summary, end)
         end.as_teardown(setups=begin)
     return dag

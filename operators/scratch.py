@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from airflow.sdk import setup, task, teardown
+from airflow.sdk import get_current_context, setup, task, teardown
 
 SCRATCH = "{{ ti.xcom_pull(task_ids='make_scratch') }}"
 """Template of the directory's path."""
@@ -26,18 +26,23 @@ def _name(identifier: str) -> str:
 
 @setup
 @task
-def make_scratch(dag_id: str, run_id: str) -> str:
+def make_scratch() -> str:
     """Make the directory.
 
     On a second machine, the operators make it when they need it; there, each command removes what it wrote itself.
     """
-    path = scratch_path(dag_id, run_id)
+    path = _of_this_run()
     path.mkdir(parents=True, exist_ok=True)
     return str(path)
 
 
 @teardown
 @task
-def remove_scratch(dag_id: str, run_id: str) -> None:
+def remove_scratch() -> None:
     """Remove the directory and what killed commands left in it."""
-    shutil.rmtree(scratch_path(dag_id, run_id), ignore_errors=True)
+    shutil.rmtree(_of_this_run(), ignore_errors=True)
+
+
+def _of_this_run() -> Path:
+    run = get_current_context()["dag_run"]
+    return scratch_path(run.dag_id, run.run_id)

@@ -1,31 +1,34 @@
-"""The small files of a checkpoint directory: version, config and statistics (PBG 3.3)."""
+"""The small files of a checkpoint directory: version, config and statistics (PBG's checkpoint format)."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.formats.files import parse_natural
 
 if TYPE_CHECKING:
     from pbg_tasks.formats.metadata import IterationInfo
 
 
-def read_checkpoint_version(data: bytes, *, source: str) -> int:
-    """Parse ``checkpoint_version.txt``; an empty file is version 0, as in PBG.
+
+def checkpoint_version_bytes(version: int) -> bytes:
+    """Return ``checkpoint_version.txt``: how many iterations are complete."""
+    return f"{version}\n".encode()
+
+
+def read_checkpoint_version(data: bytes | None, *, source: str) -> int:
+    """Parse ``checkpoint_version.txt``; a missing (None) or empty file is version 0, as in PBG.
 
     Raises:
         FormatError: it holds something else than a number.
     """
-    text = data.decode("utf-8", "replace").strip()
-    if not text:
-        return 0
-    if not text.isdecimal() or not text.isascii():
-        raise FormatError(f"{source}: expected the number of a version, found {text[:40]!r}")
-    return int(text)
+    text = (data or b"").decode("utf-8", "replace").strip()
+    return parse_natural(text, source=source) if text else 0
 
 
 def config_bytes(config: ConfigSchema) -> bytes:
@@ -41,13 +44,15 @@ def read_config(data: bytes, *, source: str) -> ConfigSchema:
     """
     try:
         return parse(ConfigSchema, json.loads(data), source=source)
-    except (ValueError, ConfigError) as error:
-        raise FormatError(f"{source}: not a readable config: {error}") from None
+    except ConfigError as error:
+        raise FormatError(str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{source}: not readable JSON: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class BucketStats:
-    """What training a bucket showed; all but ``count`` are means over its edges.
+    """What training a bucket showed; loss, reg and violators are means over its edges.
 
     Attributes:
         count: edges trained.
@@ -55,6 +60,7 @@ class BucketStats:
         reg: of the regularizer.
         violators_lhs: negatives on the left that score above their edge.
         violators_rhs: same on the right.
+        seconds: what training took; PBG's file has no place for it.
     """
 
     count: int
@@ -62,25 +68,75 @@ class BucketStats:
     reg: float
     violators_lhs: float
     violators_rhs: float
+    seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StatsLine:
+    """One line of ``training_stats.json``: a bucket's figures and its place in the training.
+
+    Attributes:
+        lhs_partition: of the bucket.
+        rhs_partition: of the bucket.
+        index: counts buckets over the whole training.
+        stats: the bucket's figures.
+        epoch_idx: the iteration's epoch.
+        edge_path_idx: the iteration's edge path.
+        edge_chunk_idx: the iteration's chunk.
+    """
+
+    lhs_partition: int
+    rhs_partition: int
+    index: int
+    stats: BucketStats
+    epoch_idx: int
+    edge_path_idx: int
+    edge_chunk_idx: int
 
 
 def stats_line(stats: BucketStats, lhs: int, rhs: int, index: int, iteration: IterationInfo) -> str:
-    """Return the line of ``training_stats.json`` for one bucket; ``index`` counts buckets over the whole training."""
+    """Return the line of ``training_stats.json`` for bucket (lhs, rhs), the ``index``-th of the whole training."""
+    metrics = asdict(stats)
+    count = metrics.pop("count")
+    del metrics["seconds"]
     entry: dict[str, Any] = {
         "lhs_partition": lhs,
         "rhs_partition": rhs,
         "index": index,
-        "stats": {
-            "count": stats.count,
-            "metrics": {
-                "loss": stats.loss,
-                "reg": stats.reg,
-                "violators_lhs": stats.violators_lhs,
-                "violators_rhs": stats.violators_rhs,
-            },
-        },
+        "stats": {"count": count, "metrics": metrics},
         "epoch_idx": iteration.epoch_idx,
         "edge_path_idx": iteration.edge_path_idx,
         "edge_chunk_idx": iteration.edge_chunk_idx,
     }
-    return json.dumps(entry)
+    return json.dumps(entry, allow_nan=False)
+
+
+def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
+    """Parse a line of ``training_stats.json``; None for PBG's lines about a whole iteration.
+
+    Raises:
+        FormatError: it is not JSON, or a figure is missing or no number.
+    """
+    try:
+        entry = json.loads(line)
+        if "stats" not in entry:
+            return None
+        metrics = entry["stats"]["metrics"]
+        stats = BucketStats(
+            count=int(entry["stats"]["count"]),
+            loss=float(metrics["loss"]),
+            reg=float(metrics.get("reg", 0.0)),  # PBG 1.0.0 has no regularizer
+            violators_lhs=float(metrics["violators_lhs"]),
+            violators_rhs=float(metrics["violators_rhs"]),
+        )
+        return StatsLine(
+            lhs_partition=int(entry["lhs_partition"]),
+            rhs_partition=int(entry["rhs_partition"]),
+            index=int(entry["index"]),
+            stats=stats,
+            epoch_idx=int(entry["epoch_idx"]),
+            edge_path_idx=int(entry["edge_path_idx"]),
+            edge_chunk_idx=int(entry["edge_chunk_idx"]),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(f"{source}: not a line of training statistics ({error!r:.80}): {line[:80]!r}") from None

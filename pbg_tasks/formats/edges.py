@@ -1,25 +1,30 @@
-"""Edge buckets: ``edges_{lhs}_{rhs}.h5`` with ``lhs``, ``rhs``, ``rel`` and perhaps ``weight`` (PBG 3.2).
+"""Edge buckets: ``edges_{lhs}_{rhs}.h5`` with ``lhs``, ``rhs``, ``rel`` and perhaps ``weight`` (PBG's edge format).
 
-PBG chunks every dataset at 50 MiB and truncates weights to integers; here chunks fit the data and weights are float32.
+PBG chunks every dataset at 50 MiB and truncates weights to integers; here the layout fits the data and weights are
+float32, which PBG reads.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import h5py
 import numpy as np
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.files import creating, require_space
 from pbg_tasks.formats.guard import FORMAT_VERSION, dataset, open_foreign
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    import h5py
+
 CHUNK_ROWS = 1 << 17  # 1 MiB of int64
 _IDS = ("lhs", "rhs", "rel")
+_TYPES: dict[str, np.dtype[Any]] = {**dict.fromkeys(_IDS, np.dtype(np.int64)), "weight": np.dtype(np.float32)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,86 +43,118 @@ class EdgeList:
     rel: np.ndarray
     weight: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        shapes = {column.shape for column in (self.lhs, self.rhs, self.rel, self.weight) if column is not None}
+        if shapes != {(len(self.lhs),)}:
+            raise ValueError(f"the columns of edges must be vectors of one length, got shapes {sorted(shapes)}")
+
     def __len__(self) -> int:
         return len(self.lhs)
 
 
 def edge_file_name(lhs: int, rhs: int) -> str:
-    """Return the file of bucket (lhs, rhs)."""
+    """Return the name of bucket (lhs, rhs)'s file."""
     return f"edges_{lhs}_{rhs}.h5"
 
 
+def write_edges(path: Path, edges: EdgeList) -> None:
+    """Write a bucket that is in memory, contiguously.
+
+    Raises:
+        ResourceError: the disk is full; nothing appears under ``path``.
+    """
+    names = _names(weighted=edges.weight is not None)
+    columns = {name: getattr(edges, name).astype(_TYPES[name], copy=False) for name in names}
+    with creating(path, data_bytes=sum(column.nbytes for column in columns.values())) as file:
+        file.attrs["format_version"] = np.int64(FORMAT_VERSION)
+        _write_whole(file, columns)
+
+
 class EdgeFileWriter:
-    """Writes a bucket in pieces; the file appears under its name only when all of it is written.
+    """Writes a bucket in pieces, with memory for one chunk; the file appears only when all of it is written.
+
+    The bytes depend on the edges and not on how they were cut into pieces. A bucket of less than one chunk is written
+    contiguously.
 
     Args:
         path: where it goes.
-        weighted: whether there is a ``weight`` dataset.
+        weighted: whether there is a ``weight`` dataset; None lets the first piece decide, and a bucket without any
+            piece has none.
     """
 
-    def __init__(self, path: Path, *, weighted: bool) -> None:
-        self._path, self._partial = path, path.with_suffix(".tmp.h5")
-        self._file = h5py.File(self._partial, "w", libver="earliest")
-        self._file.attrs["format_version"] = np.int64(FORMAT_VERSION)
-        self._columns = (*_IDS, "weight") if weighted else _IDS
-        self._pending: list[EdgeList] = []
-        self._pending_rows = self.count = 0
+    def __init__(self, path: Path, *, weighted: bool | None = None) -> None:
+        self._path, self._weighted = path, weighted
+        self._stack = ExitStack()
+        self._buffers: dict[str, np.ndarray] = {}
+        self._buffered = self._written = 0
+
+    @property
+    def count(self) -> int:
+        """Edges appended so far."""
+        return self._written + self._buffered
 
     def append(self, edges: EdgeList) -> None:
-        """Add edges."""
-        self._pending.append(edges)
-        self._pending_rows += len(edges)
-        if self._pending_rows >= CHUNK_ROWS:
-            self._flush()
+        """Add edges after those before.
 
-    def _flush(self) -> None:
-        """Move what is pending into the file; datasets are made chunked only when a second piece follows."""
-        for name in self._columns:
-            parts = [getattr(edges, name) for edges in self._pending]
-            data = np.concatenate(parts) if parts else np.empty(0)
-            data = data.astype(np.float32 if name == "weight" else np.int64, copy=False)
-            if name not in self._file:
-                self._file.create_dataset(
-                    name, (0,), data.dtype, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False
-                )
-            self._file[name].resize((self.count + len(data),))
-            self._file[name][self.count :] = data
-        self.count += self._pending_rows
-        self._pending, self._pending_rows = [], 0
-
-    def _write_whole(self) -> None:
-        """Write a bucket that fits in one piece contiguously: no chunk larger than the data."""
-        for name in self._columns:
-            parts = [getattr(edges, name) for edges in self._pending]
-            data = np.concatenate(parts) if parts else np.empty(0)
-            data = data.astype(np.float32 if name == "weight" else np.int64, copy=False)
-            self._file.create_dataset(name, data=data, track_times=False)
-        self.count = self._pending_rows
+        Raises:
+            ValueError: some pieces have weights and others have none.
+            ResourceError: the disk is full.
+        """
+        if self._weighted is None:
+            self._weighted = edges.weight is not None
+        if self._weighted != (edges.weight is not None):
+            raise ValueError(f"{self._path}: either all pieces of a bucket have weights or none has")
+        start = 0
+        while start < len(edges):
+            stop = min(len(edges), start + CHUNK_ROWS - self._buffered)
+            end = self._buffered + stop - start
+            for name, buffer in self._columns().items():
+                buffer[self._buffered : end] = getattr(edges, name)[start:stop]
+            self._buffered, start = end, stop
+            if self._buffered == CHUNK_ROWS:
+                self._flush()
 
     def __enter__(self) -> Self:
+        self._file = self._stack.enter_context(creating(self._path))
+        self._file.attrs["format_version"] = np.int64(FORMAT_VERSION)
+        self._stack.push(self._finish)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None:
-                if self.count:
-                    self._flush()
-                else:
-                    self._write_whole()
-        finally:
-            self._file.close()
-        if kind is None:
-            self._partial.replace(self._path)
-        else:
-            self._partial.unlink(missing_ok=True)
+        self._stack.__exit__(kind, error, trace)
 
+    def _columns(self) -> dict[str, np.ndarray]:
+        if not self._buffers:
+            names = _names(weighted=bool(self._weighted))
+            self._buffers = {name: np.empty(CHUNK_ROWS, _TYPES[name]) for name in names}
+        return self._buffers
 
-def write_edges(path: Path, edges: EdgeList) -> None:
-    """Write a bucket."""
-    with EdgeFileWriter(path, weighted=edges.weight is not None) as writer:
-        writer.append(edges)
+    def _flush(self) -> None:
+        """Move the buffered edges to the end of the file."""
+        stop = self._written + self._buffered
+        require_space(self._path, sum(buffer.nbytes for buffer in self._buffers.values()))
+        for name, buffer in self._buffers.items():
+            if not self._written:
+                self._file.create_dataset(
+                    name, (0,), buffer.dtype, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False
+                )
+            item = self._file[name]
+            item.resize((stop,))
+            item[self._written :] = buffer[: self._buffered]
+        self._written, self._buffered = stop, 0
+
+    def _finish(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del error, trace
+        if kind is not None:
+            return
+        if not self._written:
+            _write_whole(self._file, {name: buffer[: self._buffered] for name, buffer in self._columns().items()})
+        elif self._buffered:
+            self._flush()
 
 
 def count_edges(path: Path) -> int:
@@ -127,31 +164,37 @@ def count_edges(path: Path) -> int:
         FormatError: it is damaged or foreign.
     """
     with open_foreign(path) as file:
-        return len(dataset(path, file, "lhs", ndim=1))
+        return len(_datasets(file)["rel"])
 
 
 def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
-    """Read edges ``start`` to ``stop`` of a bucket; any integer type of ids and any number type of weights.
+    """Read edges ``start`` to ``stop`` of a bucket: ids of any integer type, weights of any number type.
 
     Raises:
-        FormatError: a dataset is missing, of another length or type, or an id is negative.
+        FormatError: it is damaged or foreign, a dataset is missing, of another length or type, or an id is negative
+            (featurized entities, which PBG marks so, are not supported).
     """
     with open_foreign(path) as file:
-        columns = {name: dataset(path, file, name, ndim=1) for name in _IDS}
-        if "weight" in file:
-            columns["weight"] = dataset(path, file, "weight", ndim=1)
-        lengths = {name: len(column) for name, column in columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise FormatError(f"{path}: datasets differ in length: {lengths}")
-        ids = {name: _ids(path, name, columns[name], start, stop) for name in _IDS}
-        weight = columns["weight"][start:stop].astype(np.float32) if "weight" in columns else None
-    return EdgeList(**ids, weight=weight)
+        items = _datasets(file)
+        columns = {name: item[start:stop].astype(_TYPES[name], copy=False) for name, item in items.items()}
+    for name in _IDS:
+        if len(columns[name]) and columns[name].min() < 0:
+            raise FormatError(f"{path}: dataset {name!r} holds a negative id; featurized entities are not supported")
+    return EdgeList(**columns)
 
 
-def _ids(path: Path, name: str, column: h5py.Dataset, start: int, stop: int | None) -> np.ndarray:
-    if column.dtype.kind not in "iu":
-        raise FormatError(f"{path}: dataset {name!r} is of type {column.dtype}, expected integers")
-    ids: np.ndarray = column[start:stop].astype(np.int64)
-    if len(ids) and ids.min() < 0:
-        raise FormatError(f"{path}: dataset {name!r} holds a negative id (featurized entities are not supported)")
-    return ids
+def _datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    count = len(dataset(file, "rel", kinds="iu", shape=(None,)))
+    items = {name: dataset(file, name, kinds="iu", shape=(count,)) for name in _IDS}
+    if "weight" in file:
+        items["weight"] = dataset(file, "weight", kinds="iuf", shape=(count,))
+    return items
+
+
+def _names(*, weighted: bool) -> tuple[str, ...]:
+    return (*_IDS, "weight") if weighted else _IDS
+
+
+def _write_whole(file: h5py.File, columns: dict[str, np.ndarray]) -> None:
+    for name, column in columns.items():
+        file.create_dataset(name, data=column, track_times=False)

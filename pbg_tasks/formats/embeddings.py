@@ -1,30 +1,38 @@
-"""Embeddings of one partition: ``embeddings_{type}_{part}.v{N}.h5`` (PBG 3.3)."""
+"""Embeddings of one partition: ``embeddings_{type}_{part}.v{N}.h5`` (PBG's checkpoint format)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import h5py
 import numpy as np
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.files import creating
 from pbg_tasks.formats.guard import dataset, open_foreign
 from pbg_tasks.formats.metadata import IterationInfo, write_metadata
-from pbg_tasks.formats.optimizer import read_state, row_adagrad_state, sums_of, write_state
+from pbg_tasks.formats.optimizer import PLAIN_SUMS, read_row_sums, row_adagrad_state, write_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import h5py
+
     from pbg_tasks.config import ConfigSchema
 
-PLAIN_SUMS = "optimizer/plain/sum"
-
-__all__ = ["IterationInfo", "embeddings_file_name", "iter_blocks", "read_embeddings", "write_embeddings"]
+__all__ = [
+    "IterationInfo",
+    "embeddings_file_name",
+    "embeddings_shape",
+    "iter_blocks",
+    "read_embeddings",
+    "read_rows",
+    "write_embeddings",
+]
 
 
 def embeddings_file_name(entity: str, partition: int, version: int) -> str:
-    """Return the file of one partition in one version."""
+    """Return the name of one partition's file in one version."""
     return f"embeddings_{entity}_{partition}.v{version}.h5"
 
 
@@ -37,7 +45,7 @@ def write_embeddings(
     iteration: IterationInfo,
     config: ConfigSchema,
 ) -> None:
-    """Write a partition.
+    """Write a partition; equal arguments give equal bytes.
 
     Args:
         path: where to.
@@ -46,58 +54,73 @@ def write_embeddings(
         lr: goes into the optimizer's state.
         iteration: goes into the attributes.
         config: same.
+
+    Raises:
+        ResourceError: the disk is full; what was at ``path`` stays.
     """
-    partial = path.with_suffix(".tmp.h5")
-    with h5py.File(partial, "w", libver="earliest") as file:
+    if row_sums is not None and row_sums.shape != embeddings.shape[:1]:
+        raise ValueError(f"{path}: row sums of shape {row_sums.shape} for embeddings of shape {embeddings.shape}")
+    data_bytes = embeddings.size * 4 + (0 if row_sums is None else row_sums.size * 8)
+    with creating(path, data_bytes=data_bytes) as file:
         write_metadata(file, config, iteration)
         file.create_dataset("embeddings", data=embeddings, dtype=np.float32, track_times=False)
         if row_sums is not None:
             write_state(file, row_adagrad_state(row_sums, lr))
             file.create_dataset(PLAIN_SUMS, data=row_sums, dtype=np.float32, track_times=False)
-    partial.replace(path)
 
 
 def read_embeddings(
-    path: Path, *, count: int | None = None, dimension: int | None = None
+    path: Path, *, count: int | None = None, dimension: int | None = None, out: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Read a partition, any float type and compression.
+    """Read a partition of any float type, layout and compression.
 
     Args:
         path: its file.
         count: rows it must have, None for any.
         dimension: columns it must have, None for any.
+        out: float32 (m, d) with m >= n to read into: a partition that grew keeps its other rows.
 
     Returns:
-        Embeddings float32 (n, d), and RowAdagrad's sums float32 (n,) or None when the file has none.
+        Embeddings float32 (n, d), the first rows of ``out`` where that is given; and RowAdagrad's sums float32 (n,),
+        or None when the file has none.
 
     Raises:
-        FormatError: damaged, foreign, of another shape, or not finite.
+        FormatError: damaged, foreign, of another shape, larger than ``out``, or not finite.
     """
     with open_foreign(path) as file:
-        item = dataset(path, file, "embeddings", ndim=2)
-        _check_shape(path, item, count, dimension)
-        embeddings = item[...].astype(np.float32, copy=False)
-        if not np.isfinite(embeddings).all():
-            raise FormatError(f"{path}: holds embeddings that are not finite")
-        sums = file[PLAIN_SUMS][...] if PLAIN_SUMS in file else _blob_sums(file)
-    if sums is not None and sums.shape != (len(embeddings),):
-        raise FormatError(f"{path}: optimizer sums of shape {sums.shape} for {len(embeddings)} rows")
-    return embeddings, sums
+        item = _embeddings(file, count, dimension if out is None else out.shape[1])
+        rows, columns = item.shape
+        if out is not None and rows > len(out):
+            raise FormatError(f"{path}: holds {rows} rows, more than the {len(out)} entities of the partition")
+        embeddings = np.empty((rows, columns), np.float32) if out is None else out[:rows]
+        _read_into(item, 0, embeddings)
+        return embeddings, read_row_sums(file, rows)
 
 
-def _blob_sums(file: h5py.File) -> np.ndarray | None:
-    sums = sums_of(read_state(file))
-    return None if sums is None else sums[0]
+def embeddings_shape(path: Path) -> tuple[int, int]:
+    """Return (n, d) of a partition's file.
+
+    Raises:
+        FormatError: damaged or foreign.
+    """
+    with open_foreign(path) as file:
+        rows, columns = _embeddings(file, None, None).shape
+        return rows, columns
 
 
-def _check_shape(path: Path, item: h5py.Dataset, count: int | None, dimension: int | None) -> None:
-    rows, columns = item.shape
-    if item.dtype.kind != "f":
-        raise FormatError(f"{path}: embeddings are of type {item.dtype}, expected floats")
-    if count is not None and rows != count:
-        raise FormatError(f"{path}: holds {rows} rows, the partition has {count} entities")
-    if dimension is not None and columns != dimension:
-        raise FormatError(f"{path}: dimension is {columns}, the config says {dimension}")
+def read_rows(path: Path, start: int, stop: int) -> np.ndarray:
+    """Read rows ``start`` to ``stop`` of a partition: float32 (stop - start, d).
+
+    Raises:
+        FormatError: damaged, foreign, not finite, or it has fewer rows.
+    """
+    with open_foreign(path) as file:
+        item = _embeddings(file, None, None)
+        if not 0 <= start <= stop <= len(item):
+            raise FormatError(f"{path}: holds {len(item)} rows; rows {start} to {stop} were asked for")
+        rows = np.empty((stop - start, item.shape[1]), np.float32)
+        _read_into(item, start, rows)
+        return rows
 
 
 def iter_blocks(
@@ -106,10 +129,26 @@ def iter_blocks(
     """Stream a partition: yield (offset of the first row, float32 (<= ``rows``, d)).
 
     Raises:
-        FormatError: damaged, foreign or of another shape.
+        FormatError: damaged, foreign, not finite or of another shape.
     """
     with open_foreign(path) as file:
-        item = dataset(path, file, "embeddings", ndim=2)
-        _check_shape(path, item, count, dimension)
+        item = _embeddings(file, count, dimension)
         for start in range(0, len(item), rows):
-            yield start, item[start : start + rows].astype(np.float32, copy=False)
+            block = np.empty((min(rows, len(item) - start), item.shape[1]), np.float32)
+            _read_into(item, start, block)
+            yield start, block
+
+
+def _embeddings(file: h5py.File, count: int | None, dimension: int | None) -> h5py.Dataset:
+    return dataset(file, "embeddings", kinds="f", shape=(count, dimension))
+
+
+def _read_into(item: h5py.Dataset, start: int, block: np.ndarray) -> None:
+    """Fill ``block`` from row ``start`` on, converting to float32."""
+    if not block.size:
+        return  # HDF5 refuses empty selections
+    item.read_direct(block, source_sel=np.s_[start : start + len(block)])
+    with np.errstate(invalid="ignore"):
+        total = block.sum(dtype=np.float64)  # finite float32 cannot overflow it, and no array of flags is needed
+    if not np.isfinite(total):
+        raise FormatError(f"{item.file.filename}: holds embeddings that are not finite")

@@ -1,4 +1,4 @@
-"""The entity path: how many entities a partition has, their names in order, and the relations' names (PBG 3.1)."""
+"""The entity path: how many entities a partition has, their names in order, and the relations' names (PBG's format)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.files import parse_natural, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,18 +17,18 @@ RELATION_COUNT = "dynamic_rel_count.txt"
 
 
 def entity_count_file_name(entity: str, partition: int) -> str:
-    """Return the file that holds a partition's number of entities."""
+    """Return the name of the file that holds a partition's number of entities."""
     return f"entity_count_{entity}_{partition}.txt"
 
 
 def entity_names_file_name(entity: str, partition: int) -> str:
-    """Return the file that holds a partition's names."""
+    """Return the name of the file that holds a partition's names."""
     return f"entity_names_{entity}_{partition}.json"
 
 
 def write_entity_count(directory: Path, entity: str, partition: int, count: int) -> None:
     """Write a partition's number of entities."""
-    (directory / entity_count_file_name(entity, partition)).write_text(f"{count}\n", encoding="ascii")
+    _write_count(directory / entity_count_file_name(entity, partition), count)
 
 
 def read_entity_count(directory: Path, entity: str, partition: int) -> int:
@@ -39,40 +40,8 @@ def read_entity_count(directory: Path, entity: str, partition: int) -> int:
     return _read_count(directory / entity_count_file_name(entity, partition))
 
 
-def _read_count(path: Path) -> int:
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: cannot be read: {error}") from None
-    if not text.isdigit():
-        raise FormatError(f"{path}: expected a count, found {text[:40]!r}")
-    return int(text)
-
-
-def _write_names(path: Path, names: Iterable[str]) -> int:
-    """Write a JSON list the way ``json.dump(..., indent=4)`` does, one name at a time; return how many."""
-    count = 0
-    with path.open("w", encoding="ascii") as file:
-        for name in names:
-            file.write("[\n    " if count == 0 else ",\n    ")
-            file.write(json.dumps(name))
-            count += 1
-        file.write("\n]" if count else "[]")
-    return count
-
-
-def _read_names(path: Path) -> list[str]:
-    try:
-        names = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise FormatError(f"{path}: not a readable JSON list: {error}") from None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise FormatError(f"{path}: expected a JSON list of strings")
-    return names
-
-
 def write_entity_names(directory: Path, entity: str, partition: int, names: Iterable[str]) -> int:
-    """Write a partition's names in the order of their offsets; return how many there were."""
+    """Write a partition's names in the order of their offsets, one at a time; return how many there were."""
     return _write_names(directory / entity_names_file_name(entity, partition), names)
 
 
@@ -80,27 +49,27 @@ def read_entity_names(directory: Path, entity: str, partition: int, *, count: in
     """Read a partition's names.
 
     Raises:
-        FormatError: not a list of strings, or not ``count`` of them.
+        FormatError: the file is missing, not a list of strings, or not ``count`` of them.
     """
     path = directory / entity_names_file_name(entity, partition)
     names = _read_names(path)
     if count is not None and len(names) != count:
-        raise FormatError(f"{path}: holds {len(names)} names for {count} entities")
+        raise FormatError(f"{path}: holds {len(names)} names, the partition has {count} entities")
     return names
 
 
-def write_relation_names(directory: Path, names: list[str], *, dynamic: bool) -> None:
+def write_relation_names(directory: Path, names: Iterable[str], *, dynamic: bool) -> None:
     """Write the relations' names in the order of their ids, and with dynamic relations their number."""
-    _write_names(directory / RELATION_NAMES, names)
+    count = _write_names(directory / RELATION_NAMES, names)
     if dynamic:
-        (directory / RELATION_COUNT).write_text(f"{len(names)}\n", encoding="ascii")
+        _write_count(directory / RELATION_COUNT, count)
 
 
 def read_relation_names(directory: Path) -> list[str]:
     """Read the relations' names.
 
     Raises:
-        FormatError: not a list of strings.
+        FormatError: the file is missing or not a list of strings.
     """
     return _read_names(directory / RELATION_NAMES)
 
@@ -112,3 +81,47 @@ def read_relation_count(directory: Path) -> int:
         FormatError: the file is missing or holds no number.
     """
     return _read_count(directory / RELATION_COUNT)
+
+
+def _write_count(path: Path, count: int) -> None:
+    with replacing(path) as partial:
+        partial.write_text(f"{count}\n", encoding="ascii")
+
+
+def _read_count(path: Path) -> int:
+    return parse_natural(_read_text(path).strip(), source=str(path))
+
+
+def _write_names(path: Path, names: Iterable[str]) -> int:
+    """Write what ``json.dump(list(names), file, indent=4)`` would, without the list."""
+    encode, count = json.JSONEncoder().encode, 0
+    with replacing(path) as partial, partial.open("w", encoding="ascii") as file:
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"{path}: name {count} is {name!r}, not a string")
+            file.write(("[\n    " if count == 0 else ",\n    ") + encode(name))
+            count += 1
+        file.write("\n]" if count else "[]")
+    return count
+
+
+def _read_names(path: Path) -> list[str]:
+    try:
+        names = json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not readable JSON: {error}") from None
+    if not isinstance(names, list):
+        raise FormatError(f"{path}: expected a JSON list of names, found {type(names).__name__}")
+    for index, name in enumerate(names):
+        if not isinstance(name, str):
+            raise FormatError(f"{path}: name {index} is {name!r:.40}, not a string")
+    return names
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8 text (byte {error.start})") from None

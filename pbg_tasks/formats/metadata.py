@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ConfigSchema
 
+CONFIG = "config/json"
+
 
 @dataclass(frozen=True, slots=True)
 class IterationInfo:
@@ -32,6 +34,6 @@ class IterationInfo:
 def write_metadata(file: h5py.File, config: ConfigSchema, iteration: IterationInfo) -> None:
     """Write ``format_version``, ``config/json`` and ``iteration/*``; the "/" is part of the attribute's name."""
     file.attrs["format_version"] = np.int64(FORMAT_VERSION)
-    file.attrs["config/json"] = json.dumps(config.to_pbg(), indent=4)
+    file.attrs[CONFIG] = json.dumps(config.to_pbg(), indent=4)
     for name, value in asdict(iteration).items():
         file.attrs[f"iteration/{name}"] = value if isinstance(value, str) else np.int64(value)

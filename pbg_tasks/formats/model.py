@@ -1,7 +1,8 @@
-"""Shared parameters: ``model.v{N}.h5`` with the relations' operators and global embeddings (PBG 3.3)."""
+"""Shared parameters: ``model.v{N}.h5`` with relations' operators and global embeddings (PBG's checkpoint format)."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,19 +11,22 @@ import h5py
 import numpy as np
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.guard import open_foreign
-from pbg_tasks.formats.metadata import IterationInfo, write_metadata
-from pbg_tasks.formats.optimizer import adagrad_state, read_state, sums_of, write_state
+from pbg_tasks.formats.files import creating
+from pbg_tasks.formats.guard import dataset, open_foreign
+from pbg_tasks.formats.metadata import CONFIG, write_metadata
+from pbg_tasks.formats.optimizer import PLAIN_SUMS, adagrad_state, blob_sums, plain_sums, write_state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.metadata import IterationInfo
 
-_OPERATOR = re.compile(r"relations/(\d+)/operator/(lhs|rhs)/(\w+)")
+_OPERATOR = re.compile(r"relations/([0-9]{1,9})/operator/(lhs|rhs)/([^./]+)")
 _GLOBAL = re.compile(r"entities/([^./]+)/global_embedding")
-_SIDES = {"lhs": 0, "rhs": 1}
-_PLAIN = "optimizer/plain"
+# In the order in which PBG's operators define them; other names follow by the alphabet.
+_PARAMS = ("linear_transformation", "linear_transformations", "real", "imag")
 # Before its 1.0, PBG kept affine matrices transposed under these names.
 _LEGACY = {"rotation": "linear_transformation", "rotations": "linear_transformations"}
 
@@ -34,15 +38,20 @@ class ModelState:
     Attributes:
         params: float32 arrays by PBG's path below ``model/``: ``relations/{idx}/operator/{lhs|rhs}/{param}`` or
             ``entities/{type}/global_embedding``. With dynamic relations the first axis is the relation.
-        sums: accumulated squares, same keys and shapes; empty when the file holds none.
+        sums: accumulated squares, same keys and shapes; or empty: none are known.
     """
 
     params: dict[str, np.ndarray]
     sums: dict[str, np.ndarray] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        wanted = {name: value.shape for name, value in self.params.items()}
+        if self.sums and {name: value.shape for name, value in self.sums.items()} != wanted:
+            raise ValueError("the sums of a model must have the names and shapes of its parameters")
+
 
 def model_file_name(version: int) -> str:
-    """Return the file of the shared parameters in one version."""
+    """Return the name of the shared parameters' file in one version."""
     return f"model.v{version}.h5"
 
 
@@ -60,73 +69,101 @@ def state_dict_key(path: str) -> str:
     raise FormatError(f"model/{path}: not a parameter of a relation or entity type")
 
 
-def _order(path: str) -> tuple[int, int, int]:
-    """Sort as PBG's optimizer counts parameters: left operators, right operators, global embeddings."""
-    if operator := _OPERATOR.fullmatch(path):
-        return _SIDES[operator[2]], int(operator[1]), 0
-    return 2, 0, 0
+def parameter_order(paths: Iterable[str], entities: Sequence[str]) -> list[str]:
+    """Sort paths as PBG's optimizer counts parameters: left operators, right operators, global embeddings.
 
+    Args:
+        paths: of parameters, below ``model/``.
+        entities: the types in the order of the config.
+    """
 
-def ordered(params: dict[str, np.ndarray]) -> list[str]:
-    """Return the paths in PBG's order of parameters; within an operator and between types, their own order stays."""
-    return sorted(params, key=_order)
+    def rank(path: str) -> tuple[int, int, int, str]:
+        if operator := _OPERATOR.fullmatch(path):
+            index, side, name = operator.groups()
+            name = _LEGACY.get(name, name)
+            position = _PARAMS.index(name) if name in _PARAMS else len(_PARAMS)
+            return ("lhs", "rhs").index(side), int(index), position, name
+        entity = path.split("/")[1]
+        return 2, entities.index(entity) if entity in entities else len(entities), 0, entity
+
+    return sorted(paths, key=rank)
 
 
 def write_model(path: Path, state: ModelState, *, config: ConfigSchema, iteration: IterationInfo) -> None:
-    """Write the shared parameters and, when there are sums, the optimizer's state."""
-    lr = config.relation_lr if config.relation_lr is not None else config.lr
-    paths = ordered(state.params)
-    partial = path.with_suffix(".tmp.h5")
-    with h5py.File(partial, "w", libver="earliest") as file:
+    """Write the shared parameters and, when there are sums, the optimizer's state; equal arguments give equal bytes.
+
+    Raises:
+        ResourceError: the disk is full; what was at ``path`` stays.
+    """
+    names = parameter_order(state.params, list(config.entities))
+    lr = config.lr if config.relation_lr is None else config.relation_lr
+    with creating(path, data_bytes=12 * sum(value.size for value in state.params.values())) as file:
         write_metadata(file, config, iteration)
         group = file.create_group("model", track_order=True)
-        for name in paths:
+        for name in names:
             item = group.create_dataset(name, data=state.params[name], dtype=np.float32, track_times=False)
             item.attrs["state_dict_key"] = state_dict_key(name)
-        if state.sums or not paths:
-            sums = [np.asarray(state.sums[name], np.float32) for name in paths]
-            write_state(file, adagrad_state(sums, lr))
-            for name, value in zip(paths, sums, strict=True):
-                file.create_dataset(f"{_PLAIN}/{name}", data=value, track_times=False)
-    partial.replace(path)
+        if state.sums or not names:
+            write_state(file, adagrad_state([state.sums[name] for name in names], lr))
+        for name in names if state.sums else ():
+            data = state.sums[name]
+            file.create_dataset(f"{PLAIN_SUMS}/{name}", data=data, dtype=np.float32, track_times=False)
 
 
 def read_model(path: Path) -> ModelState:
-    """Read the shared parameters.
+    """Read the shared parameters; matrices under PBG's names of before 1.0 come renamed and transposed.
 
     Raises:
-        FormatError: damaged, foreign, or with parameters that no operator has.
+        FormatError: damaged, foreign, not finite, or with parameters that no relation or entity type has.
     """
     with open_foreign(path) as file:
         group = file.get("model")
         if not isinstance(group, h5py.Group):
             raise FormatError(f"{path}: group 'model' is missing")
-        names = _datasets(group)
-        params = {name: group[name][...].astype(np.float32) for name in names}
-        if _PLAIN in file:
-            sums = {name: file[f"{_PLAIN}/{name}"][...] for name in names}
-        else:
-            listed = sums_of(read_state(file)) or []
-            sums = dict(zip(ordered(params), listed, strict=True)) if listed else {}
-    for name, value in sums.items():
-        if value.shape != params[name].shape:
-            raise FormatError(f"{path}: optimizer sums of {name!r} have shape {value.shape}, not {params[name].shape}")
-    return ModelState(_renamed(params), _renamed(sums))
+        params = {name: _parameter(file, name) for name in _dataset_names(group)}
+        return ModelState(_renamed(params), _renamed(_sums(file, params)))
 
 
-def _datasets(group: h5py.Group) -> list[str]:
+def _dataset_names(group: h5py.Group) -> list[str]:
     names: list[str] = []
     group.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-    for name in names:
-        state_dict_key(name)
     return names
+
+
+def _parameter(file: h5py.File, name: str) -> np.ndarray:
+    state_dict_key(name)
+    item = file[f"model/{name}"]
+    value: np.ndarray = dataset(file, f"model/{name}", kinds="f", shape=item.shape)[...].astype(np.float32, copy=False)
+    if not np.isfinite(value).all():
+        raise FormatError(f"{file.filename}: model/{name} holds numbers that are not finite")
+    return value
+
+
+def _sums(file: h5py.File, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    if PLAIN_SUMS in file:
+        return {name: plain_sums(file, f"{PLAIN_SUMS}/{name}", value.shape) for name, value in params.items()}
+    entities = _entity_order(file)
+    names = parameter_order(params, entities)
+    listed = blob_sums(file, [params[name].shape for name in names])
+    unplaced = [name for name in params if _GLOBAL.fullmatch(name) and name.split("/")[1] not in entities]
+    if listed and len(unplaced) > 1:
+        raise FormatError(f"{file.filename}: attribute {CONFIG!r} must list the entity types of {', '.join(unplaced)}")
+    return dict(zip(names, listed, strict=True)) if listed else {}
+
+
+def _entity_order(file: h5py.File) -> list[str]:
+    """Return the entity types in the order of the config inside the file; PBG's blob knows parameters by number."""
+    try:
+        return list(json.loads(file.attrs[CONFIG])["entities"])
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return []
 
 
 def _renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     result = {}
     for path, value in arrays.items():
         parent, _, name = path.rpartition("/")
-        if name in _LEGACY:
+        if name in _LEGACY and value.ndim > 1:
             result[f"{parent}/{_LEGACY[name]}"] = np.ascontiguousarray(np.swapaxes(value, -1, -2))
         else:
             result[path] = value

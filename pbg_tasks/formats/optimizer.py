@@ -1,105 +1,60 @@
-"""PBG's optimizer state: the bytes of ``torch.save`` in a one-dimensional opaque dataset (PBG 3.3).
+"""Optimizer state in checkpoint files: PBG's blob, and the same numbers as plain datasets.
 
-We write that blob so that PBG continues our checkpoints, and the same numbers as plain datasets, which are what we read
-back. A foreign blob is a pickle: its opcodes are searched for anything but plain tensors before torch may load it.
+PBG keeps the bytes of ``torch.save`` in a one-dimensional opaque dataset. We write that blob so that PBG continues our
+checkpoints, and beside it plain datasets, which are what we read back; PBG ignores them. A blob is read only from a
+file that has no plain ones.
 """
 
 from __future__ import annotations
 
 import io
-import pickletools
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.guard import dataset
+from pbg_tasks.formats.pickles import vetted_archive
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import h5py
 
 STATE_DICT = "optimizer/state_dict"
-_MAX_BLOB = 1 << 36
-_ALLOWED = {
-    "collections OrderedDict",
-    "torch._utils _rebuild_tensor_v2",
-    "torch FloatStorage",
-    "torch DoubleStorage",
-    "torch LongStorage",
-    "torch IntStorage",
-}
-
-
-def write_state(file: h5py.File, state: dict[str, Any]) -> None:
-    """Write an optimizer's state dict (plain dicts, numbers, tensors) as PBG's blob."""
-    import torch
-
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    file.create_dataset(STATE_DICT, data=np.frombuffer(buffer.getvalue(), dtype="|V1"), track_times=False)
-
-
-def read_state(file: h5py.File) -> dict[str, Any] | None:
-    """Read a blob; None when there is none.
-
-    Raises:
-        FormatError: it is not a torch archive of plain tensors. Nothing of it is executed.
-    """
-    import torch
-
-    item = file.get(STATE_DICT)
-    if item is None:
-        return None
-    source = f"{file.filename}: {STATE_DICT}"
-    if item.ndim != 1 or item.dtype.itemsize != 1 or item.size > _MAX_BLOB:
-        raise FormatError(f"{source}: expected a one-dimensional dataset of bytes")
-    blob = item[...].tobytes()
-    _check_pickle(source, blob)
-    try:
-        state = torch.load(io.BytesIO(blob), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for damaged archives
-        raise FormatError(f"{source}: not readable: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(state, dict) or not isinstance(state.get("state"), dict):
-        raise FormatError(f"{source}: not an optimizer's state dict")
-    return state
-
-
-def _check_pickle(source: str, blob: bytes) -> None:
-    """Refuse a pickle that names anything but the few globals plain tensors need."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(blob)) as archive:
-            (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
-            opcodes = list(pickletools.genops(archive.read(name)))
-    except (zipfile.BadZipFile, ValueError, KeyError, RuntimeError) as error:
-        raise FormatError(f"{source}: not a torch archive: {error}") from None
-    for opcode, argument, _ in opcodes:
-        if opcode.name in {"STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"}:
-            raise FormatError(f"{source}: pickle opcode {opcode.name} is not allowed; the blob was not loaded")
-        if opcode.name == "GLOBAL" and argument not in _ALLOWED:
-            raise FormatError(f"{source}: pickle names {argument!r}, which is not allowed; the blob was not loaded")
+PLAIN_SUMS = "optimizer/plain/sum"
+_BLOB_SLACK = 1 << 20  # pickle, alignment and torch's own entries
+_BLOB_BYTES_PER_NUMBER = 16
 
 
 def row_adagrad_state(sums: np.ndarray, lr: float) -> dict[str, Any]:
-    """Build the state of PBG's RowAdagrad: one sum (float32 (n,)) for the rows of one table.
+    """Build the state of PBG's RowAdagrad: one sum a row of one table.
 
-    ``step`` is not used by it; PBG 1.0.0 wants it there.
+    Args:
+        sums: float32 (n,).
+        lr: learning rate.
+
+    Returns:
+        PBG's dict. Nothing reads its ``step``, but PBG 1.0.0 wants it there.
     """
-    import torch
-
     group = {"lr": lr, "lr_decay": 0, "weight_decay": 0, "params": [0]}
-    return {"state": {0: {"step": 0, "sum": torch.from_numpy(sums)}}, "param_groups": [group]}
+    return {"state": {0: {"step": 0, "sum": _tensor(sums)}}, "param_groups": [group]}
 
 
-def adagrad_state(sums: list[np.ndarray], lr: float) -> dict[str, Any]:
-    """Build the state of torch's Adagrad over the model's parameters, in PBG's order."""
-    import torch
+def adagrad_state(sums: Sequence[np.ndarray], lr: float) -> dict[str, Any]:
+    """Build the state of torch's Adagrad over a model's parameters.
 
+    Args:
+        sums: float32 arrays, in the order of the model's parameters.
+        lr: learning rate.
+
+    Returns:
+        PBG's dict; empty for a model without parameters, as PBG's dummy optimizer has it.
+    """
     if not sums:
         return {}
-    state = {
-        index: {"step": torch.tensor(0.0), "sum": torch.from_numpy(np.ascontiguousarray(value))}
-        for index, value in enumerate(sums)
-    }
+    import torch
+
     group = {
         "lr": lr,
         "lr_decay": 0,
@@ -112,11 +67,102 @@ def adagrad_state(sums: list[np.ndarray], lr: float) -> dict[str, Any]:
         "fused": None,
         "params": list(range(len(sums))),
     }
+    state = {index: {"step": torch.tensor(0.0), "sum": _tensor(value)} for index, value in enumerate(sums)}
     return {"state": state, "param_groups": [group]}
 
 
-def sums_of(state: dict[str, Any] | None) -> list[np.ndarray] | None:
-    """Return the accumulated squares of a state dict in parameter order; None when it holds none."""
-    if not state or not state["state"]:
+def write_state(file: h5py.File, state: dict[str, Any]) -> None:
+    """Write a state dict as PBG's blob; equal states give equal bytes."""
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    file.create_dataset(STATE_DICT, data=np.frombuffer(buffer.getbuffer(), dtype="V1"), track_times=False)
+
+
+def read_row_sums(file: h5py.File, rows: int) -> np.ndarray | None:
+    """Read RowAdagrad's sums of a partition: float32 (rows,), or None when the file has none.
+
+    Raises:
+        FormatError: of another shape, negative or not finite, or the blob is not a plain state dict.
+    """
+    if PLAIN_SUMS in file:
+        return plain_sums(file, PLAIN_SUMS, (rows,))
+    listed = blob_sums(file, [(rows,)])
+    return listed[0] if listed else None
+
+
+def plain_sums(file: h5py.File, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Read one plain dataset of sums, float32 of ``shape``.
+
+    Raises:
+        FormatError: missing, of another shape, negative or not finite.
+    """
+    item = dataset(file, name, kinds="f", shape=shape)
+    return _checked(item[...].astype(np.float32, copy=False), shape, f"{file.filename}: {name}")
+
+
+def blob_sums(file: h5py.File, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray] | None:
+    """Read the sums of PBG's blob in the order of the parameters.
+
+    Args:
+        file: a checkpoint file.
+        shapes: of the parameters.
+
+    Returns:
+        float32 arrays of ``shapes``; None when there is no blob or it holds no state yet.
+
+    Raises:
+        FormatError: the blob is too large, not a plain state dict, or of other shapes. Nothing of it is executed.
+    """
+    if STATE_DICT not in file:
         return None
-    return [state["state"][index]["sum"].float().numpy() for index in sorted(state["state"])]
+    source = f"{file.filename}: {STATE_DICT}"
+    state = _load(file, source, numbers=sum(int(np.prod(shape)) for shape in shapes))
+    if not state or not shapes:
+        return None
+    if set(state) != set(range(len(shapes))):
+        raise FormatError(f"{source}: holds {len(state)} parameters' state, the file has {len(shapes)} parameters")
+    return [_sum(state[index], shape, f"{source}, parameter {index}") for index, shape in enumerate(shapes)]
+
+
+def _tensor(sums: np.ndarray) -> Any:  # noqa: ANN401 - a torch.Tensor, whose import this module defers
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(sums, dtype=np.float32))
+
+
+def _load(file: h5py.File, source: str, *, numbers: int) -> Mapping[Any, Any]:
+    """Return the blob's ``state``: parameter index -> dict."""
+    import torch
+
+    item = dataset(file, STATE_DICT, kinds="V", shape=(None,))
+    limit = _BLOB_SLACK + numbers * _BLOB_BYTES_PER_NUMBER
+    if item.size > limit:
+        raise FormatError(f"{source}: {item.size} bytes, more than the {limit} that the file's parameters can need")
+    blob = vetted_archive(item[...].tobytes(), source=source)
+    try:
+        whole = torch.load(io.BytesIO(blob), map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 - torch documents no list of what damaged archives raise
+        raise FormatError(f"{source}: not readable: {' '.join(str(error).split())[:200]}") from None
+    state = whole.get("state", {}) if isinstance(whole, dict) else None
+    if not isinstance(state, dict):
+        raise FormatError(f"{source}: not an optimizer's state dict")
+    return state
+
+
+def _sum(entry: object, shape: tuple[int, ...], where: str) -> np.ndarray:
+    import torch
+
+    value = entry.get("sum") if isinstance(entry, dict) else None
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not value.is_floating_point():
+        raise FormatError(f"{where}: no tensor 'sum'")
+    if tuple(value.shape) != shape:
+        raise FormatError(f"{where}: sums of shape {tuple(value.shape)}, expected {shape}")
+    return _checked(value.detach().to(torch.float32).contiguous().numpy(), shape, where)
+
+
+def _checked(sums: np.ndarray, shape: tuple[int, ...], where: str) -> np.ndarray:
+    if sums.size and not (sums.min() >= 0 and np.isfinite(sums.max())):
+        raise FormatError(f"{where}: sums of squares {shape} that are negative or not finite")
+    return sums

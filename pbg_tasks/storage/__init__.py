@@ -1,7 +1,7 @@
 """Bytes, on a local disk or in S3, behind one small contract.
 
-``open_store`` picks the store by URL; ``Store`` says what each must do. The AWS SDK is imported only when an ``s3://`` URL
-is opened.
+``open_store`` picks the store by URL; ``Store`` says what each must do. The AWS SDK is imported only when an ``s3://``
+URL is opened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_store(url: str | Path) -> Store:
     if parts.scheme == "file" and parts.netloc in {"", "localhost"}:
         return LocalStore(Path(unquote(parts.path)))
     if parts.scheme == "s3":
-        from pbg_tasks.storage.s3 import open_s3  # noqa: PLC0415 (the AWS SDK takes most of a second to import)
+        from pbg_tasks.storage.s3 import open_s3  # here, because the AWS SDK takes most of a second
 
         return open_s3(url)
     raise ConfigError(f"{parts.scheme}:// is no store this package knows: use s3://bucket/prefix or a directory path")

@@ -6,10 +6,12 @@ version tag). Nothing above this room knows whether bytes lie on a disk or in S3
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class ObjectInfo:
     Attributes:
         key: ``/``-separated name below the store's root.
         size: bytes.
-        tag: the store's version tag (ETag); equal tags mean equal bytes, a changed object has another tag.
+        tag: the store's version tag (ETag): an object whose bytes changed has another one. It tells versions of one
+            key apart, never objects of two keys.
         metadata: small string pairs written with the object.
     """
 
@@ -42,7 +45,8 @@ class Store(Protocol):
     """Objects below one root. Keys are relative to it and never hold ``..``, a leading ``/`` or an empty segment.
 
     Every method raises ``StorageError`` (or its ``AccessError``) when the store fails or refuses, within a bounded
-    time, naming the object's URL.
+    time, naming the object's URL; ``ConfigError`` for a key or metadata that not every store can hold (``names``) and
+    for a bucket that does not exist.
     """
 
     @property
@@ -74,7 +78,8 @@ class Store(Protocol):
     def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
         """Create an object that must not exist yet (a ``Path`` is uploaded in parts, visible only when whole).
 
-        Safe under retry: a write whose answer was lost is recognised as ours and succeeds.
+        Safe under retry: a write whose answer was lost is recognised as ours and succeeds. That holds within one call;
+        a second call is another writer.
 
         Raises:
             ConflictError: another writer created it.

@@ -1,46 +1,106 @@
-"""Finding a snapshot's files and giving columnar readers a filesystem for them."""
+"""Finding a snapshot's files, and a filesystem through which columnar readers (DuckDB, Arrow) open them."""
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.errors import InputError
+import fsspec
+from botocore.exceptions import BotoCoreError, ClientError
+
+from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 
 if TYPE_CHECKING:
-    import fsspec
+    from collections.abc import Iterator
+
+_WILDCARDS = frozenset("*?[")
 
 
 def filesystem_for(url: str) -> fsspec.AbstractFileSystem:
-    """Return the fsspec filesystem of a URL: s3fs for ``s3://``, else the local disk."""
-    import fsspec
+    """Return the fsspec filesystem of a URL: s3fs for ``s3://``, else the local disk.
 
+    Endpoint and credentials are those of ``storage.open_store``: the AWS environment or profile.
+
+    Raises:
+        ConfigError: the URL is of another kind.
+    """
     protocol = url.partition("://")[0] if "://" in url else "file"
-    return fsspec.filesystem(protocol)
+    if protocol == "s3":
+        return _s3(tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
+    if protocol == "file":
+        return fsspec.filesystem("file")
+    raise ConfigError(f"{url}: snapshots are read from s3:// or a local path, not from {protocol}://")
+
+
+@lru_cache(maxsize=4)
+def _s3(_environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
+    """Build the S3 filesystem, once for each state of the AWS environment, which the SDK reads here."""
+    config = {"connect_timeout": 5, "read_timeout": 60, "retries": {"mode": "standard", "total_max_attempts": 2}}
+    return fsspec.filesystem(
+        "s3",
+        config_kwargs=config,
+        default_block_size=8 << 20,
+        default_cache_type="readahead",
+        use_listings_cache=False,  # a snapshot written a moment ago has to be seen
+        skip_instance_cache=True,
+    )
 
 
 def list_files(location: str) -> list[tuple[str, int, str]]:
-    """List (uri, bytes, version) of a file, a folder or a glob, sorted."""
+    """List the files of a snapshot as ``(uri, bytes, version)``, sorted; another version means other bytes.
+
+    Args:
+        location: a file; a folder, of which files and folders named ``_...`` or ``.`` are left out at every level;
+            or a glob, of whose matches the same holds.
+
+    Raises:
+        InputError: nothing is there.
+        AccessError: reading it is not permitted.
+        StorageError: the store cannot be reached.
+    """
     filesystem = filesystem_for(location)
-    prefix = "s3://" if location.startswith("s3://") else ""
-    filesystem.invalidate_cache()
-    try:
-        if any(char in location for char in "*?["):
+    with _read_errors(location):
+        if _WILDCARDS & set(location):
+            root = location[: min(location.index(sign) for sign in _WILDCARDS & set(location))].rpartition("/")[0]
             found = filesystem.glob(location, detail=True)
-        elif filesystem.isdir(location):
-            found = filesystem.find(location, detail=True)
+        elif filesystem.isfile(location):
+            root, found = location, {location: filesystem.info(location)}
         else:
-            found = {location: filesystem.info(location)}
-    except FileNotFoundError:
-        found = {}
+            root, found = location, filesystem.find(location, detail=True)
+    root = filesystem._strip_protocol(root)  # noqa: SLF001 (fsspec has no public name for it)
     files = [
-        (prefix + info["name"].removeprefix("s3://"), int(info["size"]), _version(info))
+        (_uri(location, info["name"]), int(info["size"]), _version(info))
         for info in found.values()
-        if info["type"] == "file" and not info["name"].rpartition("/")[2].startswith(("_", "."))
+        if info["type"] == "file" and not _is_hidden(info["name"].removeprefix(root))
     ]
     if not files:
-        raise InputError(f"{location}: no such snapshot (no file there)")
+        raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")
     return sorted(files)
 
 
+@contextmanager
+def _read_errors(location: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{location}: no snapshot there; check the key and location") from error
+    except PermissionError as error:
+        raise AccessError(
+            f"{location}: reading is refused ({error}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"
+        ) from error
+    except (OSError, BotoCoreError, ClientError) as error:
+        raise StorageError(f"{location}: cannot be listed ({error}); check AWS_ENDPOINT_URL") from error
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def _uri(location: str, name: str) -> str:
+    return f"s3://{name}" if location.startswith("s3://") else name
+
+
 def _version(info: dict[str, Any]) -> str:
-    return str(info.get("ETag") or f"{info.get('mtime')}-{info.get('ino')}").strip('"')
+    return str(info.get("ETag") or f"{info['mtime']}-{info['ino']}").strip('"')

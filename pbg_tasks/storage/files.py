@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_ABANDONED_SECONDS = 60.0  # what is younger may be between its creation and its hold
 
 
 def disk_error(path: Path | str, error: OSError) -> PbgError:
@@ -95,3 +98,27 @@ def landing(target: Path) -> Iterator[int]:
             part.unlink(missing_ok=True)
             raise
         sync_directory(target.parent)
+
+
+def hold(path: Path) -> int:
+    """Mark a file or directory as in use until the returned descriptor is closed or the process ends."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def abandoned(folder: Path, pattern: str) -> Iterator[Path]:
+    """Walk the files and directories that a process held and left when it was killed, for removal."""
+    for path in sorted(folder.glob(pattern)):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, PermissionError):
+            continue  # just removed, or another user's
+        try:
+            if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_SECONDS:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield path
+        except BlockingIOError:
+            continue  # its process lives
+        finally:
+            os.close(descriptor)

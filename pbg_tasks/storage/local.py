@@ -22,16 +22,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import ConflictError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.storage.base import Blob, ObjectInfo
-from pbg_tasks.storage.files import disk_error, disk_errors, landing, make_directory, sync_directory, write_all
+from pbg_tasks.storage.files import (
+    abandoned,
+    disk_error,
+    disk_errors,
+    landing,
+    make_directory,
+    sync_directory,
+    write_all,
+)
 from pbg_tasks.storage.names import RESERVED, check_key, check_metadata, check_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _LOCKS = 64
-_ABANDONED_SECONDS = 60.0  # time between creating and locking a temporary file, with a wide margin
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +83,12 @@ class LocalStore:
 
     def get(self, key: str) -> Blob:
         """Read a small object whole; raises ``NotFoundError`` when it does not exist."""
-        with self._reading(key) as (descriptor, info), disk_errors(self._path(key)):
-            with os.fdopen(os.dup(descriptor), "rb") as file:
-                return Blob(info, file.read())
+        with (
+            self._reading(key) as (source, info),
+            disk_errors(self._path(key)),
+            os.fdopen(os.dup(source), "rb") as file,
+        ):
+            return Blob(info, file.read())
 
     def fetch(self, key: str, target: Path) -> ObjectInfo:
         """Copy an object to a file that appears only when whole; raises ``NotFoundError``, ``ResourceError``."""
@@ -110,6 +120,7 @@ class LocalStore:
 
     def copy(self, source: str, target: str) -> ObjectInfo:
         """Copy an object and its metadata; raises ``ConflictError`` when ``target`` exists with other bytes."""
+        check_key(target)
         with self._reading(source) as (descriptor, info):
             try:
                 return self.put_new(target, Path(f"/proc/self/fd/{descriptor}"), metadata=info.metadata)
@@ -128,8 +139,9 @@ class LocalStore:
     def delete(self, key: str) -> None:
         """Remove an object; removing one that does not exist is no error."""
         path = self._path(key)
-        if self.head(key) is None:
-            return
+        with disk_errors(path):
+            if _status(path) is None:
+                return
         with self._locked(key), disk_errors(path):
             tag = _tag_at(path)
             path.unlink(missing_ok=True)
@@ -145,10 +157,13 @@ class LocalStore:
 
     def _info(self, key: str, status: os.stat_result) -> ObjectInfo:
         tag = _tag(status)
+        record = self._metadata_path(key, tag)
         try:
-            metadata = json.loads(self._metadata_path(key, tag).read_bytes())["metadata"]
+            metadata = check_metadata(json.loads(record.read_bytes())["metadata"])
         except FileNotFoundError:
             metadata = {}  # none was given, or the file is not of our making
+        except (ValueError, LookupError, TypeError, ConfigError) as error:
+            raise FormatError(f"{record}, the metadata of {key}, is damaged; write the object again") from error
         return ObjectInfo(key, status.st_size, tag, metadata)
 
     @contextmanager
@@ -181,11 +196,14 @@ class LocalStore:
         folder = self._own / "unfinished"
         with disk_errors(path):
             make_directory(folder)
-            self._sweep(folder)
+            if not self._swept:
+                self._swept = True
+                for leftover in abandoned(folder, "*"):
+                    leftover.unlink(missing_ok=True)
             draft = folder / secrets.token_hex(8)
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)  # tells the sweeper that its writer lives
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # as files.hold: its writer lives
                 if isinstance(source, bytes):
                     write_all(descriptor, source, 0)
                 else:
@@ -212,7 +230,10 @@ class LocalStore:
                 with landing(record) as sink:
                     write_all(sink, json.dumps({"key": key, "metadata": metadata}).encode(), 0)
             make_directory(path.parent)
-            draft.path.replace(path)
+            if before is None:
+                _link(draft.path, path)
+            else:
+                draft.path.replace(path)
             sync_directory(path.parent)
             if before is not None:
                 self._metadata_path(key, _tag(before)).unlink(missing_ok=True)
@@ -232,25 +253,6 @@ class LocalStore:
             yield
         finally:
             os.close(descriptor)
-
-    def _sweep(self, folder: Path) -> None:
-        """Remove, once, the unfinished writes of processes that died."""
-        if self._swept:
-            return
-        self._swept = True
-        for path in folder.iterdir():
-            try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            try:
-                if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_SECONDS:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink(missing_ok=True)
-            except BlockingIOError:
-                continue  # its writer lives
-            finally:
-                os.close(descriptor)
 
     def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
         """Yield what lies below ``folder``: a directory sorts as its name with the slash, as keys do."""
@@ -288,6 +290,16 @@ def _status(path: Path) -> os.stat_result | None:
 def _tag_at(path: Path) -> str | None:
     status = _status(path)
     return None if status is None else _tag(status)
+
+
+def _link(draft: Path, path: Path) -> None:
+    """Name a draft without ever replacing a file, even one of a program that knows nothing of our locks."""
+    try:
+        path.hardlink_to(draft)
+    except FileExistsError as error:
+        if path.is_dir():
+            raise
+        raise ConflictError(f"{path} exists already: another writer was first, nothing was overwritten") from error
 
 
 def _copy_bytes(source: int, sink: int) -> None:

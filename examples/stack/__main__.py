@@ -1,0 +1,101 @@
+"""``python -m examples.stack demo|up|down|status``: what ``make demo`` and ``make down`` call."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from examples.stack.airflow import REPOSITORY, AirflowStackError
+from examples.stack.api import AirflowApiError
+from examples.stack.demo import BUCKET, DemoError, run_demo
+from examples.stack.object_store import ObjectStoreError
+from examples.stack.stack import Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Do what the command line says; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m examples.stack", description="A real S3 server and a real Airflow.")
+    parser.add_argument("command", choices=("demo", "up", "down", "status"))
+    parser.add_argument("--directory", type=Path, default=REPOSITORY / ".demo", help="where all they write lies")
+    parser.add_argument("--graphs", type=Path, default=REPOSITORY / "examples" / "graphs", help="folder of graph specs")
+    options = parser.parse_args()
+    stack = Stack(options.directory, graphs=options.graphs)
+    try:
+        return {"demo": demo, "up": up, "down": down, "status": status}[options.command](stack)
+    except (DemoError, ObjectStoreError, AirflowStackError, AirflowApiError, TimeoutError) as error:
+        print(f"\nerror: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("\nInterrupted. What was started still runs; `make down` stops it.", file=sys.stderr)
+        return INTERRUPTED
+    return 1
+
+
+def demo(stack: Stack) -> int:
+    """Run the demo and print its result."""
+    with only_one(stack.directory):
+        result = run_demo(stack)
+    login = result["ui"]
+    print(f"Airflow: {login['url']}  user {login['username']}  password {login['password']}")
+    print("All of it stays up until `make down`.")
+    print(f"RESULT {json.dumps(result)}")
+    return 0
+
+
+def up(stack: Stack) -> int:
+    """Start the services on what is there already."""
+    with only_one(stack.directory):
+        stack.stop()
+        stack.start_store(BUCKET)
+        stack.start_airflow(print)
+    print(json.dumps(stack.login()))
+    return 0
+
+
+def down(stack: Stack) -> int:
+    """Stop everything, also what a killed demo left behind."""
+    print(f"stopped {stack.stop()} processes")
+    return 0
+
+
+def status(stack: Stack) -> int:
+    """Print what runs; success when anything does."""
+    found = stack.status()
+    for name, state in found.items():
+        print(f"{name}: {state}")
+    if not found:
+        print("nothing runs")
+    return 0 if found else 1
+
+
+@contextmanager
+def only_one(directory: Path) -> Iterator[None]:
+    """Refuse to start while another start is under way; a killed one does not count.
+
+    Raises:
+        DemoError: there is one.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(f"another demo is starting or running in {directory}; wait for it, or stop it") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Services that outlive the command that starts them, and can be found and stopped by any later one.
+
+Every service runs in a session of its own, writes to a log file and carries a mark in its environment, which all it
+starts inherit. So nothing is lost sight of: not a worker whose scheduler was killed, not a task in a session of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MARK = "PBG_STACK"
+"""Environment variable that holds the directory of the stack a process belongs to."""
+GRACE_SECONDS = 6.0
+KILL_SECONDS = 5.0
+BORN_FIELD = 19
+"""Index of the start time among what follows the command in ``/proc/{pid}/stat``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process, told from a later one with the same number by when it was born (in ticks since boot)."""
+
+    pid: int
+    born: int
+
+    @classmethod
+    def of(cls, pid: int) -> Identity | None:
+        """Return who has this number now; None for nobody and for a process that only waits to be reaped."""
+        try:
+            state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if state in "ZX" else cls(pid, int(rest[BORN_FIELD - 1]))
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process still runs."""
+        return Identity.of(self.pid) == self
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process is gone."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service of a stack.
+
+    Attributes:
+        name: of the service, and of its log and record.
+        directory: of the stack.
+    """
+
+    name: str
+    directory: Path
+
+    @property
+    def log(self) -> Path:
+        """What the service printed."""
+        return self.directory / "logs" / f"{self.name}.log"
+
+    @property
+    def _record(self) -> Path:
+        return self.directory / "processes" / f"{self.name}.json"
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> Identity:
+        """Start the service in a session of its own; it does not end with us."""
+        for path in (self.log, self._record):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                list(command),
+                cwd=self.directory,
+                env={**environment, MARK: str(self.directory)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        process.returncode = 0  # we never wait for it, and Python should not complain about that
+        identity = Identity.of(process.pid) or Identity(process.pid, 0)
+        self._record.write_text(json.dumps({"pid": identity.pid, "born": identity.born}))
+        return identity
+
+    def identity(self) -> Identity | None:
+        """Return the service's first process while it runs."""
+        try:
+            record = json.loads(self._record.read_text())
+        except FileNotFoundError:
+            return None
+        identity = Identity(record["pid"], record["born"])
+        return identity if identity.alive else None
+
+    def tail(self, lines: int) -> str:
+        """Return the last lines of the log."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def services(directory: Path) -> list[Service]:
+    """Return every service that was ever started in a stack."""
+    return [Service(path.stem, directory) for path in sorted((directory / "processes").glob("*.json"))]
+
+
+def members(directory: Path) -> Iterator[Identity]:
+    """Yield every running process of a stack, whoever its parent is."""
+    mark = f"{MARK}={directory}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue  # it ended meanwhile, or belongs to somebody else
+        identity = Identity.of(int(entry.name)) if mark in environment.split(b"\0") else None
+        if identity is not None:
+            yield identity
+
+
+def stop(directory: Path, *, grace: float = GRACE_SECONDS) -> int:
+    """Stop every process of a stack: TERM, then KILL for those that remain.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        TimeoutError: some cannot be killed (they hang in the kernel).
+    """
+    stopped = set(members(directory))
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
+        deadline = time.monotonic() + seconds
+        told: set[Identity] = set()
+        while remaining := set(members(directory)):
+            for identity in remaining - told:  # also those that were only born meanwhile
+                identity.signal(number)
+            told |= remaining
+            stopped |= remaining
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+    if remaining:
+        raise TimeoutError(f"processes {sorted(each.pid for each in remaining)} do not end")
+    for service in services(directory):
+        service._record.unlink(missing_ok=True)  # noqa: SLF001 - this module's own
+    return len(stopped)

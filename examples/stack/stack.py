@@ -1,0 +1,89 @@
+"""The whole stack below one directory: a real S3 server and a real Airflow that works on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from examples.stack import processes
+from examples.stack.airflow import USERNAME, Airflow
+from examples.stack.object_store import ObjectStore, stop_recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEPT_DATA = ("s3", "airflow", "logs", "scratch")
+
+
+class Stack:
+    """An S3 server, an Airflow, and the connection between them.
+
+    Args:
+        directory: where everything lies that the stack writes.
+        graphs: folder of graph specs.
+    """
+
+    def __init__(self, directory: Path, *, graphs: Path) -> None:
+        self.directory = directory.resolve()
+        self._graphs = graphs
+        self.store = ObjectStore(self.directory / "s3")
+
+    def stop(self) -> int:
+        """Stop everything that runs, whoever started it; return how many processes of Airflow there were."""
+        stopped = processes.stop(self.directory)
+        stop_recorded(self.store.directory)
+        return stopped
+
+    def clear(self) -> None:
+        """Remove what earlier runs wrote; nothing of them may run any more."""
+        for name in KEPT_DATA:
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+
+    def start_store(self, *buckets: str) -> dict[str, str]:
+        """Start the S3 server with these buckets; return the environment of its clients."""
+        self.store.start()
+        for bucket in buckets:
+            self.store.create_bucket(bucket)
+        return self.store.environment()
+
+    def start_airflow(self, told: Callable[[str], None]) -> Airflow:
+        """Start Airflow, with the S3 server as connection ``pbg_s3``."""
+        airflow = self.airflow()
+        airflow.start(told)
+        return airflow
+
+    def airflow(self) -> Airflow:
+        """Return the Airflow of this stack, running or not; the S3 server was started before."""
+        environment = self.store.environment()
+        connection = {"AIRFLOW_CONN_PBG_S3": connection_of(environment)}
+        return Airflow(self.directory, graphs=self._graphs, environment=environment | connection)
+
+    def status(self) -> dict[str, str]:
+        """Say of each service what it does."""
+        found = {
+            service.name: f"running, process {identity.pid}" if (identity := service.identity()) else "not running"
+            for service in processes.services(self.directory)
+        }
+        return found
+
+    def login(self) -> dict[str, str]:
+        """Return the address of Airflow's pages and who may sign in."""
+        settings = self.airflow().settings
+        return {"url": settings.url, "username": USERNAME, "password": settings.password}
+
+
+def connection_of(environment: dict[str, str]) -> str:
+    """Write the S3 server as an Airflow connection."""
+    return json.dumps(
+        {
+            "conn_type": "aws",
+            "login": environment["AWS_ACCESS_KEY_ID"],
+            "password": environment["AWS_SECRET_ACCESS_KEY"],
+            "extra": {
+                "endpoint_url": environment["AWS_ENDPOINT_URL"],
+                "region_name": environment["AWS_DEFAULT_REGION"],
+            },
+        }
+    )

@@ -1,0 +1,206 @@
+"""Comparators: how alike two embeddings are. Higher is more alike.
+
+An embedding is *prepared* once (normalised, for cos), then compared: row by row (``pairs``) or every query of an edge
+chunk with every candidate of it (``all_pairs``). Gradients are analytic.
+
+Shapes: C edge chunks, S queries a chunk, K candidates a chunk, D dimension, N any leading axes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TINY = 1e-30  # PBG clamps squared distances here before the root
+
+
+class Comparator:
+    """The inner product, ``dot``; the others change parts of it."""
+
+    def prepare(self, x_ND: Tensor) -> Tensor:
+        """Return what is compared."""
+        return x_ND
+
+    def prepare_backward(self, x_ND: Tensor, grad_ND: Tensor) -> Tensor:
+        """Turn a gradient of the prepared embedding into one of ``x_ND``."""
+        del x_ND
+        return grad_ND
+
+    def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
+        """Compare prepared embeddings row by row: (N, D) and (N, D) to (N)."""
+        return (a_ND * b_ND).sum(-1)
+
+    def pairs_backward(self, a_ND: Tensor, b_ND: Tensor, score_N: Tensor, grad_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of both sides."""
+        del score_N
+        grad_N1 = grad_N.unsqueeze(-1)
+        return grad_N1 * b_ND, grad_N1 * a_ND
+
+    def all_pairs(self, query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
+        """Compare prepared embeddings all with all: (C, S, D) and (C, K, D) to (C, S, K)."""
+        return torch.bmm(query_CSD, candidate_CKD.transpose(1, 2))
+
+    def all_pairs_backward(
+        self,
+        query_CSD: Tensor,
+        candidate_CKD: Tensor,
+        score_CSK: Tensor | None,
+        grad_CSK: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the gradients of both sides; ``score_CSK`` as ``all_pairs`` gave it where ``needs_scores``."""
+        del score_CSK
+        return torch.bmm(grad_CSK, candidate_CKD), torch.bmm(grad_CSK.transpose(1, 2), query_CSD)
+
+    needs_scores = False
+
+
+class Cosine(Comparator):
+    """``cos``: inner product of normalised embeddings; a zero vector is alike to nothing (PBG gives NaN)."""
+
+    def prepare(self, x_ND: Tensor) -> Tensor:
+        return x_ND / self._norm(x_ND)
+
+    def prepare_backward(self, x_ND: Tensor, grad_ND: Tensor) -> Tensor:
+        norm = self._norm(x_ND)
+        unit = x_ND / norm
+        return (grad_ND - unit * (grad_ND * unit).sum(-1, keepdim=True)) / norm
+
+    @staticmethod
+    def _norm(x_ND: Tensor) -> Tensor:
+        norm = x_ND.norm(dim=-1, keepdim=True)
+        return torch.where(norm > 0, norm, torch.ones_like(norm))
+
+
+class SquaredL2(Comparator):
+    """``squared_l2``: minus the squared distance."""
+
+    def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
+        return -(a_ND - b_ND).square().sum(-1)
+
+    def pairs_backward(self, a_ND: Tensor, b_ND: Tensor, score_N: Tensor, grad_N: Tensor) -> tuple[Tensor, Tensor]:
+        del score_N
+        grad_a = (-2 * grad_N).unsqueeze(-1) * (a_ND - b_ND)
+        return grad_a, -grad_a
+
+    def all_pairs(self, query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
+        return -self._squared_distances(query_CSD, candidate_CKD)
+
+    def all_pairs_backward(
+        self,
+        query_CSD: Tensor,
+        candidate_CKD: Tensor,
+        score_CSK: Tensor | None,
+        grad_CSK: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        del score_CSK
+        return self._distances_backward(query_CSD, candidate_CKD, -grad_CSK)
+
+    @staticmethod
+    def _squared_distances(query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
+        """Return |q|^2 - 2 q.c + |c|^2 for all pairs, by one matrix product."""
+        squares_C1K = candidate_CKD.square().sum(-1).unsqueeze(1)
+        products = torch.baddbmm(squares_C1K, query_CSD, candidate_CKD.transpose(1, 2), alpha=-2)
+        return products.add_(query_CSD.square().sum(-1, keepdim=True))
+
+    @staticmethod
+    def _distances_backward(query_CSD: Tensor, candidate_CKD: Tensor, grad_CSK: Tensor) -> tuple[Tensor, Tensor]:
+        grad_query = query_CSD * grad_CSK.sum(2, keepdim=True)
+        grad_query.baddbmm_(grad_CSK, candidate_CKD, alpha=-1)
+        grad_candidate = candidate_CKD * grad_CSK.sum(1).unsqueeze(-1)
+        grad_candidate.baddbmm_(grad_CSK.transpose(1, 2), query_CSD, alpha=-1)
+        return grad_query.mul_(2), grad_candidate.mul_(2)
+
+
+class L2(SquaredL2):
+    """``l2``: minus the distance."""
+
+    needs_scores = True
+
+    def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
+        return -(-super().pairs(a_ND, b_ND)).clamp_min(_TINY).sqrt()
+
+    def pairs_backward(self, a_ND: Tensor, b_ND: Tensor, score_N: Tensor, grad_N: Tensor) -> tuple[Tensor, Tensor]:
+        return super().pairs_backward(a_ND, b_ND, score_N, self._root_backward(score_N, grad_N))
+
+    def all_pairs(self, query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
+        return self._squared_distances(query_CSD, candidate_CKD).clamp_min_(_TINY).sqrt_().neg_()
+
+    def all_pairs_backward(
+        self,
+        query_CSD: Tensor,
+        candidate_CKD: Tensor,
+        score_CSK: Tensor | None,
+        grad_CSK: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        grad = self._root_backward(score_CSK, grad_CSK)
+        return super().all_pairs_backward(query_CSD, candidate_CKD, score_CSK, grad)
+
+    @staticmethod
+    def _root_backward(score: Tensor | None, grad: Tensor) -> Tensor:
+        """Return d(-sqrt(s))/d(-s): one over twice the distance; 0 where the distance was clamped."""
+        if score is None:
+            raise ValueError("l2 needs its scores for the gradient")
+        distance = -score
+        return torch.where(distance > _TINY**0.5, grad / (2 * distance), torch.zeros_like(grad))
+
+
+class Biased(Comparator):
+    """``bias``: dimension 0 of both embeddings is added to the score, the others are compared."""
+
+    def __init__(self, base: Comparator) -> None:
+        self._base = base
+        self.needs_scores = base.needs_scores
+
+    def prepare(self, x_ND: Tensor) -> Tensor:
+        return torch.cat((x_ND[..., :1], self._base.prepare(x_ND[..., 1:])), dim=-1)
+
+    def prepare_backward(self, x_ND: Tensor, grad_ND: Tensor) -> Tensor:
+        rest = self._base.prepare_backward(x_ND[..., 1:], grad_ND[..., 1:])
+        return torch.cat((grad_ND[..., :1], rest), dim=-1)
+
+    def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
+        return self._base.pairs(a_ND[..., 1:], b_ND[..., 1:]) + a_ND[..., 0] + b_ND[..., 0]
+
+    def pairs_backward(self, a_ND: Tensor, b_ND: Tensor, score_N: Tensor, grad_N: Tensor) -> tuple[Tensor, Tensor]:
+        score = score_N - a_ND[..., 0] - b_ND[..., 0]
+        grads = self._base.pairs_backward(a_ND[..., 1:], b_ND[..., 1:], score, grad_N)
+        first, second = (torch.cat((grad_N.unsqueeze(-1), grad), dim=-1) for grad in grads)
+        return first, second
+
+    def all_pairs(self, query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
+        scores = self._base.all_pairs(query_CSD[..., 1:].contiguous(), candidate_CKD[..., 1:].contiguous())
+        return scores.add_(query_CSD[..., :1]).add_(candidate_CKD[..., 0].unsqueeze(1))
+
+    def all_pairs_backward(
+        self,
+        query_CSD: Tensor,
+        candidate_CKD: Tensor,
+        score_CSK: Tensor | None,
+        grad_CSK: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        score = None
+        if score_CSK is not None:
+            score = score_CSK - query_CSD[..., :1] - candidate_CKD[..., 0].unsqueeze(1)
+        query, candidate = query_CSD[..., 1:].contiguous(), candidate_CKD[..., 1:].contiguous()
+        grad_query, grad_candidate = self._base.all_pairs_backward(query, candidate, score, grad_CSK)
+        return (
+            torch.cat((grad_CSK.sum(2, keepdim=True), grad_query), dim=-1),
+            torch.cat((grad_CSK.sum(1).unsqueeze(-1), grad_candidate), dim=-1),
+        )
+
+
+_COMPARATORS: dict[str, Comparator] = {
+    "dot": Comparator(),
+    "cos": Cosine(),
+    "l2": L2(),
+    "squared_l2": SquaredL2(),
+}
+
+
+def comparator(name: str, *, bias: bool) -> Comparator:
+    """Return the comparator a config asks for."""
+    return Biased(_COMPARATORS[name]) if bias else _COMPARATORS[name]

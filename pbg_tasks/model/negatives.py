@@ -1,0 +1,90 @@
+"""Negatives of a batch: which entities each edge is compared with (PBG's prepare_negatives).
+
+A batch of B edges is cut into C chunks of S, the last one padded. The negatives of an edge on one side are the other
+edges' entities of its chunk on that side and U entities drawn uniformly, once a chunk; or the drawn ones alone; or all
+entities of the partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig, RelationSchema
+
+MASKED = -1e9
+Kind = Literal["batch_uniform", "uniform", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPlan:
+    """How a batch is cut.
+
+    Attributes:
+        kind: where negatives come from.
+        edges: B.
+        size: S.
+        chunks: C.
+        uniform: U, entities drawn a chunk.
+    """
+
+    kind: Kind
+    edges: int
+    size: int
+    chunks: int
+    uniform: int
+
+    @property
+    def padding(self) -> int:
+        """Rows of the last chunk that are no edges."""
+        return self.chunks * self.size - self.edges
+
+    def chunked(self, x_BD: Tensor) -> Tensor:
+        """Return (B, D) as (C, S, D), zero rows at the end."""
+        if self.padding:
+            x_BD = torch.cat((x_BD, x_BD.new_zeros(self.padding, x_BD.shape[1])))
+        return x_BD.view(self.chunks, self.size, -1)
+
+    def flat(self, x_CSD: Tensor) -> Tensor:
+        """Return (C, S, ...) as (B, ...), without the padding."""
+        return x_CSD.reshape(self.chunks * self.size, *x_CSD.shape[2:])[: self.edges]
+
+
+def chunk_plan(config: ModelConfig, relation: RelationSchema, edges: int) -> ChunkPlan:
+    """Cut a batch of ``edges`` edges."""
+    if relation.all_negs:
+        return ChunkPlan("all", edges, edges, 1, 0)
+    uniform = config.num_uniform_negs
+    if config.num_batch_negs == 0:
+        size = min(uniform, edges)
+        return ChunkPlan("uniform", edges, size, -(-edges // size), uniform)
+    size = min(config.num_batch_negs, edges)
+    return ChunkPlan("batch_uniform", edges, size, -(-edges // size), uniform)
+
+
+def mask_own(score_CSK: Tensor, plan: ChunkPlan) -> None:
+    """Mask, of the chunk's own entities, each edge's own and the padding, in place."""
+    own = score_CSK[:, :, : plan.size]
+    own.diagonal(dim1=1, dim2=2).fill_(MASKED)
+    if plan.padding:
+        own[-1, :, plan.size - plan.padding :].fill_(MASKED)
+
+
+class UniformSampler:
+    """Draws entities of a partition, with replacement.
+
+    Args:
+        generator: the stream of draws.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def draw(self, chunks: int, negatives: int, entities: int) -> Tensor:
+        """Return int64 (chunks, negatives) offsets below ``entities``."""
+        return torch.randint(entities, (chunks, negatives), generator=self._generator)

@@ -1,0 +1,34 @@
+"""The CPU's fastest true float32 matrix product.
+
+MKL leaves AVX-512 unused on AMD; oneDNN, in the same wheel, does not. PyTorch routes ``mm`` and ``bmm`` to oneDNN when
+reduced precision is allowed, which on CPUs without AMX still computes in float32. With AMX it would not, so the result is
+compared with float64 before the switch stays on.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+MAX_RELATIVE_ERROR = 3e-6
+
+
+@functools.cache
+def use_fast_float32() -> bool:
+    """Route matrix products to oneDNN if that is exact here; return whether it is."""
+    settings = torch.backends.mkldnn.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = "bf16"
+    if _relative_error() <= MAX_RELATIVE_ERROR:
+        return True
+    settings.fp32_precision = before
+    return False
+
+
+def _relative_error() -> float:
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(4, 64, 512, generator=generator)
+    b = torch.randn(4, 512, 128, generator=generator)
+    exact = a.double() @ b.double()
+    return float(((torch.bmm(a, b) - exact).abs().max() / exact.abs().max()).item())

@@ -1,0 +1,44 @@
+"""A look, before anything is trusted to a store, whether it keeps the promise all else rests on."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import ConfigError, ConflictError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pbg_tasks.storage.base import ObjectInfo, Store
+
+
+def probe(store: Store) -> None:
+    """Refuse a store that ignores the conditions of writes: on it two writers would overwrite each other unnoticed.
+
+    Writes a tiny object of a random name below ``.probe/`` and removes it, so any number of probes may run at once.
+
+    Raises:
+        ConfigError: a write took place although its condition did not hold.
+        AccessError: the credentials do not allow to write, read and delete here.
+        StorageError: the store cannot be reached.
+    """
+    key = f".probe/{secrets.token_hex(8)}"
+    try:
+        first = store.put_new(key, b"1")
+        _must_conflict(store, "If-None-Match", lambda: store.put_new(key, b"2"))
+        store.swap(key, b"3", expected=first)
+        _must_conflict(store, "If-Match", lambda: store.swap(key, b"4", expected=first))
+    finally:
+        store.delete(key)
+
+
+def _must_conflict(store: Store, condition: str, write: Callable[[], ObjectInfo]) -> None:
+    try:
+        write()
+    except ConflictError:
+        return
+    raise ConfigError(
+        f"{store.url}: this store ignores conditional writes ({condition}), so two runs could overwrite each other "
+        "unnoticed; use Amazon S3, SeaweedFS, a recent MinIO or a local directory"
+    )

@@ -1,0 +1,338 @@
+"""A store in an S3 bucket, or in anything that speaks S3 with conditional writes.
+
+Every write carries a random write id in its metadata and, but for ``put``, a condition that the server decides. When
+the answer of a write is lost, or a retry of the SDK meets the write's own first attempt, the id read back tells "ours"
+from "another's"; it is never guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import secrets
+import time
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError
+
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, StorageError
+from pbg_tasks.storage.base import Blob, ObjectInfo
+from pbg_tasks.storage.files import disk_errors, landing
+from pbg_tasks.storage.names import check_key, check_metadata, check_prefix
+from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, connect, error_code, http_status, is_absent, s3_errors
+from pbg_tasks.storage.s3_transfer import Condition, Place, Sizes, copy_parts, download_parts, upload_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from mypy_boto3_s3 import S3Client
+
+_STAMP = "pbg-write"
+"""Metadata name of the write id; never shown to callers."""
+_ATTEMPTS = 6
+_READ_ATTEMPTS = 3
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An object as the server has it, with the id of the write that made it (None: not of our making)."""
+
+    info: ObjectInfo
+    write_id: str | None
+
+
+def open_s3(url: str) -> S3Store:
+    """Open ``s3://bucket/prefix``; nothing is sent yet.
+
+    Raises:
+        ConfigError: the URL or the S3 settings of the environment are malformed.
+    """
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ConfigError(f"{url!r}: {bucket!r} is no bucket name; write s3://bucket/prefix, without credentials")
+    return S3Store(bucket, prefix, connect())
+
+
+class S3Store:
+    """Objects below a prefix of a bucket.
+
+    Args:
+        bucket: its name; it must exist.
+        prefix: key prefix, ``""`` for the whole bucket.
+        client: a boto3 S3 client; it may be shared among threads.
+        sizes: where one request becomes many.
+    """
+
+    def __init__(self, bucket: str, prefix: str, client: S3Client, sizes: Sizes | None = None) -> None:
+        self._bucket, self._client, self._sizes = bucket, client, sizes or Sizes()
+        self._prefix = f"{check_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
+        self._bucket_seen = False
+
+    @property
+    def url(self) -> str:
+        """The root as ``s3://bucket/prefix``."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Look an object up, with its metadata; None when it does not exist."""
+        check_key(key)
+        with self._errors(key):
+            found = self._look(key)
+        return None if found is None else found.info
+
+    def get(self, key: str) -> Blob:
+        """Read a small object whole; raises ``NotFoundError`` when it does not exist."""
+        check_key(key)
+        with self._errors(key):
+            for _ in range(_READ_ATTEMPTS - 1):
+                try:
+                    return self._get(key)
+                except (EndpointConnectionError, ConnectTimeoutError):
+                    raise  # the SDK tried thrice
+                except TRANSPORT_ERRORS:
+                    continue  # most likely the body broke off, which the SDK does not retry
+            return self._get(key)
+
+    def fetch(self, key: str, target: Path) -> ObjectInfo:
+        """Download one version to a file that appears only when whole; raises ``NotFoundError``, ``ResourceError``."""
+        info = self._required(key).info
+        with landing(target) as sink, self._errors(key):
+            try:
+                download_parts(self._place(key), info.tag, info.size, sink, self._sizes)
+            except ClientError as error:
+                if http_status(error) == HTTPStatus.PRECONDITION_FAILED:
+                    raise StorageError(f"{self._url(key)} was changed while it was read; read it again") from error
+                raise
+        return info
+
+    def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+        """Create an object; raises ``ConflictError`` when another writer created it."""
+        return self._write(key, source, metadata, Condition(IfNoneMatch="*"), lambda found: found is None)
+
+    def swap(
+        self, key: str, source: bytes | Path, *, expected: ObjectInfo | None, metadata: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        """Replace the version ``expected`` (None: create); raises ``ConflictError`` when the object is another."""
+        if expected is None:
+            return self.put_new(key, source, metadata=metadata)
+        tag = expected.tag
+        condition = Condition(IfMatch=f'"{tag}"')
+        return self._write(key, source, metadata, condition, lambda found: found is not None and found.info.tag == tag)
+
+    def put(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+        """Write unconditionally."""
+        return self._write(key, source, metadata, Condition(), lambda _: True)
+
+    def copy(self, source: str, target: str) -> ObjectInfo:
+        """Copy an object and its metadata at the server; raises ``ConflictError`` when ``target`` has other bytes."""
+        check_key(target)
+        original = self._required(source)
+        with self._errors(target):
+            existing = self._look(target)
+            if existing is None:
+                return self._settle(
+                    target,
+                    lambda: self._copy(original, target),
+                    lambda found: self._same_bytes(original, found),
+                    lambda found: found is None,
+                )
+            if self._same_bytes(original, existing):
+                return existing.info
+        raise self._conflict(target)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Walk the objects whose key starts with ``prefix``, in key order, without metadata.
+
+        All of them are read before the first is given: some servers do not list in key order.
+        """
+        check_prefix(prefix)
+        found: list[ObjectInfo] = []
+        with self._errors(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            for page in pages:
+                for entry in page.get("Contents", []):
+                    key = entry["Key"].removeprefix(self._prefix)
+                    if not key.endswith("/"):  # some tools mark folders so
+                        found.append(ObjectInfo(key, entry["Size"], entry["ETag"].strip('"')))
+        yield from sorted(found, key=lambda info: info.key)
+
+    def delete(self, key: str) -> None:
+        """Remove an object; removing one that does not exist is no error."""
+        check_key(key)
+        with self._errors(key):
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+
+    def _url(self, key: str) -> str:
+        return f"s3://{self._bucket}/{self._prefix}{key}"
+
+    def _place(self, key: str) -> Place:
+        return Place(self._client, self._bucket, self._prefix + key)
+
+    def _errors(self, key: str) -> AbstractContextManager[None]:
+        return s3_errors(self._client, self._url(key))
+
+    def _conflict(self, key: str) -> ConflictError:
+        return ConflictError(f"{self._url(key)}: another writer was first, nothing was overwritten")
+
+    def _required(self, key: str) -> _Found:
+        check_key(key)
+        with self._errors(key):
+            found = self._look(key)
+        if found is None:
+            raise NotFoundError(f"{self._url(key)} does not exist at {self._client.meta.endpoint_url}")
+        return found
+
+    def _look(self, key: str) -> _Found | None:
+        try:
+            answer = self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
+        except ClientError as error:
+            if not is_absent(error):
+                raise
+            self._require_bucket()
+            return None
+        metadata = answer["Metadata"]
+        write_id = metadata.pop(_STAMP, None)
+        return _Found(ObjectInfo(key, answer["ContentLength"], answer["ETag"].strip('"'), metadata), write_id)
+
+    def _require_bucket(self) -> None:
+        """Tell, once, a missing bucket from a missing object: S3 answers both alike to a HEAD."""
+        if self._bucket_seen:
+            return
+        try:
+            self._client.head_bucket(Bucket=self._bucket)
+        except ClientError as error:
+            if http_status(error) == HTTPStatus.NOT_FOUND:
+                where = self._client.meta.endpoint_url
+                raise ConfigError(
+                    f"bucket {self._bucket} does not exist at {where}; create it or correct the URL"
+                ) from error
+            if http_status(error) != HTTPStatus.FORBIDDEN:  # a narrow policy may allow objects only
+                raise
+        self._bucket_seen = True
+
+    def _get(self, key: str) -> Blob:
+        answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
+        with closing(answer["Body"]) as body:
+            data = body.read()
+        metadata = {name: value for name, value in answer["Metadata"].items() if name != _STAMP}
+        return Blob(ObjectInfo(key, len(data), answer["ETag"].strip('"'), metadata), data)
+
+    def _write(
+        self,
+        key: str,
+        source: bytes | Path,
+        metadata: Mapping[str, str] | None,
+        condition: Condition,
+        is_expected: Callable[[_Found | None], bool],
+    ) -> ObjectInfo:
+        check_key(key)
+        pairs = check_metadata(metadata)
+        write_id = secrets.token_hex(16)
+        stamped = {**pairs, _STAMP: write_id}
+
+        def send() -> ObjectInfo:
+            size, tag = self._send(key, source, stamped, condition)
+            return ObjectInfo(key, size, tag, pairs)
+
+        with self._errors(key):
+            return self._settle(key, send, lambda found: found.write_id == write_id, is_expected)
+
+    def _send(
+        self, key: str, source: bytes | Path, metadata: Mapping[str, str], condition: Condition
+    ) -> tuple[int, str]:
+        """Send an object once; return its size and tag."""
+        if isinstance(source, Path):
+            with disk_errors(source):
+                size = source.stat().st_size
+                if size <= self._sizes.part:
+                    source = source.read_bytes()
+        if isinstance(source, Path):
+            return size, upload_parts(self._place(key), source, size, metadata, condition, self._sizes)
+        answer = self._client.put_object(
+            Bucket=self._bucket, Key=self._prefix + key, Body=source, Metadata=metadata, **condition
+        )
+        return len(source), answer["ETag"].strip('"')
+
+    def _settle(
+        self,
+        key: str,
+        send: Callable[[], ObjectInfo],
+        is_ours: Callable[[_Found], bool],
+        is_expected: Callable[[_Found | None], bool],
+    ) -> ObjectInfo:
+        """Send until it is known whether this write or another's took place.
+
+        Raises:
+            ConflictError: what is there is neither ours nor what this write may replace.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return send()
+            except (EndpointConnectionError, ConnectTimeoutError):
+                raise  # the SDK tried thrice, and there is nobody to ask
+            except (ClientError, *TRANSPORT_ERRORS) as error:
+                if isinstance(error, ClientError) and not _leaves_open(error):
+                    raise
+                found = self._look(key)
+                if found is not None and is_ours(found):
+                    return found.info
+                if not is_expected(found):
+                    raise self._conflict(key) from error
+                if attempt == _ATTEMPTS:
+                    raise
+            time.sleep(random.uniform(0, 0.05 * 2**attempt))  # noqa: S311 (racers must not retry in step)
+
+    def _copy(self, original: _Found, target: str) -> ObjectInfo:
+        info, source = original.info, self._prefix + original.info.key
+        if info.size > self._sizes.copy:
+            stamped = dict(info.metadata) | ({_STAMP: original.write_id} if original.write_id else {})
+            tag = copy_parts(self._place(target), source, info.tag, info.size, stamped, self._sizes)
+        else:
+            answer = self._client.copy_object(
+                Bucket=self._bucket,
+                Key=self._prefix + target,
+                CopySource={"Bucket": self._bucket, "Key": source},
+                CopySourceIfMatch=f'"{info.tag}"',
+                IfNoneMatch="*",
+            )
+            tag = answer["CopyObjectResult"]["ETag"].strip('"')
+        return ObjectInfo(target, info.size, tag, info.metadata)
+
+    def _same_bytes(self, one: _Found, other: _Found) -> bool:
+        """Compare two objects: a copy keeps the write id, so only foreign objects have to be read."""
+        if one.info.size != other.info.size:
+            return False
+        if one.write_id is not None and one.write_id == other.write_id:
+            return True
+        return one.info.tag == other.info.tag or self._digest(one.info) == self._digest(other.info)
+
+    def _digest(self, info: ObjectInfo) -> str:
+        answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + info.key, IfMatch=f'"{info.tag}"')
+        digest = hashlib.sha256()
+        with closing(answer["Body"]) as body:
+            for chunk in body.iter_chunks(1 << 20):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+
+def _leaves_open(error: ClientError) -> bool:
+    """Say whether after this answer the write may have taken place, or may still: the object must be looked at.
+
+    A condition may have failed on the write's own first attempt (412, and 404 for a vanished object or upload); racers
+    are told to try again (409); a server that failed (5xx) may have done so after the write.
+    """
+    status = http_status(error)
+    if status == HTTPStatus.NOT_FOUND:
+        return error_code(error) != "NoSuchBucket"
+    undecided = {HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED}
+    return status in undecided or status >= HTTPStatus.INTERNAL_SERVER_ERROR

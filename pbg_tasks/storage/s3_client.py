@@ -1,0 +1,110 @@
+"""The connection to S3: time limits, and what each of its many failures means to a user."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    TokenRetrievalError,
+)
+from urllib3.exceptions import HTTPError
+
+from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mypy_boto3_s3 import S3Client
+
+CONNECTIONS = 16
+"""Parallel connections of one client."""
+
+TRANSPORT_ERRORS = (BotoCoreError, HTTPError, OSError)
+"""What stands for an answer that never came, or not whole."""
+
+_ABSENT = {"404", "NoSuchKey", "NotFound"}
+_REFUSED = {"401", "403"}
+_HOW_TO_ACCESS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE) to keys that may use it, and AWS_ENDPOINT_URL "
+    "when the bucket is not Amazon's"
+)
+
+
+def connect() -> S3Client:
+    """Build a client from the environment or profile; nothing is sent yet.
+
+    Connecting may take 5 s, silence may last 60 s, and a request is tried three times: a host that does not answer is
+    given up after some 20 s.
+
+    Raises:
+        ConfigError: the endpoint or profile is malformed.
+    """
+    config = Config(
+        connect_timeout=5,
+        read_timeout=60,
+        retries={"mode": "standard", "total_max_attempts": 3},
+        max_pool_connections=CONNECTIONS,
+        user_agent_extra="pbg-tasks",
+    )
+    try:
+        return boto3.session.Session().client("s3", config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigError(f"the S3 settings are wrong ({error}): check AWS_ENDPOINT_URL and AWS_PROFILE") from error
+
+
+def error_code(error: ClientError) -> str:
+    """Return the code of a refusal, such as ``PreconditionFailed``; the HTTP status when the answer had no body."""
+    return error.response.get("Error", {}).get("Code", "") or str(http_status(error))
+
+
+def http_status(error: ClientError) -> int:
+    """Return the HTTP status of a refusal, 0 when unknown."""
+    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+
+
+def is_absent(error: ClientError) -> bool:
+    """Say whether the answer was that the object does not exist."""
+    return error_code(error) in _ABSENT
+
+
+@contextmanager
+def s3_errors(client: S3Client, url: str) -> Iterator[None]:
+    """Turn what the SDK raises within into errors of ours that name ``url`` and the endpoint.
+
+    Raises:
+        NotFoundError: the object does not exist.
+        ConfigError: the bucket does not exist.
+        AccessError: no credentials, or they are refused.
+        StorageError: the endpoint cannot be reached or failed.
+    """
+    try:
+        yield
+    except ClientError as error:
+        raise _refusal(error, url, client.meta.endpoint_url) from error
+    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError) as error:
+        raise AccessError(f"{url}: no usable S3 credentials ({error}); {_HOW_TO_ACCESS}") from error
+    except (BotoCoreError, HTTPError) as error:
+        raise StorageError(
+            f"{url}: the S3 endpoint {client.meta.endpoint_url} could not be reached or broke off ({error}); check "
+            "AWS_ENDPOINT_URL and that the server runs"
+        ) from error
+
+
+def _refusal(error: ClientError, url: str, endpoint: str) -> PbgError:
+    code, status = error_code(error), http_status(error)
+    said = error.response.get("Error", {}).get("Message", "") or f"HTTP {status}"
+    if code == "NoSuchBucket":
+        return ConfigError(f"{url}: the bucket does not exist at {endpoint}; create it or correct the URL")
+    if is_absent(error):
+        return NotFoundError(f"{url} does not exist at {endpoint}")
+    if str(status) in _REFUSED:
+        return AccessError(f"{url}: {endpoint} refused access ({code}: {said}); {_HOW_TO_ACCESS}")
+    return StorageError(f"{url}: {endpoint} answered {code}: {said}")

@@ -1,0 +1,173 @@
+"""Large objects in parts: conditional multipart uploads and copies, ranged downloads of one version."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from pbg_tasks.errors import StorageError
+from pbg_tasks.storage.files import disk_errors, write_all
+from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+_MIB = 1 << 20
+_MOST_PARTS = 10_000  # S3's limit
+_READ_ATTEMPTS = 5
+
+
+class Condition(TypedDict, total=False):
+    """What the server checks in the instant of a write; empty for an unconditional one."""
+
+    IfNoneMatch: str
+    IfMatch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Where one request becomes many.
+
+    Attributes:
+        part: bytes of an upload's or download's part; S3 wants at least 5 MiB of an upload's.
+        copy: bytes up to which a copy is one request; S3 allows 5 GB, but says nothing while it works.
+        copy_part: bytes of a copy's part.
+        threads: parts under way at once; an upload holds as many in memory.
+    """
+
+    part: int = 16 * _MIB
+    copy: int = 1024 * _MIB
+    copy_part: int = 256 * _MIB
+    threads: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One object of one bucket."""
+
+    client: S3Client
+    bucket: str
+    key: str
+
+
+def upload_parts(
+    place: Place, source: Path, size: int, metadata: Mapping[str, str], condition: Condition, sizes: Sizes
+) -> str:
+    """Upload a file of ``size`` bytes and return its tag; the object is visible only when whole."""
+
+    def send(upload: str, number: int, start: int, end: int) -> CompletedPartTypeDef:
+        with disk_errors(source), source.open("rb") as file:
+            file.seek(start)
+            data = file.read(end - start)
+        if len(data) != end - start:
+            raise StorageError(f"{source} became shorter while it was uploaded; write it whole before storing it")
+        answer = place.client.upload_part(
+            Bucket=place.bucket, Key=place.key, UploadId=upload, PartNumber=number, Body=data
+        )
+        return {"PartNumber": number, "ETag": answer["ETag"]}
+
+    return _multipart(place, send, _ranges(size, sizes.part), metadata, condition, sizes.threads)
+
+
+def copy_parts(place: Place, source: str, tag: str, size: int, metadata: Mapping[str, str], sizes: Sizes) -> str:
+    """Copy version ``tag`` of the object ``source`` of the same bucket to a new object and return the copy's tag."""
+
+    def send(upload: str, number: int, start: int, end: int) -> CompletedPartTypeDef:
+        answer = place.client.upload_part_copy(
+            Bucket=place.bucket,
+            Key=place.key,
+            UploadId=upload,
+            PartNumber=number,
+            CopySource={"Bucket": place.bucket, "Key": source},
+            CopySourceIfMatch=f'"{tag}"',
+            CopySourceRange=f"bytes={start}-{end - 1}",
+        )
+        return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+
+    ranges = _ranges(size, sizes.copy_part)
+    return _multipart(place, send, ranges, metadata, Condition(IfNoneMatch="*"), sizes.threads)
+
+
+def download_parts(place: Place, tag: str, size: int, sink: int, sizes: Sizes) -> None:
+    """Write version ``tag`` of an object to the descriptor ``sink``, many ranges at once.
+
+    Raises:
+        StorageError: the object was changed meanwhile, or the answers kept breaking off.
+    """
+
+    def fetch(span: tuple[int, int]) -> None:
+        _download_range(place, tag, *span, sink)
+
+    in_parallel(fetch, _ranges(size, sizes.part), sizes.threads)
+
+
+def _multipart(
+    place: Place,
+    send: Callable[[str, int, int, int], CompletedPartTypeDef],
+    ranges: Iterator[tuple[int, int]],
+    metadata: Mapping[str, str],
+    condition: Condition,
+    threads: int,
+) -> str:
+    begun = place.client.create_multipart_upload(Bucket=place.bucket, Key=place.key, Metadata=dict(metadata))
+    upload = begun["UploadId"]
+
+    def send_one(part: tuple[int, tuple[int, int]]) -> CompletedPartTypeDef:
+        return send(upload, part[0], *part[1])
+
+    try:
+        parts = in_parallel(send_one, enumerate(ranges, start=1), threads)
+    except BaseException as error:
+        _abort(place, upload, error)
+        raise
+    try:
+        answer = place.client.complete_multipart_upload(
+            Bucket=place.bucket, Key=place.key, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
+        )
+    except ClientError as error:
+        # Only after the server's word: aborting what it may still be completing could tear the object.
+        _abort(place, upload, error)
+        raise
+    return answer["ETag"].strip('"')
+
+
+def _abort(place: Place, upload: str, error: BaseException) -> None:
+    try:
+        place.client.abort_multipart_upload(Bucket=place.bucket, Key=place.key, UploadId=upload)
+    except (BotoCoreError, ClientError) as failure:
+        error.add_note(f"The unfinished upload {upload} of {place.key} could not be aborted: {failure}")
+
+
+def _ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
+    """Cut ``size`` bytes into ``(start, end)`` of ``step`` bytes, or more where that gave too many."""
+    step = max(step, -(-size // _MOST_PARTS))
+    for start in range(0, size, step):
+        yield start, min(start + step, size)
+
+
+def _download_range(place: Place, tag: str, start: int, end: int, sink: int) -> None:
+    for attempt in range(1, _READ_ATTEMPTS + 1):
+        try:
+            answer = place.client.get_object(
+                Bucket=place.bucket, Key=place.key, IfMatch=f'"{tag}"', Range=f"bytes={start}-{end - 1}"
+            )
+            if answer["ContentLength"] != end - start:
+                raise StorageError(f"the S3 server ignored a range of {place.key}: it cannot be used for downloads")
+            with closing(answer["Body"]) as body:
+                for chunk in body.iter_chunks(_MIB):
+                    with disk_errors(f"the copy of {place.key}"):
+                        write_all(sink, chunk, start)
+                    start += len(chunk)
+        except TRANSPORT_ERRORS:
+            if attempt == _READ_ATTEMPTS:
+                raise
+        else:
+            return  # the SDK raises when a body ends early

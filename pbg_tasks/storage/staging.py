@@ -1,0 +1,141 @@
+"""Between a store and the local disk: verified downloads, uploads of many files, and a private place for both."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypedDict
+
+from pbg_tasks.errors import ConflictError, FormatError, ResourceError
+from pbg_tasks.progress import human_count
+from pbg_tasks.storage.files import abandoned, disk_errors, hold
+from pbg_tasks.storage.parallel import in_parallel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+    from pbg_tasks.storage.base import Store
+
+
+class StoredFile(TypedDict):
+    """What identifies an uploaded file's bytes."""
+
+    sha256: str
+    size: int
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with disk_errors(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fetch_verified(store: Store, key: str, target: Path, *, sha256: str, size: int) -> Path:
+    """Download an object whose bytes are known and return ``target``; nothing is left there unless they are right.
+
+    Raises:
+        FormatError: the object has other bytes.
+        NotFoundError: it does not exist.
+        ResourceError: no room left on the local disk.
+    """
+    info = store.fetch(key, target)
+    found = f"{info.size} bytes" if info.size != size else f"sha256 {sha256_file(target)}"
+    expected = f"{size} bytes" if info.size != size else f"sha256 {sha256}"
+    if found != expected:
+        target.unlink()
+        raise FormatError(
+            f"{store.url}/{key} has {found} where {expected} were recorded: it was damaged or changed after it was "
+            "written; restore it or run the task that made it again"
+        )
+    return target
+
+
+def fetch_many(store: Store, items: Iterable[tuple[str, Path, str, int]], *, threads: int = 4) -> list[Path]:
+    """Download and verify ``(key, target, sha256, size)`` each, several at once; returns the targets in order.
+
+    Raises:
+        FormatError: an object has other bytes than recorded.
+        NotFoundError: one does not exist.
+        ResourceError: no room left on the local disk.
+    """
+
+    def fetch(item: tuple[str, Path, str, int]) -> Path:
+        key, target, sha256, size = item
+        return fetch_verified(store, key, target, sha256=sha256, size=size)
+
+    return in_parallel(fetch, items, threads)
+
+
+def put_all_new(
+    store: Store, files: Mapping[str, Path], *, metadata: Mapping[str, str] | None = None, threads: int = 2
+) -> dict[str, StoredFile]:
+    """Upload files under new keys, their SHA-256 in each object's metadata; what is there with equal bytes is left.
+
+    Raises:
+        ConflictError: a key holds other bytes.
+    """
+
+    def put(item: tuple[str, Path]) -> StoredFile:
+        key, path = item
+        digest = sha256_file(path)
+        try:
+            info = store.put_new(key, path, metadata={**(metadata or {}), "sha256": digest})
+        except ConflictError:
+            existing = store.head(key)
+            if existing is None or existing.metadata.get("sha256") != digest:
+                raise
+            info = existing
+        return StoredFile(sha256=digest, size=info.size)
+
+    return dict(zip(files, in_parallel(put, files.items(), threads), strict=True))
+
+
+class Scratch:
+    """A private directory on a local disk, removed when the ``with`` block ends.
+
+    What killed processes left below the same root is removed at the next start.
+
+    Args:
+        root: where it is made; by default ``$PBG_SCRATCH``, else the system's temporary directory.
+
+    Attributes:
+        path: the directory, while the block runs.
+    """
+
+    path: Path
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root or Path(os.environ.get("PBG_SCRATCH") or tempfile.gettempdir())
+
+    def require(self, size: int) -> None:
+        """Check that ``size`` more bytes fit.
+
+        Raises:
+            ResourceError: they do not.
+        """
+        free = shutil.disk_usage(self.path).free
+        if free < size:
+            raise ResourceError(
+                f"{self._root}: {human_count(size)}B of scratch space are needed and {human_count(free)}B are free; "
+                "free some, or set PBG_SCRATCH to a larger disk"
+            )
+
+    def __enter__(self) -> Self:
+        with disk_errors(self._root):
+            self._root.mkdir(parents=True, exist_ok=True)
+            for leftover in abandoned(self._root, "pbg-scratch-*"):
+                shutil.rmtree(leftover)
+            self.path = Path(tempfile.mkdtemp(prefix="pbg-scratch-", dir=self._root))
+            self._hold = hold(self.path)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with disk_errors(self.path):
+            shutil.rmtree(self.path)
+        os.close(self._hold)

@@ -1,0 +1,42 @@
+"""One partition's embeddings in memory, with the state of their optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Embeddings that are trained in place.
+
+    Attributes:
+        embeddings: float32 (n, D).
+        row_sums: float32 (n,), RowAdagrad's sum of squared gradients of each row.
+    """
+
+    embeddings: torch.Tensor
+    row_sums: torch.Tensor
+
+    @classmethod
+    def random(cls, count: int, dimension: int, scale: float, generator: torch.Generator) -> Table:
+        """Return ``count`` rows drawn from a normal distribution of standard deviation ``scale``."""
+        return cls(torch.randn(count, dimension, generator=generator).mul_(scale), torch.zeros(count))
+
+    @classmethod
+    def from_arrays(cls, embeddings: np.ndarray, row_sums: np.ndarray | None) -> Table:
+        """Take over arrays (float32, writable) without a copy; no sums means zeros."""
+        rows = torch.from_numpy(embeddings)
+        return cls(rows, torch.zeros(len(rows)) if row_sums is None else torch.from_numpy(row_sums))
+
+    def to_arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same memory as arrays."""
+        return self.embeddings.numpy(), self.row_sums.numpy()
+
+    def __len__(self) -> int:
+        return len(self.embeddings)

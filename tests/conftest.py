@@ -1,0 +1,49 @@
+"""Fixtures every room's tests may use."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from examples.stack.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """A real S3 server, started once and only when a test asks for it."""
+    with ObjectStore(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of an empty place in the S3 server; the environment gives access to it."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in object_store.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    return f"{object_store.create_bucket('tests')}/{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with 2 MiB, so that a full disk is a real one."""
+    disk = tmp_path / "small-disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    command = [str(mount), "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    if mount is None or subprocess.run(command, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system takes root and the right to mount")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)  # noqa: S607 (beside mount, wherever that is)

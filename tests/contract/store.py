@@ -1,0 +1,274 @@
+"""What every store must do; a backend's tests subclass this and give the fixture ``store``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, ResourceError
+from pbg_tasks.storage import Store
+from pbg_tasks.storage.probe import probe
+
+THREADS = 8
+LARGE = 40 * (1 << 20) + 12_345
+BAD_KEYS = ["", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", ".pbg/locks/1", "a\nb", "a\0b", "a\\b", "k" * 300]
+
+
+@pytest.fixture(scope="session")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "large.bin"
+    path.write_bytes(random.Random(7).randbytes(LARGE))
+    return path
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class StoreContract:
+    def test_is_a_store(self, store):
+        assert isinstance(store, Store)
+        assert not store.url.endswith("/")
+
+    def test_an_object_comes_back_with_its_metadata(self, store):
+        metadata = {"epoch": "3", "written-by": "rank 0 = first"}
+        info = store.put_new("runs/a/HEAD.json", b"{}", metadata=metadata)
+        assert (info.key, info.size, info.metadata) == ("runs/a/HEAD.json", 2, metadata)
+        assert store.head("runs/a/HEAD.json") == info
+        blob = store.get("runs/a/HEAD.json")
+        assert (blob.data, blob.info) == (b"{}", info)
+
+    def test_an_empty_object(self, store, tmp_path):
+        assert store.put_new("_SUCCESS", b"").size == 0
+        assert store.get("_SUCCESS").data == b""
+        store.fetch("_SUCCESS", tmp_path / "mark")
+        assert (tmp_path / "mark").read_bytes() == b""
+
+    def test_a_missing_object(self, store, tmp_path):
+        assert store.head("nowhere/x") is None
+        with pytest.raises(NotFoundError, match="nowhere/x"):
+            store.get("nowhere/x")
+        with pytest.raises(NotFoundError, match="nowhere/x"):
+            store.fetch("nowhere/x", tmp_path / "x")
+        with pytest.raises(NotFoundError, match="nowhere/x"):
+            store.copy("nowhere/x", "y")
+        assert list(tmp_path.iterdir()) == []
+        store.delete("nowhere/x")
+
+    def test_a_folder_is_no_object(self, store):
+        store.put_new("folder/x", b"1")
+        assert store.head("folder") is None
+        with pytest.raises(NotFoundError):
+            store.get("folder")
+
+    def test_put_new_never_replaces(self, store):
+        first = store.put_new("k", b"first", metadata={"by": "first"})
+        with pytest.raises(ConflictError, match="k"):
+            store.put_new("k", b"first", metadata={"by": "second"})
+        assert store.get("k").data == b"first"
+        assert store.head("k") == first
+
+    def test_put_new_race_has_one_winner(self, store):
+        def create(name):
+            try:
+                store.put_new("race", name.encode() * 1000, metadata={"by": name})
+            except ConflictError:
+                return None
+            return name
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            winners = [name for name in pool.map(create, [f"w{i}" for i in range(THREADS)]) if name]
+        assert len(winners) == 1
+        blob = store.get("race")
+        assert blob.data == winners[0].encode() * 1000
+        assert blob.info.metadata == {"by": winners[0]}
+
+    def test_swap_replaces_only_what_was_expected(self, store):
+        first = store.put_new("HEAD", b"1", metadata={"v": "1"})
+        second = store.swap("HEAD", b"2", expected=first, metadata={"v": "2"})
+        assert second.tag != first.tag
+        assert store.head("HEAD") == second
+        with pytest.raises(ConflictError, match="HEAD"):
+            store.swap("HEAD", b"3", expected=first)
+        with pytest.raises(ConflictError, match="HEAD"):
+            store.swap("HEAD", b"3", expected=None)
+        assert store.get("HEAD").data == b"2"
+
+    def test_swap_without_expectation_creates(self, store):
+        assert store.swap("HEAD", b"1", expected=None).size == 1
+
+    def test_swap_of_a_vanished_object_conflicts(self, store):
+        first = store.put_new("HEAD", b"1")
+        store.delete("HEAD")
+        with pytest.raises(ConflictError):
+            store.swap("HEAD", b"2", expected=first)
+        assert store.head("HEAD") is None
+
+    def test_swap_drops_the_metadata_of_the_version_it_replaces(self, store):
+        first = store.put_new("HEAD", b"1", metadata={"v": "1"})
+        store.swap("HEAD", b"2", expected=first)
+        assert store.head("HEAD").metadata == {}
+
+    def test_swap_race_loses_no_update(self, store):
+        store.put_new("counter", b"0")
+        rounds = 8
+
+        def count(_):
+            for _ in range(rounds):
+                while True:
+                    blob = store.get("counter")
+                    try:
+                        store.swap("counter", str(int(blob.data) + 1).encode(), expected=blob.info)
+                    except ConflictError:
+                        continue
+                    break
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(count, range(THREADS)))
+        assert store.get("counter").data == str(THREADS * rounds).encode()
+
+    def test_put_replaces(self, store):
+        store.put("mirror", b"1", metadata={"v": "1"})
+        info = store.put("mirror", b"22", metadata={"v": "2"})
+        assert store.get("mirror").data == b"22"
+        assert store.head("mirror") == info
+
+    def test_a_large_file_goes_up_and_down_whole(self, store, large_file, tmp_path):
+        info = store.put_new("large", large_file, metadata={"sha256": "x"})
+        assert info.size == LARGE
+        assert store.head("large") == info
+        target = tmp_path / "down" / "large"
+        assert store.fetch("large", target) == info
+        assert sha256(target.read_bytes()) == sha256(large_file.read_bytes())
+        assert [path.name for path in target.parent.iterdir()] == ["large"]
+
+    def test_a_large_file_never_replaces(self, store, large_file):
+        store.put_new("large", b"first")
+        with pytest.raises(ConflictError):
+            store.put_new("large", large_file)
+        assert store.get("large").data == b"first"
+
+    def test_a_large_swap(self, store, large_file):
+        first = store.put_new("large", b"first")
+        info = store.swap("large", large_file, expected=first)
+        with pytest.raises(ConflictError):
+            store.swap("large", large_file, expected=first)
+        assert store.head("large") == info
+
+    def test_large_files_race_to_one_winner(self, store, large_file):
+        def create(name):
+            try:
+                store.put_new("race", large_file, metadata={"by": name})
+            except ConflictError:
+                return None
+            return name
+
+        with ThreadPoolExecutor(3) as pool:
+            winners = [name for name in pool.map(create, ["a", "b", "c"]) if name]
+        assert len(winners) == 1
+        assert store.head("race").metadata == {"by": winners[0]}
+
+    def test_a_fetch_replaces_its_target(self, store, tmp_path):
+        store.put_new("k", b"new")
+        (tmp_path / "k").write_bytes(b"older and longer")
+        store.fetch("k", tmp_path / "k")
+        assert (tmp_path / "k").read_bytes() == b"new"
+
+    def test_copy_keeps_bytes_and_metadata(self, store):
+        source = store.put_new("a/model.h5", b"weights", metadata={"sha256": "ab"})
+        copied = store.copy("a/model.h5", "b/model.h5")
+        assert (copied.key, copied.size, copied.metadata) == ("b/model.h5", 7, {"sha256": "ab"})
+        assert store.head("b/model.h5") == copied
+        assert store.head("a/model.h5") == source
+        assert store.copy("a/model.h5", "b/model.h5") == copied
+
+    def test_copy_never_replaces_other_bytes(self, store):
+        store.put_new("a", b"one")
+        store.put_new("b", b"two")
+        with pytest.raises(ConflictError, match="b"):
+            store.copy("a", "b")
+        assert store.get("b").data == b"two"
+
+    def test_copy_accepts_equal_bytes_of_another_write(self, store):
+        store.put_new("a", b"one")
+        existing = store.put_new("b", b"one")
+        assert store.copy("a", "b").tag == existing.tag
+
+    def test_copies_race_to_the_same_end(self, store):
+        store.put_new("a", b"one" * 1000)
+        with ThreadPoolExecutor(THREADS) as pool:
+            copies = list(pool.map(lambda _: store.copy("a", "b"), range(THREADS)))
+        assert {info.tag for info in copies} == {store.head("b").tag}
+
+    def test_list_is_in_key_order_and_by_prefix(self, store):
+        keys = ["a/b", "a-b", "a/c/d", "b", "a.b", "a0", "_hidden/x", ".dot"]
+        for number, key in enumerate(keys):
+            store.put_new(key, b"x" * number, metadata={"n": "1"})
+        assert [info.key for info in store.list()] == sorted(keys)
+        assert [info.size for info in store.list()] == [keys.index(key) for key in sorted(keys)]
+        assert [info.key for info in store.list("a/")] == ["a/b", "a/c/d"]
+        assert [info.key for info in store.list("a")] == ["a-b", "a.b", "a/b", "a/c/d", "a0"]
+        assert [info.key for info in store.list("a/c/d")] == ["a/c/d"]
+        assert list(store.list("nothing/")) == []
+
+    def test_list_tags_are_those_of_head(self, store):
+        info = store.put_new("k", b"1")
+        assert [listed.tag for listed in store.list()] == [info.tag]
+
+    def test_delete(self, store):
+        store.put_new("k", b"1", metadata={"v": "1"})
+        store.delete("k")
+        assert store.head("k") is None
+        assert store.put_new("k", b"2").metadata == {}
+
+    def test_unusual_names(self, store):
+        keys = ["ünïcode/名前", "with blank/and+plus", "100%/x?y&z=1", "a=1/#2", "'quoted'\""]
+        for key in keys:
+            store.put_new(key, key.encode())
+        assert [info.key for info in store.list()] == sorted(keys)
+        assert all(store.get(key).data == key.encode() for key in keys)
+        assert store.copy("with blank/and+plus", "copy").size == len("with blank/and+plus")
+        assert store.copy("ünïcode/名前", "copy2").size == len("ünïcode/名前".encode())
+
+    @pytest.mark.parametrize("key", BAD_KEYS)
+    def test_bad_keys_are_refused(self, store, tmp_path, key):
+        for operation in (
+            lambda: store.head(key),
+            lambda: store.get(key),
+            lambda: store.fetch(key, tmp_path / "x"),
+            lambda: store.put_new(key, b""),
+            lambda: store.swap(key, b"", expected=None),
+            lambda: store.put(key, b""),
+            lambda: store.copy(key, "fine"),
+            lambda: store.copy("fine", key),
+            lambda: store.delete(key),
+        ):
+            with pytest.raises(ConfigError):
+                operation()
+
+    @pytest.mark.parametrize("metadata", [{"Upper": "x"}, {"a": ""}, {"a": " x"}, {"a": "é"}, {"a": "x" * 2000}])
+    def test_metadata_no_store_could_keep_is_refused(self, store, metadata):
+        with pytest.raises(ConfigError, match="metadata"):
+            store.put_new("k", b"", metadata=metadata)
+        assert store.head("k") is None
+
+    def test_a_failing_source_leaves_nothing(self, store, tmp_path):
+        with pytest.raises(Exception, match="gone"):
+            store.put_new("k", tmp_path / "gone")
+        assert list(store.list()) == []
+
+    def test_the_probe_accepts_it_and_leaves_nothing(self, store):
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: probe(store), range(4)))
+        assert list(store.list()) == []
+
+    def test_a_full_disk_under_a_download(self, store, large_file, small_disk):
+        store.put_new("large", large_file)
+        with pytest.raises(ResourceError, match=os.fspath(small_disk)):
+            store.fetch("large", small_disk / "large")
+        assert list(small_disk.iterdir()) == []

@@ -1,0 +1,173 @@
+"""Edge buckets: round trips, bytes, layout, and files of other writers."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats import edges as edges_module
+from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, count_edges, edge_file_name, read_edges, write_edges
+
+
+def make_edges(count, *, weighted=False, seed=0):
+    generator = np.random.default_rng(seed)
+    ids = [generator.integers(0, 1 << 40, count) for _ in range(3)]
+    return EdgeList(*ids, weight=generator.random(count, np.float32) if weighted else None)
+
+
+def part(edges, start, stop):
+    weight = None if edges.weight is None else edges.weight[start:stop]
+    return EdgeList(edges.lhs[start:stop], edges.rhs[start:stop], edges.rel[start:stop], weight)
+
+
+def assert_equal(left, right):
+    for name in ("lhs", "rhs", "rel"):
+        assert getattr(left, name).dtype == np.int64
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
+    assert (left.weight is None) == (right.weight is None)
+    if left.weight is not None:
+        assert left.weight.dtype == np.float32
+        np.testing.assert_array_equal(left.weight, right.weight)
+
+
+def write_foreign(path, **datasets):
+    """Write a file as another program might; a dataset is an array or (array, h5py's options)."""
+    with h5py.File(path, "w") as file:
+        file.attrs["format_version"] = 1
+        for name, value in datasets.items():
+            data, options = value if isinstance(value, tuple) else (value, {})
+            file.create_dataset(name, data=data, **options)
+    return path
+
+
+def test_file_name_is_pbgs():
+    assert edge_file_name(2, 10) == "edges_2_10.h5"
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data(), count=st.integers(0, 60), weighted=st.booleans())
+def test_pieces_give_the_same_bytes_however_they_are_cut(data, count, weighted):
+    edges = make_edges(count, weighted=weighted)
+    cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edges_module, "CHUNK_ROWS", 16)
+        paths = [Path(name) / "edges_0_0.h5", Path(name) / "edges_0_1.h5"]
+        for path, stops in zip(paths, ([count], [*cuts, count]), strict=True):
+            with EdgeFileWriter(path, weighted=weighted) as writer:
+                for start, stop in zip([0, *stops], stops, strict=False):
+                    writer.append(part(edges, start, stop))
+                assert writer.count == count
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+        assert count_edges(paths[0]) == count
+        assert_equal(read_edges(paths[0]), edges)
+        start, stop = sorted(data.draw(st.tuples(st.integers(0, count), st.integers(0, count))))
+        assert_equal(read_edges(paths[0], start, stop), part(edges, start, stop))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_layout_is_pbgs(tmp_path, weighted):
+    write_edges(tmp_path / "edges_0_0.h5", make_edges(5, weighted=weighted))
+    with h5py.File(tmp_path / "edges_0_0.h5") as file:
+        assert {name: (type(value), value) for name, value in file.attrs.items()} == {"format_version": (np.int64, 1)}
+        found = {name: (item.dtype.str, item.shape, item.chunks) for name, item in file.items()}
+    ids = dict.fromkeys(("lhs", "rhs", "rel"), ("<i8", (5,), None))
+    assert found == ids | ({"weight": ("<f4", (5,), None)} if weighted else {})
+
+
+def test_sizes_fit_the_data(tmp_path):
+    sizes = {}
+    for count in (0, 1000, edges_module.CHUNK_ROWS + 1):
+        path = tmp_path / f"edges_0_{count}.h5"
+        with EdgeFileWriter(path) as writer:
+            writer.append(make_edges(count))
+        sizes[count] = path.stat().st_size
+        with h5py.File(path) as file:
+            assert all(item.chunks is None or item.chunks[0] * 8 <= 1 << 20 for item in file.values())
+    assert sizes[0] < 16_384
+    assert sizes[1000] < 1000 * 24 + 16_384
+    assert sizes[edges_module.CHUNK_ROWS + 1] < 2 * 3 * (1 << 20) + 16_384
+
+
+def test_an_empty_bucket_may_have_weights(tmp_path):
+    with EdgeFileWriter(tmp_path / "edges_0_0.h5", weighted=True):
+        pass
+    assert_equal(read_edges(tmp_path / "edges_0_0.h5"), make_edges(0, weighted=True))
+
+
+def test_the_name_appears_only_at_the_end(tmp_path):
+    with EdgeFileWriter(tmp_path / "edges_1_2.h5") as writer:
+        writer.append(make_edges(3))
+        assert [path.name for path in tmp_path.iterdir()] == ["edges_1_2.tmp.h5"]
+    assert [path.name for path in tmp_path.iterdir()] == ["edges_1_2.h5"]
+
+
+def test_a_failure_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), EdgeFileWriter(tmp_path / "edges_0_0.h5") as writer:
+        writer.append(make_edges(3))
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pieces_with_and_without_weights_do_not_mix(tmp_path):
+    with pytest.raises(ValueError, match="either all pieces"), EdgeFileWriter(tmp_path / "edges_0_0.h5") as writer:
+        writer.append(make_edges(3))
+        writer.append(make_edges(3, weighted=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_of_different_length_are_no_edges():
+    with pytest.raises(ValueError, match="vectors of one length"):
+        EdgeList(np.zeros(3, int), np.zeros(2, int), np.zeros(3, int))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "<i2", ">i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (7,)}, {"chunks": (7,), "compression": "gzip", "shuffle": True, "fletcher32": True}]
+)
+def test_ids_of_any_integer_type_and_layout_are_read(tmp_path, dtype, options):
+    columns = {name: np.arange(start, start + 20).astype(dtype) for start, name in enumerate(("lhs", "rhs", "rel"))}
+    path = write_foreign(tmp_path / "edges_0_0.h5", **{name: (value, options) for name, value in columns.items()})
+    assert_equal(read_edges(path, 3, 15), EdgeList(*(np.arange(3, 15) + start for start in range(3))))
+
+
+@pytest.mark.parametrize("dtype", ["i2", "i8", "f2", "f4", "f8"])
+def test_weights_are_never_truncated(tmp_path, dtype):
+    weights = np.array([0, 0.5, 2.75]).astype(dtype)
+    ids = np.zeros(3, np.int64)
+    path = write_foreign(tmp_path / "edges_0_0.h5", lhs=ids, rhs=ids, rel=ids, weight=weights)
+    np.testing.assert_array_equal(read_edges(path).weight, weights.astype(np.float32))
+
+
+IDS = np.arange(3)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "message"),
+    [
+        ({"lhs": IDS, "rel": IDS}, "'rhs' is missing"),
+        ({"lhs": IDS, "rhs": IDS[:2], "rel": IDS}, r"'rhs' has shape \(2,\), expected \(3\)"),
+        ({"lhs": IDS, "rhs": IDS, "rel": IDS, "weight": np.zeros(2)}, r"'weight' has shape \(2,\), expected \(3\)"),
+        ({"lhs": IDS, "rhs": IDS.reshape(3, 1), "rel": IDS}, r"'rhs' has shape \(3, 1\), expected \(3\)"),
+        ({"lhs": IDS.astype(float), "rhs": IDS, "rel": IDS}, "'lhs' is of type float64"),
+        ({"lhs": IDS - 1, "rhs": IDS, "rel": IDS}, "'lhs' holds a negative id"),
+        ({"lhs": IDS, "rhs": IDS, "rel": np.full(3, 2**64 - 1, np.uint64)}, "'rel' holds a negative id"),
+    ],
+)
+def test_what_is_refused_is_named(tmp_path, datasets, message):
+    path = write_foreign(tmp_path / "edges_0_0.h5", **datasets)
+    with pytest.raises(FormatError, match=rf"edges_0_0\.h5: dataset {message}"):
+        read_edges(path)
+
+
+def test_pbgs_own_empty_file_with_its_huge_chunks_is_read(tmp_path):
+    options = {"chunks": (6_553_600,), "maxshape": (None,)}
+    empty = (np.zeros(0, np.int64), options)
+    path = write_foreign(tmp_path / "edges_0_0.h5", lhs=empty, rhs=empty, rel=empty)
+    assert len(read_edges(path)) == count_edges(path) == 0

@@ -1,0 +1,89 @@
+"""Counts and names: PBG's bytes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats import entities
+
+
+def test_file_names_are_pbgs():
+    assert entities.entity_count_file_name("user", 3) == "entity_count_user_3.txt"
+    assert entities.entity_names_file_name("user", 3) == "entity_names_user_3.json"
+    assert (entities.RELATION_NAMES, entities.RELATION_COUNT) == ("dynamic_rel_names.json", "dynamic_rel_count.txt")
+
+
+@settings(deadline=None)
+@given(names=st.lists(st.text()))
+def test_names_have_the_bytes_of_json_dump(names):
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        assert entities.write_entity_names(directory, "user", 0, iter(names)) == len(names)
+        written = (directory / "entity_names_user_0.json").read_text(encoding="utf-8")
+        assert written == json.dumps(names, indent=4)
+        assert entities.read_entity_names(directory, "user", 0, count=len(names)) == names
+
+
+@pytest.mark.parametrize("count", [0, 1, 10**12])
+def test_count_round_trip(tmp_path, count):
+    entities.write_entity_count(tmp_path, "user", 1, count)
+    assert (tmp_path / "entity_count_user_1.txt").read_bytes() == f"{count}\n".encode()
+    assert entities.read_entity_count(tmp_path, "user", 1) == count
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "1 2", "٣", "9" * 5000, "1e3"])
+def test_a_count_that_is_no_number_is_named(tmp_path, text):
+    (tmp_path / "entity_count_user_0.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(FormatError, match=r"entity_count_user_0\.txt: expected a whole number"):
+        entities.read_entity_count(tmp_path, "user", 0)
+
+
+def test_a_missing_count_is_named(tmp_path):
+    with pytest.raises(FormatError, match=r"entity_count_user_0\.txt: cannot be read: No such file"):
+        entities.read_entity_count(tmp_path, "user", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('["a"', "not readable JSON"),
+        ("[" * 100_000, "not readable JSON"),
+        ('{"a": 1}', "expected a JSON list of names, found dict"),
+        ('["a", 1]', "name 1 is 1, not a string"),
+        ('["a"]', "holds 1 names, the partition has 2 entities"),
+    ],
+)
+def test_names_that_are_refused(tmp_path, text, message):
+    (tmp_path / "entity_names_user_0.json").write_text(text, encoding="utf-8")
+    with pytest.raises(FormatError, match=rf"entity_names_user_0\.json: {message}"):
+        entities.read_entity_names(tmp_path, "user", 0, count=2)
+
+
+def test_names_that_are_not_utf8_are_refused(tmp_path):
+    (tmp_path / "entity_names_user_0.json").write_bytes(b'["\xff"]')
+    with pytest.raises(FormatError, match=r"entity_names_user_0\.json: not UTF-8 text \(byte 2\)"):
+        entities.read_entity_names(tmp_path, "user", 0)
+
+
+def test_a_failure_while_writing_leaves_the_old_names(tmp_path):
+    entities.write_entity_names(tmp_path, "user", 0, ["old"])
+    with pytest.raises(TypeError, match="name 1 is 7"):
+        entities.write_entity_names(tmp_path, "user", 0, ["new", 7])
+    assert entities.read_entity_names(tmp_path, "user", 0) == ["old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["entity_names_user_0.json"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_relation_names_exist_in_both_modes_and_the_count_in_one(tmp_path, dynamic):
+    entities.write_relation_names(tmp_path, ["likes", "knows"], dynamic=dynamic)
+    assert entities.read_relation_names(tmp_path) == ["likes", "knows"]
+    assert (tmp_path / "dynamic_rel_count.txt").exists() == dynamic
+    if dynamic:
+        assert entities.read_relation_count(tmp_path) == 2
