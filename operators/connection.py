@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FROM_EXTRA = {
     "aws_session_token": ("AWS_SESSION_TOKEN",),
@@ -13,11 +16,12 @@ FROM_EXTRA = {
     "region_name": ("AWS_DEFAULT_REGION", "AWS_REGION"),
     "profile_name": ("AWS_PROFILE",),
 }
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
 UNSUPPORTED = ("role_arn", "assume_role_method", "assume_role_with_web_identity_token_file")
 
 
-def store_environment(conn_id: str | None) -> dict[str, str]:
-    """Return the variables that stand for a connection; none when it does not exist or ``conn_id`` is None.
+def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str, str]:
+    """Return ``environment`` with the variables that stand for a connection; as it is when there is no such connection.
 
     A worker that gets its credentials from its surroundings (instance profile, mounted token) needs no connection.
 
@@ -25,11 +29,11 @@ def store_environment(conn_id: str | None) -> dict[str, str]:
         AirflowFailException: the connection is of another type, or asks for something that variables cannot say.
     """
     if conn_id is None:
-        return {}
+        return dict(environment)
     try:
         connection = Connection.get(conn_id)
     except AirflowNotFoundException:
-        return {}
+        return dict(environment)
     if connection.conn_type != "aws":
         raise AirflowFailException(f"connection {conn_id!r} is of type {connection.conn_type!r}; type aws is needed")
     extra: dict[str, Any] = connection.extra_dejson
@@ -38,6 +42,8 @@ def store_environment(conn_id: str | None) -> dict[str, str]:
             f"connection {conn_id!r}: {refused[0]} is not supported, its credentials would run out during a long task; "
             "give the worker that role itself and remove the connection"
         )
-    found = {"AWS_ACCESS_KEY_ID": connection.login, "AWS_SECRET_ACCESS_KEY": connection.password}
-    found |= {name: extra.get(key) for key, names in FROM_EXTRA.items() for name in names}
-    return {name: str(value) for name, value in found.items() if value}
+    said = {"AWS_ACCESS_KEY_ID": connection.login, "AWS_SECRET_ACCESS_KEY": connection.password}
+    said |= {name: extra.get(key) for key, names in FROM_EXTRA.items() for name in names}
+    # Credentials are one thing: the worker's session token must not go with the connection's keys.
+    inherited = {name: value for name, value in environment.items() if not (connection.login and name in CREDENTIALS)}
+    return inherited | {name: str(value) for name, value in said.items() if value}

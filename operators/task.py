@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from operators.connection import store_environment
+from operators.connection import with_store
 from operators.link import RunLink, browsable
 from operators.process import CommandProcess
 from pbg_tasks.errors import BY_EXIT_CODE
@@ -48,6 +48,7 @@ class PbgOperator(BaseOperator):
     template_fields: Sequence[str] = ("arguments", "scratch")
     operator_extra_links = (RunLink(),)
     ui_color: ClassVar[str] = "#e8f0fe"
+    module: ClassVar[str] = "pbg_tasks"
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class PbgOperator(BaseOperator):
             RetryableError: it failed, and another try may succeed.
             AirflowFailException: it failed for good.
         """
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **store_environment(self.store_conn_id)}
+        environment = with_store({**os.environ, "PYTHONUNBUFFERED": "1"}, self.store_conn_id)
         if self.scratch:
             Path(self.scratch).mkdir(parents=True, exist_ok=True)
             environment["PBG_SCRATCH"] = self.scratch
@@ -91,7 +92,7 @@ class PbgOperator(BaseOperator):
 
     def _run(self, environment: Mapping[str, str]) -> dict[str, Any]:
         # -P: the worker's current directory must not shadow installed modules
-        call = [sys.executable, "-P", "-m", "pbg_tasks", self.command, *self.arguments, "--json"]
+        call = [sys.executable, "-P", "-m", self.module, self.command, *self.arguments, "--json"]
         self.log.info("pbg %s", " ".join(call[4:]))
         self._process = CommandProcess(call, environment)
         for line in self._process.lines():

@@ -54,7 +54,8 @@ class Watch:
         for task in self._api.tasks(self._dag_id, self._run_id):
             if task.state == "failed":
                 lines = self._api.log(self._dag_id, self._run_id, task)
-                told = [line for line in lines if line.startswith("error: ")] or lines[-ERROR_LINES:]
+                said = [line for line in lines if not line.startswith("::")]
+                told = [line for line in said if line.startswith("error: ")] or said[-ERROR_LINES:]
                 found += [f"task {task.task} failed:", *(f"  {line}" for line in told)]
         return found or [f"run {self._run_id} failed, yet none of its tasks did"]
 

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Example data that is fetched, never shipped."""

@@ -119,6 +119,7 @@ def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
     """
     try:
         entry = json.loads(line)
+        epoch_idx = int(entry["epoch_idx"])
         if "stats" not in entry:
             return None
         metrics = entry["stats"]["metrics"]
@@ -134,7 +135,7 @@ def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
             rhs_partition=int(entry["rhs_partition"]),
             index=int(entry["index"]),
             stats=stats,
-            epoch_idx=int(entry["epoch_idx"]),
+            epoch_idx=epoch_idx,
             edge_path_idx=int(entry["edge_path_idx"]),
             edge_chunk_idx=int(entry["edge_chunk_idx"]),
         )

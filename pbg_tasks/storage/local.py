@@ -207,8 +207,8 @@ class LocalStore:
                 if isinstance(source, bytes):
                     write_all(descriptor, source, 0)
                 else:
-                    with source.open("rb") as file:
-                        _copy_bytes(file.fileno(), descriptor)
+                    with _opened(source) as reader:
+                        _copy_bytes(reader, descriptor)
                 os.fsync(descriptor)
                 yield _Draft(draft, os.fstat(descriptor).st_size)
             finally:
@@ -300,6 +300,16 @@ def _link(draft: Path, path: Path) -> None:
         if path.is_dir():
             raise
         raise ConflictError(f"{path} exists already: another writer was first, nothing was overwritten") from error
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[int]:
+    with disk_errors(source):
+        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _copy_bytes(source: int, sink: int) -> None:

@@ -8,7 +8,7 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.metadata import IterationInfo
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config() -> ConfigSchema:
     return ConfigSchema(
         entities={"user": {"num_partitions": 2}, "item": {"num_partitions": 1}},
@@ -25,7 +25,7 @@ def config() -> ConfigSchema:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def iteration() -> IterationInfo:
     return IterationInfo(
         num_epochs=5,

@@ -88,8 +88,7 @@ def test_the_layout_is_pbgs(path, config, iteration):
     embeddings=arrays(np.float32, st.tuples(st.integers(0, 9), st.integers(1, 5)), elements=FINITE),
     data=st.data(),
 )
-def test_round_trip(config_and_iteration, embeddings, data):
-    config, iteration = config_and_iteration
+def test_round_trip(config, iteration, embeddings, data):
     sums = data.draw(st.none() | arrays(np.float32, len(embeddings), elements=st.floats(0, 1e30, width=32)))
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "embeddings_user_0.v1.h5"
@@ -105,11 +104,6 @@ def test_round_trip(config_and_iteration, embeddings, data):
         blocks = list(iter_blocks(path, data.draw(st.integers(1, 10))))
         assert [start for start, _ in blocks] == list(np.cumsum([0, *(len(block) for _, block in blocks)])[:-1])
         np.testing.assert_array_equal(np.concatenate([np.empty((0, embeddings.shape[1])), *(b for _, b in blocks)]), read)
-
-
-@pytest.fixture
-def config_and_iteration(config, iteration):
-    return config, iteration
 
 
 def test_equal_content_gives_equal_bytes_in_another_process(tmp_path, config, iteration):

@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,7 @@ def die_before_step(step: int) -> None:
         if event == "open" or event.startswith(("os.", "fcntl.", "shutil.")):
             left -= 1
             if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                signal.raise_signal(signal.SIGKILL)
 
     sys.addaudithook(hook)
 
@@ -140,8 +141,9 @@ def exit_status(work, step: int) -> int:
         try:
             die_before_step(step)
             work()
-        except BaseException:  # noqa: BLE001 (whatever happened, a forked test process must not return)
-            os._exit(1)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # whatever happened, a forked test process must not return
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 

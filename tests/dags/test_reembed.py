@@ -1,0 +1,180 @@
+"""The DAG file as Airflow reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization
+
+from tests.operators.specs import small_spec
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DAGS = REPOSITORY / "dags"
+HEAVY = ("torch", "h5py", "numpy", "duckdb", "pyarrow", "pandas", "s3fs", "boto3", "botocore")
+CHAIN = [
+    "make_scratch",
+    "prepare.plan",
+    "prepare.validate",
+    "prepare.partition",
+    "prepare.bucket",
+    "train.train",
+    "train.preserve",
+    "release.eval",
+    "release.gate",
+    "release.publish",
+    "summary",
+    "remove_scratch",
+]
+
+
+@pytest.fixture
+def graphs(tmp_path, monkeypatch):
+    folder = tmp_path / "graphs"
+    folder.mkdir()
+    (folder / "small.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "small")))
+    monkeypatch.setenv("PBG_GRAPHS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def dag(graphs):
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    return bag.dags["reembed_small"]
+
+
+def test_the_shipped_graphs_are_dags(monkeypatch):
+    monkeypatch.delenv("PBG_GRAPHS", raising=False)
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    assert "reembed_wordnet" in bag.dags
+    assert not [dag_id for dag_id in bag.dags if dag_id.startswith("broken_")]
+
+
+def test_a_broken_spec_leaves_the_others_in_place(graphs):
+    (graphs / "worse.yaml").write_text("graph: 7")
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"reembed_small", "broken_worse"}
+    assert "worse.yaml" in bag.dags["broken_worse"].description
+
+
+def test_tasks_follow_each_other(dag):
+    assert [task.task_id for task in dag.topological_sort()] == CHAIN
+    for before, after in zip(CHAIN, CHAIN[1:], strict=False):
+        assert before in dag.get_task(after).upstream_task_ids
+
+
+def test_scratch_is_removed_whatever_happened_and_decides_nothing(dag):
+    assert dag.get_task("make_scratch").is_setup
+    assert dag.get_task("remove_scratch").is_teardown
+    assert not dag.get_task("remove_scratch").on_failure_fail_dagrun
+    assert dag.get_task("make_scratch") in dag.get_task("remove_scratch").upstream_list
+
+
+def test_runs_go_one_by_one_and_are_tried_again(dag):
+    assert dag.max_active_runs == 1
+    assert not dag.catchup
+    assert {task.retries for task in dag.tasks} == {2}
+    assert {"reembed", "small"} == set(dag.tags)
+
+
+def test_assets_say_what_is_read_and_written(dag, tmp_path):
+    (edges,) = dag.get_task("prepare.plan").inlets
+    (embeddings,) = dag.get_task("release.publish").outlets
+    assert (edges.name, edges.uri) == ("small_edges", f"file://{tmp_path}/snapshots")
+    assert embeddings.name == "small_production"
+    assert embeddings.uri == f"file://{tmp_path}/store/small/channels/production"
+    assert dag.timetable.asset_condition == edges
+
+
+def test_the_summary_is_the_result(dag):
+    assert [task.task_id for task in dag.tasks if task.returns_dag_result] == ["summary"]
+
+
+def test_a_run_that_is_not_to_be_published_succeeds_all_the_same(dag):
+    assert dag.get_task("summary").trigger_rule == "none_failed"
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("snapshot", ["2026-11-20", "wordnet-3.0", None], ["../x", "a/b", "", ".hidden", "x" * 65, 7]),
+        ("epochs", [1, 1000, None], [0, 1001, "3", 1.5]),
+        ("dimension", [1, 4096, None], [0, 4097]),
+        ("partitions", [1, 1024, None], [0, 1025]),
+        ("engine", ["auto", "torch", None], ["fast", ""]),
+        ("publish", [True, False], [None, "yes"]),
+    ],
+)
+def test_the_form_has_limits(dag, field, good, bad):
+    param = dag.params.get_param(field)
+    assert {"title", "section"} <= set(param.schema)
+    assert param.description
+    for value in good:
+        assert param.resolve(value) == value
+    for value in bad:
+        with pytest.raises(ParamValidationError):
+            param.resolve(value)
+
+
+def test_an_untouched_form_changes_nothing(dag):
+    assert dag.params.dump() == {
+        "snapshot": None,
+        "epochs": None,
+        "dimension": None,
+        "partitions": None,
+        "engine": None,
+        "publish": True,
+    }
+
+
+def test_the_page_names_spec_and_places(dag, tmp_path):
+    assert "small.yaml" in dag.doc_md
+    assert f"{tmp_path}/store/small" in dag.doc_md
+
+
+def test_it_survives_serialisation(dag):
+    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    assert set(again.task_ids) == set(CHAIN)
+    assert again.timetable.partitioned or again.timetable.asset_condition
+    assert [link.name for link in again.get_task("prepare.plan").operator_extra_links] == ["Run in store"]
+
+
+PARSE = f"""
+import airflow.sdk, airflow.sdk.configuration, json, pydantic, sys, time, yaml
+before = set(sys.modules)
+started = time.process_time()
+import runpy
+runpy.run_path({str(DAGS / "reembed.py")!r})
+seconds = time.process_time() - started
+print(json.dumps([seconds, sorted(set({HEAVY!r}) & (set(sys.modules) - before))]))
+"""
+
+
+def parse(folder):
+    environment = {**os.environ, "PBG_GRAPHS": str(folder), "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_parsing_is_quick_and_imports_nothing_heavy(graphs):
+    seconds, heavy = parse(graphs)
+    assert heavy == []
+    assert seconds < 1.0
+
+
+def test_with_a_graph_in_s3_only_airflows_own_provider_imports_the_aws_sdk():
+    seconds, heavy = parse(REPOSITORY / "examples" / "graphs")
+    assert set(heavy) <= {"boto3", "botocore"}  # by the amazon provider, which normalises the URIs of s3:// assets
+    assert seconds < 1.0

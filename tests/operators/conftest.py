@@ -1,0 +1,48 @@
+"""A task's surroundings without an Airflow server, and a ``pbg`` command made of a few lines of Python."""
+
+from __future__ import annotations
+
+import textwrap
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.airflow_home import use_private_airflow
+
+use_private_airflow()
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class TaskInstance:
+    """Keeps what a task pushes."""
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: object) -> None:
+        """Keep a value."""
+        self.pushed[key] = value
+
+
+@pytest.fixture
+def context() -> dict[str, Any]:
+    """What an operator reads of Airflow's context."""
+    return {"ti": TaskInstance(), "params": {}, "dag_run": SimpleNamespace(partition_key=None), "outlet_events": {}}
+
+
+@pytest.fixture
+def fake_pbg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make ``python -m`` of the operators run the given lines, with ``sys``, ``os``, ``json`` and ``time`` imported."""
+    from operators.task import PbgOperator
+
+    def write(body: str) -> None:
+        source = "import json, os, subprocess, sys, time\n" + textwrap.dedent(body)
+        (tmp_path / "fake_pbg.py").write_text(source)
+
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(PbgOperator, "module", "fake_pbg")
+    return write

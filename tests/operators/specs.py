@@ -1,0 +1,32 @@
+"""A graph spec that is small and complete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def small_spec(place: Path | str, graph: str) -> dict[str, Any]:
+    """Return a spec whose snapshots and store lie below ``place``."""
+    return {
+        "graph": graph,
+        "store": f"{place}/store/{graph}",
+        "snapshots": {"location": f"{place}/snapshots/{{snapshot}}/*.parquet"},
+        "model": {
+            "entities": {"node": {"num_partitions": 2}},
+            "relations": [{"name": "likes", "lhs": "node", "rhs": "node", "operator": "translation"}],
+            "dimension": 16,
+            "comparator": "dot",
+            "loss_fn": "softmax",
+            "global_emb": False,
+            "num_epochs": 2,
+            "batch_size": 100,
+            "lr": 0.1,
+        },
+        "split": {"valid": 0.05, "test": 0.1},
+        "train": {"warm_epochs": 1},
+        "gates": {"max_mrr_drop": 1.0, "max_gone_entities": 1.0},
+        "resources": {"memory_gb": 1},
+    }

@@ -1,0 +1,26 @@
+"""What Airflow lists about the package is by Airflow's own schema, and names what exists."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from importlib.resources import files
+
+import jsonschema
+
+from operators.provider_info import get_provider_info
+
+
+def test_it_follows_the_schema():
+    schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_it_names_what_exists():
+    info = get_provider_info()
+    modules = [name for entry in info["operators"] for name in entry["python-modules"]]
+    for name in modules:
+        importlib.import_module(name)
+    for link in info["extra-links"]:
+        module, _, attribute = link.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute)

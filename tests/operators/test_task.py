@@ -1,0 +1,206 @@
+"""``PbgOperator`` with a real child process."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from structlog.testing import capture_logs
+
+from operators.task import KILL_GRACE_SECONDS, PbgOperator, RetryableError
+from pbg_tasks.errors import BY_EXIT_CODE
+
+RUN = "s3://bucket/graphs/g/runs/day-0123456789ab"
+SAY_WHAT_WAS_GIVEN = "print(json.dumps({'arguments': sys.argv[1:], 'environment': dict(os.environ)}))"
+CONNECTION = {
+    "conn_type": "aws",
+    "login": "the-access-key",
+    "password": "the-secret-key",
+    "extra": {"endpoint_url": "http://127.0.0.1:9", "region_name": "somewhere"},
+}
+
+
+def operator(**kwargs):
+    return PbgOperator(task_id="t", **{"command": "train", "arguments": [RUN], "store_conn_id": None, **kwargs})
+
+
+def lines_of(logged):
+    return [entry["event"] % entry.get("positional_args", ()) for entry in logged]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, reaped or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 20
+    while not path.exists() or not path.read_text().endswith("\n"):
+        assert time.monotonic() < deadline, f"{path} was not written"
+        time.sleep(0.02)
+    return path.read_text()
+
+
+def test_returns_the_last_line_of_stdout(fake_pbg, context):
+    fake_pbg("print('chatter'); print(json.dumps({'loss': 0.5}))")
+    assert operator().execute(context) == {"loss": 0.5}
+
+
+def test_progress_lines_go_to_the_log_while_the_command_runs(fake_pbg, context, tmp_path):
+    fake_pbg(f"""
+        print("epoch 1/2", file=sys.stderr, flush=True)
+        while not os.path.exists({str(tmp_path / "seen")!r}): time.sleep(0.02)
+        print("{{}}")
+    """)
+    task = operator()
+    with capture_logs() as logged:
+        thread = threading.Thread(target=task.execute, args=(context,))
+        thread.start()
+        deadline = time.monotonic() + 20
+        while lines_of(logged)[-1:] != ["epoch 1/2"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        (tmp_path / "seen").touch()
+        thread.join()
+
+
+def test_arguments_reach_the_command_as_they_are(fake_pbg, context):
+    fake_pbg(SAY_WHAT_WAS_GIVEN)
+    strange = ["a b", "$(id)", "; exit 3", "--x=*"]
+    assert operator(arguments=strange).execute(context)["arguments"] == ["train", *strange, "--json"]
+
+
+@pytest.mark.parametrize(("status", "category"), BY_EXIT_CODE.items())
+def test_the_category_decides_whether_to_try_again(fake_pbg, context, status, category):
+    fake_pbg(f"""
+        print("12:00:00 working", file=sys.stderr)
+        print("error: {category.kind}: s3://b/k: row 7 is bad", file=sys.stderr)
+        sys.exit({status})
+    """)
+    expected = RetryableError if category.retryable else AirflowFailException
+    with pytest.raises(expected, match=f"^pbg train ended with status {status}: {category.kind}: s3://b/k: row 7 is"):
+        operator().execute(context)
+
+
+def test_a_crash_fails_at_once_and_shows_the_last_line(fake_pbg, context):
+    fake_pbg("raise KeyError('lost')")
+    with pytest.raises(AirflowFailException, match="status 1: KeyError: 'lost'"):
+        operator().execute(context)
+
+
+def test_a_command_killed_from_outside_is_tried_again(fake_pbg, context):
+    fake_pbg("os.kill(os.getpid(), 9)")
+    with pytest.raises(RetryableError, match="SIGKILL.*out of memory"):
+        operator().execute(context)
+
+
+@pytest.mark.parametrize("printed", ["", "done", "[1]", '{"half":'])
+def test_success_without_a_json_object_is_a_failure(fake_pbg, context, printed):
+    fake_pbg(f"print({printed!r})")
+    with pytest.raises(AirflowFailException, match="no JSON object"):
+        operator().execute(context)
+
+
+def test_on_kill_ends_the_whole_group_in_time(fake_pbg, context, tmp_path):
+    pids = tmp_path / "pids"
+    fake_pbg(f"""
+        import signal
+        stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(99)"
+        child = subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE)
+        child.stdout.readline()
+        with open({str(pids)!r}, "w") as file: print(os.getpid(), child.pid, file=file)
+        time.sleep(99)
+    """)
+    task = operator()
+    raised = []
+
+    def execute():
+        try:
+            task.execute(context)
+        except Exception as error:  # noqa: BLE001 - handed to the test's thread
+            raised.append(error)
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    leader, child = (int(pid) for pid in wait_for(pids).split())
+    started = time.monotonic()
+    task.on_kill()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert time.monotonic() - started < KILL_GRACE_SECONDS + 1
+    assert gone(leader)
+    assert gone(child)
+    assert isinstance(raised[0], RetryableError)
+    task.on_kill()  # again, when all is over
+
+
+def test_what_the_command_leaves_running_is_ended_with_it(fake_pbg, context):
+    fake_pbg("""
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"])
+        print(json.dumps({"child": child.pid}))
+    """)
+    started = time.monotonic()
+    result = operator().execute(context)
+    assert time.monotonic() - started < 20
+    deadline = time.monotonic() + 5
+    while not gone(result["child"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_connection_becomes_environment_and_is_not_logged(fake_pbg, context, monkeypatch):
+    fake_pbg(SAY_WHAT_WAS_GIVEN)
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(CONNECTION))
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-other-keys")
+    with capture_logs() as logged:
+        given = operator(store_conn_id="store").execute(context)["environment"]
+    assert given["AWS_ACCESS_KEY_ID"] == "the-access-key"
+    assert given["AWS_SECRET_ACCESS_KEY"] == "the-secret-key"
+    assert given["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9"
+    assert given["AWS_DEFAULT_REGION"] == given["AWS_REGION"] == "somewhere"
+    assert "AWS_SESSION_TOKEN" not in given
+    assert lines_of(logged)[-1] == f"pbg train {RUN} --json"
+    assert "the-secret-key" not in str(logged)
+    assert "AWS_SECRET_ACCESS_KEY" not in os.environ or os.environ["AWS_SECRET_ACCESS_KEY"] != "the-secret-key"
+
+
+def test_without_the_connection_the_environment_counts(fake_pbg, context, monkeypatch):
+    fake_pbg(SAY_WHAT_WAS_GIVEN)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-outside")
+    assert operator(store_conn_id="nowhere").execute(context)["environment"]["AWS_ACCESS_KEY_ID"] == "from-outside"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [({"conn_type": "http"}, "type aws is needed"), ({"extra": {"role_arn": "arn:x"}}, "role_arn is not supported")],
+)
+def test_a_connection_that_cannot_be_honoured_is_refused(context, monkeypatch, change, sentence):
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(CONNECTION | change))
+    with pytest.raises(AirflowFailException, match=sentence):
+        operator(store_conn_id="store").execute(context)
+
+
+def test_scratch_is_made_and_passed_on(fake_pbg, context, tmp_path):
+    fake_pbg(SAY_WHAT_WAS_GIVEN)
+    scratch = tmp_path / "deep" / "scratch"
+    assert operator(scratch=str(scratch)).execute(context)["environment"]["PBG_SCRATCH"] == str(scratch)
+    assert scratch.is_dir()
+
+
+def test_the_link_is_there_when_the_command_fails(fake_pbg, context, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9/")
+    fake_pbg("sys.exit(3)")
+    task = operator()
+    with pytest.raises(AirflowFailException):
+        task.execute(context)
+    (link,) = task.operator_extra_links
+    assert context["ti"].pushed == {link.xcom_key: "http://127.0.0.1:9/bucket/graphs/g/runs/day-0123456789ab/spec.json"}
+    assert link.get_link(task, ti_key=None) == context["ti"].pushed[link.xcom_key]

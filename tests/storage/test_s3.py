@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, StorageError
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.probe import probe
+from pbg_tasks.storage.s3 import S3Store
+from pbg_tasks.storage.s3_client import connect
+from pbg_tasks.storage.s3_transfer import Sizes
+from tests.contract.store import LARGE, StoreContract, large_file, sha256
+from tests.storage.fault_proxy import Fault, FaultProxy
+
+__all__ = ["large_file"]
+pytestmark = pytest.mark.s3
+SDK_ATTEMPTS = 3
+
+
+@pytest.fixture
+def store(s3_bucket):
+    return open_store(s3_bucket)
+
+
+@pytest.fixture
+def proxy(object_store):
+    with FaultProxy(object_store.endpoint) as running:
+        yield running
+
+
+@pytest.fixture
+def behind(s3_bucket, proxy, monkeypatch):
+    """The store as ``store`` has it, seen through the proxy."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    return open_store(s3_bucket)
+
+
+class TestS3Store(StoreContract):
+    pass
+
+
+def test_a_prefix_is_all_a_store_sees(s3_bucket):
+    outer, inner, whole = open_store(s3_bucket), open_store(f"{s3_bucket}/in/"), open_store(s3_bucket.rpartition("/")[0])
+    inner.put_new("k", b"1")
+    assert inner.url == f"{s3_bucket}/in"
+    assert [info.key for info in outer.list()] == ["in/k"]
+    assert [info.key for info in inner.list()] == ["k"]
+    assert whole.get(f"{s3_bucket.rpartition('/')[2]}/in/k").data == b"1"
+
+
+def test_a_large_copy_goes_in_parts(s3_bucket, large_file, tmp_path):
+    store = S3Store(*s3_bucket.removeprefix("s3://").split("/"), connect(), Sizes(copy=20 << 20, copy_part=16 << 20))
+    store.put_new("a", large_file, metadata={"v": "1"})
+    copied = store.copy("a", "b")
+    assert (copied.size, copied.metadata) == (LARGE, {"v": "1"})
+    assert store.head("b") == copied
+    assert store.copy("a", "b") == copied
+    store.fetch("b", tmp_path / "b")
+    assert sha256((tmp_path / "b").read_bytes()) == sha256(large_file.read_bytes())
+
+
+def test_an_object_of_another_program(s3_bucket, store):
+    client = connect()
+    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
+    client.put_object(Bucket=bucket, Key=f"{prefix}/folder/", Body=b"")
+    client.put_object(Bucket=bucket, Key=f"{prefix}/a", Body=b"one", Metadata={"by": "other"})
+    client.put_object(Bucket=bucket, Key=f"{prefix}/b", Body=b"one")
+    assert [info.key for info in store.list()] == ["a", "b"]
+    assert store.head("a").metadata == {"by": "other"}
+    assert store.copy("a", "b").key == "b"
+    assert store.copy("a", "c").metadata == {"by": "other"}
+
+
+def test_equal_bytes_are_recognised_across_uploads_in_different_parts(s3_bucket, store, large_file):
+    other = S3Store(*s3_bucket.removeprefix("s3://").split("/"), connect(), Sizes(part=8 << 20))
+    store.put_new("a", large_file)
+    existing = other.put_new("b", large_file)
+    assert existing.tag != store.head("a").tag
+    assert store.copy("a", "b").tag == existing.tag
+
+
+# ---- answers that are lost -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, SDK_ATTEMPTS])
+def test_a_lost_answer_to_put_new_is_success(proxy, behind, store, times):
+    proxy.faults = [Fault("PUT", "/k", times=times)]
+    info = behind.put_new("k", b"mine", metadata={"v": "1"})
+    assert proxy.faults[0].times == 0
+    assert store.head("k") == info
+    assert store.get("k").data == b"mine"
+
+
+@pytest.mark.parametrize("times", [1, SDK_ATTEMPTS])
+def test_a_lost_answer_to_swap_is_success(proxy, behind, store, times):
+    first = store.put_new("k", b"1")
+    proxy.faults = [Fault("PUT", "/k", times=times)]
+    info = behind.swap("k", b"2", expected=first)
+    assert proxy.faults[0].times == 0
+    assert store.head("k") == info
+    assert store.get("k").data == b"2"
+
+
+@pytest.mark.parametrize("times", [1, SDK_ATTEMPTS])
+def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(proxy, behind, store, large_file, tmp_path, times):
+    proxy.faults = [Fault("POST", "uploadId=", times=times)]
+    info = behind.put_new("k", large_file, metadata={"v": "1"})
+    assert proxy.faults[0].times == 0
+    assert store.head("k") == info
+    store.fetch("k", tmp_path / "k")
+    assert sha256((tmp_path / "k").read_bytes()) == sha256(large_file.read_bytes())
+
+
+@pytest.mark.parametrize("times", [1, SDK_ATTEMPTS])
+def test_a_lost_answer_to_copy_is_success(proxy, behind, store, times):
+    store.put_new("a", b"1", metadata={"v": "1"})
+    proxy.faults = [Fault("PUT", "/b", times=times)]
+    info = behind.copy("a", "b")
+    assert proxy.faults[0].times == 0
+    assert store.head("b") == info
+
+
+def test_a_write_that_never_arrived_is_sent_again(proxy, behind, store):
+    proxy.faults = [Fault("PUT", "/k", times=SDK_ATTEMPTS, forward=False)]
+    info = behind.put_new("k", b"mine")
+    assert store.head("k") == info
+
+
+def test_another_writer_during_our_lost_attempt_wins(proxy, behind, store):
+    other = []
+    proxy.faults = [Fault("PUT", "/k", forward=False, before=lambda: other.append(store.put_new("k", b"other")))]
+    with pytest.raises(ConflictError):
+        behind.put_new("k", b"mine")
+    assert store.head("k") == other[0]
+
+
+def test_another_writer_during_our_lost_swap_wins(proxy, behind, store):
+    first = store.put_new("k", b"1")
+    other = []
+    take_over = Fault("PUT", "/k", forward=False, before=lambda: other.append(store.swap("k", b"2", expected=first)))
+    proxy.faults = [take_over]
+    with pytest.raises(ConflictError):
+        behind.swap("k", b"3", expected=first)
+    assert store.head("k") == other[0]
+
+
+def test_a_racer_that_is_told_409_tries_again(proxy, behind, store):
+    proxy.faults = [Fault("PUT", "/k", times=2, status=409, forward=False)]
+    assert behind.put_new("k", b"1") == store.head("k")
+    assert proxy.count("PUT") == 3
+
+
+def test_an_outcome_nobody_knows_is_an_error_not_a_guess(proxy, behind, store):
+    proxy.faults = [Fault("PUT", "/k", times=99), Fault("HEAD", "/k", times=99)]
+    with pytest.raises(StorageError, match=proxy.url):
+        behind.put_new("k", b"1")
+
+
+def test_a_failing_server_ends_in_an_error_that_says_so(proxy, behind, store):
+    proxy.faults = [Fault("PUT", "/k", times=99, status=503, forward=False)]
+    start = time.monotonic()
+    with pytest.raises(StorageError, match="503"):
+        behind.put_new("k", b"1")
+    assert time.monotonic() - start < 30
+    assert store.head("k") is None
+
+
+def test_many_faults_at_once_end_in_success(proxy, behind, store, large_file, tmp_path):
+    proxy.faults = [
+        Fault("PUT", "partNumber", times=2, status=503, forward=False),
+        Fault("PUT", "partNumber", times=1),
+        Fault("POST", "uploads", times=1),
+        Fault("POST", "uploadId", times=1, status=500),
+        Fault("GET", "/k", times=2, truncate=1_000_000),
+        Fault("GET", "/k", times=2, status=503, forward=False),
+    ]
+    info = behind.put_new("k", large_file)
+    assert behind.fetch("k", tmp_path / "k") == info
+    assert sha256((tmp_path / "k").read_bytes()) == sha256(large_file.read_bytes())
+    assert not any(fault.times for fault in proxy.faults)
+
+
+def test_a_body_that_breaks_off_is_read_again(proxy, behind, store):
+    store.put_new("k", b"x" * 100_000)
+    proxy.faults = [Fault("GET", "/k", truncate=50_000)]
+    assert behind.get("k").data == b"x" * 100_000
+    proxy.faults = [Fault("GET", "/k", times=99, truncate=50_000)]
+    with pytest.raises(StorageError, match="broke off"):
+        behind.get("k")
+
+
+def test_an_object_changed_under_a_download_leaves_nothing(proxy, behind, store, large_file, tmp_path):
+    first = store.put_new("k", large_file)
+    change = Fault("GET", "/k", before=lambda: store.swap("k", b"2", expected=first), truncate=0)
+    proxy.faults = [change]
+    with pytest.raises(StorageError, match="changed while it was read"):
+        behind.fetch("k", tmp_path / "k")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_upload_is_aborted(proxy, behind, s3_bucket, large_file):
+    proxy.faults = [Fault("PUT", "partNumber=2", times=99, status=400, forward=False)]
+    with pytest.raises(StorageError, match="400"):
+        behind.put_new("k", large_file)
+    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
+    assert connect().list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", []) == []
+
+
+def test_a_conflicting_upload_is_aborted(store, s3_bucket, large_file):
+    store.put_new("k", b"1")
+    with pytest.raises(ConflictError):
+        store.put_new("k", large_file)
+    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
+    assert connect().list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", []) == []
+
+
+def test_a_server_that_ignores_conditions_is_refused(proxy, behind, monkeypatch):
+    send = S3Store._send
+    monkeypatch.setattr(S3Store, "_send", lambda self, key, source, metadata, _: send(self, key, source, metadata, {}))
+    with pytest.raises(ConfigError, match="If-None-Match"):
+        probe(behind)
+    assert list(behind.list()) == []
+
+
+# ---- settings that are wrong ---------------------------------------------------------------------------------------
+
+
+def every_operation(store, tmp_path):
+    return [
+        lambda: store.head("k"),
+        lambda: store.get("k"),
+        lambda: store.fetch("k", tmp_path / "k"),
+        lambda: store.put_new("k", b"1"),
+        lambda: list(store.list()),
+        lambda: store.delete("k"),
+        lambda: store.copy("a", "b"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_wrong_credentials(s3_bucket, monkeypatch, tmp_path, caplog, name):
+    canary = "CANARYxCANARYxCANARY"
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv(name, canary)
+    for operation in every_operation(open_store(s3_bucket), tmp_path):
+        start = time.monotonic()
+        with pytest.raises(AccessError, match="AWS_SECRET_ACCESS_KEY") as caught:
+            operation()
+        assert time.monotonic() - start < 10
+        assert canary not in str(caught.value)
+    assert canary not in caplog.text
+
+
+def test_no_credentials(s3_bucket, monkeypatch):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(AccessError, match="AWS_ACCESS_KEY_ID"):
+        open_store(s3_bucket).put_new("k", b"1")
+
+
+def test_a_missing_bucket(s3_bucket, tmp_path):
+    for operation in every_operation(open_store("s3://not-there/x"), tmp_path)[:5]:
+        with pytest.raises(ConfigError, match="not-there.*does not exist"):
+            operation()
+
+
+def test_nobody_listens_at_the_endpoint(s3_bucket, monkeypatch, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        for operation in every_operation(open_store(s3_bucket), tmp_path)[:4]:
+            start = time.monotonic()
+            with pytest.raises(StorageError, match=url):
+                operation()
+            assert time.monotonic() - start < 30
+
+
+def test_the_endpoint_swallows_every_packet(s3_bucket, monkeypatch):
+    """A full backlog drops connection attempts as a firewall does."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = [socket.socket() for _ in range(8)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        start = time.monotonic()
+        with pytest.raises(StorageError, match=url):
+            open_store(s3_bucket).put_new("k", b"1")
+        assert 10 < time.monotonic() - start < 30
+        for client in waiting:
+            client.close()
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "http://"])
+def test_a_malformed_endpoint(s3_bucket, monkeypatch, endpoint):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(ConfigError, match="AWS_ENDPOINT_URL"):
+        open_store(s3_bucket)
+
+
+def test_a_missing_profile(s3_bucket, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(ConfigError, match="nobody"):
+        open_store(s3_bucket)
+
+
+def test_one_store_serves_many_threads(store):
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda n: store.put_new(f"k{n}", b"1"), range(64)))
+    assert len(list(store.list())) == 64
+    with pytest.raises(NotFoundError):
+        store.get("k64")
