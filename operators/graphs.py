@@ -40,10 +40,10 @@ def build_dags(folder: Path) -> Iterator[DAG]:
     for path in sorted(folder.glob("*.yaml")):
         try:
             dag = build_dag(path)
-            if dag.dag_id in taken:
-                raise ConfigError(f"{path}: graph of the same name as in {taken[dag.dag_id]}; rename one of them")
         except ConfigError as error:
             dag = broken_dag(path, str(error))
+        if dag.dag_id in taken:
+            dag = broken_dag(path, f"{path}: graph of the same name as in {taken[dag.dag_id]}; rename one of them")
         taken[dag.dag_id] = path
         yield dag
 

@@ -15,7 +15,11 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Nightly embeddings of large multi-relation graphs in PyTorch-BigGraph's formats.",
         "versions": [__version__],
         "integrations": [
-            {"integration-name": "PBG", "external-doc-url": "https://torchbiggraph.readthedocs.io/", "tags": ["software"]}
+            {
+                "integration-name": "PBG",
+                "external-doc-url": "https://torchbiggraph.readthedocs.io/",
+                "tags": ["software"],
+            }
         ],
         "operators": [
             {

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, TaskGroup, chain
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, TaskGroup, chain, task
 
 from operators.form import trigger_form
 from operators.plan import PlanOperator
@@ -69,9 +69,9 @@ def build_dag(spec_path: Path) -> DAG:
         summary = _task("show", task_id="summary", trigger_rule="none_failed")
         dag.add_result(summary.output)
 
-        begin, end = make_scratch(), remove_scratch()
+        begin, end = task(make_scratch)().as_setup(), task(remove_scratch)().as_teardown()
         chain(begin, *prepare, *train, *judge, publish, summary, end)
-        end.as_teardown(setups=begin)
+        begin >> end  # which makes them a pair
     return dag
 
 

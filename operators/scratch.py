@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from airflow.sdk import get_current_context, setup, task, teardown
+from airflow.sdk import get_current_context
 
 SCRATCH = "{{ ti.xcom_pull(task_ids='make_scratch') }}"
 """Template of the directory's path."""
@@ -24,8 +24,6 @@ def _name(identifier: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", identifier).lstrip(".")
 
 
-@setup
-@task
 def make_scratch() -> str:
     """Make the directory.
 
@@ -36,8 +34,6 @@ def make_scratch() -> str:
     return str(path)
 
 
-@teardown
-@task
 def remove_scratch() -> None:
     """Remove the directory and what killed commands left in it."""
     shutil.rmtree(_of_this_run(), ignore_errors=True)

@@ -47,7 +47,7 @@ class PbgOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("arguments", "scratch")
     operator_extra_links = (RunLink(),)
-    ui_color: ClassVar[str] = "#e8f0fe"
+    ui_color = "#e8f0fe"
     module: ClassVar[str] = "pbg_tasks"
 
     def __init__(

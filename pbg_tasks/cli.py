@@ -82,9 +82,9 @@ def _task(name: str, text: str) -> None:
     """Register a command that takes a run's URL."""
 
     def command(run: Run, *, as_json: Json = False) -> None:
-        from pbg_tasks.tasks.chain import TASKS
+        from pbg_tasks.tasks.chain import run_task
 
-        _print(TASKS[name](run), as_json=as_json)
+        _print(run_task(name, run), as_json=as_json)
 
     command.__doc__ = text
     app.command(name=name)(command)

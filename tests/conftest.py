@@ -24,8 +24,13 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
         yield server
 
 
+@pytest.fixture(scope="session")
+def _s3_root(object_store: ObjectStore) -> str:
+    return object_store.create_bucket("tests")
+
+
 @pytest.fixture
-def s3_bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3_bucket(object_store: ObjectStore, _s3_root: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """URL of an empty place in the S3 server; the environment gives access to it."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -33,7 +38,7 @@ def s3_bucket(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    return f"{object_store.create_bucket('tests')}/{secrets.token_hex(6)}"
+    return f"{_s3_root}/{secrets.token_hex(6)}"
 
 
 @pytest.fixture

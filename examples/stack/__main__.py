@@ -25,7 +25,9 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Do what the command line says; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m examples.stack", description="A real S3 server and a real Airflow.")
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.stack", description="A real S3 server and a real Airflow."
+    )
     parser.add_argument("command", choices=("demo", "up", "down", "status"))
     parser.add_argument("--directory", type=Path, default=REPOSITORY / ".demo", help="where all they write lies")
     parser.add_argument("--graphs", type=Path, default=REPOSITORY / "examples" / "graphs", help="folder of graph specs")

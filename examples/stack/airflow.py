@@ -171,7 +171,9 @@ class Airflow:
             if health and all(status == "healthy" for status in health.values()):
                 return
             time.sleep(0.5)
-        raise AirflowStackError(f"not healthy after {HEALTHY_SECONDS:.0f} s: {health}; logs are in {running[0].log.parent}")
+        raise AirflowStackError(
+            f"not healthy after {HEALTHY_SECONDS:.0f} s: {health}; logs are in {running[0].log.parent}"
+        )
 
 
 def _free_port(preferred: int = 0) -> int:

@@ -93,9 +93,7 @@ class AirflowApi:
         """Return the state of each task of a run, in the order they began; those that did not come last."""
         instances = self._get(f"dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
         instances.sort(key=lambda instance: instance["start_date"] or "~")
-        return [
-            TaskState(each["task_id"], each["state"], each["try_number"], each["duration"]) for each in instances
-        ]
+        return [TaskState(each["task_id"], each["state"], each["try_number"], each["duration"]) for each in instances]
 
     def log(self, dag_id: str, run_id: str, task: TaskState) -> list[str]:
         """Return the lines of a task's current or last try."""
@@ -124,6 +122,10 @@ class AirflowApi:
             if state in FINISHED:
                 return state
             time.sleep(interval)
+
+    def patch(self, path: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+        """Change anything else, by its path below ``/api/v2``."""
+        return self._call("PATCH", path, json=body)
 
     def _get(self, path: str, **options: Any) -> Any:  # noqa: ANN401 - any JSON value
         return self._call("GET", path, **options)

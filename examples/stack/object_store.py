@@ -28,7 +28,7 @@ GRPC_OFFSET = 10_000
 """SeaweedFS serves gRPC of each service at its HTTP port plus this."""
 SERVICES = ("master", "volume", "filer", "s3", "admin")
 START_SECONDS = 30.0
-STOP_SECONDS = 10.0
+STOP_SECONDS = 5.0
 
 
 class ObjectStoreError(RuntimeError):
@@ -58,7 +58,7 @@ class ObjectStore:
     @property
     def endpoint(self) -> str:
         """URL of the recorded server."""
-        return f"http://127.0.0.1:{_read_record(self.directory)['port']}"
+        return f"http://127.0.0.1:{_read_record(self.directory)['ports']['s3']}"
 
     def environment(self) -> dict[str, str]:
         """Return the variables that make any AWS client use this server."""
@@ -145,7 +145,7 @@ class ObjectStore:
                 start_new_session=True,  # a group of its own: ^C of the parent spares it, stop reaches all of it
             )
         pid = self._process.pid
-        _write_private(_record(self.directory), {"pid": pid, "born": _born(pid), "port": ports["s3"]})
+        _write_private(_record(self.directory), {"pid": pid, "born": _born(pid), "ports": ports})
 
     def _wait_until_ready(self) -> bool:
         deadline = time.monotonic() + START_SECONDS
@@ -174,6 +174,8 @@ def stop_recorded(directory: Path) -> None:
             os.killpg(pid, number)
         while _born(pid) == born and time.monotonic() < deadline:
             time.sleep(0.05)
+    for service, port in record["ports"].items():  # a killed server leaves them, and it takes no other place for them
+        Path(f"/tmp/seaweedfs-{service}-grpc-{port + GRPC_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108
     _record(directory).unlink()
 
 

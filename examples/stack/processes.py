@@ -1,7 +1,8 @@
 """Services that outlive the command that starts them, and can be found and stopped by any later one.
 
-Every service runs in a session of its own, writes to a log file and carries a mark in its environment, which all it
-starts inherit. So nothing is lost sight of: not a worker whose scheduler was killed, not a task in a session of its own.
+Every service runs in a session of its own, writes to a log file and carries a mark in its environment, which
+everything it starts inherits. So nothing is lost sight of: not a worker whose scheduler was killed, not a task in a
+session of its own.
 """
 
 from __future__ import annotations

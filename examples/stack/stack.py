@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from examples.stack import processes
@@ -13,6 +12,7 @@ from examples.stack.object_store import ObjectStore, stop_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 KEPT_DATA = ("s3", "airflow", "logs", "scratch")
 
@@ -62,11 +62,10 @@ class Stack:
 
     def status(self) -> dict[str, str]:
         """Say of each service what it does."""
-        found = {
+        return {
             service.name: f"running, process {identity.pid}" if (identity := service.identity()) else "not running"
             for service in processes.services(self.directory)
         }
-        return found
 
     def login(self) -> dict[str, str]:
         """Return the address of Airflow's pages and who may sign in."""

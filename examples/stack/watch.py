@@ -36,7 +36,7 @@ class Watch:
         self._last_line = ""
 
     def until_finished(self, timeout: float) -> str:
-        """Say what happens until the run ends; return its state, ``running`` when ``timeout`` seconds were not enough."""
+        """Say what happens until the run ends; return its state, ``running`` when ``timeout`` seconds did not do."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             state = self._api.run_state(self._dag_id, self._run_id)

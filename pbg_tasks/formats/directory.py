@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.metadata import IterationInfo
 
 
-
 def checkpoint_version_bytes(version: int) -> bytes:
     """Return ``checkpoint_version.txt``: how many iterations are complete."""
     return f"{version}\n".encode()

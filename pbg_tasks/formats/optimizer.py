@@ -8,6 +8,7 @@ file that has no plain ones.
 from __future__ import annotations
 
 import io
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import h5py
+    import torch
 
 STATE_DICT = "optimizer/state_dict"
 PLAIN_SUMS = "optimizer/plain/sum"
@@ -118,15 +120,20 @@ def blob_sums(file: h5py.File, shapes: Sequence[tuple[int, ...]]) -> list[np.nda
     if STATE_DICT not in file:
         return None
     source = f"{file.filename}: {STATE_DICT}"
-    state = _load(file, source, numbers=sum(int(np.prod(shape)) for shape in shapes))
+    state = _load(file, source, numbers=sum(math.prod(shape) for shape in shapes))
     if not state or not shapes:
         return None
     if set(state) != set(range(len(shapes))):
         raise FormatError(f"{source}: holds {len(state)} parameters' state, the file has {len(shapes)} parameters")
-    return [_sum(state[index], shape, f"{source}, parameter {index}") for index, shape in enumerate(shapes)]
+    sums = []
+    for index, shape in enumerate(shapes):
+        where = f"{source}, parameter {index}"
+        tensor = _sum_tensor(state[index], shape, where)
+        sums.append(_checked(tensor.detach().float().contiguous().numpy(), shape, where))
+    return sums
 
 
-def _tensor(sums: np.ndarray) -> Any:  # noqa: ANN401 - a torch.Tensor, whose import this module defers
+def _tensor(sums: np.ndarray) -> torch.Tensor:
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(sums, dtype=np.float32))
@@ -151,15 +158,15 @@ def _load(file: h5py.File, source: str, *, numbers: int) -> Mapping[Any, Any]:
     return state
 
 
-def _sum(entry: object, shape: tuple[int, ...], where: str) -> np.ndarray:
+def _sum_tensor(entry: object, shape: tuple[int, ...], where: str) -> torch.Tensor:
     import torch
 
     value = entry.get("sum") if isinstance(entry, dict) else None
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or not value.is_floating_point():
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         raise FormatError(f"{where}: no tensor 'sum'")
     if tuple(value.shape) != shape:
         raise FormatError(f"{where}: sums of shape {tuple(value.shape)}, expected {shape}")
-    return _checked(value.detach().to(torch.float32).contiguous().numpy(), shape, where)
+    return value
 
 
 def _checked(sums: np.ndarray, shape: tuple[int, ...], where: str) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The mathematics: relation operators, comparators, losses, negatives. Pure functions of tensors."""

@@ -1,8 +1,7 @@
 """Relation operators: what a relation does to an entity's embedding before it is compared.
 
-Every operator works on rows: ``x_ND`` with parameters that are either shared by all rows (standard mode, one relation a
-batch) or given row by row (dynamic mode, gathered by relation id). ``backward`` is the analytic gradient; an operator that
-only defines ``forward`` gets it from autograd.
+Every operator works on rows: ``x_ND`` with parameters that are either shared by all rows or given row by row (a leading
+axis N). ``backward`` is the analytic gradient; an operator that only defines ``forward`` gets it from autograd.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+
+from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +24,12 @@ class Operator:
     """An operator on embeddings of dimension D.
 
     Attributes:
-        plural: parameter names in standard mode, with the name PBG gives the stacked one in dynamic mode.
+        stacked: parameter names, with the name PBG gives the parameter that is stacked over relations (dynamic mode).
+        matrices: whether parameters are too large to be copied row by row; rows are then grouped by relation.
     """
 
-    plural: ClassVar[dict[str, str]] = {}
+    stacked: ClassVar[dict[str, str]] = {}
+    matrices: ClassVar[bool] = False
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         """Return the parameters of one relation, those of the identity."""
@@ -39,18 +42,24 @@ class Operator:
 
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradients of ``x_ND`` and of the parameters, in the shapes they were given in."""
-        names = list(params)
 
-        def apply(x: Tensor, *values: Tensor) -> Tensor:
-            return self.forward(x, dict(zip(names, values, strict=True)))
+        def apply(x: Tensor, values: dict[str, Tensor]) -> Tensor:
+            return self.forward(x, values)
 
-        _, pullback = torch.func.vjp(apply, x_ND, *params.values())
-        grad_x, *grads = pullback(grad_ND)
-        return grad_x, dict(zip(names, grads, strict=True))
+        _, pullback, *_ = torch.func.vjp(apply, x_ND, dict(params))
+        grad_x, grads = pullback(grad_ND)
+        return grad_x, grads
 
-    def moduli(self, x: Tensor) -> Tensor:
-        """Return what the N3 regularizer cubes: absolute values, or moduli for complex numbers."""
-        return x.abs()
+    def cubes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return sum |x|^3 over numbers as this operator sees them, and its gradient (for the N3 regularizer)."""
+        square = x.square()
+        return (square * x.abs()).sum(), 3 * x * x.abs()
+
+    def parameter_cubes(self, params: Params) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return sum |p|^3 over all parameters, and its gradients."""
+        cubes = {name: self.cubes(value) for name, value in params.items()}
+        total = torch.stack([value for value, _ in cubes.values()]).sum()
+        return total, {name: grad for name, (_, grad) in cubes.items()}
 
 
 def _reduced(grad: Tensor, like: Tensor) -> Tensor:
@@ -73,7 +82,7 @@ class Identity(Operator):
 class Translation(Operator):
     """``translation``: x + t (TransE, Bordes et al. 2013)."""
 
-    plural: ClassVar = {"translation": "translations"}
+    stacked: ClassVar = {"translation": "translations"}
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"translation": torch.zeros(dimension)}
@@ -89,7 +98,7 @@ class Translation(Operator):
 class Diagonal(Operator):
     """``diagonal``: d * x (DistMult, Yang et al. 2015)."""
 
-    plural: ClassVar = {"diagonal": "diagonals"}
+    stacked: ClassVar = {"diagonal": "diagonals"}
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"diagonal": torch.ones(dimension)}
@@ -103,9 +112,9 @@ class Diagonal(Operator):
 
 
 class ComplexDiagonal(Operator):
-    """``complex_diagonal``: complex multiplication, first half of x real, second imaginary (ComplEx, Trouillon 2016)."""
+    """``complex_diagonal``: complex multiplication (ComplEx, Trouillon et al. 2016); the first half of x is real."""
 
-    plural: ClassVar = {"real": "real", "imag": "imag"}
+    stacked: ClassVar = {"real": "real", "imag": "imag"}
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"real": torch.ones(dimension // 2), "imag": torch.zeros(dimension // 2)}
@@ -125,37 +134,41 @@ class ComplexDiagonal(Operator):
             "imag": _reduced(grad_imag * real - grad_real * imag, b),
         }
 
-    def moduli(self, x: Tensor) -> Tensor:
+    def cubes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         real, imag = x.chunk(2, dim=-1)
-        return (real * real + imag * imag).sqrt()
+        square = real.square().addcmul_(imag, imag)
+        modulus = square.sqrt()
+        return (square * modulus).sum(), 3 * torch.cat((real * modulus, imag * modulus), dim=-1)
+
+    def parameter_cubes(self, params: Params) -> tuple[Tensor, dict[str, Tensor]]:
+        value, grad = self.cubes(torch.cat((params["real"], params["imag"]), dim=-1))
+        real, imag = grad.chunk(2, dim=-1)
+        return value, {"real": real, "imag": imag}
 
 
 class Linear(Operator):
     """``linear``: W x, matrices (out, in) (RESCAL, Nickel et al. 2011)."""
 
-    plural: ClassVar = {"linear_transformation": "linear_transformations"}
+    stacked: ClassVar = {"linear_transformation": "linear_transformations"}
+    matrices: ClassVar = True
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"linear_transformation": torch.eye(dimension)}
 
     def forward(self, x_ND: Tensor, params: Params) -> Tensor:
-        matrix = params["linear_transformation"]
-        if matrix.dim() == 2:  # noqa: PLR2004 - one matrix for all rows
-            return x_ND @ matrix.T
-        return (matrix @ x_ND.unsqueeze(-1)).squeeze(-1)
+        return x_ND @ params["linear_transformation"].T
 
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        matrix = params["linear_transformation"]
-        if matrix.dim() == 2:  # noqa: PLR2004 - one matrix for all rows
-            return grad_ND @ matrix, {"linear_transformation": grad_ND.T @ x_ND}
-        grad_x = (grad_ND.unsqueeze(-2) @ matrix).squeeze(-2)
-        return grad_x, {"linear_transformation": grad_ND.unsqueeze(-1) * x_ND.unsqueeze(-2)}
+        return grad_ND @ params["linear_transformation"], {"linear_transformation": grad_ND.T @ x_ND}
+
+    def cubes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        raise ConfigError("regularizer N3 is not defined for the operators linear and affine: set regularization_coef: 0")
 
 
 class Affine(Linear):
     """``affine``: W x + t."""
 
-    plural: ClassVar = {**Linear.plural, **Translation.plural}
+    stacked: ClassVar = {**Linear.stacked, **Translation.stacked}
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return super().initial(dimension) | {"translation": torch.zeros(dimension)}
@@ -165,7 +178,7 @@ class Affine(Linear):
 
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         grad_x, grads = super().backward(x_ND, params, grad_ND)
-        return grad_x, grads | {"translation": _reduced(grad_ND, params["translation"])}
+        return grad_x, grads | {"translation": grad_ND.sum(0)}
 
 
 OPERATORS: dict[str, Operator] = {

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import fsspec
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 
@@ -86,7 +86,7 @@ def _read_errors(location: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise InputError(f"{location}: no snapshot there; check the key and location") from error
-    except PermissionError as error:
+    except (PermissionError, NoCredentialsError) as error:
         raise AccessError(
             f"{location}: reading is refused ({error}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"
         ) from error

@@ -8,6 +8,7 @@ from "another's"; it is never guessed.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import re
 import secrets
@@ -103,6 +104,8 @@ class S3Store:
         """Download one version to a file that appears only when whole; raises ``NotFoundError``, ``ResourceError``."""
         info = self._required(key).info
         with landing(target) as sink, self._errors(key):
+            if info.size:
+                os.posix_fallocate(sink, 0, info.size)  # a full disk is found out before the download, not by it
             try:
                 download_parts(self._place(key), info.tag, info.size, sink, self._sizes)
             except ClientError as error:

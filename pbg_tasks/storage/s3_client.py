@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONNECTIONS = 16
 """Parallel connections of one client."""
 
-TRANSPORT_ERRORS = (BotoCoreError, HTTPError, OSError)
+TRANSPORT_ERRORS = (BotoCoreError, HTTPError)
 """What stands for an answer that never came, or not whole."""
 
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
@@ -91,7 +91,7 @@ def s3_errors(client: S3Client, url: str) -> Iterator[None]:
         raise _refusal(error, url, client.meta.endpoint_url) from error
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError) as error:
         raise AccessError(f"{url}: no usable S3 credentials ({error}); {_HOW_TO_ACCESS}") from error
-    except (BotoCoreError, HTTPError) as error:
+    except TRANSPORT_ERRORS as error:
         raise StorageError(
             f"{url}: the S3 endpoint {client.meta.endpoint_url} could not be reached or broke off ({error}); check "
             "AWS_ENDPOINT_URL and that the server runs"

@@ -163,8 +163,7 @@ def _download_range(place: Place, tag: str, start: int, end: int, sink: int) -> 
                 raise StorageError(f"the S3 server ignored a range of {place.key}: it cannot be used for downloads")
             with closing(answer["Body"]) as body:
                 for chunk in body.iter_chunks(_MIB):
-                    with disk_errors(f"the copy of {place.key}"):
-                        write_all(sink, chunk, start)
+                    write_all(sink, chunk, start)
                     start += len(chunk)
         except TRANSPORT_ERRORS:
             if attempt == _READ_ATTEMPTS:

@@ -98,5 +98,5 @@ def _trainer(run: RunContext, writer: CheckpointWriter, scratch: Path) -> Traine
         scratch=scratch,
     )
     edges = StagedEdges(open_directory(run, RunLayout.edges), run.require("bucket")["matrix"], scratch)
-    engine = TorchEngine(config, entities["relations"], threads=threads_of(run), seed=seed)
+    engine = TorchEngine(config, entities["relations"], threads=threads_of(run))
     return Trainer(config, engine=engine, edges=edges, start=start, writer=writer, seed=seed, scratch=scratch)

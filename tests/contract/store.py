@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,15 +13,18 @@ from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, Resource
 from pbg_tasks.storage import Store
 from pbg_tasks.storage.probe import probe
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 THREADS = 8
 LARGE = 40 * (1 << 20) + 12_345
-BAD_KEYS = ["", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", ".pbg/locks/1", "a\nb", "a\0b", "a\\b", "k" * 300]
+BAD_KEYS = ["", "/a", "a//", "a//b", "..", "a/../b", "./a", "a/.", ".pbg/locks/1", "a\nb", "a\0b", "a\\b", "k" * 300]
 
 
 @pytest.fixture(scope="session")
 def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "large.bin"
-    path.write_bytes(random.Random(7).randbytes(LARGE))
+    path.write_bytes(os.urandom(LARGE))
     return path
 
 
@@ -235,26 +237,28 @@ class StoreContract:
         assert store.copy("with blank/and+plus", "copy").size == len("with blank/and+plus")
         assert store.copy("ünïcode/名前", "copy2").size == len("ünïcode/名前".encode())
 
-    @pytest.mark.parametrize("key", BAD_KEYS)
-    def test_bad_keys_are_refused(self, store, tmp_path, key):
-        for operation in (
-            lambda: store.head(key),
-            lambda: store.get(key),
-            lambda: store.fetch(key, tmp_path / "x"),
-            lambda: store.put_new(key, b""),
-            lambda: store.swap(key, b"", expected=None),
-            lambda: store.put(key, b""),
-            lambda: store.copy(key, "fine"),
-            lambda: store.copy("fine", key),
-            lambda: store.delete(key),
-        ):
-            with pytest.raises(ConfigError):
-                operation()
+    def test_bad_keys_are_refused(self, store, tmp_path):
+        operations = {
+            "head": store.head,
+            "get": store.get,
+            "fetch": lambda key: store.fetch(key, tmp_path / "x"),
+            "put_new": lambda key: store.put_new(key, b""),
+            "swap": lambda key: store.swap(key, b"", expected=None),
+            "put": lambda key: store.put(key, b""),
+            "copy from": lambda key: store.copy(key, "fine"),
+            "copy to": lambda key: store.copy("fine", key),
+            "list": lambda key: list(store.list(f"{key}/x")),
+            "delete": store.delete,
+        }
+        for key in BAD_KEYS:
+            for name, operation in operations.items():
+                with pytest.raises(ConfigError):
+                    pytest.fail(f"{name} of {key!r} gave {operation(key)}")
 
-    @pytest.mark.parametrize("metadata", [{"Upper": "x"}, {"a": ""}, {"a": " x"}, {"a": "é"}, {"a": "x" * 2000}])
-    def test_metadata_no_store_could_keep_is_refused(self, store, metadata):
-        with pytest.raises(ConfigError, match="metadata"):
-            store.put_new("k", b"", metadata=metadata)
+    def test_metadata_no_store_could_keep_is_refused(self, store):
+        for metadata in ({"Upper": "x"}, {"a": ""}, {"a": " x"}, {"a": "é"}, {"a": "x" * 2000}):
+            with pytest.raises(ConfigError, match="metadata"):
+                store.put_new("k", b"", metadata=metadata)
         assert store.head("k") is None
 
     def test_a_failing_source_leaves_nothing(self, store, tmp_path):

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_broken_spec_leaves_the_others_in_place(graphs):
 
 def test_tasks_follow_each_other(dag):
     assert [task.task_id for task in dag.topological_sort()] == CHAIN
-    for before, after in zip(CHAIN, CHAIN[1:], strict=False):
+    for before, after in pairwise(CHAIN):
         assert before in dag.get_task(after).upstream_task_ids
 
 

@@ -147,7 +147,9 @@ def test_relations_are_ordered_by_number():
     assert parameter_order(paths, []) == paths[::-1]
 
 
-@pytest.mark.parametrize(("old", "new"), [("rotation", "linear_transformation"), ("rotations", "linear_transformations")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("rotation", "linear_transformation"), ("rotations", "linear_transformations")]
+)
 def test_legacy_matrices_are_renamed_and_transposed(path, old, new):
     matrices = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
     with h5py.File(path, "w") as file:

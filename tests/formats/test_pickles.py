@@ -94,8 +94,8 @@ def test_states_without_sums_are_none(path, state):
         (row_state(-SUMS), "negative or not finite"),
         (row_state(SUMS / 0), "negative or not finite"),
         ({"state": {1: {"sum": SUMS}}}, "holds 1 parameters' state"),
-        (row_state(SUMS.to_sparse()), "pickle names 'torch._utils _rebuild_sparse_tensor'"),
-        (row_state(torch.nn.Parameter(SUMS)), "pickle names 'torch._utils _rebuild_parameter'"),
+        (row_state(SUMS.to_sparse()), "pickle names torch._utils _rebuild_sparse_tensor"),
+        (row_state(torch.nn.Parameter(SUMS)), "pickle names torch._utils _rebuild_parameter"),
         (row_state(torch.zeros(1_000_000).expand(2, -1)[0, :ROWS]), "more than the .* that the file's parameters can"),
     ],
 )
@@ -105,15 +105,15 @@ def test_states_that_do_not_fit_are_refused(path, state, reason):
 
 
 def test_a_tensor_larger_than_its_storage_is_refused(path):
-    """torch resizes the storage behind such a tensor: its numbers would be this process' memory."""
-    blob = saved(row_state(SUMS[:2]))
+    """Filled up, its numbers would be whatever was in this process' memory."""
+    blob = saved(row_state(SUMS[:2].clone()))
     with zipfile.ZipFile(io.BytesIO(blob)) as file:
         data = file.read("archive/data.pkl")
         storage = file.read("archive/data/0")
     grown = data.replace(b"K\x00K\x02\x85", b"K\x00K\x05\x85")
     assert grown != data
     entries = [("archive/data.pkl", grown), ("archive/data/0", storage), ("archive/version", "3\n")]
-    with pytest.raises(FormatError, match="larger than its storage"):
+    with pytest.raises(FormatError, match="not readable"):
         read_sums(path, archive([*entries, ("archive/byteorder", "little")]))
 
 
@@ -163,7 +163,7 @@ def hostile_pickles(canary):
 def test_no_program_runs(path, tmp_path):
     canary = tmp_path / "canary"
     for name, data in hostile_pickles(canary):
-        with pytest.raises(FormatError, match=r"pickle (opcode|names)|it was not loaded|was not loaded"):
+        with pytest.raises(FormatError, match=r"pickle (opcode|names) .* not allowed"):
             read_sums(path, around(data))
         assert not canary.exists(), name
 
@@ -172,7 +172,7 @@ def test_the_hostile_pickles_would_run_elsewhere(tmp_path):
     """The canary sings when nobody vets."""
     canary = tmp_path / "canary"
     for data in [data for name, data in hostile_pickles(canary) if name.startswith("touch")]:
-        pickle.loads(data)
+        pickle.loads(data)  # noqa: S301 - that it is unsafe is what is shown
         assert canary.exists()
         canary.unlink()
 

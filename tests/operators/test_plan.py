@@ -31,7 +31,7 @@ def test_what_is_filled_in_becomes_an_option(key, form, arguments):
 
 
 def test_a_run_without_snapshot_fails_with_one_sentence():
-    with pytest.raises(AirflowFailException, match="^no snapshot: .* partition key, or fill in snapshot"):
+    with pytest.raises(AirflowFailException, match=r"^no snapshot: .* partition key, or fill in snapshot"):
         plan_arguments(SPEC, None, UNTOUCHED)
 
 

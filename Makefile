@@ -1,0 +1,54 @@
+# make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
+# make test    the whole test-suite
+# make lint    style, types, import rules
+# make setup   the environment only, in .venv; the others do it by themselves
+# make lock    resolve requirements.in anew
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# On Linux, the plain name may bring a build with CUDA; name another one, or options of pip, to get a smaller one.
+TORCH ?= torch==2.13.0
+# For `make lock`: a folder with a CPU wheel of torch, so that no CUDA package is locked.
+TORCH_WHEELS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test lint down lock
+.DELETE_ON_ERROR:
+
+setup: $(READY)
+
+# torch comes first and alone: resolved together with the rest, pip may replace it by a CUDA build of 5 GB.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv --clear $(VENV)
+	@echo "installing torch"
+	@$(PIP) install $(TORCH)
+	@echo "installing what requirements.lock names"
+	@$(PIP) install --no-deps --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --editable .
+	@$(PIP) check
+	@touch $@
+
+demo: setup
+	@$(PY) -m examples.stack demo
+
+down:
+	@test ! -x $(PY) || $(PY) -m examples.stack down
+
+test: setup
+	@$(PY) -m pytest
+
+lint: setup
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/mypy --package examples
+	@$(VENV)/bin/lint-imports
+
+lock:
+	@test -x $(VENV).lock/bin/uv || { $(PYTHON) -m venv $(VENV).lock && $(VENV).lock/bin/pip install --quiet uv; }
+	@$(VENV).lock/bin/uv pip compile --quiet --python-version 3.11 $(if $(TORCH_WHEELS),--find-links $(TORCH_WHEELS)) \
+	  --no-emit-package torch --no-header --generate-hashes requirements.in --output-file requirements.lock

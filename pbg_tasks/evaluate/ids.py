@@ -1,0 +1,82 @@
+"""One number for each entity of a type: partitions laid end to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.edges import EdgeList
+
+Bucket = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Triples:
+    """Edges with entities numbered over all partitions of their type.
+
+    Attributes:
+        lhs: int64 (N,).
+        rel: int64 (N,).
+        rhs: int64 (N,).
+    """
+
+    lhs: np.ndarray
+    rel: np.ndarray
+    rhs: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rel)
+
+    def select(self, rows: np.ndarray) -> Triples:
+        """Return some of them."""
+        return Triples(self.lhs[rows], self.rel[rows], self.rhs[rows])
+
+
+class Numbering:
+    """Turns (partition, offset) into a number, by entity type.
+
+    Args:
+        config: which type stands on which side of which relation.
+        counts: entities of each partition, by type.
+    """
+
+    def __init__(self, config: ModelConfig, counts: Mapping[str, list[int]]) -> None:
+        self._config = config
+        self.bases = {entity: np.concatenate(([0], np.cumsum(listed))) for entity, listed in counts.items()}
+
+    def total(self, entity: str) -> int:
+        """Return how many entities a type has."""
+        return int(self.bases[entity][-1])
+
+    def triples(self, buckets: Iterable[tuple[Bucket, EdgeList]]) -> Triples:
+        """Number the edges of buckets; an end whose type is not partitioned lies in partition 0."""
+        parts = [self._number(bucket, edges) for bucket, edges in buckets if len(edges)]
+        if not parts:
+            empty = np.empty(0, np.int64)
+            return Triples(empty, empty, empty)
+        return Triples(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("lhs", "rel", "rhs")))
+
+    def _number(self, bucket: Bucket, edges: EdgeList) -> Triples:
+        lhs, rhs = (
+            offsets + self._base(side, index)[self._config_index(edges.rel)]
+            for side, index, offsets in (("lhs", bucket[0], edges.lhs), ("rhs", bucket[1], edges.rhs))
+        )
+        return Triples(lhs, edges.rel, rhs)
+
+    def _config_index(self, rel: np.ndarray) -> np.ndarray:
+        return np.zeros_like(rel) if self._config.dynamic_relations else rel
+
+    def _base(self, side: str, partition: int) -> np.ndarray:
+        """Return, by relation of the config, where the numbers of this bucket's partition begin."""
+        bases = []
+        for relation in self._config.relations:
+            entity = getattr(relation, side)
+            here = partition if self._config.entities[entity].num_partitions > 1 else 0
+            bases.append(self.bases[entity][here])
+        return np.array(bases, np.int64)

@@ -1,0 +1,54 @@
+"""Shared parameters of a model, by name: the relations' operators and the global embeddings.
+
+A name is PBG's path below ``model/`` in its model file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from pbg_tasks.model.operators import OPERATORS
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import ModelConfig
+
+    SideName = Literal["lhs", "rhs"]
+
+
+def operator_path(index: int, side: SideName, name: str) -> str:
+    """Return the path of an operator's parameter."""
+    return f"relations/{index}/operator/{side}/{name}"
+
+
+def global_path(entity: str) -> str:
+    """Return the path of an entity type's global embedding."""
+    return f"entities/{entity}/global_embedding"
+
+
+def initial_parameters(config: ModelConfig, relation_count: int) -> dict[str, torch.Tensor]:
+    """Return every shared parameter as it starts: operators as the identity, global embeddings as zero.
+
+    Args:
+        config: the model.
+        relation_count: with dynamic relations the leading axis of each operator's parameters.
+
+    Returns:
+        float32 tensors. Standard mode has operators on the right-hand side only, in the order of ``relations``;
+        dynamic mode has stacked ones for both directions.
+    """
+    params: dict[str, torch.Tensor] = {}
+    for index, relation in enumerate(config.relations):
+        operator = OPERATORS[relation.operator]
+        for name, value in operator.initial(config.entity_dimension(relation.lhs)).items():
+            if not config.dynamic_relations:
+                params[operator_path(index, "rhs", name)] = value
+                continue
+            for side in ("lhs", "rhs"):
+                stacked = value.expand(relation_count, *value.shape).clone()
+                params[operator_path(index, side, operator.stacked[name])] = stacked
+    if config.global_emb:
+        for entity in config.entities:
+            params[global_path(entity)] = torch.zeros(config.entity_dimension(entity))
+    return params

@@ -1,0 +1,130 @@
+"""A relation's operator bound to the parameters of a batch.
+
+In standard mode all rows share one relation's parameters. With dynamic relations every row has its own: they are
+gathered row by row, or, where they are matrices, rows are grouped by relation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from pbg_tasks.model.operators import OPERATORS
+from pbg_tasks.model.parameters import operator_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.model.operators import Operator
+    from pbg_tasks.model.parameters import SideName
+
+
+class ParamGrad(NamedTuple):
+    """A gradient of a shared parameter.
+
+    Attributes:
+        path: the parameter's.
+        grad: of the parameter's shape, or (M, ...): of its rows ``rows_M``.
+        rows_M: int64, relations, repeated ones allowed; None: all of the parameter.
+    """
+
+    path: str
+    grad: Tensor
+    rows_M: Tensor | None = None
+
+
+class BoundOperator:
+    """An operator whose parameters all rows share.
+
+    Args:
+        operator: the formula.
+        paths: path of each of its parameters.
+        values: the shared parameters by path.
+    """
+
+    def __init__(self, operator: Operator, paths: Mapping[str, str], values: Mapping[str, Tensor]) -> None:
+        self.operator, self.paths = operator, paths
+        self.params = {name: values[path] for name, path in paths.items()}
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        """Apply it: (N, D) to (N, D)."""
+        return self.operator.forward(x_ND, self.params)
+
+    def backward(self, x_ND: Tensor, grad_ND: Tensor) -> tuple[Tensor, list[ParamGrad]]:
+        """Return the gradients of ``x_ND`` and of the parameters."""
+        grad_x, grads = self.operator.backward(x_ND, self.params, grad_ND)
+        return grad_x, self.named(grads)
+
+    def named(self, grads: Mapping[str, Tensor]) -> list[ParamGrad]:
+        """Return gradients that have the shapes of ``params``, by path."""
+        return [ParamGrad(self.paths[name], grad) for name, grad in grads.items()]
+
+
+class RowwiseOperator(BoundOperator):
+    """An operator with each row's own parameters, gathered: row n has those of relation ``rel_N[n]``."""
+
+    def __init__(
+        self, operator: Operator, paths: Mapping[str, str], values: Mapping[str, Tensor], rel_N: Tensor
+    ) -> None:
+        super().__init__(operator, paths, values)
+        self._rel_N = rel_N
+        self.params = {name: value.index_select(0, rel_N) for name, value in self.params.items()}
+
+    def named(self, grads: Mapping[str, Tensor]) -> list[ParamGrad]:
+        return [ParamGrad(self.paths[name], grad, self._rel_N) for name, grad in grads.items()]
+
+
+class GroupedOperator(BoundOperator):
+    """An operator with matrices: one call for all rows of a relation, instead of a copy of the matrix for each row."""
+
+    def __init__(
+        self, operator: Operator, paths: Mapping[str, str], values: Mapping[str, Tensor], rel_N: Tensor
+    ) -> None:
+        super().__init__(operator, paths, values)
+        self._order = torch.argsort(rel_N, stable=True)
+        self._present, counts = torch.unique_consecutive(rel_N[self._order], return_counts=True)
+        self._rows = self._order.split(counts.tolist())
+
+    def _groups(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+        for relation, rows in zip(self._present.tolist(), self._rows, strict=True):
+            yield rows, {name: value[relation] for name, value in self.params.items()}
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        out_ND = torch.empty_like(x_ND)
+        for rows, params in self._groups():
+            out_ND[rows] = self.operator.forward(x_ND[rows], params)
+        return out_ND
+
+    def backward(self, x_ND: Tensor, grad_ND: Tensor) -> tuple[Tensor, list[ParamGrad]]:
+        grad_x = torch.empty_like(x_ND)
+        collected: dict[str, list[Tensor]] = {name: [] for name in self.paths}
+        for rows, params in self._groups():
+            grad_x[rows], grads = self.operator.backward(x_ND[rows], params, grad_ND[rows])
+            for name, grad in grads.items():
+                collected[name].append(grad)
+        stacked = {name: torch.stack(grads) for name, grads in collected.items()}
+        return grad_x, [ParamGrad(self.paths[name], grad, self._present) for name, grad in stacked.items()]
+
+
+def bind(
+    config: ModelConfig, values: Mapping[str, Tensor], side: SideName, rel: Tensor | int
+) -> BoundOperator:
+    """Return the operator of one side for rows of the relations ``rel``.
+
+    Args:
+        config: the model.
+        values: shared parameters by path.
+        side: whose operators; standard mode only has those of the right-hand side.
+        rel: int64 (N,), with dynamic relations; else the index of the one relation.
+    """
+    index = rel if isinstance(rel, int) else 0
+    operator = OPERATORS[config.relations[index].operator]
+    if isinstance(rel, int):
+        return BoundOperator(operator, {name: operator_path(index, side, name) for name in operator.stacked}, values)
+    paths = {name: operator_path(0, side, stacked) for name, stacked in operator.stacked.items()}
+    kind = GroupedOperator if operator.matrices else RowwiseOperator
+    return kind(operator, paths, values, rel)

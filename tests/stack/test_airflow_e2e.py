@@ -1,0 +1,194 @@
+"""The whole way: a form in a browser, four Airflow processes, the ``pbg`` command, an S3 server.
+
+The tests of this file are one story and run in the order they stand in.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from examples.stack import processes
+from examples.stack.watch import Watch
+from tests.stack.conftest import BUCKET, GRAPH
+
+pytestmark = pytest.mark.airflow
+
+DAG = f"reembed_{GRAPH}"
+CHROMIUM = Path("/usr/bin/chromium")
+BROWSER_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+RUN_SECONDS = 180.0
+
+
+def succeed(api, run_id):
+    """Wait for a run and return its summary."""
+    watch = Watch(api, DAG, run_id, label=run_id, say=print)
+    state = watch.until_finished(RUN_SECONDS)
+    assert state == "success", "\n".join(watch.errors())
+    return api.result(DAG, run_id, "summary")
+
+
+def states(api, run_id):
+    return {task.task: task.state for task in api.tasks(DAG, run_id)}
+
+
+@pytest.fixture
+def page(stack):
+    """A signed-in browser at the DAG's page."""
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}; apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    login = stack.login()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=BROWSER_FLAGS)
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(f"{login['url']}/dags/{DAG}")
+        page.locator("input[name=username]").fill(login["username"])
+        page.locator("input[name=password]").fill(login["password"])
+        page.get_by_role("button", name="Sign in").click()
+        yield page
+        browser.close()
+
+
+@pytest.mark.browser
+def test_a_night_from_the_form(page, api):
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog").filter(has_text="Trigger Dag")
+    form.get_by_role("button", name="Snapshot", exact=True).click()
+    form.locator("[name=element_snapshot]").fill("first")
+    form.get_by_role("button", name="Training", exact=True).click()
+    form.locator("[name=element_epochs]").fill("1")
+    form.locator("[name=element_dimension]").fill("8")
+    form.get_by_role("button", name="Trigger", exact=True).click()
+    page.wait_for_url(f"**/dags/{DAG}/runs/*")
+
+    (run,) = api.runs(DAG)
+    assert run["dag_run_id"] in page.evaluate("decodeURIComponent(location.pathname)")
+    assert run["conf"] == {
+        "snapshot": "first",
+        "epochs": 1,
+        "dimension": 8,
+        "partitions": None,
+        "engine": None,
+        "publish": True,
+    }
+    summary = succeed(api, run["dag_run_id"])
+    assert summary["snapshot"] == "first"
+    assert summary["epochs"] == 1
+    assert summary["entities"]["total"] == 100
+    assert summary["release"]["release"] == 1
+    assert summary["release"]["published"]
+    assert set(states(api, run["dag_run_id"]).values()) == {"success"}
+    page.get_by_text("Success").first.wait_for()
+
+
+def test_a_second_night_by_an_event_of_the_edges(api):
+    before = [run for run in api.runs(DAG) if run["state"] == "success"]
+    (edges,) = [asset for asset in api.get("assets")["assets"] if asset["name"] == f"{GRAPH}_edges"]
+    api.post("assets/events", {"asset_id": edges["id"], "partition_key": "second"})
+    deadline = time.monotonic() + 60
+    while not (found := [run for run in api.runs(DAG) if run["partition_key"] == "second"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    summary = succeed(api, found[0]["dag_run_id"])
+    assert summary["release"]["release"] == len(before) + 1
+    assert summary["entities"]["gone"] == 4 * len(before)
+
+
+def test_a_night_by_partition_key_continues_the_release_before(api):
+    summary = succeed(api, api.trigger(DAG, partition_key="second", conf={"epochs": 2}))
+    assert summary["snapshot"] == "second"
+    assert summary["epochs"] == 2
+
+
+def test_consumers_are_told_once_a_release(api):
+    (channel,) = [asset for asset in api.get("assets")["assets"] if asset["name"] == f"{GRAPH}_production"]
+    events = api.get(f"assets/events?asset_id={channel['id']}")["asset_events"]
+    releases = [event["extra"]["release"] for event in events]
+    assert len(releases) == len(set(releases)) > 0
+    assert {event["partition_key"] for event in events} <= {"first", "second"}
+    assert all(0 < event["extra"]["mrr"] <= 1 and event["extra"]["edges"] > 0 for event in events)
+
+
+def test_a_run_that_is_not_to_be_published_tells_nobody(api):
+    run_id = api.trigger(DAG, partition_key="second", conf={"publish": False})
+    events_before = api.get("assets/events")["total_entries"]
+    summary = succeed(api, run_id)
+    assert not (summary["release"] or {}).get("published")
+    assert states(api, run_id)["release.publish"] == "skipped"
+    assert api.get("assets/events")["total_entries"] == events_before
+
+
+def test_a_missing_snapshot_fails_at_once_with_its_sentence(api):
+    run_id = api.trigger(DAG, partition_key="never-written")
+    watch = Watch(api, DAG, run_id, label=run_id, say=print)
+    assert watch.until_finished(RUN_SECONDS) == "failed"
+    (plan,) = [task for task in api.tasks(DAG, run_id) if task.task == "prepare.plan"]
+    assert (plan.state, plan.tries) == ("failed", 1)
+    said = "\n".join(watch.errors())
+    assert "error: input: " in said
+    assert f"s3://{BUCKET}/snapshots/never-written" in said
+    assert states(api, run_id)["remove_scratch"] == "success"
+
+
+def test_a_stopped_task_leaves_no_process(api, stack):
+    run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 512, "publish": False})
+    deadline = time.monotonic() + RUN_SECONDS
+    while not (training := commands(stack, "train")):
+        assert time.monotonic() < deadline, states(api, run_id)
+        time.sleep(0.2)
+    path = f"dags/{DAG}/dagRuns/{run_id}/taskInstances/train.train"
+    api.patch(path, {"new_state": "failed"})
+    while any(process.alive for process in training):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert Watch(api, DAG, run_id, label=run_id, say=print).until_finished(RUN_SECONDS) == "failed"
+    assert not commands(stack, "train")
+
+
+def test_scratch_is_empty_and_secrets_are_in_no_log(stack):
+    scratch = stack.directory / "scratch"
+    assert [path for path in scratch.rglob("*") if path.is_file()] == []
+    secret = stack.store.environment()["AWS_SECRET_ACCESS_KEY"].encode()
+    for log in [*(stack.directory / "airflow" / "logs").rglob("*.log"), *(stack.directory / "logs").iterdir()]:
+        assert secret not in log.read_bytes(), log
+
+
+def test_down_leaves_no_process(stack, api):
+    assert len(list(processes.members(stack.directory))) >= 4
+    stack.stop()
+    assert not list(processes.members(stack.directory))
+    assert api.health() == {}
+    assert str(stack.directory).encode() not in b"".join(command_lines())
+
+
+def commands(stack, name):
+    """Return the running ``pbg`` commands of that name."""
+    found = []
+    for process in processes.members(stack.directory):
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+        if words[2:5] == [b"-m", b"pbg_tasks", name.encode()]:
+            found.append(process)
+    return found
+
+
+def command_lines():
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                yield (entry / "cmdline").read_bytes()
+            except OSError:
+                continue

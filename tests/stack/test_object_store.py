@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+
+from examples.stack.object_store import ObjectStore, stop_recorded
+
+pytestmark = pytest.mark.s3
+
+
+def client(environment: dict[str, str]):
+    session = boto3.session.Session(
+        environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"], region_name=environment["AWS_REGION"]
+    )
+    return session.client("s3", endpoint_url=environment["AWS_ENDPOINT_URL"])
+
+
+def sockets() -> set[str]:
+    return {path.name for path in Path("/tmp").glob("seaweedfs-*.sock")}  # noqa: S108 (where the server puts them)
+
+
+def test_objects_and_keys_outlive_a_restart(tmp_path):
+    before = sockets()
+    with ObjectStore(tmp_path) as server:
+        first = server.environment()
+        server.create_bucket("kept")
+        for number in range(5):
+            client(first).put_object(Bucket="kept", Key=f"k{number}", Body=b"x" * 100_000)
+        assert (tmp_path / "s3.json").stat().st_mode & 0o077 == 0
+        pid = json.loads((tmp_path / "weed.pid").read_text())["pid"]
+        assert os.getpgid(pid) == pid
+    assert not Path(f"/proc/{pid}").exists()
+    assert sockets() <= before
+    with ObjectStore(tmp_path) as server:
+        second = server.environment()
+        assert second["AWS_ACCESS_KEY_ID"] == first["AWS_ACCESS_KEY_ID"]
+        for number in range(5):
+            assert client(second).get_object(Bucket="kept", Key=f"k{number}")["Body"].read() == b"x" * 100_000
+        client(second).put_object(Bucket="kept", Key="after", Body=b"1")
+        assert server.create_bucket("kept") == "s3://kept"
+
+
+def test_it_outlives_a_killed_parent_until_someone_stops_it(tmp_path):
+    code = (
+        "import os, sys, signal; from pathlib import Path; from examples.stack.object_store import ObjectStore\n"
+        "ObjectStore(Path(sys.argv[1])).start(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
+    orphan = ObjectStore(tmp_path).environment()
+    assert client(orphan).list_buckets()["Buckets"] == []
+    with ObjectStore(tmp_path) as server:
+        assert server.environment() != orphan
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(orphan["AWS_ENDPOINT_URL"].rpartition(":")[2])))
+    stop_recorded(tmp_path)
+
+
+def test_a_process_that_inherited_the_number_is_left_alone(tmp_path):
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as bystander:
+        (tmp_path / "weed.pid").write_text(json.dumps({"pid": bystander.pid, "born": "1", "ports": {"s3": 1}}))
+        stop_recorded(tmp_path)
+        assert bystander.poll() is None
+        bystander.kill()

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import time
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.columnar import filesystem_for, list_files
+
+KEYS = ["a.csv", "b.csv", "sub/c.csv", "_SUCCESS", ".hidden", "_temporary/d.csv", "sub/.e.csv", "other.txt"]
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def folder(request, tmp_path):
+    """URL of a folder that holds KEYS, below a folder whose own name begins with an underscore."""
+    url = f"{tmp_path}/_root" if request.param == "local" else f"{request.getfixturevalue('s3_bucket')}/_root"
+    store = open_store(url)
+    for number, key in enumerate(KEYS, start=1):
+        store.put_new(key, b"x" * number)
+    return url
+
+
+def names(found: list[tuple[str, int, str]], folder: str) -> list[str]:
+    return [uri.removeprefix(f"{folder}/") for uri, _, _ in found]
+
+
+def test_a_folder_gives_all_that_is_not_hidden(folder):
+    found = list_files(folder)
+    assert names(found, folder) == ["a.csv", "b.csv", "other.txt", "sub/c.csv"]
+    assert [size for _, size, _ in found] == [1, 2, 8, 3]
+    assert list_files(f"{folder}/") == found
+
+
+def test_a_file_gives_itself_even_when_hidden(folder):
+    assert names(list_files(f"{folder}/a.csv"), folder) == ["a.csv"]
+    assert names(list_files(f"{folder}/.hidden"), folder) == [".hidden"]
+
+
+def test_a_glob_gives_its_matches(folder):
+    assert names(list_files(f"{folder}/*.csv"), folder) == ["a.csv", "b.csv"]
+    assert names(list_files(f"{folder}/**/*.csv"), folder) == ["a.csv", "b.csv", "sub/c.csv"]
+    assert names(list_files(f"{folder}/[ab].csv"), folder) == ["a.csv", "b.csv"]
+
+
+@pytest.mark.parametrize("location", ["absent", "absent/*.csv", "*.parquet", "_temporary/absent.csv"])
+def test_what_is_missing_is_named(folder, location):
+    with pytest.raises(InputError, match="no snapshot there") as caught:
+        list_files(f"{folder}/{location}")
+    assert f"{folder}/{location}" in str(caught.value)
+
+
+def test_a_changed_file_has_another_version(folder):
+    before = list_files(f"{folder}/a.csv")
+    open_store(folder).put("a.csv", b"y")
+    after = list_files(f"{folder}/a.csv")
+    assert before[0][:2] == after[0][:2]
+    assert before[0][2] != after[0][2]
+    assert list_files(f"{folder}/a.csv") == after
+
+
+def test_a_new_file_is_seen_at_once(folder):
+    list_files(folder)
+    open_store(folder).put_new("new.csv", b"1")
+    assert "new.csv" in names(list_files(folder), folder)
+
+
+def test_duckdb_reads_through_it(folder, tmp_path):
+    pq.write_table(pa.table({"lhs": ["a", "b"], "n": [1, 2]}), tmp_path / "t.parquet")
+    open_store(folder).put_new("t.parquet", tmp_path / "t.parquet")
+    connection = duckdb.connect()
+    if folder.startswith("s3://"):
+        connection.register_filesystem(filesystem_for(folder))
+    assert connection.execute(f"SELECT lhs, n FROM read_parquet('{folder}/t.parquet')").fetchall() == [
+        ("a", 1),
+        ("b", 2),
+    ]
+
+
+def test_other_protocols_are_refused():
+    with pytest.raises(ConfigError, match="ftp"):
+        list_files("ftp://host/x")
+
+
+@pytest.mark.s3
+def test_wrong_credentials(s3_bucket, monkeypatch):
+    open_store(s3_bucket).put_new("a.csv", b"1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(AccessError, match="AWS_SECRET_ACCESS_KEY"):
+        list_files(s3_bucket)
+
+
+@pytest.mark.s3
+def test_nobody_listens_at_the_endpoint(s3_bucket, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    start = time.monotonic()
+    with pytest.raises(StorageError, match="AWS_ENDPOINT_URL"):
+        list_files(s3_bucket)
+    assert time.monotonic() - start < 30
+
+
+@pytest.mark.s3
+def test_a_missing_bucket_is_named(s3_bucket):
+    with pytest.raises(InputError, match="s3://not-there/x"):
+        list_files("s3://not-there/x")

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pbg_tasks.errors import ConflictError, FormatError, NotFoundError, ResourceError
+from pbg_tasks.storage import LocalStore
+from pbg_tasks.storage.staging import Scratch, fetch_many, fetch_verified, put_all_new, sha256_file
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalStore(tmp_path / "store")
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_sha256_file(tmp_path):
+    (tmp_path / "f").write_bytes(b"abc")
+    assert sha256_file(tmp_path / "f") == digest(b"abc")
+
+
+def test_verified_bytes_arrive(store, tmp_path):
+    store.put_new("k", b"abc")
+    assert fetch_verified(store, "k", tmp_path / "k", sha256=digest(b"abc"), size=3) == tmp_path / "k"
+    assert (tmp_path / "k").read_bytes() == b"abc"
+
+
+@pytest.mark.parametrize("actual", [b"abd", b"abcd", b""])
+def test_other_bytes_are_named_and_removed(store, tmp_path, actual):
+    store.put_new("dir/k", actual)
+    with pytest.raises(FormatError, match="dir/k") as caught:
+        fetch_verified(store, "dir/k", tmp_path / "k", sha256=digest(b"abc"), size=3)
+    expected = (digest(b"abc"), digest(actual)) if len(actual) == 3 else ("3 bytes", f"{len(actual)} bytes")
+    assert all(text in str(caught.value) for text in expected)
+    assert not (tmp_path / "k").exists()
+
+
+def test_many_are_fetched_in_order(store, tmp_path):
+    items = []
+    for number in range(20):
+        data = f"{number}".encode()
+        store.put_new(f"k{number}", data)
+        items.append((f"k{number}", tmp_path / f"f{number}", digest(data), len(data)))
+    assert fetch_many(store, iter(items), threads=3) == [target for _, target, _, _ in items]
+    assert (tmp_path / "f17").read_bytes() == b"17"
+
+
+def test_one_failure_among_many_is_raised(store, tmp_path):
+    store.put_new("a", b"1")
+    items = [("a", tmp_path / "a", digest(b"1"), 1), ("b", tmp_path / "b", digest(b"2"), 1)]
+    with pytest.raises(NotFoundError, match="b"):
+        fetch_many(store, items)
+
+
+def test_uploads_are_described_and_repeatable(store, tmp_path):
+    files = {}
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode() * 5)
+        files[f"runs/{name}"] = tmp_path / name
+    expected = {f"runs/{name}": {"sha256": digest(name.encode() * 5), "size": 5} for name in ("a", "b")}
+    assert put_all_new(store, files, metadata={"epoch": "1"}) == expected
+    assert put_all_new(store, files, metadata={"epoch": "2"}) == expected
+    assert store.head("runs/a").metadata == {"epoch": "1", "sha256": digest(b"aaaaa")}
+
+
+def test_an_upload_over_other_bytes_conflicts(store, tmp_path):
+    store.put_new("k", b"other")
+    (tmp_path / "k").write_bytes(b"mine!")
+    with pytest.raises(ConflictError):
+        put_all_new(store, {"k": tmp_path / "k"})
+    assert store.get("k").data == b"other"
+
+
+def test_scratch_is_private_and_temporary(tmp_path):
+    with Scratch(tmp_path) as one, Scratch(tmp_path) as two:
+        assert one.path != two.path
+        assert one.path.parent == tmp_path
+        assert one.path.stat().st_mode & 0o077 == 0
+        (one.path / "f").write_bytes(b"1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scratch_goes_where_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "made" / "when missing"))
+    with Scratch() as scratch:
+        assert scratch.path.parent == tmp_path / "made" / "when missing"
+
+
+def test_scratch_says_when_space_is_short(small_disk):
+    with Scratch(small_disk) as scratch:
+        scratch.require(1 << 20)
+        with pytest.raises(ResourceError, match=r"4\.19 MB.*2\.1 MB are free.*PBG_SCRATCH"):
+            scratch.require(4 << 20)
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from pbg_tasks.storage.staging import Scratch\n"
+        "with Scratch(Path(sys.argv[1])) as s: (s.path / 'f').write_text('1'); print(s.path, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
+        path = Path(child.stdout.readline().strip())
+        os.utime(path, (0, 0))
+        with Scratch(tmp_path):
+            assert path.exists(), "its process lives"
+        child.send_signal(signal.SIGKILL)
+    with Scratch(tmp_path):
+        assert not path.exists()
