@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import json
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
 
-import httpx
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-FINISHED = ("success", "failed")
 TIMEOUT_SECONDS = 30.0
 
 
@@ -46,20 +44,18 @@ class AirflowApi:
     """
 
     def __init__(self, url: str, username: str, password: str) -> None:
-        self._client = httpx.Client(
-            base_url=url, timeout=TIMEOUT_SECONDS, trust_env=False, headers={"Accept": "application/json"}
-        )
+        self._url = url
         self._login = {"username": username, "password": password}
+        self._token = ""
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on loopback: no proxy
 
     def health(self) -> dict[str, str | None]:
         """Return the status of each component; empty while nothing answers."""
         try:
-            answer = self._client.get("/api/v2/monitor/health", timeout=5)
-        except httpx.TransportError:
+            report = self._send("GET", "/api/v2/monitor/health")
+        except (OSError, ValueError):
             return {}
-        if answer.is_error:
-            return {}
-        return {component: report["status"] for component, report in answer.json().items()}
+        return {component: each["status"] for component, each in report.items()}
 
     def dag_ids(self) -> list[str]:
         """Return the ids of all DAGs."""
@@ -71,12 +67,12 @@ class AirflowApi:
 
     def unpause(self, dag_id: str) -> None:
         """Let a DAG's runs start."""
-        self._call("PATCH", f"dags/{dag_id}", json={"is_paused": False})
+        self._call("PATCH", f"dags/{dag_id}", {"is_paused": False})
 
     def trigger(self, dag_id: str, *, partition_key: str | None = None, conf: dict[str, Any] | None = None) -> str:
         """Create a run and return its id."""
         body = {"logical_date": None, "partition_key": partition_key, "conf": conf or {}}
-        run_id: str = self._call("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"]
+        run_id: str = self._call("POST", f"dags/{dag_id}/dagRuns", body)["dag_run_id"]
         return run_id
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
@@ -104,7 +100,7 @@ class AirflowApi:
     def result(self, dag_id: str, run_id: str, task_id: str) -> Any:  # noqa: ANN401 - any JSON value
         """Return what a task returned."""
         path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
-        return self._get(path, params={"deserialize": "true"})["value"]
+        return self._get(f"{path}?deserialize=true")["value"]
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - any JSON value
         """Return anything else, by its path below ``/api/v2``."""
@@ -112,38 +108,51 @@ class AirflowApi:
 
     def post(self, path: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
         """Create anything else, by its path below ``/api/v2``."""
-        return self._call("POST", path, json=body)
-
-    def watch(self, dag_id: str, run_id: str, *, seen: Callable[[list[TaskState]], None], interval: float) -> str:
-        """Wait for the end of a run, calling ``seen`` with its tasks every ``interval`` seconds; return its state."""
-        while True:
-            state = self.run_state(dag_id, run_id)
-            seen(self.tasks(dag_id, run_id))
-            if state in FINISHED:
-                return state
-            time.sleep(interval)
+        return self._call("POST", path, body)
 
     def patch(self, path: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
         """Change anything else, by its path below ``/api/v2``."""
-        return self._call("PATCH", path, json=body)
+        return self._call("PATCH", path, body)
 
-    def _get(self, path: str, **options: Any) -> Any:  # noqa: ANN401 - any JSON value
-        return self._call("GET", path, **options)
+    def _get(self, path: str) -> Any:  # noqa: ANN401 - any JSON value
+        return self._call("GET", path)
 
-    def _call(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401 - any JSON value
-        answer = self._client.request(method, f"/api/v2/{path}", **options)
-        if answer.status_code == httpx.codes.UNAUTHORIZED:  # not signed in yet, or the token ran out
-            self._sign_in()
-            answer = self._client.request(method, f"/api/v2/{path}", **options)
-        if answer.is_error:
-            raise AirflowApiError(f"{method} {path}: {answer.status_code}: {answer.text[:500]}")
-        return answer.json()
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any JSON value
+        what = f"{method} {path}"
+        try:
+            return self._send(method, f"/api/v2/{path}", body)
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.UNAUTHORIZED:
+                raise _refused(what, error) from None
+            error.close()
+        except OSError as error:
+            raise AirflowApiError(f"{what}: no answer from {self._url}: {error}") from None
+        self._sign_in()  # not done yet, or the token ran out
+        try:
+            return self._send(method, f"/api/v2/{path}", body)
+        except urllib.error.HTTPError as error:
+            raise _refused(what, error) from None
 
     def _sign_in(self) -> None:
-        answer = self._client.post("/auth/token", json=self._login)
-        if answer.is_error:
-            raise AirflowApiError(f"signing in as {self._login['username']}: {answer.status_code}: {answer.text[:500]}")
-        self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        try:
+            self._token = self._send("POST", "/auth/token", self._login)["access_token"]
+        except urllib.error.HTTPError as error:
+            raise _refused(f"signing in as {self._login['username']}", error) from None
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any JSON value
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        url = self._url + quote(path, safe="/?=&:+%")
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - our own server's URL
+        with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
+            return json.load(answer)
+
+
+def _refused(what: str, error: urllib.error.HTTPError) -> AirflowApiError:
+    with error:
+        return AirflowApiError(f"{what}: {error.code}: {error.read(500).decode(errors='replace')}")
 
 
 def _log_lines(entry: dict[str, Any] | str) -> list[str]:

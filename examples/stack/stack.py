@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from examples.stack import processes
 from examples.stack.airflow import USERNAME, Airflow
-from examples.stack.object_store import ObjectStore, stop_recorded
+from examples.stack.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class Stack:
     def stop(self) -> int:
         """Stop everything that runs, whoever started it; return how many processes of Airflow there were."""
         stopped = processes.stop(self.directory)
-        stop_recorded(self.store.directory)
+        self.store.stop()
         return stopped
 
     def clear(self) -> None:
