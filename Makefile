@@ -12,7 +12,7 @@ TORCH_WHEELS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip --disable-pip-version-check --quiet
+PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
 .PHONY: setup demo test lint down lock

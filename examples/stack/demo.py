@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from examples.stack.watch import Watch
+from examples.stack.watch import Watch, progress_text
 from pbg_tasks.progress import human_seconds
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def write_data(environment: dict[str, str], clock: Clock) -> None:
     with subprocess.Popen(call, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
         for line in run.stderr or ():
             last = line.rstrip()
-            clock.say(f"data  {last}")
+            clock.say(f"data  {progress_text(last) or last}")
     if run.returncode != 0:
         raise DemoError(f"`pbg datasets wordnet` ended with status {run.returncode}: {last}")
 

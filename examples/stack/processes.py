@@ -1,8 +1,8 @@
 """Services that outlive the command that starts them, and can be found and stopped by any later one.
 
-Every service runs in a session of its own, writes to a log file and carries a mark in its environment, which
-everything it starts inherits. So nothing is lost sight of: not a worker whose scheduler was killed, not a task in a
-session of its own.
+Every service runs in a session of its own, which is recorded, writes to a log file and carries a mark in its
+environment, which everything it starts inherits. A process belongs to a stack by its session or by the mark. So nothing
+is lost sight of: not a worker whose scheduler was killed, not a task in a session of its own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MARK = "PBG_STACK"
 """Environment variable that holds the directory of the stack a process belongs to."""
 GRACE_SECONDS = 6.0
 KILL_SECONDS = 5.0
-BORN_FIELD = 19
-"""Index of the start time among what follows the command in ``/proc/{pid}/stat``."""
+SESSION_FIELD, BORN_FIELD = 3, 19
+"""Indices of session and start time among what follows the command in ``/proc/{pid}/stat``; the first is the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,8 @@ class Identity:
     @classmethod
     def of(cls, pid: int) -> Identity | None:
         """Return who has this number now; None for nobody and for a process that only waits to be reaped."""
-        try:
-            state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if state in "ZX" else cls(pid, int(rest[BORN_FIELD - 1]))
+        fields = _stat(pid)
+        return None if fields is None else cls(pid, int(fields[BORN_FIELD]))
 
     @property
     def alive(self) -> bool:
@@ -85,7 +82,7 @@ class Service:
             process = subprocess.Popen(
                 list(command),
                 cwd=self.directory,
-                env={**environment, MARK: str(self.directory)},
+                env={**environment, MARK: str(self.directory), "SPT_NOENV": "1"},  # setproctitle, spare the mark
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -98,12 +95,26 @@ class Service:
 
     def identity(self) -> Identity | None:
         """Return the service's first process while it runs."""
+        recorded = self._recorded()
+        return recorded if recorded is not None and recorded.alive else None
+
+    @property
+    def session(self) -> int | None:
+        """Number of the service's session, unless another process has taken that number since.
+
+        The kernel gives the number of a session away only when nobody is left in it.
+        """
+        recorded = self._recorded()
+        if recorded is None or Identity.of(recorded.pid) not in {None, recorded}:
+            return None
+        return recorded.pid
+
+    def _recorded(self) -> Identity | None:
         try:
             record = json.loads(self._record.read_text())
         except FileNotFoundError:
             return None
-        identity = Identity(record["pid"], record["born"])
-        return identity if identity.alive else None
+        return Identity(record["pid"], record["born"])
 
     def tail(self, lines: int) -> str:
         """Return the last lines of the log."""
@@ -120,16 +131,29 @@ def services(directory: Path) -> list[Service]:
 def members(directory: Path) -> Iterator[Identity]:
     """Yield every running process of a stack, whoever its parent is."""
     mark = f"{MARK}={directory}".encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+    sessions = {service.session for service in services(directory)} - {None}
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        fields = _stat(pid)
+        if fields is None or pid == os.getpid():
             continue
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue  # it ended meanwhile, or belongs to somebody else
-        identity = Identity.of(int(entry.name)) if mark in environment.split(b"\0") else None
-        if identity is not None:
-            yield identity
+        if int(fields[SESSION_FIELD]) in sessions or mark in _environment(pid):
+            yield Identity(pid, int(fields[BORN_FIELD]))
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return what follows the command in ``/proc/{pid}/stat``; None for nobody and for a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it ended meanwhile, or belongs to somebody else
 
 
 def stop(directory: Path, *, grace: float = GRACE_SECONDS) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 2.0
 RUNNING = "running"
-ENDED = ("success", "failed", "skipped", "upstream_failed", "up_for_retry", "removed")
+ENDED = ("success", "failed", "skipped", "up_for_retry")
 ERROR_LINES = 25
 
 
@@ -72,12 +73,14 @@ class Watch:
 
     def _tell_progress(self, task: TaskState) -> None:
         """Say the newest progress line of a running task, unless it was said before."""
-        progress = [line for line in self._api.log(self._dag_id, self._run_id, task) if is_progress(line)]
+        lines = self._api.log(self._dag_id, self._run_id, task)
+        progress = [text for line in lines if (text := progress_text(line))]
         if progress and progress[-1] != self._last_line:
             self._last_line = progress[-1]
-            self._say(f"{self._label}    {progress[-1][9:]}")
+            self._say(f"{self._label}    {progress[-1]}")
 
 
-def is_progress(line: str) -> bool:
-    """Tell a line of the ``pbg`` command, ``hh:mm:ss text``, from Airflow's own."""
-    return len(line) > 9 and line[2:6:3] == "::" and line[:2].isdigit() and line[8] == " "  # noqa: PLR2004 - the form
+def progress_text(line: str) -> str | None:
+    """Return the text of a line of the ``pbg`` command, ``hh:mm:ss text``; None for any other line."""
+    found = re.fullmatch(r"\d\d:\d\d:\d\d (.+)", line)
+    return found and found[1]

@@ -8,7 +8,7 @@ entities of the partition.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
@@ -51,7 +51,7 @@ class ChunkPlan:
         return x_BD.view(self.chunks, self.size, -1)
 
     def flat(self, x_CSD: Tensor) -> Tensor:
-        """Return (C, S, ...) as (B, ...), without the padding."""
+        """Return (C, S, ...) as (B, ...), without the padding; over the same memory if that is contiguous."""
         return x_CSD.reshape(self.chunks * self.size, *x_CSD.shape[2:])[: self.edges]
 
 
@@ -67,12 +67,24 @@ def chunk_plan(config: ModelConfig, relation: RelationSchema, edges: int) -> Chu
     return ChunkPlan("batch_uniform", edges, size, -(-edges // size), uniform)
 
 
-def mask_own(score_CSK: Tensor, plan: ChunkPlan) -> None:
-    """Mask, of the chunk's own entities, each edge's own and the padding, in place."""
-    own = score_CSK[:, :, : plan.size]
-    own.diagonal(dim1=1, dim2=2).fill_(MASKED)
+def mask_own(score_CSS: Tensor, plan: ChunkPlan) -> None:
+    """Mask, of the scores with the chunk's own entities, each edge's own and the padding, in place."""
+    score_CSS.diagonal(dim1=1, dim2=2).fill_(MASKED)
     if plan.padding:
-        own[-1, :, plan.size - plan.padding :].fill_(MASKED)
+        score_CSS[-1, :, plan.size - plan.padding :].fill_(MASKED)
+
+
+def mask_true(score_BK: Tensor, true_B: Tensor) -> None:
+    """Mask, of the scores with all entities, each edge's true one, in place."""
+    score_BK.scatter_(1, true_B.unsqueeze(1), MASKED)
+
+
+class NegativeSampler(Protocol):
+    """Draws entities to compare edges with."""
+
+    def draw(self, chunks: int, negatives: int, entities: int) -> Tensor:
+        """Return int64 (chunks, negatives) offsets below ``entities``."""
+        ...
 
 
 class UniformSampler:

@@ -14,10 +14,12 @@ from pbg_tasks.model.operators import OPERATORS
 if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
 
-    SideName = Literal["lhs", "rhs"]
+Side = Literal["lhs", "rhs"]
+SIDES: tuple[Side, Side] = ("lhs", "rhs")
+OTHER_SIDE: dict[Side, Side] = {"lhs": "rhs", "rhs": "lhs"}
 
 
-def operator_path(index: int, side: SideName, name: str) -> str:
+def operator_path(index: int, side: Side, name: str) -> str:
     """Return the path of an operator's parameter."""
     return f"relations/{index}/operator/{side}/{name}"
 
@@ -45,7 +47,7 @@ def initial_parameters(config: ModelConfig, relation_count: int) -> dict[str, to
             if not config.dynamic_relations:
                 params[operator_path(index, "rhs", name)] = value
                 continue
-            for side in ("lhs", "rhs"):
+            for side in SIDES:
                 stacked = value.expand(relation_count, *value.shape).clone()
                 params[operator_path(index, side, operator.stacked[name])] = stacked
     if config.global_emb:

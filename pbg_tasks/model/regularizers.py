@@ -1,25 +1,32 @@
-"""The N3 regularizer: cubes of embeddings and operators (Lacroix et al. 2018, as PBG has it)."""
+"""The N3 regularizer: cubes of embeddings and operators (Lacroix et al. 2018), scaled as PBG does."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pbg_tasks.model.operators import ComplexDiagonal, Operator
+    from pbg_tasks.model.operators import Operator
+    from pbg_tasks.model.relations import BoundOperator, ParamGrad
 
 
-def n3(operator: Operator, x: Tensor, coefficient: float) -> tuple[Tensor, Tensor]:
-    """Return coefficient * sum |x|^3 and its gradient; complex numbers by their moduli."""
-    from pbg_tasks.model.operators import ComplexDiagonal
+def n3(operator: Operator, x_ND: Tensor, coefficient: float) -> tuple[Tensor, Tensor]:
+    """Return coefficient * sum |x|^3 of embeddings, complex numbers by their moduli, and its gradient.
 
-    modulus = operator.moduli(x)
-    value = coefficient * modulus.pow(3).sum()
-    factor = 3 * coefficient * modulus
-    if isinstance(operator, ComplexDiagonal):
-        factor = torch.cat((factor, factor), dim=-1)
-        return value, factor * x
-    return value, factor * modulus * x.sign()
+    Raises:
+        ConfigError: the operator is ``linear`` or ``affine``.
+    """
+    value, grad = operator.cubes(x_ND)
+    return coefficient * value, grad.mul_(coefficient)
+
+
+def n3_parameters(bound: BoundOperator, coefficient: float) -> tuple[Tensor | float, list[ParamGrad]]:
+    """Return coefficient * sum |p|^3 of an operator's parameters as they are bound, and its gradients.
+
+    With dynamic relations a relation counts once for each of its edges.
+    """
+    if not bound.params:
+        return 0.0, []
+    value, grads = bound.operator.parameter_cubes(bound.params)
+    return coefficient * value, bound.named({name: coefficient * grad for name, grad in grads.items()})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.model.operators import Operator
-    from pbg_tasks.model.parameters import SideName
+    from pbg_tasks.model.parameters import Side
 
 
 class ParamGrad(NamedTuple):
@@ -111,7 +111,7 @@ class GroupedOperator(BoundOperator):
 
 
 def bind(
-    config: ModelConfig, values: Mapping[str, Tensor], side: SideName, rel: Tensor | int
+    config: ModelConfig, values: Mapping[str, Tensor], side: Side, rel: Tensor | int
 ) -> BoundOperator:
     """Return the operator of one side for rows of the relations ``rel``.
 

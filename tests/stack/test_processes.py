@@ -81,6 +81,24 @@ def test_what_ignores_term_and_what_left_the_session_is_killed(directory, servic
     assert not list(members(directory))
 
 
+def test_a_process_that_overwrites_its_environment_is_found(directory, service):
+    """As Airflow's API server does to show a title."""
+    source = "import setproctitle, time; setproctitle.setproctitle('x' * 500); print('up', flush=True); time.sleep(600)"
+    process = service.start([sys.executable, "-c", source], os.environ)
+    wait_for_line(service, "up")
+    assert f"{MARK}={directory}".encode() in Path(f"/proc/{process.pid}/environ").read_bytes()
+    assert set(members(directory)) == {process}
+    forgotten = subprocess.Popen(
+        ["/usr/bin/env", "-i", sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
+    )
+    (directory / "processes" / "sleeper.json").write_text(
+        json.dumps({"pid": forgotten.pid, "born": Identity.of(forgotten.pid).born})
+    )
+    assert {member.pid for member in members(directory)} == {process.pid, forgotten.pid}
+    assert stop(directory) == 2
+    assert forgotten.wait(timeout=5) == -signal.SIGTERM
+
+
 def test_orphans_of_a_killed_service_are_found(directory, service):
     identity = service.start([sys.executable, "-c", STUBBORN], os.environ)
     wait_for_line(service, "child")

@@ -1,0 +1,179 @@
+"""Every bad snapshot gets one clear error that names file, line and column, and nothing is written."""
+
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from pbg_tasks.config import GraphSpec
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.run import SnapshotFile
+from pbg_tasks.errors import InputError
+from pbg_tasks.prepare import connect, validate_snapshot
+from pbg_tasks.storage.columnar import list_files
+
+GOOD = "lhs,rel,rhs\na,likes,b\nb,knows,a\nc,likes,b\n"
+TYPED = {
+    "entities": {"user": {"num_partitions": 1}, "item": {"num_partitions": 1}},
+    "relations": [
+        {"name": "likes", "lhs": "user", "rhs": "item"},
+        {"name": "knows", "lhs": "user", "rhs": "user"},
+    ],
+    "dimension": 4,
+}
+
+
+def make_spec(root, *, form="csv", model=None, **keys):
+    snapshots = {"location": f"{root}/{{snapshot}}", "format": form, **keys.pop("snapshots", {})}
+    data = {"graph": "g", "store": str(root), "snapshots": snapshots, "model": model or TYPED, **keys}
+    return parse(GraphSpec, data, source="spec")
+
+
+def check(spec, tmp_path, snapshot="day"):
+    files = tuple(SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(spec.snapshots.resolve(snapshot)))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with connect(spec.resources, scratch) as connection:
+        return validate_snapshot(connection, spec, files)
+
+
+def refusal(spec, tmp_path):
+    with pytest.raises(InputError) as caught:
+        check(spec, tmp_path)
+    return str(caught.value)
+
+
+def put(tmp_path, text, name="part.csv"):
+    folder = tmp_path / "day"
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("part.csv", lambda data: data),
+        ("part.csv.gz", gzip.compress),
+        ("part.csv.zst", lambda data: zstandard.ZstdCompressor().compress(data)),
+    ],
+)
+def test_a_good_one_in_each_compression(tmp_path, name, pack):
+    put(tmp_path, pack(GOOD.encode()), name)
+    report = check(make_spec(tmp_path), tmp_path)
+    assert (report.edges, report.relations) == (3, {"likes": 2, "knows": 1})
+
+
+def test_several_files_quotes_and_delimiters(tmp_path):
+    put(tmp_path, "a b|likes|'x|y'\n", "1.csv")
+    put(tmp_path, "a b|knows|c\n", "2.csv")
+    put(tmp_path, "not read", "_SUCCESS")
+    spec = make_spec(
+        tmp_path,
+        snapshots={"header": False, "delimiter": "|", "quote": "'"},
+        columns={"lhs": "column0", "rel": "column1", "rhs": "column2"},
+    )
+    assert check(spec, tmp_path).edges == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GOOD + ",likes,b\n", ["line 5", "empty id in column lhs"]),
+        (GOOD + "a,likes,\n", ["line 5", "empty id in column rhs"]),
+        (GOOD + "a,,b\n", ["line 5", "empty relation"]),
+        (GOOD + "a,lykes,b\n", ["line 5", "unknown relation 'lykes'", "did you mean 'likes'?"]),
+        (GOOD + "a,likes\n", ["part.csv", "Line: 5", "Expected Number of Columns: 3 Found: 2"]),
+        (GOOD + "a" * 5000 + ",likes,b\n", ["line 5", "longer than 4096 bytes"]),
+        ("lhs,relation,rhs\na,likes,b\n", ["no column 'rel'", "columns.rel", "lhs, relation, rhs"]),
+        ("lhs,rel,rhs\n", ["no edges"]),
+        ("", ["line 1", "is empty"]),
+        (b"lhs,rel,rhs\na,likes,\xff\xfe\n", ["part.csv"]),
+    ],
+)
+def test_each_fault_of_a_csv_file_is_named(tmp_path, text, expected):
+    path = put(tmp_path, text)
+    message = refusal(make_spec(tmp_path), tmp_path)
+    assert str(path) in message or "no edges" in message
+    for part in expected:
+        assert part in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("weight", ["-1", "nan", "inf", "x", ""])
+def test_weights_that_are_none(tmp_path, weight):
+    put(tmp_path, f"lhs,rel,rhs,w\na,likes,b,0.5\nb,likes,a,{weight}\n")
+    message = refusal(make_spec(tmp_path, columns={"weight": "w"}), tmp_path)
+    assert "line 3: weight that is not a finite number of at least 0" in message
+
+
+def test_weights_are_kept_as_they_are(tmp_path):
+    put(tmp_path, "lhs,rel,rhs,w\na,likes,b,0.5\nb,likes,a,2\n")
+    assert check(make_spec(tmp_path, columns={"weight": "w"}), tmp_path).weights == (0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("a,likes,b,usr,item", "unknown entity type 'usr' in column lhs_type (did you mean 'user'?)"),
+        ("a,likes,b,item,user", "relation 'likes' does not go from 'item' to 'user'"),
+    ],
+)
+def test_types_that_do_not_fit(tmp_path, row, expected):
+    put(tmp_path, f"lhs,rel,rhs,lt,rt\na,likes,b,user,item\n{row}\n")
+    message = refusal(make_spec(tmp_path, columns={"lhs_type": "lt", "rhs_type": "rt"}), tmp_path)
+    assert expected in message
+    assert "line 3" in message
+
+
+def test_a_missing_snapshot_is_named(tmp_path):
+    with pytest.raises(InputError, match="day"):
+        list_files(str(tmp_path / "day"))
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.9, 0.999])
+def test_truncated_parquet_is_named(tmp_path, keep):
+    table = pa.table({"lhs": [f"e{i}" for i in range(5000)], "rel": ["likes"] * 5000, "rhs": ["x"] * 5000})
+    path = tmp_path / "day" / "part.parquet"
+    path.parent.mkdir()
+    pq.write_table(table, path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    assert str(path) in refusal(make_spec(tmp_path, form="parquet"), tmp_path)
+
+
+def test_damaged_parquet_data_is_named(tmp_path):
+    table = pa.table({"lhs": [f"e{i}" for i in range(5000)], "rel": ["likes"] * 5000, "rhs": ["x"] * 5000})
+    path = tmp_path / "day" / "part.parquet"
+    path.parent.mkdir()
+    pq.write_table(table, path, compression="zstd")
+    data = bytearray(path.read_bytes())
+    data[1000:1100] = b"\x00" * 100
+    path.write_bytes(data)
+    assert str(path) in refusal(make_spec(tmp_path, form="parquet"), tmp_path)
+
+
+def test_truncated_gzip_is_named(tmp_path):
+    rows = "lhs,rel,rhs\n" + "".join(f"a{i},likes,b{i * 7919}\n" for i in range(20000))
+    data = gzip.compress(rows.encode())
+    path = put(tmp_path, data[: len(data) // 2], "part.csv.gz")
+    assert str(path) in refusal(make_spec(tmp_path), tmp_path)
+
+
+def test_parquet_rows_are_numbered(tmp_path):
+    table = pa.table({"lhs": ["a", None, "c"], "rel": ["likes"] * 3, "rhs": ["x", "y", "z"]})
+    (tmp_path / "day").mkdir()
+    pq.write_table(table, tmp_path / "day" / "p.parquet")
+    assert "p.parquet, row 2: empty id in column lhs (1 such rows" in refusal(make_spec(tmp_path, form="parquet"), tmp_path)
+
+
+def test_numbers_are_taken_as_names(tmp_path):
+    (tmp_path / "day").mkdir()
+    table = pa.table({"lhs": [1, 2], "rel": ["likes"] * 2, "rhs": [7, 8]})
+    pq.write_table(table, tmp_path / "day" / "p.parquet")
+    assert check(make_spec(tmp_path, form="parquet"), tmp_path).edges == 2

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+import yaml
+
+MODEL = {
+    "entities": {"n": {"num_partitions": 2}},
+    "relations": [{"name": "all", "lhs": "n", "rhs": "n", "operator": "translation"}],
+    "dynamic_relations": True,
+    "global_emb": False,
+    "dimension": 8,
+    "comparator": "l2",
+    "loss_fn": "softmax",
+    "lr": 0.1,
+    "num_epochs": 3,
+    "batch_size": 20,
+    "num_batch_negs": 10,
+    "num_uniform_negs": 10,
+}
+
+
+def ring(count, *, first=0, seed=0):
+    """Edges of a ring with chords: every entity has several neighbours."""
+    rng = random.Random(seed)
+    rows = []
+    for i in range(first, first + count):
+        for step, relation in ((1, "next"), (2, "skip"), (5, "far")):
+            rows.append((f"e{i}", relation, f"e{first + (i - first + step) % count}"))
+    rng.shuffle(rows)
+    return rows
+
+
+class Workplace:
+    """A directory with snapshots, a store and a spec."""
+
+    def __init__(self, root):
+        self.root = root
+        self.spec = root / "graph.yaml"
+        self.store = root / "store"
+        self.write_spec()
+
+    def write_spec(self, model=None, **sections):
+        self.spec.write_text(
+            yaml.safe_dump(
+                {
+                    "graph": "toy",
+                    "store": str(self.store),
+                    "snapshots": {"location": f"{self.root}/edges/{{snapshot}}.tsv", "format": "tsv"},
+                    "model": {**MODEL, **(model or {})},
+                    "split": {"valid": 0.02, "test": 0.1},
+                    "resources": {"memory_gb": 1, "threads": 1},
+                    "gates": {"max_mrr_drop": 1.0},
+                    **sections,
+                }
+            )
+        )
+
+    def snapshot(self, key, rows, header="lhs\trel\trhs"):
+        path = self.root / "edges" / f"{key}.tsv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join([header, *("\t".join(map(str, row)) for row in rows)]) + "\n")
+        return path
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    return Workplace(tmp_path)

@@ -1,0 +1,304 @@
+"""The whole chain on a small graph, without a scheduler: nights, retries, kills, rollbacks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGateError, TrainingDivergedError
+from pbg_tasks.formats.edges import read_edges
+from pbg_tasks.formats.embeddings import read_embeddings
+from pbg_tasks.formats.entities import read_entity_names, read_relation_names
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.publish import rollback
+from pbg_tasks.tasks.show import history, show, table
+from tests.tasks.conftest import ring
+
+
+def contents(root):
+    """Hash every object of a store but locks."""
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(Path(root).rglob("*"))
+        if path.is_file() and ".pbg" not in path.parts
+    }
+
+
+def test_two_nights(place):
+    place.snapshot("d1", ring(120))
+    first = run_chain(place.spec, "d1")
+    assert first["finished"] == ["plan", *TASKS]
+    assert first["entities"] == {"total": 120, "new": 120, "kept": 0, "gone": 0}
+    edges = first["edges"]
+    assert edges["train"] + edges["valid"] + edges["test"] + edges["dropped"] == edges["total"] == 360
+    assert first["release"] == {
+        "channel": "production",
+        "release": 1,
+        "directory": f"{place.store}/runs/{Path(first['run']).name}/release",
+        "published": True,
+    }
+    assert len(first["curve"]) == 3
+    assert first["curve"][-1] < first["curve"][0]
+    assert first["metrics"]["filtered"]["mrr"] > 2 * first["metrics"]["random"]["mrr"]
+
+    # the next night ten entities are new and ten are gone
+    place.snapshot("d2", [row for row in ring(120) if "e7" not in (row[0], row[2])] + ring(10, first=500))
+    second = run_chain(place.spec, "d2", epochs=1)
+    assert second["warm_start"] is True
+    assert second["epochs"] == 1
+    assert second["entities"] == {"total": 130, "new": 10, "kept": 119, "gone": 1}
+    assert second["curve"][0] < first["curve"][0]
+    assert second["changes"]["since"] == "d1"
+    assert second["changes"]["new_entities"] == 10
+    assert [release["current"] for release in history(place.spec)] == [False, True]
+    assert "d2" in table([first, second])
+
+
+def test_a_release_is_a_plain_pbg_directory_with_names(place):
+    place.snapshot("d1", ring(40))
+    release = Path(run_chain(place.spec, "d1")["release"]["directory"])
+    assert (release / "checkpoint_version.txt").read_text() == "3\n"
+    config = json.loads((release / "config.json").read_text())
+    assert (config["entity_path"], config["checkpoint_path"], config["num_epochs"]) == (".", ".", 3)
+    counts = [int((release / f"entity_count_n_{p}.txt").read_text()) for p in range(2)]
+    names = [read_entity_names(release, "n", p, count=counts[p]) for p in range(2)]
+    assert sorted(sum(names, [])) == sorted(f"e{i}" for i in range(40))
+    for partition, count in enumerate(counts):
+        embeddings, sums = read_embeddings(release / f"embeddings_n_{partition}.v3.h5", count=count, dimension=8)
+        assert np.isfinite(embeddings).all()
+        assert (sums > 0).all()
+    assert read_relation_names(release) == ["far", "next", "skip"]
+    with h5py.File(release / "model.v3.h5") as model:
+        assert model["model/relations/0/operator/lhs/translations"].shape == (3, 8)
+
+
+def test_ids_stay_and_known_rows_start_where_they_ended(place):
+    place.snapshot("d1", ring(60))
+    first = Path(run_chain(place.spec, "d1")["release"]["directory"])
+    place.snapshot("d2", ring(60)[:150] + ring(30, first=1000))
+    second = Path(run_chain(place.spec, "d2", epochs=0)["release"]["directory"])
+    for partition in range(2):
+        before, after = (read_entity_names(directory, "n", partition) for directory in (first, second))
+        assert after[: len(before)] == before
+        old, old_sums = read_embeddings(first / f"embeddings_n_{partition}.v3.h5")
+        new, new_sums = read_embeddings(second / f"embeddings_n_{partition}.v0.h5")
+        np.testing.assert_array_equal(new[: len(old)], old)
+        np.testing.assert_array_equal(new_sums[: len(old)], old_sums)
+        assert (new_sums[len(old) :] == 0).all()
+
+
+def test_no_held_out_edge_or_inverse_is_ever_trained(place):
+    """Also not through the night before: its vectors are tonight's start."""
+
+    def pairs(run, split):
+        names = [read_entity_names(Path(run) / "entities", "n", p) for p in range(2)]
+        found = set()
+        for path in (Path(run) / "edges" / split).glob("*.h5"):
+            i, j = (int(part) for part in path.stem.split("_")[1:])
+            edges = read_edges(path)
+            found |= {frozenset((names[i][a], names[j][b])) for a, b in zip(edges.lhs, edges.rhs, strict=True)}
+        return found
+
+    rows = ring(150)
+    rows += [(rhs, f"inverse_{rel}", lhs) for lhs, rel, rhs in rows]
+    place.snapshot("d1", rows)
+    # taking edges away makes some candidates the last edge of an entity: they go back to training
+    place.snapshot("d2", rows[::2])
+    place.snapshot("d3", rows)
+    runs = [run_chain(place.spec, day, epochs=1)["run"] for day in ("d1", "d2", "d3")]
+    trained = set()
+    for run in runs:
+        trained |= pairs(run, "train")
+        held_out = pairs(run, "test") | pairs(run, "valid")
+        assert held_out
+        assert not held_out & trained
+
+
+def test_doing_everything_twice_changes_nothing(place):
+    place.snapshot("d1", ring(50))
+    first = run_chain(place.spec, "d1")
+    before = contents(place.store)
+    started = time.monotonic()
+    assert run_chain(place.spec, "d1") == first
+    assert contents(place.store) == before
+    assert time.monotonic() - started < 2
+
+
+def test_two_stores_get_the_same_bytes(place):
+    place.snapshot("d1", ring(50))
+    found = []
+    for name in ("a", "b"):
+        place.store = place.root / name / "store"
+        place.write_spec()
+        run = Path(run_chain(place.spec, "d1")["run"])
+        found.append({key: value for key, value in contents(run).items() if key.startswith(("entities/", "edges/"))})
+        embeddings = [read_embeddings(path)[0] for path in sorted((run / "release").glob("embeddings_*"))]
+        found[-1]["vectors"] = [array.tobytes() for array in embeddings]
+    assert found[0] == found[1]
+
+
+def test_each_task_asks_for_the_one_before(place):
+    place.snapshot("d1", ring(50))
+    run = plan(place.spec, "d1")["run"]
+    for name in list(TASKS)[1:]:
+        with pytest.raises(ConfigError, match="run it first"):
+            run_task(name, run)
+
+
+PATIENT = "import time; from pbg_tasks.train.engine_torch import TorchEngine as E; step = E.train_bucket\n"
+SLOW = PATIENT + "E.train_bucket = lambda *a, **k: (time.sleep(0.2), step(*a, **k))[1]\n"
+
+
+def start_training(run):
+    code = SLOW + "import sys; sys.argv = ['pbg', 'train', sys.argv[1]]\nfrom pbg_tasks.cli import main; main()"
+    return subprocess.Popen([sys.executable, "-c", code, run], stderr=subprocess.PIPE, text=True, env={**os.environ})
+
+
+def wait_for(process, text):
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"ended without saying {text!r}")
+
+
+def prepared(place, day="d1", **options):
+    run = plan(place.spec, day, **options)["run"]
+    for name in ("validate", "partition", "bucket"):
+        run_task(name, run)
+    return run
+
+
+def test_a_killed_training_loses_one_epoch_at_most_and_ends_the_same(place):
+    place.snapshot("d1", ring(80))
+    run = prepared(place)
+    with start_training(run) as process:
+        wait_for(process, "epoch 1/3 committed")
+        os.kill(process.pid, signal.SIGKILL)
+    checkpoint = Path(run) / "checkpoint"
+    assert json.loads((checkpoint / "HEAD.json").read_text())["version"] == 1
+    result = run_task("train", run)
+    assert result["version"] == 3
+    assert result["edges_trained"] == 3 * sum(map(sum, json.loads((Path(run) / "results/bucket.json").read_text())["matrix"]))
+    assert len((checkpoint / "training_stats.json").read_text().splitlines()) == 3 * 4
+
+    # an uninterrupted training of the same run gives the same bits
+    place.store = place.root / "other"
+    place.write_spec()
+    whole = prepared(place)
+    run_task("train", whole)
+    for partition in range(2):
+        name = f"embeddings_n_{partition}.v3.h5"
+        for one, other in zip(*(read_embeddings(Path(r) / "checkpoint" / name) for r in (run, whole)), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_second_training_of_one_run_loses(place):
+    place.snapshot("d1", ring(80))
+    run = prepared(place, epochs=12)
+    with start_training(run) as process:
+        wait_for(process, "epoch 1/12 committed")
+        with pytest.raises(ConflictError, match="is alive and owns this run"):
+            run_task("train", run)
+        assert process.poll() is None
+        process.communicate()
+    assert process.returncode == 0
+    assert run_task("train", run)["version"] == 12
+
+
+def test_divergence_commits_nothing(place):
+    place.snapshot("d1", ring(80))
+    place.write_spec(model={"lr": 1e30, "comparator": "dot", "loss_fn": "logistic"})
+    run = prepared(place)
+    with pytest.raises(TrainingDivergedError, match=r"epoch \d, bucket .*lr"):
+        run_task("train", run)
+    head = json.loads((Path(run) / "checkpoint" / "HEAD.json").read_text())
+    version = head["version"]
+    for path in (Path(run) / "checkpoint").glob(f"embeddings_*.v{version}.h5"):
+        assert np.isfinite(read_embeddings(path)[0]).all()
+
+
+def test_the_gate_keeps_a_bad_night_from_readers(place):
+    place.snapshot("d1", ring(80))
+    run_chain(place.spec, "d1")
+    place.write_spec(gates={"min_mrr": 0.99})
+    place.snapshot("d2", ring(80)[:200])
+    for _ in range(2):  # asking again gives the same answer
+        with pytest.raises(QualityGateError, match=r"filtered MRR 0\.\d+, at least 0.99 asked"):
+            run_chain(place.spec, "d2")
+    assert Channel(open_store(str(place.store)), "production").current().release.snapshot == "d1"
+
+
+def test_a_run_planned_not_to_be_published_is_not(place):
+    place.snapshot("d1", ring(80))
+    summary = run_chain(place.spec, "d1", publish=False)
+    assert summary["release"] is None
+    assert history(place.spec) == []
+
+
+def test_rollback(place):
+    for day in ("d1", "d2"):
+        place.snapshot(day, ring(80 + int(day[1])))
+        run_chain(place.spec, day)
+    started = time.monotonic()
+    assert rollback(place.spec)["release"] == 1
+    assert time.monotonic() - started < 5
+    assert [release["current"] for release in history(place.spec)] == [True, False]
+
+
+def test_another_model_starts_anew_and_keeps_ids(place):
+    place.snapshot("d1", ring(60))
+    place.snapshot("d2", ring(60))
+    run_chain(place.spec, "d1")
+    second = run_chain(place.spec, "d2", dimension=12, publish=False)
+    assert second["warm_start"] is False
+    assert second["entities"]["kept"] == 60
+    third = run_chain(place.spec, "d2", partitions=3, publish=False)
+    assert third["entities"]["new"] == 60
+
+
+def test_snapshots_of_the_run_are_kept_as_pbg_documents(place):
+    place.write_spec(model={"num_epochs": 5, "checkpoint_preservation_interval": 2})
+    place.snapshot("d1", ring(60))
+    checkpoint = Path(run_chain(place.spec, "d1")["run"]) / "checkpoint"
+    assert sorted(path.name for path in checkpoint.glob("epoch_*")) == ["epoch_2", "epoch_4"]
+    assert (checkpoint / "epoch_4" / "checkpoint_version.txt").read_text() == "4\n"
+    assert (checkpoint / "epoch_4" / "embeddings_n_0.v4.h5").is_file()
+    assert not list(checkpoint.glob("*.v4.h5"))
+
+
+def test_a_hand_edited_run_spec_is_refused(place):
+    place.snapshot("d1", ring(60))
+    run = plan(place.spec, "d1")["run"]
+    spec = Path(run) / "spec.json"
+    spec.write_bytes(spec.read_bytes().replace(b'"dimension":8', b'"dimension":9'))
+    with pytest.raises(FormatError, match="changed after it was planned"):
+        run_task("validate", run)
+
+
+def test_a_snapshot_that_changed_since_it_was_planned_is_refused(place):
+    place.snapshot("d1", ring(60))
+    run = plan(place.spec, "d1")["run"]
+    place.snapshot("d1", ring(61))
+    with pytest.raises(Exception, match="changed since the run was planned"):
+        run_task("validate", run)
+
+
+def test_what_is_shown_of_a_run_that_has_only_begun(place):
+    place.snapshot("d1", ring(60))
+    summary = show(plan(place.spec, "d1")["run"])
+    assert summary["finished"] == ["plan"]
+    assert summary["metrics"] == {}
+    assert "-" in table([summary])
