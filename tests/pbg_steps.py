@@ -34,8 +34,8 @@ class Replay:
 
     def draw(self, chunks, negatives, entities):
         drawn = torch.from_numpy(np.ascontiguousarray(self.draws.pop(0)))
-        assert drawn.numel() == chunks * negatives  # noqa: S101 - the replay itself is a check
-        assert int(drawn.max()) < entities  # noqa: S101
+        assert drawn.numel() == chunks * negatives
+        assert int(drawn.max()) < entities
         return drawn.view(chunks, negatives)
 
 
@@ -80,14 +80,24 @@ def replay(config, data, make_engine=TorchEngine):
 
     step = 0
     while f"step{step}/lhs" in data:
-        _one_step(engine, model, tables, {k[len(f"step{step}/") :]: v for k, v in data.items() if k.startswith(f"step{step}/")}, note)
+        _one_step(
+            engine,
+            model,
+            tables,
+            {k[len(f"step{step}/") :]: v for k, v in data.items() if k.startswith(f"step{step}/")},
+            note,
+        )
         step += 1
     return dict(worst)
 
 
 def _one_step(engine, model, tables, data, note):
     draws = [data[f"draw{index}"] for index in range(len([key for key in data if key.startswith("draw")]))]
-    weight = torch.from_numpy(data["weight"].astype(np.float32)) if data.get("weight") is not None and data["weight"].size else None
+    weight = (
+        torch.from_numpy(data["weight"].astype(np.float32))
+        if data.get("weight") is not None and data["weight"].size
+        else None
+    )
     lhs, rhs, rel = (torch.from_numpy(data[name].astype(np.int64)) for name in ("lhs", "rhs", "rel"))
     batch = Batch(lhs, rhs, rel if model.dynamic_relations else int(rel.view(-1)[0]), weight)
 

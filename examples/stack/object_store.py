@@ -28,7 +28,7 @@ GRPC_OFFSET = 10_000
 """SeaweedFS serves gRPC of each service at its HTTP port plus this."""
 SERVICES = ("master", "volume", "filer", "s3", "admin")
 START_SECONDS = 30.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 3.0
 
 
 class ObjectStoreError(RuntimeError):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pbg_tasks.checkpoint.manifest import Frozen, Manifest, ObjectRecord, decode, encode, sha256
+from pbg_tasks.checkpoint.manifest import Manifest, ObjectRecord, decode, encode, sha256
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles
+from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import ConflictError, FormatError
 
 if TYPE_CHECKING:

@@ -194,7 +194,7 @@ def _parse(lines: Iterable[bytes], part: str, *, source: str) -> Iterator[Synset
 
 
 def write_wordnet(dest: str, *, archive: Path | None = None) -> list[SnapshotSummary]:
-    """Write ``{dest}/{version}/edges.parquet`` (columns lhs, rel, rhs) of both versions, and a ``_SUCCESS`` beside each.
+    """Write ``{dest}/{version}/edges.parquet`` of both versions (columns lhs, rel, rhs), and ``_SUCCESS`` beside each.
 
     Writing again changes nothing.
 

@@ -82,6 +82,4 @@ class Candidates:
         kinds = np.asarray(table["type"].to_pylist())
         partition, offset = (table[name].to_numpy() for name in ("partition", "offset"))
         names = dict.fromkeys(kinds.tolist())
-        return cls(
-            {name: partition[kinds == name] for name in names}, {name: offset[kinds == name] for name in names}
-        )
+        return cls({name: partition[kinds == name] for name in names}, {name: offset[kinds == name] for name in names})

@@ -60,7 +60,11 @@ def _checks(
     finite = math.isfinite(mrr)
     yield Check("finite", finite, mrr if finite else None, None, f"filtered MRR is {mrr}")
     yield Check(
-        "min_edges", edges >= gates.min_edges, edges, gates.min_edges, f"{edges} edges, at least {gates.min_edges} asked"
+        "min_edges",
+        edges >= gates.min_edges,
+        edges,
+        gates.min_edges,
+        f"{edges} edges, at least {gates.min_edges} asked",
     )
     yield Check(
         "min_mrr", mrr >= gates.min_mrr, mrr, gates.min_mrr, f"filtered MRR {mrr:.4f}, at least {gates.min_mrr:g} asked"

@@ -16,8 +16,8 @@ def figures(ranks: np.ndarray, candidates: np.ndarray) -> dict[str, float]:
         candidates: int64 (Q,), how many entities each was ranked among, the true one included.
 
     Returns:
-        ``count``, ``mr``, ``mrr``, ``hits1``, ``hits10``, ``hits50`` and ``auc``: the share of the other candidates that
-        score below the true one, averaged over queries. PBG estimates the same from random pairs, over all queries.
+        ``count``, ``mr``, ``mrr``, ``hits1``, ``hits10``, ``hits50`` and ``auc``: the share of the other candidates
+        that score below the true one, averaged over queries. PBG estimates the same from random pairs.
     """
     if not len(ranks):
         return {"count": 0}

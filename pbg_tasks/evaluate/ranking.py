@@ -1,7 +1,7 @@
 """Ranks of held-out edges against all entities of a type, over all partitions, raw and filtered.
 
-Candidates stream by in blocks, each compared with every query while it is in memory. A candidate that ties with the true
-entity counts as better (as in PBG), and so does one whose score is not a number.
+Candidates stream by in blocks, each compared with every query while it is in memory. A candidate that ties with the
+true entity counts as better (as in PBG), and so does one whose score is not a number.
 """
 
 from __future__ import annotations
@@ -166,7 +166,9 @@ class _Block:
     def places(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return which of ``numbers`` are in the block, and in which columns."""
         at = np.searchsorted(self.numbers, numbers)
-        inside = np.flatnonzero((at < len(self.numbers)) & (self.numbers[np.minimum(at, len(self.numbers) - 1)] == numbers))
+        inside = np.flatnonzero(
+            (at < len(self.numbers)) & (self.numbers[np.minimum(at, len(self.numbers) - 1)] == numbers)
+        )
         return inside, at[inside]
 
 

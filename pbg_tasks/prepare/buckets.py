@@ -1,4 +1,4 @@
-"""Edges to buckets: ``{train,valid,test}/edges_{i}_{j}.h5`` of the whole grid, streamed, in a fixed random-like order."""
+"""Edges to buckets: ``{train,valid,test}/edges_{i}_{j}.h5`` of the whole grid, streamed, in a fixed mixed order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BucketReport:
     """What was written.
 
     Attributes:
-        edges: by split, and the snapshot's total; ``dropped`` are further edges of held-out pairs (inverses and repeats).
+        edges: by split, and the snapshot's total; ``dropped`` are further edges of held-out pairs, such as inverses.
         matrix: training edges of each bucket, rows are left-hand partitions.
         held_out_pairs: pairs of entities held out.
         returned_pairs: candidates that went back to training in this snapshot.
@@ -88,7 +88,8 @@ def write_buckets(
 def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities: Path) -> None:
     """Make ``ends(type, name, id)``; an id packs type, partition (16 bits) and offset (40 bits) into one number."""
     selects = " UNION ALL ".join(
-        f'SELECT {quoted(entity)} AS type, name, ({index}::UBIGINT << 56) | (partition::UBIGINT << 40) | "offset"::UBIGINT AS id '  # noqa: S608 - paths and names of ours
+        f"SELECT {quoted(entity)} AS type, name, "
+        f'({index}::UBIGINT << 56) | (partition::UBIGINT << 40) | "offset"::UBIGINT AS id '
         f"FROM read_parquet({quoted(str(entities / entity_ids_file_name(entity)))})"
         for index, entity in enumerate(spec.model.entities)
     )
@@ -112,7 +113,7 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None:
         FROM keyed
             JOIN ends l ON l.type = keyed.lhs_type AND l.name = keyed.lhs
             JOIN ends r ON r.type = keyed.rhs_type AND r.name = keyed.rhs
-        """  # noqa: S608 - made of our own names and numbers
+        """
     )
 
 
@@ -137,7 +138,7 @@ def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None
                                          ORDER BY rel_name, lhs_key, rhs_key, weight) = 1 THEN candidate END AS split
         FROM edges LEFT JOIN held_out
             ON candidate <> {TRAIN} AND least_id = least(lhs_id, rhs_id) AND greatest_id = greatest(lhs_id, rhs_id)
-        """  # noqa: S608 - made of our own names and numbers
+        """
     )
 
 
@@ -162,7 +163,9 @@ def _write_grid(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, out: Pat
     return counts
 
 
-def _pieces(connection: duckdb.DuckDBPyConnection, *, weighted: bool) -> Iterator[tuple[tuple[int, int, int], EdgeList]]:
+def _pieces(
+    connection: duckdb.DuckDBPyConnection, *, weighted: bool
+) -> Iterator[tuple[tuple[int, int, int], EdgeList]]:
     """Stream the edges sorted by split, bucket and hash, cut where the bucket changes."""
     reader = connection.sql(
         f"""
@@ -170,7 +173,7 @@ def _pieces(connection: duckdb.DuckDBPyConnection, *, weighted: bool) -> Iterato
             (lhs_id & {(1 << 40) - 1})::BIGINT AS lhs, (rhs_id & {(1 << 40) - 1})::BIGINT AS rhs, rel, weight
         FROM placed WHERE split IS NOT NULL
         ORDER BY split, lhs_bucket, rhs_bucket, hash, lhs_id, rhs_id, rel, weight
-        """  # noqa: S608 - numbers of ours
+        """
     ).to_arrow_reader(BATCH_ROWS)
     for batch in reader:
         columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
@@ -178,7 +181,8 @@ def _pieces(connection: duckdb.DuckDBPyConnection, *, weighted: bool) -> Iterato
         cuts = np.flatnonzero((place[:, 1:] != place[:, :-1]).any(axis=0)) + 1
         for start, stop in zip([0, *cuts], [*cuts, len(batch)], strict=True):
             weight = columns["weight"][start:stop] if weighted else None
-            piece = EdgeList(*(columns[name][start:stop] for name in ("lhs", "rhs", "rel")), weight)
+            lhs_ids, rhs_ids, rel = (columns[name][start:stop] for name in ("lhs", "rhs", "rel"))
+            piece = EdgeList(lhs_ids, rhs_ids, rel, weight)
             split, lhs, rhs = (int(value) for value in place[:, start])
             yield (split, lhs, rhs), piece
 
@@ -194,6 +198,6 @@ def _untrained(connection: duckdb.DuckDBPyConnection) -> int:
         SELECT count(*) FROM (
             SELECT id FROM (SELECT lhs_id AS id, split FROM placed UNION ALL SELECT rhs_id, split FROM placed)
             GROUP BY id HAVING count(*) FILTER (split = {TRAIN}) = 0)
-        """  # noqa: S608 - a number of ours
+        """
     ).fetchall()
     return int(row[0])

@@ -90,9 +90,10 @@ def assign_ids(
         with phase(connection, f"ids of {entity}"):
             before = previous / entity_ids_file_name(entity) if previous else None
             types[entity] = _assign(connection, spec, entity, schema.num_partitions, snapshot, before)
+            target = quoted(str(out / entity_ids_file_name(entity)))
             connection.execute(
-                f"COPY (SELECT * FROM ids ORDER BY partition, \"offset\") TO {quoted(str(out / entity_ids_file_name(entity)))} "  # noqa: S608 - a path of ours
-                "(FORMAT parquet, COMPRESSION zstd)"
+                f"""COPY (SELECT * FROM ids ORDER BY partition, "offset") TO {target}
+                (FORMAT parquet, COMPRESSION zstd)"""
             )
             counts[entity] = [
                 _write_partition(connection, entity, partition, out) for partition in range(schema.num_partitions)
@@ -113,7 +114,7 @@ def _assign(
 ) -> dict[str, int]:
     """Make the table ``ids`` of one type."""
     ends = " UNION ALL ".join(
-        f"SELECT {side} AS name FROM raw JOIN relations ON {join_condition(spec)} "  # noqa: S608 - made of our own names
+        f"SELECT {side} AS name FROM raw JOIN relations ON {join_condition(spec)} "
         f"WHERE relations.{side}_type = {quoted(entity)}"
         for side in ("lhs", "rhs")
     )
@@ -145,7 +146,10 @@ def _assign(
         {"partitions": partitions, "snapshot": snapshot},
     )
     (row,) = connection.execute(
-        "SELECT (SELECT count(*) FROM ids), (SELECT count(*) FROM known), (SELECT count(*) FROM known SEMI JOIN present USING (name))"
+        """
+        SELECT (SELECT count(*) FROM ids), (SELECT count(*) FROM known),
+            (SELECT count(*) FROM known SEMI JOIN present USING (name))
+        """
     ).fetchall()
     total, were, kept = (int(value) for value in row)
     return {"total": total, "new": total - were, "kept": kept, "gone": were - kept}

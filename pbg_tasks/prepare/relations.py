@@ -6,9 +6,10 @@ import difflib
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import InputError
-from pbg_tasks.prepare.snapshot import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import duckdb
 
     from pbg_tasks.config import GraphSpec
@@ -28,8 +29,8 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
     """
     if spec.model.dynamic_relations:
         (only,) = spec.model.relations
-        rows = [(index, name, only.lhs, only.rhs) for index, name in enumerate(names or [])]
-        rows = rows if names is not None else [(0, None, only.lhs, only.rhs)]
+        listed: Sequence[str | None] = [None] if names is None else names
+        rows = [(index, name, only.lhs, only.rhs) for index, name in enumerate(listed)]
     else:
         named = spec.columns.rel is not None
         rows = [(i, r.name if named else None, r.lhs, r.rhs) for i, r in enumerate(spec.model.relations)]
@@ -45,7 +46,9 @@ def join_condition(spec: GraphSpec) -> str:
     return _JOIN + (_TYPED if spec.columns.lhs_type is not None else "")
 
 
-def unknown_relation(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, where: str, row: tuple[str, ...]) -> InputError:
+def unknown_relation(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, where: str, row: tuple[str | None, ...]
+) -> InputError:
     """Explain why no relation fits an edge of ``(rel, lhs_type, rhs_type)``."""
     rel, lhs_type, rhs_type = row
     types = sorted(spec.model.entities)
@@ -53,7 +56,7 @@ def unknown_relation(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, whe
         if found is not None and found not in types:
             return InputError(f"{where}: unknown entity type {found!r} in column {column}{_near(found, types)}")
     known = [name for (name,) in connection.execute("SELECT name FROM relations ORDER BY id").fetchall()]
-    if rel in known or None in known:
+    if rel is None or rel in known or None in known:
         return InputError(f"{where}: relation {rel!r} does not go from {lhs_type!r} to {rhs_type!r} in model.relations")
     return InputError(f"{where}: unknown relation {rel!r}{_near(rel, known)}; name it in model.relations")
 
@@ -61,8 +64,3 @@ def unknown_relation(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, whe
 def _near(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known[:20])})"
-
-
-def type_list(names: set[str]) -> str:
-    """Return names as an SQL list."""
-    return ", ".join(quoted(name) for name in sorted(names))

@@ -93,7 +93,7 @@ def _first_line(uri: str, snapshots: Snapshots) -> list[str]:
     if not line.strip():
         raise InputError(f"{uri}, line 1: is empty; a {snapshots.format} file needs a first line")
     quoting = {"quotechar": snapshots.quote} if snapshots.quote else {"quoting": csv.QUOTE_NONE}
-    (fields,) = csv.reader([line.rstrip("\r\n")], delimiter=delimiter, **quoting)  # type: ignore[arg-type]
+    (fields,) = csv.reader([line.rstrip("\r\n")], delimiter=delimiter, **quoting)
     return fields
 
 

@@ -1,8 +1,8 @@
 """Which edges are held out of training: a stable choice by pair of entities that no later night takes back.
 
 The hash is over the *unordered* pair of an edge's ends, so all edges between two entities share one fate and no
-held-out edge has its inverse in training. Of a held-out pair one edge is kept to be ranked. A candidate pair one of whose
-ends has no other training edge goes back to training, and is remembered: an edge that ever trained is never held out.
+held-out edge has its inverse in training. Of a held-out pair one edge is kept to be ranked. A candidate pair of which
+an end has no other training edge goes back to training, and is remembered: an edge that trained is never held out.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def settle(connection: duckdb.DuckDBPyConnection, returned_before: Path | None, 
         SELECT pairs.*, returned_before.least_key IS NOT NULL
             OR least_id NOT IN (SELECT id FROM trained) OR greatest_id NOT IN (SELECT id FROM trained) AS returned
         FROM pairs LEFT JOIN returned_before USING (least_key, greatest_key)
-        """  # noqa: S608 - numbers of ours
+        """
     )
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE held_out AS SELECT least_id, greatest_id FROM candidates WHERE NOT returned"
     )
     connection.execute(
-        "COPY (SELECT least_key, greatest_key FROM returned_before UNION "  # noqa: S608 - a path of ours
+        "COPY (SELECT least_key, greatest_key FROM returned_before UNION "
         "SELECT least_key, greatest_key FROM candidates WHERE returned ORDER BY ALL) "
         f"TO {quoted(str(out / RETURNED))} (FORMAT parquet, COMPRESSION zstd)"
     )

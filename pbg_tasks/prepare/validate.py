@@ -120,7 +120,7 @@ def _refuse(
     kinds = [*checks, (f"NOT {fits}", "")]
     (condition, sentence), count = next((kind, count) for kind, count in zip(kinds, bad, strict=True) if count)
     (found,) = connection.execute(
-        f"SELECT file, row, rel, lhs_type, rhs_type FROM raw WHERE {condition} ORDER BY file, row LIMIT 1"  # noqa: S608 - the condition is one of ours
+        f"SELECT file, row, rel, lhs_type, rhs_type FROM raw WHERE {condition} ORDER BY file, row LIMIT 1"
     ).fetchall()
     file, row, *kind_of = found
     noun = "row" if spec.snapshots.format == "parquet" else "line"
@@ -133,7 +133,8 @@ def _refuse(
 def _distinct(connection: duckdb.DuckDBPyConnection) -> int:
     """Count distinct edges by a 128-bit hash each: exact but for collisions nobody will see, in bounded memory."""
     (row,) = connection.execute(
-        "SELECT count(*) FROM (SELECT DISTINCT md5_number(concat_ws(chr(31), lhs, rel, rhs, lhs_type, rhs_type)) FROM raw)"
+        "SELECT count(*) FROM ("
+        "SELECT DISTINCT md5_number(concat_ws(chr(31), lhs, rel, rhs, lhs_type, rhs_type)) FROM raw)"
     ).fetchall()
     return int(row[0])
 

@@ -18,7 +18,6 @@ import shutil
 import stat
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,14 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _LOCKS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A written, flushed, not yet visible object."""
-
-    path: Path
-    size: int
 
 
 class LocalStore:
@@ -190,8 +181,8 @@ class LocalStore:
                 os.close(descriptor)
 
     @contextmanager
-    def _draft(self, key: str, source: bytes | Path) -> Iterator[_Draft]:
-        """Write ``source`` to an invisible file, flushed; it is removed unless it was given a name."""
+    def _draft(self, key: str, source: bytes | Path) -> Iterator[Path]:
+        """Write ``source`` to an invisible file, flushed; under this name it is gone when the block ends."""
         path = self._path(key)
         folder = self._own / "unfinished"
         with disk_errors(path):
@@ -210,20 +201,20 @@ class LocalStore:
                     with _opened(source) as reader:
                         _copy_bytes(reader, descriptor)
                 os.fsync(descriptor)
-                yield _Draft(draft, os.fstat(descriptor).st_size)
+                yield draft
             finally:
                 os.close(descriptor)
                 draft.unlink(missing_ok=True)
 
-    def _show(self, draft: _Draft, key: str, metadata: dict[str, str]) -> ObjectInfo:
+    def _show(self, draft: Path, key: str, metadata: dict[str, str]) -> ObjectInfo:
         """Give a draft its name, in one step with its metadata. The key's lock is held."""
         path = self._path(key)
         with disk_errors(path):
             before = _status(path)
             # Later than the version it replaces, even when the clock went back: no two versions share a tag.
             moment = max(time.time_ns(), before.st_mtime_ns + 1 if before else 0)
-            os.utime(draft.path, ns=(moment, moment))
-            status = draft.path.stat()
+            os.utime(draft, ns=(moment, moment))
+            status = draft.stat()
             record = self._metadata_path(key, _tag(status))
             if metadata:
                 make_directory(record.parent)
@@ -231,9 +222,9 @@ class LocalStore:
                     write_all(sink, json.dumps({"key": key, "metadata": metadata}).encode(), 0)
             make_directory(path.parent)
             if before is None:
-                _link(draft.path, path)
+                _link(draft, path)
             else:
-                draft.path.replace(path)
+                draft.replace(path)
             sync_directory(path.parent)
             if before is not None:
                 self._metadata_path(key, _tag(before)).unlink(missing_ok=True)

@@ -67,7 +67,7 @@ def _changes(run: RunContext, results: dict[str, Result]) -> dict[str, Any]:
 def _difference(now: Result, before: Result) -> float | None:
     if "filtered" not in now or "filtered" not in before:
         return None
-    return round(now["filtered"]["mrr"] - before["filtered"]["mrr"], 6)
+    return round(float(now["filtered"]["mrr"]) - float(before["filtered"]["mrr"]), 6)
 
 
 def table(summaries: list[Result]) -> str:

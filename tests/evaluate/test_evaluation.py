@@ -48,16 +48,16 @@ class Graph:
         self.users = config.entities["user"].num_partitions
         self.counts = {"user": self._cut(users), "item": [items]}
         self.bases = {name: np.concatenate(([0], np.cumsum(sizes))) for name, sizes in self.counts.items()}
-        self.embeddings = {name: rng.normal(size=(n, 6)).astype(np.float32) for name, n in (("user", users), ("item", items))}
+        self.embeddings = {
+            name: rng.normal(size=(n, 6)).astype(np.float32) for name, n in (("user", users), ("item", items))
+        }
         shared = SharedParameters(config, 2)
         for value in shared.values.values():
             value.copy_(torch.from_numpy(rng.normal(size=value.shape).astype(np.float32)))
         self.params = shared.arrays()[0]
         rel = rng.integers(2, size=edges)
         self.types = [(r.lhs, r.rhs) for r in config.relations] * (2 if config.dynamic_relations else 1)
-        lhs, rhs = (
-            np.array([rng.integers(len(self.embeddings[self.types[r][side]])) for r in rel]) for side in (0, 1)
-        )
+        lhs, rhs = (np.array([rng.integers(len(self.embeddings[self.types[r][side]])) for r in rel]) for side in (0, 1))
         self.triples = np.stack([lhs, rel, rhs], axis=1)
 
     def _cut(self, users):
@@ -92,7 +92,9 @@ class Graph:
         scorer = RelationScorer(self.config, index, self.params)
         kinds = self.types[rel]
         known_type, other = (kinds[1], kinds[0]) if predict == "lhs" else kinds
-        query = scorer.queries(torch.from_numpy(self.embeddings[known_type][[known]]), torch.tensor([rel]), predict=predict)
+        query = scorer.queries(
+            torch.from_numpy(self.embeddings[known_type][[known]]), torch.tensor([rel]), predict=predict
+        )
         rows = scorer.candidates(torch.from_numpy(self.embeddings[other][[candidate]]), predict=predict)
         return scorer.score(query, rows).item()
 
@@ -165,7 +167,9 @@ def test_a_collapsed_model_is_ranked_last_everywhere(tmp_path):
 
 def test_scores_that_are_no_numbers_never_look_good(tmp_path, monkeypatch):
     graph = Graph(make_config(dynamic=True), users=30)
-    monkeypatch.setattr(RelationScorer, "score", lambda _, queries, rows: torch.full((len(queries), len(rows)), torch.nan))
+    monkeypatch.setattr(
+        RelationScorer, "score", lambda _, queries, rows: torch.full((len(queries), len(rows)), torch.nan)
+    )
     report, _ = graph.evaluate(tmp_path, graph.triples[:10])
     assert report.raw["mr"] >= 29
     assert report.raw["hits10"] == 0

@@ -32,7 +32,9 @@ def make_spec(root, users, items):
     }
     split = {"valid": 0.15, "test": 0.25, "salt": "s"}
     snapshots = {"location": f"{root}/{{snapshot}}"}
-    return parse(GraphSpec, {"graph": "g", "store": "s", "snapshots": snapshots, "model": model, "split": split}, source="t")
+    return parse(
+        GraphSpec, {"graph": "g", "store": "s", "snapshots": snapshots, "model": model, "split": split}, source="t"
+    )
 
 
 class Night:
@@ -45,7 +47,9 @@ class Night:
         folder.mkdir()
         for part in range(files):
             lhs, rel, rhs = zip(*rows[part::files], strict=True) if rows[part::files] else ((), (), ())
-            columns = {name: pa.array(values, pa.string()) for name, values in (("lhs", lhs), ("rel", rel), ("rhs", rhs))}
+            columns = {
+                name: pa.array(values, pa.string()) for name, values in (("lhs", lhs), ("rel", rel), ("rhs", rhs))
+            }
             pq.write_table(pa.table(columns), folder / f"{part}.parquet")
         self.entities, self.edges = root / f"{day}-entities", root / f"{day}-edges"
         scratch = root / f"{day}-scratch"
@@ -86,8 +90,13 @@ class Night:
                 listed = read_edges(self.edges / name / f"edges_{i}_{j}.h5")
                 for lhs, rel, rhs in zip(listed.lhs, listed.rel, listed.rhs, strict=True):
                     kinds = RELATIONS[relations[rel]]
-                    places = [p if self.spec.model.entities[k].num_partitions > 1 else 0 for k, p in zip(kinds, (i, j), strict=True)]
-                    found[self.names[kinds[0], places[0]][lhs], relations[rel], self.names[kinds[1], places[1]][rhs]] += 1
+                    places = [
+                        p if self.spec.model.entities[k].num_partitions > 1 else 0
+                        for k, p in zip(kinds, (i, j), strict=True)
+                    ]
+                    found[
+                        self.names[kinds[0], places[0]][lhs], relations[rel], self.names[kinds[1], places[1]][rhs]
+                    ] += 1
         return found
 
     def returned(self):

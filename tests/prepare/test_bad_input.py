@@ -169,7 +169,9 @@ def test_parquet_rows_are_numbered(tmp_path):
     table = pa.table({"lhs": ["a", None, "c"], "rel": ["likes"] * 3, "rhs": ["x", "y", "z"]})
     (tmp_path / "day").mkdir()
     pq.write_table(table, tmp_path / "day" / "p.parquet")
-    assert "p.parquet, row 2: empty id in column lhs (1 such rows" in refusal(make_spec(tmp_path, form="parquet"), tmp_path)
+    assert "p.parquet, row 2: empty id in column lhs (1 such rows" in refusal(
+        make_spec(tmp_path, form="parquet"), tmp_path
+    )
 
 
 def test_numbers_are_taken_as_names(tmp_path):

@@ -74,10 +74,7 @@ def test_duckdb_reads_through_it(folder, tmp_path):
     connection = duckdb.connect()
     if folder.startswith("s3://"):
         connection.register_filesystem(filesystem_for(folder))
-    assert connection.execute(f"SELECT lhs, n FROM read_parquet('{folder}/t.parquet')").fetchall() == [
-        ("a", 1),
-        ("b", 2),
-    ]
+    assert connection.read_parquet(f"{folder}/t.parquet").fetchall() == [("a", 1), ("b", 2)]
 
 
 def test_other_protocols_are_refused():

@@ -6,7 +6,6 @@ import resource
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 
 import pytest
@@ -138,13 +137,13 @@ def die_before_step(step: int) -> None:
 def exit_status(work, step: int) -> int:
     child = os.fork()
     if child == 0:
+        status = 1
         try:
             die_before_step(step)
             work()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)  # whatever happened, a forked test process must not return
-        os._exit(0)
+            status = 0
+        finally:
+            os._exit(status)  # whatever happened, a forked test process must not return
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -228,7 +227,7 @@ def test_a_quota(store, tmp_path):
 def test_a_full_disk(small_disk):
     store = LocalStore(small_disk)
     kept = store.put_new("kept", b"1", metadata={"v": "1"})
-    with pytest.raises(ResourceError, match="kept.*free some space"):
+    with pytest.raises(ResourceError, match=r"kept.*free some space"):
         store.swap("kept", b"x" * (4 << 20), expected=kept)
     assert store.head("kept") == kept
     assert store.put_new("small", b"2").size == 1

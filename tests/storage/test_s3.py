@@ -269,7 +269,7 @@ def test_no_credentials(s3_bucket, monkeypatch):
 
 def test_a_missing_bucket(s3_bucket, tmp_path):
     for operation in every_operation(open_store("s3://not-there/x"), tmp_path)[:5]:
-        with pytest.raises(ConfigError, match="not-there.*does not exist"):
+        with pytest.raises(ConfigError, match=r"not-there.*does not exist"):
             operation()
 
 

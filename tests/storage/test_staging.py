@@ -105,7 +105,8 @@ def test_scratch_says_when_space_is_short(small_disk):
 def test_what_a_killed_process_left_is_removed(tmp_path):
     code = (
         "import sys, time; from pathlib import Path; from pbg_tasks.storage.staging import Scratch\n"
-        "with Scratch(Path(sys.argv[1])) as s: (s.path / 'f').write_text('1'); print(s.path, flush=True); time.sleep(60)"
+        "with Scratch(Path(sys.argv[1])) as scratch:\n"
+        "    (scratch.path / 'f').write_text('1'); print(scratch.path, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as child:
         path = Path(child.stdout.readline().strip())

@@ -75,7 +75,7 @@ def test_a_release_is_a_plain_pbg_directory_with_names(place):
     assert (config["entity_path"], config["checkpoint_path"], config["num_epochs"]) == (".", ".", 3)
     counts = [int((release / f"entity_count_n_{p}.txt").read_text()) for p in range(2)]
     names = [read_entity_names(release, "n", p, count=counts[p]) for p in range(2)]
-    assert sorted(sum(names, [])) == sorted(f"e{i}" for i in range(40))
+    assert sorted(names[0] + names[1]) == sorted(f"e{i}" for i in range(40))
     for partition, count in enumerate(counts):
         embeddings, sums = read_embeddings(release / f"embeddings_n_{partition}.v3.h5", count=count, dimension=8)
         assert np.isfinite(embeddings).all()
@@ -191,7 +191,9 @@ def test_a_killed_training_loses_one_epoch_at_most_and_ends_the_same(place):
     assert json.loads((checkpoint / "HEAD.json").read_text())["version"] == 1
     result = run_task("train", run)
     assert result["version"] == 3
-    assert result["edges_trained"] == 3 * sum(map(sum, json.loads((Path(run) / "results/bucket.json").read_text())["matrix"]))
+    assert result["edges_trained"] == 3 * sum(
+        map(sum, json.loads((Path(run) / "results/bucket.json").read_text())["matrix"])
+    )
     assert len((checkpoint / "training_stats.json").read_text().splitlines()) == 3 * 4
 
     # an uninterrupted training of the same run gives the same bits
