@@ -24,6 +24,8 @@ class PlanOperator(PbgOperator):
         spec: path of the graph spec.
     """
 
+    overwrite_rtif_after_execution = True  # the task's page shows the arguments, which are known only then
+
     def __init__(self, *, spec: str, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own arguments
         super().__init__(command="plan", **kwargs)
         self.spec = spec

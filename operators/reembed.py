@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -14,10 +15,9 @@ from operators.publish import PublishOperator
 from operators.scratch import SCRATCH, make_scratch, remove_scratch
 from operators.task import PbgOperator
 from pbg_tasks.config import load_graph_spec
+from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pbg_tasks.config import GraphSpec
 
 RUN = "{{ ti.xcom_pull(task_ids='prepare.plan')['run'] }}"
@@ -80,15 +80,22 @@ def _task(command: str, *, task_id: str | None = None, **kwargs: Any) -> PbgOper
 
 
 def assets(spec: GraphSpec) -> tuple[Asset, Asset]:
-    """Return what a graph's DAG reads and writes: its snapshots and its channel."""
+    """Return what a graph's DAG reads and writes: its snapshots and its channel.
+
+    Raises:
+        ConfigError: one of them is at no place that Airflow can name.
+    """
     place = spec.snapshots.location.partition("{snapshot}")[0]
-    edges = Asset(name=f"{spec.graph}_edges", uri=_uri(place), group="edges")
     channel = f"{spec.store.rstrip('/')}/channels/{spec.channel}"
-    return edges, Asset(name=f"{spec.graph}_{spec.channel}", uri=_uri(channel), group="embeddings")
+    return _asset(f"{spec.graph}_edges", place, "edges"), _asset(f"{spec.graph}_{spec.channel}", channel, "embeddings")
 
 
-def _uri(place: str) -> str:
-    return place if urlsplit(place).scheme else f"file://{place}"
+def _asset(name: str, place: str, group: str) -> Asset:
+    uri = place if urlsplit(place).scheme else Path(place).absolute().as_uri()
+    try:
+        return Asset(name=name, uri=uri, group=group)
+    except ValueError as error:
+        raise ConfigError(f"{place!r} is no place that can be an Airflow asset: {error}") from None
 
 
 def documentation(spec: GraphSpec, spec_path: Path) -> str:

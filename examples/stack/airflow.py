@@ -93,8 +93,9 @@ class Airflow:
         told("airflow: all of them are healthy")
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of Airflow's processes, free of any other Airflow's settings."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PBG_"))}
+        """Return the environment of Airflow's processes, free of any other Airflow's and store's settings."""
+        foreign = ("AIRFLOW", "AWS_", "PBG_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         port, home = self.settings.port, self.home
         return {
             **inherited,

@@ -48,14 +48,22 @@ class Comparator:
         self,
         query_CSD: Tensor,
         candidate_CKD: Tensor,
-        score_CSK: Tensor | None,
+        score_CSK: Tensor,
         grad_CSK: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the gradients of both sides; ``score_CSK`` as ``all_pairs`` gave it where ``needs_scores``."""
-        del score_CSK
-        return torch.bmm(grad_CSK, candidate_CKD), torch.bmm(grad_CSK.transpose(1, 2), query_CSD)
+        out_CKD: Tensor,
+    ) -> Tensor:
+        """Return the gradient of the queries and write that of the candidates.
 
-    needs_scores = False
+        Args:
+            query_CSD: as compared.
+            candidate_CKD: as compared.
+            score_CSK: as ``all_pairs`` gave them.
+            grad_CSK: gradient of the scores.
+            out_CKD: where the gradient of the candidates goes; it may not share memory with the inputs.
+        """
+        del score_CSK
+        torch.bmm(grad_CSK.transpose(1, 2), query_CSD, out=out_CKD)
+        return torch.bmm(grad_CSK, candidate_CKD)
 
 
 class Cosine(Comparator):
@@ -93,11 +101,16 @@ class SquaredL2(Comparator):
         self,
         query_CSD: Tensor,
         candidate_CKD: Tensor,
-        score_CSK: Tensor | None,
+        score_CSK: Tensor,
         grad_CSK: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+        out_CKD: Tensor,
+    ) -> Tensor:
         del score_CSK
-        return self._distances_backward(query_CSD, candidate_CKD, -grad_CSK)
+        grad_CSK = -2 * grad_CSK
+        torch.mul(candidate_CKD, grad_CSK.sum(1).unsqueeze(-1), out=out_CKD)
+        out_CKD.baddbmm_(grad_CSK.transpose(1, 2), query_CSD, alpha=-1)
+        grad_query = query_CSD * grad_CSK.sum(2, keepdim=True)
+        return grad_query.baddbmm_(grad_CSK, candidate_CKD, alpha=-1)
 
     @staticmethod
     def _squared_distances(query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
@@ -106,19 +119,9 @@ class SquaredL2(Comparator):
         products = torch.baddbmm(squares_C1K, query_CSD, candidate_CKD.transpose(1, 2), alpha=-2)
         return products.add_(query_CSD.square().sum(-1, keepdim=True))
 
-    @staticmethod
-    def _distances_backward(query_CSD: Tensor, candidate_CKD: Tensor, grad_CSK: Tensor) -> tuple[Tensor, Tensor]:
-        grad_query = query_CSD * grad_CSK.sum(2, keepdim=True)
-        grad_query.baddbmm_(grad_CSK, candidate_CKD, alpha=-1)
-        grad_candidate = candidate_CKD * grad_CSK.sum(1).unsqueeze(-1)
-        grad_candidate.baddbmm_(grad_CSK.transpose(1, 2), query_CSD, alpha=-1)
-        return grad_query.mul_(2), grad_candidate.mul_(2)
-
 
 class L2(SquaredL2):
     """``l2``: minus the distance."""
-
-    needs_scores = True
 
     def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
         return -(-super().pairs(a_ND, b_ND)).clamp_min(_TINY).sqrt()
@@ -133,17 +136,16 @@ class L2(SquaredL2):
         self,
         query_CSD: Tensor,
         candidate_CKD: Tensor,
-        score_CSK: Tensor | None,
+        score_CSK: Tensor,
         grad_CSK: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+        out_CKD: Tensor,
+    ) -> Tensor:
         grad = self._root_backward(score_CSK, grad_CSK)
-        return super().all_pairs_backward(query_CSD, candidate_CKD, score_CSK, grad)
+        return super().all_pairs_backward(query_CSD, candidate_CKD, score_CSK, grad, out_CKD)
 
     @staticmethod
-    def _root_backward(score: Tensor | None, grad: Tensor) -> Tensor:
+    def _root_backward(score: Tensor, grad: Tensor) -> Tensor:
         """Return d(-sqrt(s))/d(-s): one over twice the distance; 0 where the distance was clamped."""
-        if score is None:
-            raise ValueError("l2 needs its scores for the gradient")
         distance = -score
         return torch.where(distance > _TINY**0.5, grad / (2 * distance), torch.zeros_like(grad))
 
@@ -153,7 +155,6 @@ class Biased(Comparator):
 
     def __init__(self, base: Comparator) -> None:
         self._base = base
-        self.needs_scores = base.needs_scores
 
     def prepare(self, x_ND: Tensor) -> Tensor:
         return torch.cat((x_ND[..., :1], self._base.prepare(x_ND[..., 1:])), dim=-1)
@@ -179,18 +180,16 @@ class Biased(Comparator):
         self,
         query_CSD: Tensor,
         candidate_CKD: Tensor,
-        score_CSK: Tensor | None,
+        score_CSK: Tensor,
         grad_CSK: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        score = None
-        if score_CSK is not None:
-            score = score_CSK - query_CSD[..., :1] - candidate_CKD[..., 0].unsqueeze(1)
-        query, candidate = query_CSD[..., 1:].contiguous(), candidate_CKD[..., 1:].contiguous()
-        grad_query, grad_candidate = self._base.all_pairs_backward(query, candidate, score, grad_CSK)
-        return (
-            torch.cat((grad_CSK.sum(2, keepdim=True), grad_query), dim=-1),
-            torch.cat((grad_CSK.sum(1).unsqueeze(-1), grad_candidate), dim=-1),
+        out_CKD: Tensor,
+    ) -> Tensor:
+        score_CSK = score_CSK - query_CSD[..., :1] - candidate_CKD[..., 0].unsqueeze(1)
+        out_CKD[..., 0] = grad_CSK.sum(1)
+        rest = self._base.all_pairs_backward(
+            query_CSD[..., 1:].contiguous(), candidate_CKD[..., 1:].contiguous(), score_CSK, grad_CSK, out_CKD[..., 1:]
         )
+        return torch.cat((grad_CSK.sum(2, keepdim=True), rest), dim=-1)
 
 
 _COMPARATORS: dict[str, Comparator] = {

@@ -1,8 +1,8 @@
 """The CPU's fastest true float32 matrix product.
 
 MKL leaves AVX-512 unused on AMD; oneDNN, in the same wheel, does not. PyTorch routes ``mm`` and ``bmm`` to oneDNN when
-reduced precision is allowed, which on CPUs without AMX still computes in float32. With AMX it would not, so the result is
-compared with float64 before the switch stays on.
+reduced precision is allowed, which on CPUs without AMX still computes in float32. With AMX it would not, so the result
+is compared with float64 before the switch stays on.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ MAX_RELATIVE_ERROR = 2e-6
 @functools.cache
 def use_fast_float32() -> bool:
     """Route this process's matrix products to oneDNN if that is exact here; return whether it is."""
-    settings: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    if settings is None or not torch.backends.mkldnn.is_available():
+    onednn: Any = torch.backends.mkldnn  # its type hints leave out what is used here
+    if not onednn.is_available():
         return False
+    settings = onednn.matmul
     before = settings.fp32_precision
     settings.fp32_precision = "bf16"
     if relative_error() <= MAX_RELATIVE_ERROR:

@@ -162,7 +162,10 @@ class Linear(Operator):
         return grad_ND @ params["linear_transformation"], {"linear_transformation": grad_ND.T @ x_ND}
 
     def cubes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        raise ConfigError("regularizer N3 is not defined for the operators linear and affine: set regularization_coef: 0")
+        del x
+        raise ConfigError(
+            "regularizer N3 is not defined for the operators linear and affine: set regularization_coef: 0"
+        )
 
 
 class Affine(Linear):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -21,12 +23,12 @@ def n3(operator: Operator, x_ND: Tensor, coefficient: float) -> tuple[Tensor, Te
     return coefficient * value, grad.mul_(coefficient)
 
 
-def n3_parameters(bound: BoundOperator, coefficient: float) -> tuple[Tensor | float, list[ParamGrad]]:
+def n3_parameters(bound: BoundOperator, coefficient: float) -> tuple[Tensor, list[ParamGrad]]:
     """Return coefficient * sum |p|^3 of an operator's parameters as they are bound, and its gradients.
 
     With dynamic relations a relation counts once for each of its edges.
     """
     if not bound.params:
-        return 0.0, []
+        return torch.zeros(()), []
     value, grads = bound.operator.parameter_cubes(bound.params)
     return coefficient * value, bound.named({name: coefficient * grad for name, grad in grads.items()})

@@ -87,7 +87,7 @@ class GroupedOperator(BoundOperator):
         super().__init__(operator, paths, values)
         self._order = torch.argsort(rel_N, stable=True)
         self._present, counts = torch.unique_consecutive(rel_N[self._order], return_counts=True)
-        self._rows = self._order.split(counts.tolist())
+        self._rows = torch.split_with_sizes(self._order, counts.tolist())
 
     def _groups(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         for relation, rows in zip(self._present.tolist(), self._rows, strict=True):
@@ -110,9 +110,7 @@ class GroupedOperator(BoundOperator):
         return grad_x, [ParamGrad(self.paths[name], grad, self._present) for name, grad in stacked.items()]
 
 
-def bind(
-    config: ModelConfig, values: Mapping[str, Tensor], side: Side, rel: Tensor | int
-) -> BoundOperator:
+def bind(config: ModelConfig, values: Mapping[str, Tensor], side: Side, rel: Tensor | int) -> BoundOperator:
     """Return the operator of one side for rows of the relations ``rel``.
 
     Args:

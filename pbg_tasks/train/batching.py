@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from pbg_tasks.errors import FormatError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pbg_tasks.config import ModelConfig
     from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.train.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,7 @@ class Batch:
     Attributes:
         lhs: int64 (B,), offsets.
         rhs: int64 (B,), offsets.
-        rel: int64 (B,) with dynamic relations; else the one relation's id.
+        rel: int64 (B,) with dynamic relations; else the one relation's index.
         weight: float32 (B,), or None.
     """
 
@@ -33,36 +38,67 @@ class Batch:
         return len(self.lhs)
 
 
+def check_edges(
+    edges: EdgeList,
+    config: ModelConfig,
+    relation_count: int,
+    lhs: Mapping[str, Table],
+    rhs: Mapping[str, Table],
+) -> None:
+    """Refuse edges whose relations or ends do not exist.
+
+    Raises:
+        FormatError: naming the first column with such an edge.
+    """
+    if not len(edges):
+        return
+    _check_range("rel", edges.rel, relation_count, "relations")
+    for side, column, tables in (("lhs", edges.lhs, lhs), ("rhs", edges.rhs, rhs)):
+        types = [getattr(relation, side) for relation in config.relations]
+        for entity in sorted(set(types)):
+            of_type = np.array([name == entity for name in types])
+            chosen = column if of_type.all() else column[of_type[edges.rel]]
+            _check_range(side, chosen, len(tables[entity]), f"entities of type {entity!r}")
+
+
+def _check_range(column: str, numbers: np.ndarray, count: int, what: str) -> None:
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < count):
+        outlier = int(numbers.min() if numbers.min() < 0 else numbers.max())
+        raise FormatError(f"edges: column {column} holds {outlier}, but there are {count} {what} in this bucket")
+
+
 def batches(edges: EdgeList, size: int, *, dynamic: bool, generator: torch.Generator) -> Iterator[Batch]:
-    """Shuffle edges and cut them; without dynamic relations a batch holds one relation."""
+    """Shuffle edges and cut them into batches of at most ``size``.
+
+    Without dynamic relations a batch holds one relation, picked with a chance proportional to the edges it has left.
+    """
     columns = [torch.from_numpy(column) for column in (edges.lhs, edges.rhs, edges.rel)]
     if edges.weight is not None:
         columns.append(torch.from_numpy(edges.weight))
     order = torch.randperm(len(edges), generator=generator)
+    if not dynamic:
+        order = order[torch.argsort(columns[2][order], stable=True)]
     lhs, rhs, rel, *weight = (column[order] for column in columns)
-    if dynamic:
-        for start in range(0, len(edges), size):
-            piece = slice(start, start + size)
-            yield Batch(lhs[piece], rhs[piece], rel[piece], weight[0][piece] if weight else None)
-        return
-    by_relation = torch.argsort(rel, stable=True)
-    counts = torch.bincount(rel) if len(rel) else rel
-    ends = counts.cumsum(0)
-    starts = ends - counts
-    for relation, start, stop in _turns(starts.tolist(), ends.tolist(), size, generator):
-        piece_of = by_relation[start:stop]
-        yield Batch(lhs[piece_of], rhs[piece_of], relation, weight[0][piece_of] if weight else None)
+    cuts = _turns(edges.rel, size, generator) if not dynamic else _slices(len(edges), size)
+    for relation, piece in cuts:
+        kind = rel[piece] if relation is None else relation
+        yield Batch(lhs[piece], rhs[piece], kind, weight[0][piece] if weight else None)
 
 
-def _turns(
-    starts: list[int], ends: list[int], size: int, generator: torch.Generator
-) -> Iterator[tuple[int, int, int]]:
-    """Pick the next relation with a chance proportional to the edges it has left, until none is left."""
-    left = torch.tensor([end - start for start, end in zip(starts, ends, strict=True)], dtype=torch.float64)
-    while left.sum() > 0:
-        relation = int(torch.multinomial(left, 1, generator=generator))
-        start = starts[relation]
-        stop = min(start + size, ends[relation])
-        starts[relation] = stop
-        left[relation] = ends[relation] - stop
-        yield relation, start, stop
+def _slices(count: int, size: int) -> Iterator[tuple[None, slice]]:
+    for start in range(0, count, size):
+        yield None, slice(start, start + size)
+
+
+def _turns(rel: np.ndarray, size: int, generator: torch.Generator) -> Iterator[tuple[int, slice]]:
+    """Yield pieces of edges that are sorted by relation, in PBG's random order of relations."""
+    left = np.bincount(rel)
+    starts = np.cumsum(left) - left
+    chances = torch.from_numpy(left.astype(np.float64))
+    for _ in range(int((-(-left // size)).sum())):
+        relation = int(torch.multinomial(chances, 1, generator=generator))
+        start, taken = int(starts[relation]), min(size, int(left[relation]))
+        starts[relation] += taken
+        left[relation] -= taken
+        chances[relation] = float(left[relation])
+        yield relation, slice(start, start + taken)

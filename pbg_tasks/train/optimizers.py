@@ -1,12 +1,13 @@
 """Adagrad, by row for embeddings and by element for shared parameters (PBG's RowAdagrad and AsyncAdagrad).
 
 Gradients come as rows in any order; those of one row are summed before the step. Sorting and ``embedding_bag`` sum far
-faster than ``index_add_`` or sparse tensors do, and always in the same order. Steps go block by block, so that a block's
-gradients are still in the cache when they are applied.
+faster than ``index_add_`` or sparse tensors do, and always in the same order. Steps go block by block, so that the
+gradients of a block are still in the cache when they are applied.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,7 +41,7 @@ def summed_by_row(rows_M: Tensor, grads_MD: Tensor) -> Iterator[tuple[Tensor, Te
     distinct = ordered_M[starts]
     size = max(_BLOCK_NUMBERS // max(grads_MD.shape[1], 1), 1)
     bounds = [*starts[::size].tolist(), len(order_M)]
-    for block, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for block, (begin, end) in enumerate(pairwise(bounds)):
         piece = slice(block * size, (block + 1) * size)
         yield distinct[piece], embedding_bag(order_M[begin:end], grads_MD, starts[piece] - begin, mode="sum")
 

@@ -46,7 +46,9 @@ class SharedParameters:
         """
         for path in sorted(self.values.keys() ^ params.keys()):
             where = "not in the model file" if path in self.values else "in the model file, but not of this config"
-            raise FormatError(f"model/{path}: {where}; the config's relations or entities are not those it was saved with")
+            raise FormatError(
+                f"model/{path}: {where}; the config's relations or entities are not those it was saved with"
+            )
         for path, value in (*params.items(), *sums.items()):
             self._check_shape(path, value.shape)
         for kept, stored in ((self.values, params), (self.sums, sums)):

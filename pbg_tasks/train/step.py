@@ -1,8 +1,8 @@
 """One training step: scores of a batch's edges and their negatives, the loss, and every gradient, without autograd.
 
 An edge is scored twice, once for each side that is corrupted. The end on the other side is the *query*; the end on the
-corrupted side and its negatives are *candidates*. With dynamic relations the operator works on the query (each direction
-has its own); in standard mode it works on the right-hand side, query or candidate.
+corrupted side and its negatives are *candidates*. With dynamic relations the operator works on the query (each
+direction has its own); in standard mode it works on the right-hand side, query or candidate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pbg_tasks.model.negatives import chunk_plan
 from pbg_tasks.model.operators import OPERATORS
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 from pbg_tasks.model.regularizers import n3, n3_parameters
-from pbg_tasks.model.relations import bind
+from pbg_tasks.model.relations import ParamGrad, bind
 from pbg_tasks.train.contrast import Contrast
 from pbg_tasks.train.rows import RowGradients, Rows
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pbg_tasks.model.comparators import Comparator
     from pbg_tasks.model.negatives import NegativeSampler
     from pbg_tasks.model.parameters import Side
-    from pbg_tasks.model.relations import ParamGrad
     from pbg_tasks.train.batching import Batch
     from pbg_tasks.train.tables import Table
     from pbg_tasks.train.workspace import Workspace
@@ -157,30 +156,79 @@ class Step:
             found += self._model.values[global_path(getattr(self._relation, side))]
         return found
 
-    def _rows(self, raw_ND: Tensor, side: Side, *, operator: bool) -> Rows:
+    def _prepared(self, side: Side, raw_ND: Tensor, *, operator: bool) -> Rows:
         bound = bind(self._config, self._model.values, side, self._batch.rel) if operator else None
-        return Rows(raw_ND, bound, self._model.comparator)
+        return Rows(side, raw_ND, bound, self._model.comparator)
 
     def _pairs(self) -> dict[Side, tuple[Rows, Rows]]:
-        """Return, for each corrupted side, the known and the true ends as they are compared."""
+        """Return, for each corrupted side, the queries and the true candidates."""
         raw = {side: self._look_up(side, self._ends[side], "ends") for side in SIDES}
         if self._config.dynamic_relations:
+            queries = {side: self._prepared(side, raw[side], operator=True) for side in SIDES}
             return {
-                side: (
-                    self._rows(raw[OTHER_SIDE[side]], OTHER_SIDE[side], operator=True),
-                    self._rows(raw[side], side, operator=False),
-                )
-                for side in SIDES
+                side: (queries[OTHER_SIDE[side]], self._prepared(side, raw[side], operator=False)) for side in SIDES
             }
-        lhs, rhs = self._rows(raw["lhs"], "lhs", operator=False), self._rows(raw["rhs"], "rhs", operator=True)
+        lhs, rhs = self._prepared("lhs", raw["lhs"], operator=False), self._prepared("rhs", raw["rhs"], operator=True)
         return {"lhs": (rhs, lhs), "rhs": (lhs, rhs)}
 
     def _run(self) -> Figures:
         pairs = self._pairs()
-        lhs, rhs = (self._corrupt(side, *pairs[side]) for side in SIDES)
-        reg = torch.zeros(())
-        if self._config.regularization_coef:
-            # In standard mode both sides share their rows, which count once.
-            reg = sum((self._regularize(*pairs[side]) for side in SIDES[: len(pairs)]), reg)
-        self._send_ends_back(pairs)
-        return Figures(lhs[0] + rhs[0], reg, lhs[1], rhs[1])
+        (loss_lhs, violators_lhs), (loss_rhs, violators_rhs) = (self._corrupt(side, *pairs[side]) for side in SIDES)
+        # In standard mode the two pairs are of the same rows.
+        ends = list({id(rows): rows for pair in pairs.values() for rows in pair}.values())
+        reg = self._regularize(ends) if self._config.regularization_coef else torch.zeros(())
+        for side in SIDES:
+            grads = [self._sent_back(rows) for rows in ends if rows.side == side]
+            torch.add(*grads, out=self._end_grads[side]) if len(grads) > 1 else self._end_grads[side].copy_(grads[0])
+        return Figures(loss_lhs + loss_rhs, reg, violators_lhs, violators_rhs)
+
+    def _corrupt(self, side: Side, query: Rows, own: Rows) -> tuple[Tensor, Tensor]:
+        """Compare edges with their negatives on one side, collect the gradients; return loss and violators."""
+        drawn = self._drawn_rows(side)
+        disabled = self._config.disable_lhs_negs if side == "lhs" else self._config.disable_rhs_negs
+        contrast = Contrast(self._plan, query, own, drawn, self._ends[side], negatives=not disabled)
+        positive_B, negative_BK = contrast.positive_B, contrast.negative_BK
+        violators = (negative_BK > positive_B.unsqueeze(1)).count_nonzero()
+        if self._observe is not None:
+            self._observe(side, positive_B, negative_BK)
+        loss = LOSSES[self._config.loss_fn](positive_B, negative_BK, self._batch.weight, self._config.margin)
+        weight = self._relation.weight
+        if weight != 1:
+            loss.positive_B.mul_(weight)
+            loss.negative_BK.mul_(weight)
+        contrast.backward(loss.positive_B, loss.negative_BK, self._drawn_grads.get(side))
+        if drawn is not None:
+            place, grad = self._drawn_grads[side], self._sent_back(drawn)
+            if grad is not place:
+                place.copy_(grad)
+        return loss.value * weight, violators
+
+    def _drawn_rows(self, side: Side) -> Rows | None:
+        if side not in self._drawn:
+            return None
+        raw = self._look_up(side, self._drawn[side], "drawn")
+        return self._prepared(side, raw, operator=side == "rhs" and not self._config.dynamic_relations)
+
+    def _sent_back(self, rows: Rows) -> Tensor:
+        """Return the gradient of looked-up rows, having kept those of the shared parameters they met."""
+        grad_ND, param_grads = rows.back()
+        self.param_grads += param_grads
+        if self._config.global_emb:
+            self.param_grads.append(ParamGrad(global_path(getattr(self._relation, rows.side)), grad_ND.sum(0)))
+        return grad_ND
+
+    def _regularize(self, ends: list[Rows]) -> Tensor:
+        """Add N3 of the compared rows and of the operators to the gradients; return its value."""
+        coefficient = self._config.regularization_coef
+        # In standard mode PBG counts the one relation's parameters once an edge chunk.
+        times = 1 if self._config.dynamic_relations else self._plan.chunks
+        total = torch.zeros(())
+        for rows in ends:
+            value, grad = n3(OPERATORS[self._relation.operator], rows.ready_ND, coefficient)
+            rows.add(grad)
+            total = total + value
+            if rows.bound is not None:
+                value, param_grads = n3_parameters(rows.bound, coefficient * times)
+                self.param_grads += param_grads
+                total = total + value
+        return total

@@ -25,13 +25,16 @@ def test_a_broken_spec_shows_its_error_and_hides_no_other(tmp_path):
     write(tmp_path, "a.yaml", small_spec(tmp_path, "first") | {"chanel": "x"})
     write(tmp_path, "b.yaml", "graph: [unclosed")
     write(tmp_path, "c.yaml", small_spec(tmp_path, "third"))
-    unknown, unreadable, good = build_dags(tmp_path)
+    write(tmp_path, "d.yaml", small_spec(tmp_path, "fourth") | {"snapshots": {"location": "s3://{snapshot}/x"}})
+    unknown, unreadable, good, nowhere = build_dags(tmp_path)
     assert good.dag_id == "reembed_third"
     assert unknown.dag_id == "broken_a"
     assert "broken" in unknown.tags
     assert str(tmp_path / "a.yaml") in unknown.description
     assert "did you mean 'channel'?" in unknown.doc_md
     assert unreadable.dag_id == "broken_b"
+    assert nowhere.dag_id == "broken_d"
+    assert "'s3://' is no place" in nowhere.description
 
 
 def test_two_specs_of_one_graph_are_told_apart(tmp_path):

@@ -1,0 +1,213 @@
+"""A training step written the plain way, with autograd: what the engine's analytic gradients are compared with.
+
+Formulas are spelled out edge by edge and negative by negative; nothing is shared with the package but the config.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import logsigmoid
+
+EPSILON = 1e-10
+
+
+@dataclass
+class State:
+    """Everything a step changes; float64, keyed by entity type or parameter path."""
+
+    embeddings: dict[str, torch.Tensor]
+    row_sums: dict[str, torch.Tensor]
+    params: dict[str, torch.Tensor]
+    param_sums: dict[str, torch.Tensor]
+
+    def copy(self):
+        return State(*({key: value.clone() for key, value in part.items()} for part in self.__dict__.values()))
+
+
+def operate(name, x, params):
+    """Apply one relation's operator to one vector; ``params`` in PBG's order (matrix, then vector)."""
+    if name == "none":
+        return x
+    if name == "translation":
+        return x + params[0]
+    if name == "diagonal":
+        return x * params[0]
+    if name == "linear":
+        return params[0] @ x
+    if name == "affine":
+        return params[0] @ x + params[1]
+    half = len(x) // 2
+    product = torch.complex(x[:half], x[half:]) * torch.complex(params[0], params[1])
+    return torch.cat((product.real, product.imag))
+
+
+NAMES = {
+    "none": [],
+    "translation": ["translation"],
+    "diagonal": ["diagonal"],
+    "linear": ["linear_transformation"],
+    "affine": ["linear_transformation", "translation"],
+    "complex_diagonal": ["real", "imag"],
+}
+
+
+def relation_params(config, state, side, rel):
+    index = 0 if config.dynamic_relations else rel
+    names = NAMES[config.relations[index].operator]
+    if not config.dynamic_relations:
+        return [state.params[f"relations/{index}/operator/{side}/{name}"] for name in names]
+    plural = "" if config.relations[0].operator == "complex_diagonal" else "s"
+    return [state.params[f"relations/0/operator/{side}/{name}{plural}"][rel] for name in names]
+
+
+def compare(config, a, b):
+    bias = a[0] + b[0] if config.bias else 0.0
+    if config.bias:
+        a, b = a[1:], b[1:]
+    if config.comparator == "dot":
+        return a @ b + bias
+    if config.comparator == "cos":
+        return a @ b / (a.norm() * b.norm()) + bias
+    distance = (a - b).square().sum()
+    return bias - (distance if config.comparator == "squared_l2" else distance.clamp_min(1e-30).sqrt())
+
+
+def edge_loss(config, positive, negatives, columns):
+    """Loss of one edge; ``columns`` counts its negatives with the masked ones."""
+    if config.loss_fn == "ranking":
+        return sum((config.margin - positive + negative).clamp_min(0) for negative in negatives)
+    if config.loss_fn == "softmax":
+        return torch.stack([positive, *negatives]).logsumexp(0) - positive
+    return -logsigmoid(positive) - sum(logsigmoid(-negative) for negative in negatives) / max(columns, 1)
+
+
+def candidates(config, relation, ends, drawn, count):
+    """Yield, for each edge, the offsets of its negatives, and how many columns PBG has for it."""
+    edges = len(ends)
+    if relation.all_negs:
+        for end in ends:
+            yield [other for other in range(count) if other != end], count
+        return
+    own = config.num_batch_negs > 0
+    size = min(config.num_batch_negs or config.num_uniform_negs, edges)
+    for edge in range(edges):
+        chunk = edge // size
+        chosen = drawn[chunk].tolist() if drawn is not None else []
+        mates = [ends[other] for other in range(chunk * size, min((chunk + 1) * size, edges)) if other != edge]
+        yield (mates if own else []) + chosen, len(chosen) + (size if own else 0)
+
+
+def modulus_cubes(operator, x):
+    if operator == "complex_diagonal":
+        half = len(x) // 2
+        return (x[:half].square() + x[half:].square()).sqrt().pow(3).sum()
+    return x.abs().pow(3).sum()
+
+
+class ReferenceStep:
+    """One step of ``config`` on ``state`` (changed in place).
+
+    ``draws`` gives the drawn offsets of each side, (chunks, negatives).
+    """
+
+    def __init__(self, config, state, batch, draws):
+        self.config, self.state, self.draws = config, state, draws
+        self.index = batch.rel if isinstance(batch.rel, int) else 0
+        self.relation = config.relations[self.index]
+        self.rel = [self.index] * len(batch) if isinstance(batch.rel, int) else batch.rel.tolist()
+        self.ends = {"lhs": batch.lhs.tolist(), "rhs": batch.rhs.tolist()}
+        self.weight = [1.0] * len(batch) if batch.weight is None else batch.weight.tolist()
+        self.type = {"lhs": self.relation.lhs, "rhs": self.relation.rhs}
+        self.scores = {}
+        self._renorm()
+        for part in (state.embeddings, state.params):
+            for value in part.values():
+                value.requires_grad_()
+        self.loss = self.relation.weight * sum(self._side_loss(side) for side in ("lhs", "rhs"))
+        self.reg = self._n3() if config.regularization_coef else torch.zeros((), dtype=torch.float64)
+        (self.loss + self.reg).backward()
+        self._adagrad()
+
+    def _renorm(self):
+        if self.config.max_norm is None:
+            return
+        for side in ("lhs", "rhs"):
+            table = self.state.embeddings[self.type[side]]
+            drawn = self.draws.get(side)
+            for row in {*self.ends[side], *(drawn.view(-1).tolist() if drawn is not None else [])}:
+                if table[row].norm() > self.config.max_norm:
+                    table[row] *= self.config.max_norm / (table[row].norm() + 1e-7)
+
+    def embedding(self, side, offset):
+        row = self.state.embeddings[self.type[side]][offset]
+        if self.config.global_emb:
+            row = row + self.state.params[f"entities/{self.type[side]}/global_embedding"]
+        return row
+
+    def compared(self, side, offset, rel, *, query):
+        """Return an end as it is compared: which one the operator works on depends on the mode."""
+        operated = query if self.config.dynamic_relations else side == "rhs"
+        row = self.embedding(side, offset)
+        if not operated:
+            return row
+        return operate(self.relation.operator, row, relation_params(self.config, self.state, side, rel))
+
+    def _side_loss(self, side):
+        config = self.config
+        other = "rhs" if side == "lhs" else "lhs"
+        disabled = config.disable_lhs_negs if side == "lhs" else config.disable_rhs_negs
+        count = len(self.state.embeddings[self.type[side]])
+        negatives = list(candidates(config, self.relation, self.ends[side], self.draws.get(side), count))
+        total, self.scores[side] = 0.0, []
+        for edge, rel in enumerate(self.rel):
+            query = self.compared(other, self.ends[other][edge], rel, query=True)
+            offsets, columns = ([], 0) if disabled else negatives[edge]
+            positive, *others = (
+                compare(config, query, self.compared(side, offset, rel, query=False))
+                for offset in (self.ends[side][edge], *offsets)
+            )
+            self.scores[side].append(float(positive))
+            total = total + self.weight[edge] * edge_loss(config, positive, others, columns)
+        return total
+
+    def _n3(self):
+        config, operator = self.config, self.relation.operator
+        total = 0.0
+        for side in ("lhs", "rhs"):
+            other = "rhs" if side == "lhs" else "lhs"
+            if side == "rhs" and not config.dynamic_relations:
+                break  # the same embeddings again
+            for edge, rel in enumerate(self.rel):
+                total = total + self._cubes(other, edge, rel, query=True) + self._cubes(side, edge, rel, query=False)
+                if config.dynamic_relations:
+                    params = relation_params(config, self.state, other, rel)
+                    total = total + (modulus_cubes(operator, torch.cat(params)) if params else 0.0)
+        if not config.dynamic_relations:
+            params = relation_params(config, self.state, "rhs", self.index)
+            chunks = -(-len(self.rel) // min(config.num_batch_negs, len(self.rel)))
+            total = total + (chunks * modulus_cubes(operator, torch.cat(params)) if params else 0.0)
+        return config.regularization_coef * total
+
+    def _cubes(self, side, edge, rel, *, query):
+        row = self.compared(side, self.ends[side][edge], rel, query=query)
+        if self.config.comparator == "cos":
+            row = row / row.norm()
+        return modulus_cubes(self.relation.operator, row)
+
+    @torch.no_grad()
+    def _adagrad(self):
+        state, config = self.state, self.config
+        for name, table in state.embeddings.items():
+            if table.grad is not None:
+                state.row_sums[name] += table.grad.square().mean(1)
+                table -= config.lr * table.grad / (state.row_sums[name].sqrt() + EPSILON).unsqueeze(1)
+        lr = config.lr if config.relation_lr is None else config.relation_lr
+        for path, value in state.params.items():
+            if value.grad is not None:
+                state.param_sums[path] += value.grad.square()
+                value -= lr * value.grad / (state.param_sums[path].sqrt() + EPSILON)
+        for part in (state.embeddings, state.params):
+            for name in part:
+                part[name] = part[name].detach()
