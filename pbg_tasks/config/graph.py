@@ -124,7 +124,8 @@ class Resources(Frozen):
 
     Attributes:
         memory_gb: budget for preparation (DuckDB spills beyond it) and what ``plan`` compares its forecast with, in GB.
-        threads: CPU threads; null means all this process may use.
+        threads: CPU threads; null means all this process may use, and one for ``engine=torch``, whose matrices are too
+            small for two to help each other.
     """
 
     memory_gb: Annotated[float, Field(gt=0)] = 4.0

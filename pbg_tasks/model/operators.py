@@ -42,13 +42,11 @@ class Operator:
 
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradients of ``x_ND`` and of the parameters, in the shapes they were given in."""
-
-        def apply(x: Tensor, values: dict[str, Tensor]) -> Tensor:
-            return self.forward(x, values)
-
-        _, pullback, *_ = torch.func.vjp(apply, x_ND, dict(params))
-        grad_x, grads = pullback(grad_ND)
-        return grad_x, grads
+        inputs = [value.detach().requires_grad_() for value in (x_ND, *params.values())]
+        with torch.enable_grad():
+            out_ND = self.forward(inputs[0], dict(zip(params, inputs[1:], strict=True)))
+        grad_x, *grads = torch.autograd.grad(out_ND, inputs, grad_ND, materialize_grads=True)
+        return grad_x, dict(zip(params, grads, strict=True))
 
     def cubes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return sum |x|^3 over numbers as this operator sees them, and its gradient (for the N3 regularizer)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
@@ -15,7 +16,6 @@ from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import open_directory
-from pbg_tasks.tasks.train import threads_of
 from pbg_tasks.train import partition_keys
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _evaluate(run: RunContext) -> Result:
             evaluation=graph.eval,
             relation_names=read_relation_names(directory),
             candidates=_stored_candidates(run),
-            threads=threads_of(run),
+            threads=graph.resources.threads or len(os.sched_getaffinity(0)),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import VerifiedFiles, claim, open_preserved
@@ -45,11 +44,6 @@ class StagedEdges:
 def train(url: str) -> Result:
     """Train a run to its end, from wherever it stands."""
     return perform("train", url, _train)
-
-
-def threads_of(run: RunContext) -> int:
-    """Return how many CPU threads the run's tasks may use."""
-    return run.spec.graph.resources.threads or len(os.sched_getaffinity(0))
 
 
 def _train(run: RunContext) -> Result:
@@ -98,5 +92,5 @@ def _trainer(run: RunContext, writer: CheckpointWriter, scratch: Path) -> Traine
         scratch=scratch,
     )
     edges = StagedEdges(open_directory(run, RunLayout.edges), run.require("bucket")["matrix"], scratch)
-    engine = TorchEngine(config, entities["relations"], threads=threads_of(run))
+    engine = TorchEngine(config, entities["relations"], threads=run.spec.graph.resources.threads or 1)
     return Trainer(config, engine=engine, edges=edges, start=start, writer=writer, seed=seed, scratch=scratch)

@@ -128,6 +128,7 @@ class ReferenceStep:
         self.loss = self.relation.weight * sum(self._side_loss(side) for side in ("lhs", "rhs"))
         self.reg = self._n3() if config.regularization_coef else torch.zeros((), dtype=torch.float64)
         (self.loss + self.reg).backward()
+        self.loss, self.reg = self.loss.detach(), self.reg.detach()
         self._adagrad()
 
     def _renorm(self):
@@ -168,7 +169,7 @@ class ReferenceStep:
                 compare(config, query, self.compared(side, offset, rel, query=False))
                 for offset in (self.ends[side][edge], *offsets)
             )
-            self.scores[side].append(float(positive))
+            self.scores[side].append(float(positive.detach()))
             total = total + self.weight[edge] * edge_loss(config, positive, others, columns)
         return total
 
@@ -202,12 +203,12 @@ class ReferenceStep:
         for name, table in state.embeddings.items():
             if table.grad is not None:
                 state.row_sums[name] += table.grad.square().mean(1)
-                table -= config.lr * table.grad / (state.row_sums[name].sqrt() + EPSILON).unsqueeze(1)
+                table.sub_(config.lr * table.grad / (state.row_sums[name].sqrt() + EPSILON).unsqueeze(1))
         lr = config.lr if config.relation_lr is None else config.relation_lr
         for path, value in state.params.items():
             if value.grad is not None:
                 state.param_sums[path] += value.grad.square()
-                value -= lr * value.grad / (state.param_sums[path].sqrt() + EPSILON)
+                value.sub_(lr * value.grad / (state.param_sums[path].sqrt() + EPSILON))
         for part in (state.embeddings, state.params):
             for name in part:
                 part[name] = part[name].detach()

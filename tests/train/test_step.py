@@ -226,5 +226,5 @@ def test_own_and_padding_are_masked_and_count_for_nothing():
 
 
 def test_n3_is_refused_for_matrices():
-    with pytest.raises(ConfigError, match="regularization_coef|N3"):
+    with pytest.raises(ConfigError, match="regularizer N3 with operator linear"):
         TorchEngine(make_config("dynamic", "linear", "dot", "softmax", "n3"), RELATIONS)

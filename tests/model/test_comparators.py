@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pbg_tasks.model.comparators import comparator
+
+NAMES = ["dot", "cos", "l2", "squared_l2"]
+
+
+def one_by_one(name, a, b, *, bias):
+    def score(x, y):
+        extra = x[0] + y[0] if bias else 0.0
+        if bias:
+            x, y = x[1:], y[1:]
+        if name in ("dot", "cos"):
+            return x @ y / (x.norm() * y.norm() if name == "cos" else 1.0) + extra
+        distance = (x - y).square().sum()
+        return extra - (distance if name == "squared_l2" else distance.sqrt())
+
+    return torch.stack([torch.stack([score(x, y) for y in b]) for x in a])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_are_the_formula(name, bias):
+    a, b = torch.randn(4, 6, dtype=torch.float64), torch.randn(4, 6, dtype=torch.float64)
+    compared = comparator(name, bias=bias)
+    ready_a, ready_b = compared.prepare(a), compared.prepare(b)
+    expected = one_by_one(name, a, b, bias=bias)
+    torch.testing.assert_close(compared.all_pairs(ready_a[None], ready_b[None])[0], expected)
+    torch.testing.assert_close(compared.pairs(ready_a, ready_b), expected.diagonal())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_cos_of_a_zero_vector_is_zero_and_has_finite_gradients(bias):
+    compared = comparator("cos", bias=bias)
+    x = torch.tensor([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]])
+    ready = compared.prepare(x)
+    assert compared.all_pairs(ready[None], ready[None])[0].tolist() == [[0.0, 0.0], [0.0, 1.0]]
+    assert compared.prepare_backward(x, torch.ones(2, 3)).isfinite().all()
+
+
+def test_l2_of_equal_vectors_has_no_gradient():
+    compared = comparator("l2", bias=False)
+    x = torch.ones(1, 3)
+    score = compared.pairs(x, x)
+    assert -1e-14 < score.item() <= 0
+    assert all(not grad.any() for grad in compared.pairs_backward(x, x, score, torch.ones(1)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_higher_is_more_alike(name):
+    compared = comparator(name, bias=False)
+    x, near, far = (compared.prepare(torch.tensor([v])) for v in ([1.0, 0.0], [0.9, 0.1], [-1.0, 0.5]))
+    assert compared.pairs(x, near) > compared.pairs(x, far)

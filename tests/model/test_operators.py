@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.model.operators import OPERATORS, Operator
+from pbg_tasks.model.parameters import initial_parameters
+from pbg_tasks.model.relations import bind
+
+
+def config(operator, *, dynamic=False, global_emb=False):
+    return ModelConfig.model_validate(
+        {
+            "entities": {"e": {"num_partitions": 1}, "f": {"num_partitions": 1, "dimension": 4}},
+            "relations": [{"name": "r", "lhs": "f", "rhs": "f", "operator": operator}],
+            "dimension": 10,
+            "global_emb": global_emb,
+            "dynamic_relations": dynamic,
+        }
+    )
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_starts_as_the_identity(name):
+    x = torch.randn(3, 4)
+    assert torch.equal(OPERATORS[name].forward(x, OPERATORS[name].initial(4)), x)
+
+
+def test_complex_diagonal_is_complex_multiplication():
+    x, params = torch.tensor([[1.0, 2.0]]), {"real": torch.tensor([3.0]), "imag": torch.tensor([4.0])}
+    assert OPERATORS["complex_diagonal"].forward(x, params).tolist() == [[3 - 8, 4 + 6]]
+
+
+def test_linear_is_matrix_times_vector():
+    matrix = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    params = {"linear_transformation": matrix, "translation": torch.tensor([10.0, 20.0])}
+    assert OPERATORS["affine"].forward(torch.tensor([[1.0, 0.0]]), params).tolist() == [[11.0, 23.0]]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_analytic_gradient_is_what_autograd_would_give(name):
+    operator = OPERATORS[name]
+    x, grad = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    params = {key: torch.randn_like(value, dtype=torch.float64) for key, value in operator.initial(4).items()}
+    grad_x, grads = operator.backward(x, params, grad)
+    expected_x, expected = Operator.backward(operator, x, params, grad)
+    torch.testing.assert_close(grad_x, expected_x)
+    assert grads.keys() == expected.keys() == params.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(grads[key], value)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_rows_of_different_relations_get_their_own_parameters(name):
+    model = config(name, dynamic=True)
+    values = {path: torch.randn_like(value) for path, value in initial_parameters(model, 3).items()}
+    rel, x = torch.tensor([2, 0, 2, 1, 0]), torch.randn(5, 4)
+    out = bind(model, values, "lhs", rel).forward(x)
+    for row, relation in enumerate(rel):
+        alone = bind(model, values, "lhs", relation.view(1)).forward(x[row : row + 1])
+        torch.testing.assert_close(out[row : row + 1], alone)
+    if values:
+        assert not torch.equal(out, bind(model, values, "rhs", rel).forward(x))
+
+
+@pytest.mark.parametrize(
+    ("operator", "dynamic", "expected"),
+    [
+        ("none", False, {}),
+        ("affine", False, {"linear_transformation": (4, 4), "translation": (4,)}),
+        ("affine", True, {"linear_transformations": (3, 4, 4), "translations": (3, 4)}),
+        ("complex_diagonal", True, {"real": (3, 2), "imag": (3, 2)}),
+        ("translation", True, {"translations": (3, 4)}),
+        ("diagonal", True, {"diagonals": (3, 4)}),
+        ("linear", False, {"linear_transformation": (4, 4)}),
+    ],
+)
+def test_parameters_have_the_names_and_shapes_of_pbg(operator, dynamic, expected):
+    sides = ("lhs", "rhs") if dynamic else ("rhs",)
+    paths = {f"relations/0/operator/{side}/{name}": shape for side in sides for name, shape in expected.items()}
+    values = initial_parameters(config(operator, dynamic=dynamic), 3)
+    assert {path: tuple(value.shape) for path, value in values.items()} == paths
+
+
+def test_global_embeddings_start_at_zero_with_their_types_dimension():
+    values = initial_parameters(config("none", global_emb=True), 1)
+    shapes = {path: tuple(value.shape) for path, value in values.items()}
+    assert shapes == {"entities/e/global_embedding": (10,), "entities/f/global_embedding": (4,)}
+    assert all(not value.any() for value in values.values())
+
+
+@pytest.mark.parametrize("name", ["linear", "affine"])
+def test_cubes_of_matrices_are_refused(name):
+    with pytest.raises(ConfigError, match="regularization_coef: 0"):
+        OPERATORS[name].cubes(torch.randn(2, 4))
+
+
+def test_cubes_are_of_moduli_for_complex_numbers():
+    x = torch.tensor([[3.0, 4.0]])
+    value, grad = OPERATORS["complex_diagonal"].cubes(x)
+    assert value == 125
+    torch.testing.assert_close(grad, 15 * x)
+    value, grad = OPERATORS["diagonal"].cubes(torch.tensor([[3.0, -4.0]]))
+    assert value == 27 + 64
+    torch.testing.assert_close(grad, torch.tensor([[27.0, -48.0]]))
