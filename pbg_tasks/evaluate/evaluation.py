@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pbg_tasks.evaluate.candidates import Candidates
-from pbg_tasks.evaluate.filters import Side, known_pairs
+from pbg_tasks.evaluate.filters import KnownAnswers, KnownPairs, Side
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples
 from pbg_tasks.evaluate.metrics import figures, random_scorer
 from pbg_tasks.evaluate.ranking import Queries, Ranks, block_rows, rank, tables
@@ -66,17 +66,16 @@ def evaluate_edges(
     numbering = Numbering(config, counts)
     asked = _limited(numbering.triples(held_out.items()), evaluation.max_edges)
     sample = candidates or Candidates.draw(counts, evaluation.max_candidates, seed)
-    pieces = [numbering.triples([piece]) for piece in known()]
     dimensions = {entity: config.entity_dimension(entity) for entity in config.entities}
     by_type = tables(paths, numbering.bases, dimensions)
     totals = {entity: numbering.total(entity) for entity in config.entities}
+    known_answers = _known_answers(asked, numbering, known(), max(totals.values()))
     rows = block_rows(memory_bytes, config.dimension)
     results: dict[Side, list[tuple[np.ndarray, Ranks]]] = {side: [] for side in SIDES}
     work = 2 * len(asked) * max(totals.values())
     with Progress("evaluate", total=work, unit="scores") as progress:
         for index, chosen in _groups(config, asked):
             relation, group = config.relations[index], asked.select(chosen)
-            same = pieces if config.dynamic_relations else [p.select(np.flatnonzero(p.rel == index)) for p in pieces]
             scorer = RelationScorer(config, index, params)
             for side in SIDES:
                 known_type, asked_type = (relation.rhs, relation.lhs) if side == "lhs" else (relation.lhs, relation.rhs)
@@ -88,12 +87,24 @@ def evaluate_edges(
                     scorer.queries(ends, torch.from_numpy(group.rel), predict=side),
                     true,
                     by_type[asked_type].gather(true),
-                    known_pairs(group, same, side, totals[known_type]),
+                    known_answers[side].of(chosen, len(asked)),
                     sample.numbers(asked_type, numbering.bases[asked_type]) if sample else None,
                 )
                 ranks = rank(queries, by_type[asked_type], totals[asked_type], rows=rows, progress=progress)
                 results[side].append((group.rel, ranks))
     return _report(results, evaluation, len(asked), totals, sample, relation_names), sample
+
+
+def _known_answers(
+    asked: Triples, numbering: Numbering, known: Iterator[tuple[Bucket, EdgeList]], entities: int
+) -> dict[Side, KnownPairs]:
+    """Stream the known edges by once, for both sides."""
+    answers = {side: KnownAnswers(asked, side, entities) for side in SIDES}
+    for piece in known:
+        triples = numbering.triples([piece])
+        for collected in answers.values():
+            collected.add(triples)
+    return {side: collected.pairs() for side, collected in answers.items()}
 
 
 def _limited(triples: Triples, limit: int | None) -> Triples:

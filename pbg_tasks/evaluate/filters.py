@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pbg_tasks.evaluate.ids import Triples
 
 Side = Literal["lhs", "rhs"]
 
 
 class KnownPairs(NamedTuple):
-    """Candidates to leave out, sorted by query and candidate.
+    """Candidates to leave out, sorted by query.
 
     Attributes:
         query: int64 (M,), row of the held-out edge.
@@ -25,38 +23,57 @@ class KnownPairs(NamedTuple):
     query: np.ndarray
     candidate: np.ndarray
 
+    def of(self, rows: np.ndarray, total: int) -> KnownPairs:
+        """Return the pairs of some of ``total`` queries, counted anew; ``rows`` ascend."""
+        place = np.full(total, -1)
+        place[rows] = np.arange(len(rows))
+        query = place[self.query]
+        kept = query >= 0
+        return KnownPairs(query[kept], self.candidate[kept])
 
-def _key(triples: Triples, predict: Side, entities: int) -> np.ndarray:
-    known = triples.rhs if predict == "lhs" else triples.lhs
-    keys: np.ndarray = triples.rel * entities + known
-    return keys
 
+class KnownAnswers:
+    """Joins held-out edges with all known ones on relation and known end, one piece of the known ones at a time.
 
-def known_pairs(asked: Triples, known: Iterable[Triples], predict: Side, entities: int) -> KnownPairs:
-    """Join the held-out edges with all known ones on relation and known end.
+    Of the known edges only the answers to what is asked are kept.
 
     Args:
         asked: held-out edges (Q).
-        known: every edge known to be true, in pieces; only what is asked for is kept.
         predict: the side whose candidates are ranked.
-        entities: number of entities of the *known* end's type.
+        entities: more than any entity's number.
     """
-    keys = _key(asked, predict, entities)
-    wanted = np.unique(keys)
-    found: list[np.ndarray] = []
-    for piece in known:
-        piece_keys = _key(piece, predict, entities)
-        at = np.searchsorted(wanted, piece_keys)
-        hit = np.flatnonzero((at < len(wanted)) & (wanted[np.minimum(at, len(wanted) - 1)] == piece_keys))
-        answers = piece.lhs if predict == "lhs" else piece.rhs
-        found.append(np.stack((at[hit], answers[hit])))
-    group, answer = np.unique(np.concatenate(found, axis=1), axis=1) if found else np.empty((2, 0), np.int64)
-    starts = np.searchsorted(group, np.arange(len(wanted) + 1))
-    groups = np.searchsorted(wanted, keys)
-    sizes = starts[groups + 1] - starts[groups]
-    query = np.repeat(np.arange(len(asked)), sizes)
-    within = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    candidate = answer[np.repeat(starts[groups], sizes) + within]
-    own = (asked.lhs if predict == "lhs" else asked.rhs)[query]
-    other = candidate != own
-    return KnownPairs(query[other], candidate[other])
+
+    def __init__(self, asked: Triples, predict: Side, entities: int) -> None:
+        self._asked, self._predict, self._entities = asked, predict, entities
+        self._keys = self._key(asked)
+        self._wanted = np.unique(self._keys)
+        self._found: list[np.ndarray] = [np.empty((2, 0), np.int64)]
+
+    def _key(self, triples: Triples) -> np.ndarray:
+        known = triples.rhs if self._predict == "lhs" else triples.lhs
+        keys: np.ndarray = triples.rel * self._entities + known
+        return keys
+
+    def _answers(self, triples: Triples) -> np.ndarray:
+        return triples.lhs if self._predict == "lhs" else triples.rhs
+
+    def add(self, piece: Triples) -> None:
+        """Take note of known edges."""
+        if not len(self._wanted):
+            return
+        keys = self._key(piece)
+        group = np.searchsorted(self._wanted, keys)
+        hit = np.flatnonzero(self._wanted[np.minimum(group, len(self._wanted) - 1)] == keys)
+        self._found.append(np.stack((group[hit], self._answers(piece)[hit])))
+
+    def pairs(self) -> KnownPairs:
+        """Return, for every held-out edge, the other entities that are right."""
+        group, answer = np.unique(np.concatenate(self._found, axis=1), axis=1)
+        starts = np.searchsorted(group, np.arange(len(self._wanted) + 1))
+        asked_group = np.searchsorted(self._wanted, self._keys)
+        sizes = starts[asked_group + 1] - starts[asked_group]
+        query = np.repeat(np.arange(len(self._asked)), sizes)
+        within = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        candidate = answer[np.repeat(starts[asked_group], sizes) + within]
+        other = candidate != self._answers(self._asked)[query]
+        return KnownPairs(query[other], candidate[other])

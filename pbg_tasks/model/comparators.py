@@ -25,9 +25,9 @@ class Comparator:
         """Return what is compared."""
         return x_ND
 
-    def prepare_backward(self, x_ND: Tensor, grad_ND: Tensor) -> Tensor:
-        """Turn a gradient of the prepared embedding into one of ``x_ND``."""
-        del x_ND
+    def prepare_backward(self, x_ND: Tensor, ready_ND: Tensor, grad_ND: Tensor) -> Tensor:
+        """Turn a gradient of ``ready_ND``, which ``prepare`` made of ``x_ND``, into one of ``x_ND``."""
+        del x_ND, ready_ND
         return grad_ND
 
     def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
@@ -72,10 +72,9 @@ class Cosine(Comparator):
     def prepare(self, x_ND: Tensor) -> Tensor:
         return x_ND / self._norm(x_ND)
 
-    def prepare_backward(self, x_ND: Tensor, grad_ND: Tensor) -> Tensor:
-        norm = self._norm(x_ND)
-        unit = x_ND / norm
-        return (grad_ND - unit * (grad_ND * unit).sum(-1, keepdim=True)) / norm
+    def prepare_backward(self, x_ND: Tensor, ready_ND: Tensor, grad_ND: Tensor) -> Tensor:
+        along_N1 = (grad_ND * ready_ND).sum(-1, keepdim=True)
+        return torch.addcmul(grad_ND, ready_ND, along_N1, value=-1).div_(self._norm(x_ND))
 
     @staticmethod
     def _norm(x_ND: Tensor) -> Tensor:
@@ -159,8 +158,8 @@ class Biased(Comparator):
     def prepare(self, x_ND: Tensor) -> Tensor:
         return torch.cat((x_ND[..., :1], self._base.prepare(x_ND[..., 1:])), dim=-1)
 
-    def prepare_backward(self, x_ND: Tensor, grad_ND: Tensor) -> Tensor:
-        rest = self._base.prepare_backward(x_ND[..., 1:], grad_ND[..., 1:])
+    def prepare_backward(self, x_ND: Tensor, ready_ND: Tensor, grad_ND: Tensor) -> Tensor:
+        rest = self._base.prepare_backward(x_ND[..., 1:], ready_ND[..., 1:], grad_ND[..., 1:])
         return torch.cat((grad_ND[..., :1], rest), dim=-1)
 
     def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:

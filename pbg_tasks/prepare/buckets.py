@@ -9,11 +9,12 @@ import numpy as np
 
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.formats.entities import read_relation_names
-from pbg_tasks.prepare.connection import phase
+from pbg_tasks.prepare.connection import loading, phase
 from pbg_tasks.prepare.ids import entity_ids_file_name
-from pbg_tasks.prepare.relations import join_condition, make_relations
-from pbg_tasks.prepare.snapshot import open_snapshot, quoted
+from pbg_tasks.prepare.relations import make_relations
+from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.split import NAMES, TRAIN, candidate_sql, settle
+from pbg_tasks.prepare.sql import md5_head, quoted
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
@@ -70,12 +71,16 @@ def write_buckets(
         entities: directory with the ids and relation names.
         returned_previous: pairs that may not be held out, from the release this run continues.
         out: directory for the files.
+
+    Raises:
+        FormatError: a file of ``entities`` or ``returned_previous`` is missing or damaged.
     """
     open_snapshot(connection, spec, files)
-    make_relations(connection, spec, read_relation_names(entities) if spec.model.dynamic_relations else None)
-    with phase(connection, "edges to ids"):
-        _make_ends(connection, spec, entities)
-        _make_edges(connection, spec)
+    names = read_relation_names(entities) if spec.model.dynamic_relations else None
+    matches = make_relations(connection, spec, names)
+    _make_ends(connection, spec, entities)
+    with phase(connection, "edges to ids"), reading(files):
+        _make_edges(connection, spec, matches)
     with phase(connection, "split"):
         settled = settle(connection, returned_previous, out)
         _make_placed(connection, spec)
@@ -93,11 +98,15 @@ def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities:
         f"FROM read_parquet({quoted(str(entities / entity_ids_file_name(entity)))})"
         for index, entity in enumerate(spec.model.entities)
     )
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW ends AS {selects}")
+    with loading(entities):
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW ends AS {selects}")
 
 
-def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None:
-    """Make ``edges``: keys, ids, relation, weight, the drawn split, and a hash that orders and spreads."""
+def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches: str) -> None:
+    """Make ``edges``: ids, relation, weight, the drawn split, and a hash that orders and spreads.
+
+    Only candidates keep their keys and their relation's name: text would be most of the table.
+    """
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE edges AS
@@ -105,14 +114,17 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None:
             SELECT relations.id AS rel, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
                 coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
                 relations.lhs_type || chr(30) || raw.lhs AS lhs_key, relations.rhs_type || chr(30) || raw.rhs AS rhs_key
-            FROM raw JOIN relations ON {join_condition(spec)}
-        )
-        SELECT keyed.rel, rel_name, weight, lhs_key, rhs_key, l.id AS lhs_id, r.id AS rhs_id,
-            {candidate_sql(spec.split)} AS candidate,
-            md5_number_upper(lhs_key || chr(31) || rel_name || chr(31) || rhs_key) AS hash
-        FROM keyed
-            JOIN ends l ON l.type = keyed.lhs_type AND l.name = keyed.lhs
-            JOIN ends r ON r.type = keyed.rhs_type AND r.name = keyed.rhs
+            FROM raw JOIN relations ON {matches}
+        ),
+        drawn AS (SELECT *, {candidate_sql(spec.split)} AS candidate FROM keyed)
+        SELECT drawn.rel, weight, l.id AS lhs_id, r.id AS rhs_id, candidate,
+            if(candidate <> {TRAIN}, rel_name, NULL) AS rel_name,
+            if(candidate <> {TRAIN}, lhs_key, NULL) AS lhs_key,
+            if(candidate <> {TRAIN}, rhs_key, NULL) AS rhs_key,
+            {md5_head("lhs_key || chr(31) || rel_name || chr(31) || rhs_key")} AS hash
+        FROM drawn
+            JOIN ends l ON l.type = drawn.lhs_type AND l.name = drawn.lhs
+            JOIN ends r ON r.type = drawn.rhs_type AND r.name = drawn.rhs
         """
     )
 
@@ -132,12 +144,19 @@ def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE placed AS
-        SELECT rel, weight, lhs_id, rhs_id, hash, {bucket("lhs", 0)} AS lhs_bucket, {bucket("rhs", 32)} AS rhs_bucket,
-            CASE WHEN held_out.least_id IS NULL THEN {TRAIN}
-                 WHEN row_number() OVER (PARTITION BY held_out.least_id, held_out.greatest_id
-                                         ORDER BY rel_name, lhs_key, rhs_key, weight) = 1 THEN candidate END AS split
-        FROM edges LEFT JOIN held_out
-            ON candidate <> {TRAIN} AND least_id = least(lhs_id, rhs_id) AND greatest_id = greatest(lhs_id, rhs_id)
+        WITH settled AS (
+            SELECT *, {TRAIN} AS split FROM edges WHERE candidate = {TRAIN}
+            UNION ALL
+            SELECT edges.*,
+                CASE WHEN least_id IS NULL THEN {TRAIN}
+                     WHEN row_number() OVER (PARTITION BY least_id, greatest_id
+                                             ORDER BY rel_name, lhs_key, rhs_key, weight) = 1 THEN candidate END
+            FROM edges LEFT JOIN held_out ON least_id = least(lhs_id, rhs_id) AND greatest_id = greatest(lhs_id, rhs_id)
+            WHERE candidate <> {TRAIN}
+        )
+        SELECT rel, weight, lhs_id, rhs_id, hash, split,
+            {bucket("lhs", 0)} AS lhs_bucket, {bucket("rhs", 32)} AS rhs_bucket
+        FROM settled
         """
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from pbg_tasks.errors import ResourceError
+from pbg_tasks.errors import FormatError, ResourceError
+from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.progress import human_seconds, say
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
             f"{_first_line(error)}"
         ) from None
     except duckdb.IOException as error:
-        if "No space left" not in str(error):
+        if not is_disk_full(error):
             raise
         raise ResourceError(f"no room left in {scratch}; set PBG_SCRATCH to a larger disk") from None
     finally:
@@ -71,6 +72,49 @@ def phase(connection: duckdb.DuckDBPyConnection, what: str, *, interval: float =
         stop.set()
         thread.join()
     say(f"{what}: done in {human_seconds(time.monotonic() - started)}")
+
+
+def is_disk_full(error: duckdb.Error) -> bool:
+    """Say whether a query ended because scratch has no room left."""
+    return isinstance(error, duckdb.IOException) and "No space left" in str(error)
+
+
+def load_table(connection: duckdb.DuckDBPyConnection, table: str, columns: dict[str, str], path: Path | None) -> None:
+    """Make a table from a Parquet file of our own, an empty one where ``path`` is None.
+
+    Args:
+        connection: the table is made here.
+        table: its name.
+        columns: name and SQL type of each.
+        path: of the file.
+
+    Raises:
+        FormatError: the file is missing, damaged, or lacks a column.
+    """
+    typed = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} ({typed})")
+    if path is None:
+        return
+    names = ", ".join(f'"{name}"' for name in columns)
+    with loading(path):
+        connection.execute(f"INSERT INTO {table} SELECT {names} FROM read_parquet({quoted(str(path))})")
+
+
+@contextmanager
+def loading(path: Path) -> Iterator[None]:
+    """Tell what goes wrong inside, where a file or directory of our own is read, as its fault.
+
+    Raises:
+        FormatError: it is missing, damaged, or lacks a column.
+    """
+    try:
+        yield
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error as error:
+        if is_disk_full(error):
+            raise
+        raise FormatError(f"{path}: cannot be read: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -10,15 +10,17 @@ import hashlib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.entities import (
     read_relation_names,
     write_entity_count,
     write_entity_names,
     write_relation_names,
 )
-from pbg_tasks.prepare.connection import phase
-from pbg_tasks.prepare.relations import join_condition, make_relations
-from pbg_tasks.prepare.snapshot import open_snapshot, quoted
+from pbg_tasks.prepare.connection import load_table, phase
+from pbg_tasks.prepare.relations import make_relations
+from pbg_tasks.prepare.snapshot import open_snapshot, reading
+from pbg_tasks.prepare.sql import md5_tail, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec, SnapshotFile
 
 FETCH_ROWS = 100_000
+_COLUMNS = {
+    "name": "VARCHAR",
+    "partition": "INTEGER",
+    "offset": "BIGINT",
+    "first_seen": "VARCHAR",
+    "last_seen": "VARCHAR",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +91,20 @@ def assign_ids(
         snapshot: its key, kept as first_seen and last_seen.
         previous: directory with the ids and relation names of the release this run continues.
         out: directory for the files; every (type, partition) gets its own, empty ones too.
+
+    Raises:
+        ConfigError: ``previous`` was made with another ``num_partitions``.
+        FormatError: ``previous`` lacks a file, or one is damaged.
     """
     open_snapshot(connection, spec, files)
-    make_relations(connection, spec)
+    matches = make_relations(connection, spec)
     types, counts = {}, {}
     for entity, schema in spec.model.entities.items():
         with phase(connection, f"ids of {entity}"):
-            before = previous / entity_ids_file_name(entity) if previous else None
-            types[entity] = _assign(connection, spec, entity, schema.num_partitions, snapshot, before)
+            _load_known(connection, entity, schema.num_partitions, previous)
+            with reading(files):
+                _find_present(connection, entity, matches)
+            types[entity] = _assign(connection, schema.num_partitions, snapshot)
             target = quoted(str(out / entity_ids_file_name(entity)))
             connection.execute(
                 f"""COPY (SELECT * FROM ids ORDER BY partition, "offset") TO {target}
@@ -104,35 +119,39 @@ def assign_ids(
     return EntityReport(total, types, counts, len(names))
 
 
-def _assign(
-    connection: duckdb.DuckDBPyConnection,
-    spec: GraphSpec,
-    entity: str,
-    partitions: int,
-    snapshot: str,
-    before: Path | None,
-) -> dict[str, int]:
-    """Make the table ``ids`` of one type."""
+def _load_known(connection: duckdb.DuckDBPyConnection, entity: str, partitions: int, previous: Path | None) -> None:
+    """Make the table ``known``: the ids of the release before."""
+    path = previous / entity_ids_file_name(entity) if previous else None
+    load_table(connection, "known", _COLUMNS, path)
+    # With another number of partitions about half of all names or more would lie elsewhere: the first few tell.
+    (row,) = connection.execute(
+        f"""SELECT count(*) FROM known WHERE "offset" < 64 AND partition <> {md5_tail("name")} % ?""", [partitions]
+    ).fetchall()
+    if row[0]:
+        raise ConfigError(
+            f"{path}: these ids were not given with model.entities.{entity}.num_partitions = {partitions}; "
+            "ids cannot be kept when the number of partitions changes"
+        )
+
+
+def _find_present(connection: duckdb.DuckDBPyConnection, entity: str, matches: str) -> None:
+    """Make the table ``present``: the names of one type in the snapshot."""
     ends = " UNION ALL ".join(
-        f"SELECT {side} AS name FROM raw JOIN relations ON {join_condition(spec)} "
-        f"WHERE relations.{side}_type = {quoted(entity)}"
+        f"SELECT {side} AS name FROM raw JOIN relations ON {matches} WHERE relations.{side}_type = {quoted(entity)}"
         for side in ("lhs", "rhs")
     )
     connection.execute(f"CREATE OR REPLACE TEMP TABLE present AS SELECT DISTINCT name FROM ({ends})")
-    known = (
-        f"SELECT * FROM read_parquet({quoted(str(before))})"
-        if before is not None and before.exists()
-        else 'SELECT NULL::VARCHAR AS name, 0 AS partition, 0::BIGINT AS "offset", '
-        "NULL::VARCHAR AS first_seen, NULL::VARCHAR AS last_seen WHERE false"
-    )
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE known AS {known}")
+
+
+def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: str) -> dict[str, int]:
+    """Make the table ``ids`` of one type from ``known`` and ``present``."""
     # The binary order of the names decides among new ones: the same snapshot gives the same ids.
     connection.execute(
-        """
+        f"""
         CREATE OR REPLACE TEMP TABLE ids AS
         WITH sizes AS (SELECT partition, count(*) AS size FROM known GROUP BY partition),
         fresh AS (
-            SELECT name, (md5_number_lower(name) % $partitions)::INTEGER AS partition
+            SELECT name, ({md5_tail("name")} % $partitions)::INTEGER AS partition
             FROM present ANTI JOIN known USING (name)
         )
         SELECT name, partition, "offset", first_seen, if(present.name IS NULL, last_seen, $snapshot) AS last_seen

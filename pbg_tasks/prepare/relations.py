@@ -14,18 +14,17 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec
 
-# What joins an edge of ``raw`` to its row of ``relations``; null relation names come from columns.rel being null.
-_JOIN = "(relations.name IS NULL OR relations.name = raw.rel)"
-_TYPED = " AND relations.lhs_type = raw.lhs_type AND relations.rhs_type = raw.rhs_type"
 
-
-def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names: list[str] | None = None) -> None:
-    """Make the table ``relations(id, name, lhs_type, rhs_type)``.
+def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names: list[str] | None = None) -> str:
+    """Make the table ``relations(id, name, lhs_type, rhs_type)``; a name is null where any matches.
 
     Args:
         connection: the table is made here.
         spec: its config's relations, in order, have ids from 0.
         names: with dynamic relations, their names in the order of their ids; None matches any name.
+
+    Returns:
+        The SQL condition that joins an edge of ``raw`` to its relation: only equalities, for a hash join.
     """
     if spec.model.dynamic_relations:
         (only,) = spec.model.relations
@@ -38,12 +37,12 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
         "CREATE OR REPLACE TEMP TABLE relations (id BIGINT, name VARCHAR, lhs_type VARCHAR, rhs_type VARCHAR)"
     )
     if rows:
-        connection.executemany("INSERT INTO relations VALUES (?, ?, ?, ?)", rows)
-
-
-def join_condition(spec: GraphSpec) -> str:
-    """Return the SQL condition that joins ``raw`` and ``relations``."""
-    return _JOIN + (_TYPED if spec.columns.lhs_type is not None else "")
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        connection.execute("INSERT INTO relations SELECT unnest(?), unnest(?), unnest(?), unnest(?)", columns)
+    pairs = {"lhs_type": "lhs_type", "rhs_type": "rhs_type"} if spec.columns.lhs_type is not None else {}
+    if rows and rows[0][1] is not None:
+        pairs["name"] = "rel"
+    return " AND ".join(f"relations.{ours} = raw.{theirs}" for ours, theirs in pairs.items()) or "true"
 
 
 def unknown_relation(

@@ -1,65 +1,106 @@
-"""A snapshot's files as one table: ``raw(file, row, lhs, rel, rhs, weight, lhs_type, rhs_type)``, all text.
-
-``row`` counts from 1 within a file: for CSV and TSV it is the line (quoted line breaks are not counted).
-"""
+"""A snapshot's files as one table: ``raw(lhs, rel, rhs, weight, lhs_type, rhs_type)``, all text."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import duckdb
 
-from pbg_tasks.errors import InputError
+from pbg_tasks.errors import InputError, StorageError
+from pbg_tasks.prepare.connection import is_disk_full
+from pbg_tasks.prepare.delimited import compression, delimiter, first_record
+from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.storage.columnar import filesystem_for, list_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pbg_tasks.config import Columns, GraphSpec, SnapshotFile, Snapshots
 
 FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
-_DELIMITERS = {"csv": ",", "tsv": "\t"}
+_TOLD_CHARACTERS = 200
 
 
-def quoted(text: str) -> str:
-    """Return ``text`` as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What files must have in common to be read by one scan.
+
+    Attributes:
+        columns: the names the file gives its columns.
+        types: DuckDB's type of each; text of a CSV or TSV file.
+        compression: of a CSV or TSV file.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    compression: str
 
 
-def identifier(name: str) -> str:
-    """Return ``name`` as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def open_snapshot(
-    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile], *, rows: bool = False
-) -> None:
+def open_snapshot(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]) -> None:
     """Make the view ``raw`` over the snapshot's files.
 
     Args:
         connection: the view is made here.
         spec: how the files are written and which columns hold what.
         files: as they were planned.
-        rows: whether ``row`` is needed (it forbids reading a file in parallel).
 
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
-    for uri in {file.uri.partition("://")[0] for file in files if "://" in file.uri}:
-        _register(connection, f"{uri}://")
-    selects = []
+    alike: dict[_Layout, list[str]] = {}
     for file in files:
+        _register(connection, file.uri)
         _check_unchanged(file)
-        columns = _columns_of(connection, spec.snapshots, file.uri)
-        selects.append(_select(spec, file.uri, columns, rows=rows))
+        layout = _layout(connection, spec.snapshots, file)
+        _check_columns(spec.columns, file.uri, layout)
+        alike.setdefault(layout, []).append(file.uri)
+    selects = (
+        f"SELECT {_fields(spec, layout)} FROM {_scan(spec.snapshots, uris, layout)}" for layout, uris in alike.items()
+    )
     connection.execute("CREATE OR REPLACE TEMP VIEW raw AS " + " UNION ALL ".join(selects))
 
 
-def _register(connection: duckdb.DuckDBPyConnection, scheme: str) -> None:
-    filesystem = filesystem_for(scheme)
+def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: SnapshotFile) -> None:
+    """Make the view ``raw`` over one file of an open snapshot, with a further column ``row`` that counts from 1.
+
+    It is for finding a bad row: a numbered CSV file is not read in parallel.
+    """
+    layout = _layout(connection, spec.snapshots, file)
+    parquet = spec.snapshots.format == "parquet"
+    scan = _scan(spec.snapshots, [file.uri], layout, ", file_row_number=true" if parquet else "")
+    row = "file_row_number + 1" if parquet else "row_number() OVER ()"
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS SELECT {row} AS row, {_fields(spec, layout)} FROM {scan}")
+
+
+@contextmanager
+def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
+    """Tell what goes wrong inside, where ``raw`` is scanned, as the fault of a file or of the store.
+
+    Raises:
+        InputError: a file is damaged.
+        StorageError: the store failed while a file was read.
+    """
+    try:
+        yield
+    except duckdb.OutOfMemoryException:
+        raise
+    except duckdb.Error as error:
+        if is_disk_full(error):
+            raise
+        text = str(error)
+        if type(error) is duckdb.Error:  # what DuckDB makes of an exception of the Python filesystem it reads through
+            raise StorageError(f"the store failed while the snapshot was read: {_last_line(text)}") from None
+        named = (file.uri for file in files if file.uri in text or file.uri.partition("://")[2] in text)
+        uri = next(named, files[0].uri if len(files) == 1 else "snapshot")
+        raise _unreadable(uri, error) from None
+
+
+def _register(connection: duckdb.DuckDBPyConnection, uri: str) -> None:
+    if "://" not in uri:
+        return
+    filesystem = filesystem_for(uri)
     protocol = filesystem.protocol[0] if isinstance(filesystem.protocol, tuple) else filesystem.protocol
     if not connection.filesystem_is_registered(protocol):
         connection.register_filesystem(filesystem)
@@ -71,98 +112,66 @@ def _check_unchanged(file: SnapshotFile) -> None:
             raise InputError(f"{file.uri}: changed since the run was planned; plan the snapshot again")
 
 
-def _columns_of(connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, uri: str) -> list[str]:
-    """Return a file's column names, ``column0``... where there is no header."""
-    if snapshots.format != "parquet":
-        first = _first_line(uri, snapshots)
-        return first if snapshots.header else [f"column{index}" for index in range(len(first))]
-    try:
-        described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(uri)})").fetchall()
-    except duckdb.Error as error:
-        raise _unreadable(uri, error) from None
-    return [row[0] for row in described]
+def _layout(connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile) -> _Layout:
+    """Look at the head of a file; without a header, columns are named ``column0`` and so on."""
+    if snapshots.format == "parquet":
+        with reading([file]):
+            described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(file.uri)})").fetchall()
+        return _Layout(tuple(row[0] for row in described), tuple(row[1] for row in described), "none")
+    first = first_record(snapshots, file.uri)
+    columns = first if snapshots.header else [f"column{index}" for index in range(len(first))]
+    return _Layout(tuple(columns), ("VARCHAR",) * len(columns), compression(file.uri))
 
 
-def _first_line(uri: str, snapshots: Snapshots) -> list[str]:
-    delimiter = snapshots.delimiter or _DELIMITERS[snapshots.format]
-    try:
-        with filesystem_for(uri).open(uri, "rb") as raw, _decompressed(uri, raw) as data:
-            line = data.readline(1 << 20).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{uri}, line 1: cannot be read: {error}") from None
-    if not line.strip():
-        raise InputError(f"{uri}, line 1: is empty; a {snapshots.format} file needs a first line")
-    quoting = {"quotechar": snapshots.quote} if snapshots.quote else {"quoting": csv.QUOTE_NONE}
-    (fields,) = csv.reader([line.rstrip("\r\n")], delimiter=delimiter, **quoting)
-    return fields
-
-
-def _decompressed(uri: str, raw: Any) -> Any:  # noqa: ANN401 - file objects of three libraries
-    if uri.endswith(".gz"):
-        return gzip.open(raw)
-    if uri.endswith(".zst"):
-        import pyarrow as pa
-
-        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), "zstd"))
-    return raw
-
-
-def _select(spec: GraphSpec, uri: str, columns: list[str], *, rows: bool) -> str:
-    chosen = _chosen(spec.columns)
-    missing = [name for name in chosen.values() if name not in columns]
-    if missing:
-        raise InputError(
-            f"{uri}: no column {missing[0]!r} (columns.{_field_of(chosen, missing[0])}); "
-            f"its columns are: {', '.join(columns)}"
-        )
-    fields = [
-        f"CAST({identifier(chosen[field])} AS VARCHAR) AS {field}" if field in chosen else f"NULL::VARCHAR AS {field}"
-        for field in FIELDS
-    ]
-    number = "file_row_number + 1" if spec.snapshots.format == "parquet" else f"row_number() OVER () + {_skipped(spec)}"
-    row = f"{number} AS row" if rows else "NULL::BIGINT AS row"
-    return f"SELECT {quoted(uri)} AS file, {row}, {', '.join(fields)} FROM {_scan(spec.snapshots, uri, columns)}"
-
-
-def _skipped(spec: GraphSpec) -> int:
-    return 1 if spec.snapshots.header else 0
+def _check_columns(columns: Columns, uri: str, layout: _Layout) -> None:
+    for field, name in _chosen(columns).items():
+        times = layout.columns.count(name)
+        if times != 1:
+            fault = "no column" if times == 0 else f"{times} columns named"
+            raise InputError(f"{uri}: {fault} {name!r} (columns.{field}); its columns are: {', '.join(layout.columns)}")
 
 
 def _chosen(columns: Columns) -> dict[str, str]:
     return {field: name for field, name in columns.model_dump().items() if name is not None}
 
 
-def _field_of(chosen: dict[str, str], column: str) -> str:
-    return next(field for field, name in chosen.items() if name == column)
+def _fields(spec: GraphSpec, layout: _Layout) -> str:
+    """Select ``FIELDS`` from a scan. Columns of text files go by position: their headers may say anything."""
+    chosen = _chosen(spec.columns)
+    text = spec.snapshots.format != "parquet"
+
+    def column(field: str) -> str:
+        if field not in chosen:
+            return "NULL"
+        name = chosen[field]
+        return f"column{layout.columns.index(name)}" if text else '"' + name.replace('"', '""') + '"'
+
+    return ", ".join(f"CAST({column(field)} AS VARCHAR) AS {field}" for field in FIELDS)
 
 
-def _scan(snapshots: Snapshots, uri: str, columns: list[str]) -> str:
+def _scan(snapshots: Snapshots, uris: list[str], layout: _Layout, more: str = "") -> str:
+    listed = f"[{', '.join(map(quoted, uris))}]"
     if snapshots.format == "parquet":
-        return f"read_parquet({quoted(uri)}, file_row_number=true)"
-    types = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in columns)
-    compression = {"gz": "gzip", "zst": "zstd"}.get(uri.rpartition(".")[2], "none")
+        return f"read_parquet({listed}{more})"
+    types = ", ".join(f"column{index}: 'VARCHAR'" for index in range(len(layout.columns)))
     options = {
         "columns": f"{{{types}}}",
         "auto_detect": "false",
         "header": str(snapshots.header).lower(),
-        "delim": quoted(snapshots.delimiter or _DELIMITERS[snapshots.format]),
+        "delim": quoted(delimiter(snapshots)),
         "quote": quoted(snapshots.quote or ""),
         "escape": quoted(snapshots.quote or ""),
-        "compression": quoted(compression),
+        "compression": quoted(layout.compression),
         "strict_mode": "true",
     }
-    return f"read_csv({quoted(uri)}, {', '.join(f'{key}={value}' for key, value in options.items())})"
+    return f"read_csv({listed}, {', '.join(f'{key}={value}' for key, value in options.items())})"
 
 
 def _unreadable(uri: str, error: Exception) -> InputError:
     """Say what DuckDB found wrong with a file: its first lines hold the line number and the text."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = "; ".join(lines[:3])
-    return InputError(f"{uri}: cannot be read: {told}")
+    lines = [line.strip()[:_TOLD_CHARACTERS] for line in str(error).splitlines() if line.strip()]
+    return InputError(f"{uri}: cannot be read: {'; '.join(lines[:3])}")
 
 
-def reading_error(error: duckdb.Error, files: Sequence[SnapshotFile]) -> InputError:
-    """Turn an error met while scanning into one that names the file."""
-    text = str(error)
-    uri = next((file.uri for file in files if file.uri in text or file.uri.partition("://")[2] in text), None)
-    return _unreadable(uri or (files[0].uri if len(files) == 1 else "snapshot"), error)
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2][:_TOLD_CHARACTERS]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pbg_tasks.prepare.snapshot import quoted
+from pbg_tasks.prepare.connection import load_table
+from pbg_tasks.prepare.sql import md5_tail, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,32 +30,30 @@ def candidate_sql(split: Split) -> str:
     The last 8 bytes of the MD5 of ``salt US least US greatest`` (US is the byte 31), little-endian, as a fraction of
     2**64: below ``test`` the pair is a test candidate, below ``test + valid`` a valid one.
     """
-    drawn = (
-        f"md5_number_lower({quoted(split.salt)} || chr(31) || least(lhs_key, rhs_key) || chr(31) "
-        "|| greatest(lhs_key, rhs_key))"
+    drawn = md5_tail(
+        f"{quoted(split.salt)} || chr(31) || least(lhs_key, rhs_key) || chr(31) || greatest(lhs_key, rhs_key)"
     )
     test, valid = (int(share * 2**64) for share in (split.test, split.test + split.valid))
-    return f"CASE WHEN {drawn} < {test} THEN {TEST} WHEN {drawn} < {valid} THEN {VALID} ELSE {TRAIN} END"
+    # TEST is below both limits, VALID below one: as a sum, unlike a CASE, DuckDB computes the hash once an edge.
+    return f"(({drawn} < {test})::TINYINT + ({drawn} < {valid})::TINYINT)"
 
 
 def settle(connection: duckdb.DuckDBPyConnection, returned_before: Path | None, out: Path) -> dict[str, int]:
     """Settle the candidates of table ``edges`` and write the pairs that stay in training for ever.
 
     Args:
-        connection: holds ``edges`` with ``candidate``, ``lhs_key``, ``rhs_key``, ``lhs_id``, ``rhs_id``; the table
-            ``held_out`` (lhs_id, rhs_id of the chosen pairs, smaller id first) is made.
+        connection: holds ``edges`` with ``candidate``, ``lhs_id``, ``rhs_id``, and ``lhs_key``, ``rhs_key`` where it is
+            a candidate; the table ``held_out`` (least_id and greatest_id of the chosen pairs) is made.
         returned_before: the list of the release this run continues.
         out: where the list of this run goes.
 
     Returns:
         How many pairs were held out and how many returned to training in this snapshot.
+
+    Raises:
+        FormatError: ``returned_before`` is missing or damaged.
     """
-    before = (
-        f"SELECT * FROM read_parquet({quoted(str(returned_before))})"
-        if returned_before is not None and returned_before.exists()
-        else "SELECT NULL::VARCHAR AS least_key, NULL::VARCHAR AS greatest_key WHERE false"
-    )
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE returned_before AS {before}")
+    load_table(connection, "returned_before", {"least_key": "VARCHAR", "greatest_key": "VARCHAR"}, returned_before)
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE candidates AS

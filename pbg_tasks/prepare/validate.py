@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import duckdb
-
 from pbg_tasks.errors import InputError
 from pbg_tasks.prepare.connection import phase
-from pbg_tasks.prepare.relations import join_condition, make_relations, unknown_relation
-from pbg_tasks.prepare.snapshot import open_snapshot, reading_error
+from pbg_tasks.prepare.delimited import line_of
+from pbg_tasks.prepare.relations import make_relations, unknown_relation
+from pbg_tasks.prepare.snapshot import open_numbered, open_snapshot, reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import duckdb
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
 
@@ -45,7 +46,7 @@ class SnapshotReport:
 
 
 # What makes a row bad, as SQL over `raw`, and how it is told. Order matters: the first that holds is told.
-_CHECKS: tuple[tuple[str, str], ...] = tuple(
+_END_CHECKS: tuple[tuple[str, str], ...] = tuple(
     (condition.format(end=end), sentence.format(end=end))
     for end in ("lhs", "rhs")
     for condition, sentence in (
@@ -58,6 +59,7 @@ _WEIGHT_CHECK = (
     "TRY_CAST(weight AS FLOAT) IS NULL OR NOT isfinite(TRY_CAST(weight AS FLOAT)) OR TRY_CAST(weight AS FLOAT) < 0",
     "weight that is not a finite number of at least 0",
 )
+_FIT_CHECK = ("NOT fits", "")  # told by unknown_relation
 
 
 def validate_snapshot(
@@ -69,65 +71,65 @@ def validate_snapshot(
         InputError: a file cannot be read, there are no edges, or a row is bad (naming file, line and column).
     """
     open_snapshot(connection, spec, files)
-    make_relations(connection, spec)
-    checks = [*_CHECKS]
-    if spec.columns.rel is not None:
-        checks.append(_REL_CHECK)
-    if spec.columns.weight is not None:
-        checks.append(_WEIGHT_CHECK)
-    with phase(connection, "validate"):
-        try:
-            counts = _scan(connection, spec, checks)
-        except duckdb.OutOfMemoryException:
-            raise
-        except duckdb.Error as error:
-            raise reading_error(error, files) from None
-    edges, loops, low, high, *bad = counts
-    if edges == 0:
-        raise InputError(f"{spec.snapshots.location}: the snapshot has no edges ({len(files)} files, none with a row)")
-    _refuse(connection, spec, files, checks, bad)
-    return SnapshotReport(
-        edges=edges,
-        self_loops=loops,
-        duplicates=edges - _distinct(connection),
-        relations=_by_relation(connection, spec),
-        weights=(low, high) if spec.columns.weight is not None else None,
-    )
+    fits = f"EXISTS (SELECT 1 FROM relations WHERE {make_relations(connection, spec)})"
+    checked = f"(SELECT *, {fits} AS fits FROM raw)"
+    checks = [
+        *_END_CHECKS,
+        *([_REL_CHECK] if spec.columns.rel is not None else []),
+        *([_WEIGHT_CHECK] if spec.columns.weight is not None else []),
+        _FIT_CHECK,
+    ]
+    with phase(connection, "validate"), reading(files):
+        edges, loops, low, high, *bad = _count(connection, checked, checks)
+        if edges == 0:
+            raise InputError(
+                f"{spec.snapshots.location}: the snapshot has no edges ({len(files)} files, none with a row)"
+            )
+        for (condition, sentence), count in zip(checks, bad, strict=True):
+            if count:
+                raise _bad_row(connection, spec, files, f"SELECT * FROM {checked} WHERE {condition}", sentence, count)
+        return SnapshotReport(
+            edges=edges,
+            self_loops=loops,
+            duplicates=edges - _distinct(connection),
+            relations=_by_relation(connection, spec),
+            weights=(low, high) if spec.columns.weight is not None else None,
+        )
 
 
-def _scan(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, checks: list[tuple[str, str]]) -> tuple[Any, ...]:
+def _count(connection: duckdb.DuckDBPyConnection, checked: str, checks: list[tuple[str, str]]) -> tuple[Any, ...]:
     counted = "".join(f", count(*) FILTER ({condition})" for condition, _ in checks)
-    fits = f"EXISTS (SELECT 1 FROM relations WHERE {join_condition(spec)})"
     (row,) = connection.execute(
         "SELECT count(*), count(*) FILTER (lhs = rhs), min(TRY_CAST(weight AS FLOAT)), max(TRY_CAST(weight AS FLOAT))"
-        f"{counted}, count(*) FILTER (NOT fits) FROM (SELECT *, {fits} AS fits FROM raw)"
+        f"{counted} FROM {checked}"
     ).fetchall()
     return tuple(row)
 
 
-def _refuse(
+def _bad_row(
     connection: duckdb.DuckDBPyConnection,
     spec: GraphSpec,
     files: Sequence[SnapshotFile],
-    checks: list[tuple[str, str]],
-    bad: list[int],
-) -> None:
-    """Raise for the first kind of bad row there is; only now is the row looked for."""
-    if not any(bad):
-        return
-    open_snapshot(connection, spec, files, rows=True)
-    fits = f"EXISTS (SELECT 1 FROM relations WHERE {join_condition(spec)})"
-    kinds = [*checks, (f"NOT {fits}", "")]
-    (condition, sentence), count = next((kind, count) for kind, count in zip(kinds, bad, strict=True) if count)
-    (found,) = connection.execute(
-        f"SELECT file, row, rel, lhs_type, rhs_type FROM raw WHERE {condition} ORDER BY file, row LIMIT 1"
-    ).fetchall()
-    file, row, *kind_of = found
-    noun = "row" if spec.snapshots.format == "parquet" else "line"
-    where = f"{file}, {noun} {row}"
+    query: str,
+    sentence: str,
+    count: int,
+) -> InputError:
+    """Look file by file for the first row that ``query`` finds, and tell it; there is one."""
+    for file in files:
+        open_numbered(connection, spec, file)
+        found = connection.execute(
+            f"SELECT row, rel, lhs_type, rhs_type FROM ({query}) ORDER BY row LIMIT 1"
+        ).fetchall()
+        if found:
+            break
+    ((row, *kind_of),) = found
+    if spec.snapshots.format == "parquet":
+        where = f"{file.uri}, row {row}"
+    else:
+        where = f"{file.uri}, line {line_of(spec.snapshots, file.uri, row + spec.snapshots.header)}"
     if sentence:
-        raise InputError(f"{where}: {sentence} ({count} such rows in the snapshot)")
-    raise unknown_relation(connection, spec, where, tuple(kind_of))
+        return InputError(f"{where}: {sentence} ({count} such rows in the snapshot)")
+    return unknown_relation(connection, spec, where, tuple(kind_of))
 
 
 def _distinct(connection: duckdb.DuckDBPyConnection) -> int:

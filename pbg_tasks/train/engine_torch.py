@@ -19,7 +19,7 @@ from pbg_tasks.train.batching import batches, check_edges
 from pbg_tasks.train.optimizers import adagrad, adagrad_rows, row_adagrad
 from pbg_tasks.train.parameters import SharedParameters
 from pbg_tasks.train.step import Model, Step
-from pbg_tasks.train.workspace import Workspace
+from pbg_tasks.train.workspace import Workspace, keep_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +58,7 @@ class TorchEngine:
         check_supported(config, source="engine torch")
         torch.set_num_threads(threads)
         self.fast_float32 = use_fast_float32()
+        keep_freed_memory()
         self.config = config
         self.shared = SharedParameters(config, relation_count)
         self._relation_count = relation_count if config.dynamic_relations else len(config.relations)
@@ -110,7 +111,7 @@ class TorchEngine:
                 if on_batch is not None:
                     on_batch(count - told, (loss - told_loss) / (count - told))
                 told, told_loss = count, loss
-        _check_tables(lhs, rhs)
+        self._check_finite(lhs, rhs)
         loss, reg, violators_lhs, violators_rhs = (totals / max(count, 1)).tolist()
         return BucketStats(count, loss, reg, violators_lhs, violators_rhs, seconds=time.perf_counter() - started)
 
@@ -164,11 +165,13 @@ class TorchEngine:
             "try a smaller lr, or set max_norm"
         )
 
-
-def _check_tables(*sides: Mapping[str, Table]) -> None:
-    for entity, table in {id(table): (name, table) for side in sides for name, table in side.items()}.values():
-        # A sum is finite only if every number is, or is so large that the next step would not be.
-        if not math.isfinite(float(table.embeddings.sum())):
-            raise TrainingDivergedError(
-                f"embeddings of entity type {entity!r} are not finite; try a smaller lr, or set max_norm"
-            )
+    def _check_finite(self, *sides: Mapping[str, Table]) -> None:
+        trained = [(f"parameter {path!r}", value) for path, value in self.shared.values.items()]
+        for side in sides:
+            for entity, table in side.items():
+                trained.append((f"embeddings of entity type {entity!r}", table.embeddings))
+                trained.append((f"sums of squared gradients of entity type {entity!r}", table.row_sums))
+        for what, values in trained:
+            # a sum is finite only if every number is (or all are so large that the next step's would not be)
+            if not math.isfinite(float(values.sum())):
+                raise TrainingDivergedError(f"{what}: some are not finite; try a smaller lr, or set max_norm")

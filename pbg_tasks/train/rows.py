@@ -44,7 +44,7 @@ class Rows:
         """Return the gradients of the looked-up embeddings and of the operator's parameters."""
         if self.grad_ND is None:
             return torch.zeros_like(self._raw_ND), []
-        grad = self.comparator.prepare_backward(self._applied_ND, self.grad_ND)
+        grad = self.comparator.prepare_backward(self._applied_ND, self.ready_ND, self.grad_ND)
         return (grad, []) if self.bound is None else self.bound.backward(self._raw_ND, grad)
 
 

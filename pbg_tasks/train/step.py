@@ -178,8 +178,10 @@ class Step:
         ends = list({id(rows): rows for pair in pairs.values() for rows in pair}.values())
         reg = self._regularize(ends) if self._config.regularization_coef else torch.zeros(())
         for side in SIDES:
-            grads = [self._sent_back(rows) for rows in ends if rows.side == side]
-            torch.add(*grads, out=self._end_grads[side]) if len(grads) > 1 else self._end_grads[side].copy_(grads[0])
+            first, *others = (self._sent_back(rows) for rows in ends if rows.side == side)
+            total = self._end_grads[side].copy_(first)
+            for other in others:
+                total.add_(other)
         return Figures(loss_lhs + loss_rhs, reg, violators_lhs, violators_rhs)
 
     def _corrupt(self, side: Side, query: Rows, own: Rows) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Memory a step needs again and again.
 
-A step's largest temporaries (tens of megabytes) would come fresh from the kernel every time, and first touching their
-pages costs more than the matrix products that fill them.
+A step's temporaries would come fresh from the kernel every time, and first touching their pages costs as much as the
+matrix products that fill them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,25 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
+
 if TYPE_CHECKING:
     from torch import Tensor
 
+_LARGEST_KEPT = 31 << 20
+
+
+def keep_freed_memory() -> None:
+    """Make the allocator keep blocks of up to 31 MiB that are freed, for this process.
+
+    glibc returns freed blocks above a threshold to the kernel. The threshold follows the largest block freed, up to
+    32 MiB (mallopt(3), M_MMAP_THRESHOLD); so one block is freed. Other allocators take no notice.
+    """
+    torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
+
 
 class Workspace:
-    """Buffers by name, grown to the largest size asked for."""
+    """Buffers by name, grown to the largest size asked for: for what is larger than the allocator keeps."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}

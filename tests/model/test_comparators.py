@@ -38,7 +38,7 @@ def test_cos_of_a_zero_vector_is_zero_and_has_finite_gradients(bias):
     x = torch.tensor([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]])
     ready = compared.prepare(x)
     assert compared.all_pairs(ready[None], ready[None])[0].tolist() == [[0.0, 0.0], [0.0, 1.0]]
-    assert compared.prepare_backward(x, torch.ones(2, 3)).isfinite().all()
+    assert compared.prepare_backward(x, ready, torch.ones(2, 3)).isfinite().all()
 
 
 def test_l2_of_equal_vectors_has_no_gradient():

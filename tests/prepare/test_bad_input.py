@@ -93,6 +93,9 @@ def test_several_files_quotes_and_delimiters(tmp_path):
         ("lhs,relation,rhs\na,likes,b\n", ["no column 'rel'", "columns.rel", "lhs, relation, rhs"]),
         ("lhs,rel,rhs\n", ["no edges"]),
         ("", ["line 1", "is empty"]),
+        ("lhs,lhs,rel,rhs\na,b,likes,c\n", ["2 columns named 'lhs'", "columns.lhs"]),
+        ("lhs,rel,rhs\n\n\na,likes,b\n\n,likes,b\n", ["line 6", "empty id in column lhs"]),
+        ('lhs,rel,rhs\n"a\nb\nc",likes,b\n,likes,b\n', ["line 5", "empty id in column lhs"]),
         (b"lhs,rel,rhs\na,likes,\xff\xfe\n", ["part.csv"]),
     ],
 )
@@ -103,6 +106,24 @@ def test_each_fault_of_a_csv_file_is_named(tmp_path, text, expected):
     for part in expected:
         assert part in message
     assert "\n" not in message
+
+
+def test_the_fault_is_found_in_the_file_that_has_it(tmp_path):
+    put(tmp_path, GOOD, "1.csv")
+    put(tmp_path, gzip.compress((GOOD + "a,likes,\n").encode()), "2.csv.gz")
+    put(tmp_path, GOOD + ",likes,b\n" * 2, "3.csv")
+    message = refusal(make_spec(tmp_path), tmp_path)
+    assert "3.csv, line 5: empty id in column lhs (2 such rows in the snapshot)" in message
+
+
+def test_an_endless_line_is_not_repeated_in_full(tmp_path):
+    put(tmp_path, GOOD + "a" * 3_000_000 + ",likes,b\n")
+    assert len(refusal(make_spec(tmp_path), tmp_path)) < 1000
+
+
+def test_columns_nobody_asked_for_may_have_any_name(tmp_path):
+    put(tmp_path, ",lhs,LHS,rel,rhs,x,x\n0,a,b,likes,c,1,2\n")
+    assert check(make_spec(tmp_path), tmp_path).edges == 1
 
 
 @pytest.mark.parametrize("weight", ["-1", "nan", "inf", "x", ""])

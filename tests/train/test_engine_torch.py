@@ -145,7 +145,7 @@ def test_the_relation_of_a_lost_batch_is_named(ring):
 def test_a_lost_row_that_no_loss_shows_stops_training(ring):
     table = random_table()
     # squared, it overflows in the row's sum only at the last step: the loss has been looked at before
-    config = make_config(lr=3e38, batch_size=1000)
+    config = make_config(lr=3e38, relation_lr=0.0, batch_size=1000)
     with pytest.raises(TrainingDivergedError, match="entity type 'e'"):
         train(config, ring, table)
 
@@ -177,3 +177,11 @@ def test_steps_are_those_of_pbg(capsys):
     printed = capsys.readouterr().out
     assert status == 0, printed
     assert printed.splitlines()[-1].startswith("147 of 147")
+
+
+def test_a_lost_parameter_stops_training(ring):
+    engine, table = TorchEngine(make_config(relation_lr=0.0), 3), random_table()
+    # no edge has this relation, so no loss shows it
+    engine.shared.values["relations/0/operator/rhs/translations"][2, 0] = float("nan")
+    with pytest.raises(TrainingDivergedError, match="rhs/translations"):
+        engine.train_bucket(ring, {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0))
