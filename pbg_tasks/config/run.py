@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -9,9 +10,23 @@ from pydantic import Field
 from pbg_tasks.config.base import Frozen, canonical_json, digest
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.config.schema import ConfigSchema, ModelConfig
+from pbg_tasks.errors import ConfigError
 
 # A snapshot key becomes part of object keys: no "/", no leading dot.
-SnapshotKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}$")]
+SNAPSHOT_KEY = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}$"
+SnapshotKey = Annotated[str, Field(pattern=SNAPSHOT_KEY)]
+
+
+def check_snapshot_key(key: str) -> None:
+    """Refuse a key that could lead out of its folder.
+
+    Raises:
+        ConfigError: naming the key and what it may be made of.
+    """
+    if not re.fullmatch(SNAPSHOT_KEY, key):
+        raise ConfigError(
+            f"snapshot {key!r}: a key has up to 64 letters, digits and _.:+- and starts with a letter or digit"
+        )
 
 
 class SnapshotFile(Frozen):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.config.run import id_layout, vector_space
+from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_supported, unused_keys
 from pbg_tasks.errors import ConflictError
 from pbg_tasks.progress import human_count, say
@@ -52,6 +52,7 @@ def plan(
         InputError: the snapshot is missing.
     """
     started = time.monotonic()
+    check_snapshot_key(snapshot)
     written = load_graph_spec(spec, overrides)
     for sentence in unused_keys(written.model):
         say(f"plan: {sentence}")

@@ -144,7 +144,7 @@ def test_the_relation_of_a_lost_batch_is_named(ring):
 
 def test_a_lost_row_that_no_loss_shows_stops_training(ring):
     table = random_table()
-    # squared, it overflows in the row's sum only at the last step: the loss has been looked at before
+    # the only batch has a finite loss, but leaves rows that overflow
     config = make_config(lr=3e38, relation_lr=0.0, batch_size=1000)
     with pytest.raises(TrainingDivergedError, match="entity type 'e'"):
         train(config, ring, table)
