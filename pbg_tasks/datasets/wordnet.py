@@ -220,9 +220,7 @@ def write_wordnet(dest: str, *, archive: Path | None = None) -> list[SnapshotSum
             _mark_complete(store, f"{snapshot}/_SUCCESS")
             entities = {name for lhs, _, rhs in edges for name in (lhs, rhs)}
             relations = {relation for _, relation, _ in edges}
-            summaries.append(
-                SnapshotSummary(snapshot, f"{store.url}/{key}", len(edges), len(entities), len(relations))
-            )
+            summaries.append(SnapshotSummary(snapshot, f"{store.url}/{key}", len(edges), len(entities), len(relations)))
             say(f"{snapshot}: {human_count(len(edges))} edges, {human_count(len(entities))} entities")
     return summaries
 

@@ -102,13 +102,10 @@ def read_back(spec, entities, edges):
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30))
 def test_hashes_are_those_of_hashlib(name):
     digest = hashlib.md5(name.encode()).digest()
-    query = (
-        f"SELECT {md5_head('name')}, {md5_tail('name')}, md5_number_lower(name) FROM (SELECT {quoted(name)} AS name)"
-    )
+    query = f"SELECT {md5_head('name')}, {md5_tail('name')} FROM (SELECT ? AS name)"
     with duckdb.connect() as connection:
-        head, tail, lower = connection.execute(query).fetchall()[0]
+        head, tail = connection.execute(query, [name]).fetchall()[0]
     assert (head, tail) == (int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
-    assert tail == lower
     assert partition_of(name, 7) == tail % 7
 
 
@@ -176,7 +173,7 @@ class _BrokenLine(MemoryFileSystem):
     def info(self, path, **_):
         return {"name": path, "size": 1000, "type": "file", "created": None}
 
-    def _open(self, path, mode="rb", **_):
+    def _open(self, *_args, **_options):
         file = super()._open("/full", "wb")
         file.write(b"a" * 1000)
         file.seek(0)
@@ -233,26 +230,22 @@ def test_a_damaged_file_of_the_release_before_is_named(tmp_path, name, damage):
 def test_missing_ids_are_named(tmp_path):
     spec = make_spec(tmp_path)
     put(tmp_path, "d", EDGES)
-    with (
-        connect(spec.resources, tmp_path) as connection,
-        pytest.raises(FormatError, match=r"cannot be read.*entity_ids_n\.parquet"),
-    ):
-        (tmp_path / "dynamic_rel_names.json").write_text('["r0"]')
-        write_buckets(
-            connection, spec, planned(spec, "d"), entities=tmp_path, returned_previous=None, out=tmp_path / "out"
-        )
-    assert not (tmp_path / "out").exists()
+    (tmp_path / "dynamic_rel_names.json").write_text('["r0"]')
+    files, out = planned(spec, "d"), tmp_path / "out"
+    with connect(spec.resources, tmp_path) as connection, pytest.raises(FormatError, match=r"entity_ids_n\.parquet"):
+        write_buckets(connection, spec, files, entities=tmp_path, returned_previous=None, out=out)
+    assert not out.exists()
 
 
 def test_little_memory_gives_the_same_bytes_by_spilling(tmp_path):
-    query = "SELECT hash(i) % 200000 AS lhs, 'r' || i % 3 AS rel, hash(i + 1) % 200000 AS rhs FROM range(1000000) t(i)"
+    query = "SELECT hash(i) % 100000 AS lhs, 'r' || i % 3 AS rel, hash(i + 1) % 100000 AS rhs FROM range(400000) t(i)"
     (tmp_path / "d").mkdir()
     duckdb.sql(f"COPY ({query}) TO {quoted(str(tmp_path / 'd' / 'e.parquet'))}")
-    ample, scant = (make_spec(tmp_path, form="parquet", dynamic=False, memory_gb=gb) for gb in (2, 0.1))
+    ample, scant = (make_spec(tmp_path, form="parquet", dynamic=False, memory_gb=gb) for gb in (2, 0.06))
     roots = [tmp_path / name for name in ("ample", "scant", "none")]
     for root in roots:
         root.mkdir()
     expected = fingerprint(*prepare(ample, roots[0], "d"))
     assert fingerprint(*prepare(scant, roots[1], "d")) == expected
-    with pytest.raises(ResourceError, match=r"resources\.memory_gb = 0\.1"):
+    with pytest.raises(ResourceError, match=r"resources\.memory_gb = 0\.06"):
         prepare(scant, roots[2], "d", limit="1MB")
