@@ -21,6 +21,7 @@ class Release(Frozen):
         manifest_sha256: hash of that directory's manifest, which names every file and its hash.
         id_layout: hash of what must stay equal for the next night to keep the ids.
         vector_space: hash of what must stay equal for the next night to start from these vectors.
+        split: hash of the split they were trained on; another one could hold out what they have seen.
         previous: the release the channel pointed to when this one was published.
         metrics: of the evaluation, as ``evaluate`` wrote them.
         data: edges and entities of the snapshot.
@@ -36,6 +37,7 @@ class Release(Frozen):
     manifest_sha256: Sha256
     id_layout: Sha256
     vector_space: Sha256
+    split: Sha256
     previous: int | None = None
     metrics: dict[str, Any] = Field(default_factory=dict)
     data: dict[str, Any] = Field(default_factory=dict)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
-from pbg_tasks.config.base import parse
+from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_supported, unused_keys
@@ -117,11 +117,15 @@ def continued(graph: GraphSpec, release: Release | None) -> Previous | None:
         return None
     keep_ids = release.id_layout == id_layout(graph.model)
     same_space = release.vector_space == vector_space(graph.model)
+    same_split = release.split == digest(graph.split.model_dump(mode="json"))
     reason = ""
     if not keep_ids:
         reason = f"num_partitions differ from release {release.seq}: ids and vectors start anew"
     elif not same_space:
         reason = f"the model differs from release {release.seq}'s: ids are kept, vectors start anew"
+    elif not same_split:
+        reason = f"the split differs from release {release.seq}'s, which may have trained on what is held out now: "
+        reason += "ids are kept, vectors start anew"
     elif not graph.train.warm_start:
         reason = "train.warm_start is false: ids are kept, vectors start anew"
     return Previous(
@@ -131,6 +135,6 @@ def continued(graph: GraphSpec, release: Release | None) -> Previous | None:
         directory=release.directory,
         manifest_sha256=release.manifest_sha256,
         keep_ids=keep_ids,
-        warm_start=keep_ids and same_space and graph.train.warm_start,
+        warm_start=not reason,
         reason=reason,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config.base import digest
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import QualityGateError
@@ -42,6 +43,7 @@ def _publish(run: RunContext) -> Result:
             "manifest_sha256": preserved["manifest_sha256"],
             "id_layout": id_layout(graph.model),
             "vector_space": vector_space(graph.model),
+            "split": digest(graph.split.model_dump(mode="json")),
             "metrics": {key: value for key, value in run.require("eval").items() if key not in _OF_THE_TASK},
             "data": {"edges": run.require("validate")["edges"], "entities": run.require("partition")["entities"]},
         },

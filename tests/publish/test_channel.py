@@ -34,6 +34,7 @@ def candidate(store, run, snapshot):
         "manifest_sha256": document.sha256(),
         "id_layout": HASH,
         "vector_space": HASH,
+        "split": HASH,
     }
 
 

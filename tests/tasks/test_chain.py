@@ -271,6 +271,17 @@ def test_another_model_starts_anew_and_keeps_ids(place):
     assert third["entities"]["new"] == 60
 
 
+@pytest.mark.parametrize("split", [{"valid": 0.02, "test": 0.2}, {"valid": 0.02, "test": 0.1, "salt": "other"}])
+def test_another_split_starts_anew_because_its_held_out_edges_were_trained(place, split):
+    place.snapshot("d1", ring(60))
+    place.snapshot("d2", ring(60))
+    run_chain(place.spec, "d1")
+    place.write_spec(split=split)
+    second = run_chain(place.spec, "d2", publish=False)
+    assert second["warm_start"] is False
+    assert second["entities"]["kept"] == 60
+
+
 def test_snapshots_of_the_run_are_kept_as_pbg_documents(place):
     place.write_spec(model={"num_epochs": 5, "checkpoint_preservation_interval": 2})
     place.snapshot("d1", ring(60))
