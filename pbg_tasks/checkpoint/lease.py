@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
 
 BEAT_SECONDS = 5.0
-PATIENCE_SECONDS = 30.0
+SILENCE_SECONDS = 16.0
+"""A heartbeat that missed three beats is taken for dead."""
+PATIENCE_SECONDS = 40.0
+"""How long a living writer is waited for: a scheduler may start the next try before it has ended the one before."""
 
 
 def process_identity(pid: int | None = None) -> dict[str, str | int]:
@@ -92,10 +95,10 @@ def wait_until_free(
     patience: float = PATIENCE_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when nobody alive holds the lease.
+    """Return when nobody alive holds the lease: it is gone, its holder is, or it stayed silent.
 
     Raises:
-        ConflictError: its heartbeat goes on.
+        ConflictError: its heartbeat still goes on after ``patience`` seconds.
     """
     seen = store.head(key)
     if seen is None:
@@ -107,15 +110,17 @@ def wait_until_free(
     if is_dead(holder):
         return
     say(f"{store.url}/{key}: another writer was here; watching its heartbeat for {patience:.0f} s")
-    waited = 0.0
-    while waited < patience:
+    waited = last_beat = 0.0
+    while waited < patience and waited - last_beat < SILENCE_SECONDS:
         sleep(1.0)
         waited += 1.0
         now = store.head(key)
-        if now is None:
+        if now is None or is_dead(holder):
             return
         if now.tag != seen.tag:
-            raise ConflictError(
-                f"{store.url}/{key}: another writer (pid {holder.get('pid', '?')}) is alive and owns this run; "
-                "wait for it to end, or stop it"
-            )
+            seen, last_beat = now, waited
+    if last_beat and waited - last_beat < SILENCE_SECONDS:
+        raise ConflictError(
+            f"{store.url}/{key}: another writer (pid {holder.get('pid', '?')}) is alive and owns this run; "
+            "wait for it to end, or stop it"
+        )

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from pbg_tasks.checkpoint import Iteration, claim, open_committed, open_preserved, preserve
-from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, process_identity, wait_until_free
+from pbg_tasks.checkpoint.lease import SILENCE_SECONDS, process_identity, wait_until_free
 from pbg_tasks.checkpoint.reader import HEAD, manifest_name
 from pbg_tasks.checkpoint.writer import LEASE, WRITER_EPOCH
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
@@ -82,18 +82,34 @@ def test_the_older_writer_loses_at_its_commit(store):
 
 def test_a_live_writer_is_not_pushed_aside(store):
     with claim(store, PREFIX, SPEC) as first:
-        with pytest.raises(ConflictError, match="is alive and owns this run"), claim(store, PREFIX, SPEC, patience=20):
+        with pytest.raises(ConflictError, match="is alive and owns this run"), claim(store, PREFIX, SPEC, patience=7):
             pass
         commit(first, 1)
     assert open_committed(store, PREFIX)[0].version == 1
 
 
-def test_a_silent_lease_of_an_unknown_machine_is_taken_over_after_patience(store):
+def test_a_writer_that_ends_while_it_is_watched_is_followed(store):
+    """As when a scheduler starts the next try before it has ended the one before."""
+    holder = process_identity() | {"machine": "elsewhere"}
+    beats = iter(range(100))
+
+    def beat(_seconds):
+        if (count := next(beats)) < 9:
+            store.put(f"{PREFIX}/{LEASE}", json.dumps({"holder": holder, "beat": count}).encode())
+        else:
+            store.delete(f"{PREFIX}/{LEASE}")
+
+    store.put(f"{PREFIX}/{LEASE}", json.dumps({"holder": holder, "beat": -1}).encode())
+    wait_until_free(store, f"{PREFIX}/{LEASE}", sleep=beat)
+    assert next(beats) == 10
+
+
+def test_a_silent_lease_of_an_unknown_machine_is_taken_over(store):
     holder = process_identity() | {"machine": "elsewhere"}
     store.put(f"{PREFIX}/{LEASE}", json.dumps({"holder": holder, "beat": 4}).encode())
     slept = []
     wait_until_free(store, f"{PREFIX}/{LEASE}", sleep=slept.append)
-    assert sum(slept) == PATIENCE_SECONDS
+    assert sum(slept) == SILENCE_SECONDS
 
 
 def test_a_killed_writer_is_followed_at_once(store, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
+from pbg_tasks.checkpoint import claim
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGateError, TrainingDivergedError
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.embeddings import read_embeddings
@@ -207,17 +209,18 @@ def test_a_killed_training_loses_one_epoch_at_most_and_ends_the_same(place):
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_second_training_of_one_run_loses(place):
+def test_a_second_training_of_one_run_loses(place, monkeypatch):
     place.snapshot("d1", ring(80))
-    run = prepared(place, epochs=12)
+    run = prepared(place, epochs=15)
+    monkeypatch.setattr("pbg_tasks.tasks.train.claim", functools.partial(claim, patience=7))
     with start_training(run) as process:
-        wait_for(process, "epoch 1/12 committed")
+        wait_for(process, "epoch 1/15 committed")
         with pytest.raises(ConflictError, match="is alive and owns this run"):
             run_task("train", run)
         assert process.poll() is None
         process.communicate()
     assert process.returncode == 0
-    assert run_task("train", run)["version"] == 12
+    assert run_task("train", run)["version"] == 15
 
 
 def test_divergence_commits_nothing(place):
