@@ -1,0 +1,128 @@
+"""The `pbg` command as a person or a scheduler meets it: output, exit status, one line an error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pbg_tasks.errors import BY_EXIT_CODE, PbgError
+from tests.tasks.conftest import Workplace, ring
+
+
+def pbg(*arguments, **environment):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-m", "pbg_tasks", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Workplace(tmp_path)
+    place.snapshot("d1", ring(40))
+    return place
+
+
+def test_run_prints_one_json_object_and_nothing_else(place):
+    done = pbg("run", place.spec, "--snapshot", "d1", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["release"]["published"] is True
+    assert set(summary["metrics"]) >= {"raw", "filtered", "random"}
+    assert pbg("run", place.spec, "--snapshot", "d1", "--json").stdout == done.stdout
+    assert "MRR filtered" in pbg("show", summary["run"]).stdout
+    assert [r["snapshot"] for r in json.loads(pbg("releases", place.spec, "--json").stdout)] == ["d1"]
+
+
+def test_progress_goes_to_stderr(place):
+    done = pbg("run", place.spec, "--snapshot", "d1", "--json")
+    assert "epoch 3/3 committed" in done.stderr
+    assert "edges/s" in done.stderr
+    assert "ETA" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "status", "message"),
+    [
+        (None, ["plan", "SPEC", "--snapshot", "nope"], 3, "error: input: "),
+        (None, ["plan", "SPEC", "--snapshot", "../d1"], 2, "error: config: snapshot '../d1'"),
+        (None, ["plan", "nofile.yaml", "--snapshot", "d1"], 2, "error: config: nofile.yaml: cannot be read"),
+        (None, ["train", "/nowhere/runs/x"], 2, "error: config: /nowhere/runs/x: no such run"),
+        (None, ["rollback", "SPEC"], 3, "error: input: channel 'production'"),
+        ({"model": {"dimenson": 3}}, ["plan", "SPEC", "--snapshot", "d1"], 2, "did you mean 'dimension'?"),
+        (
+            {"model": {"num_gpus": 2}},
+            ["plan", "SPEC", "--snapshot", "d1"],
+            2,
+            "not supported by this version: num_gpus",
+        ),
+        ({"gates": {"min_edges": 10**6}}, ["run", "SPEC", "--snapshot", "d1"], 8, "error: quality_gate: snapshot 'd1'"),
+    ],
+)
+def test_failures_are_one_line_and_their_category(place, change, arguments, status, message):
+    if change:
+        place.write_spec(**change)
+    done = pbg(*(place.spec if argument == "SPEC" else argument for argument in arguments))
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == status, done.stderr
+    assert message in last
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_unreachable_store_fails_soon_and_may_be_tried_again(place):
+    place.store = "s3://bucket/prefix"
+    place.write_spec()
+    done = pbg(
+        *("plan", place.spec, "--snapshot", "d1"),
+        AWS_ENDPOINT_URL="http://127.0.0.1:9",
+        AWS_ACCESS_KEY_ID="key",
+        AWS_SECRET_ACCESS_KEY="canary-secret",  # noqa: S106 - no real one
+        AWS_DEFAULT_REGION="us-east-1",
+    )
+    assert done.returncode == 6
+    assert BY_EXIT_CODE[6].retryable
+    assert "http://127.0.0.1:9" in done.stderr
+    assert "canary-secret" not in done.stderr
+
+
+def test_a_full_scratch_disk_is_said_and_nothing_is_half_written(place, small_disk):
+    place.snapshot("d1", ring(60_000))
+    run = json.loads(pbg("plan", place.spec, "--snapshot", "d1", "--json").stdout)["run"]
+    for task in ("validate", "partition"):
+        assert pbg(task, run).returncode == 0
+    full = pbg("bucket", run, PBG_SCRATCH=str(small_disk))
+    assert full.returncode == 7
+    assert full.stderr.strip().splitlines()[-1].startswith("error: resource: ")
+    assert not list(small_disk.iterdir())
+    assert not (place.store / run.rpartition("/store/")[2] / "edges").exists()
+    assert pbg("bucket", run).returncode == 0
+
+
+def test_every_category_has_a_status_of_its_own():
+    def below(error):
+        return {error} | {sub for child in error.__subclasses__() for sub in below(child)}
+
+    assert {error.exit_code for error in below(PbgError)} == set(BY_EXIT_CODE)
+    assert len({error.kind for error in below(PbgError)}) == len(BY_EXIT_CODE)
+
+
+def test_schema_and_version():
+    assert json.loads(pbg("schema").stdout)["title"] == "GraphSpec"
+    assert pbg("--version").stdout.startswith("pbg ")
+
+
+def test_looking_is_quick_because_nothing_heavy_is_imported():
+    heavy = ("torch", "duckdb", "h5py", "boto3", "numpy")
+    code = f"import sys, pbg_tasks.cli; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
