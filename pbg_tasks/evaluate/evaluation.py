@@ -8,13 +8,14 @@ import numpy as np
 import torch
 
 from pbg_tasks.evaluate.candidates import Candidates
-from pbg_tasks.evaluate.filters import KnownAnswers, KnownPairs, Side
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples
-from pbg_tasks.evaluate.metrics import figures, random_scorer
-from pbg_tasks.evaluate.ranking import Queries, Ranks, block_rows, rank, tables
+from pbg_tasks.evaluate.one_side import OneSide
+from pbg_tasks.evaluate.questions import Side
+from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
+from pbg_tasks.evaluate.tables import Budget, EntityTable
+from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.numerics import use_fast_float32
-from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import Evaluation, ModelConfig
-    from pbg_tasks.formats.edges import EdgeList
+
+    EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
 
 SIDES: tuple[Side, ...] = get_args(Side)
 
@@ -33,10 +35,11 @@ def evaluate_edges(
     paths: Mapping[tuple[str, int], Path],
     counts: Mapping[str, list[int]],
     held_out: Mapping[Bucket, EdgeList],
-    known: Callable[[], Iterator[tuple[Bucket, EdgeList]]],
+    known: EdgeStream,
     *,
     evaluation: Evaluation,
     relation_names: list[str],
+    train: EdgeStream | None = None,
     candidates: Candidates | None = None,
     threads: int = 1,
     memory_bytes: int = 1 << 30,
@@ -53,100 +56,99 @@ def evaluate_edges(
         known: every edge known to be true, by bucket; called once.
         evaluation: how many edges and candidates.
         relation_names: by relation id.
+        train: training edges, by bucket; called once. They count as known, so ``known`` need not repeat them, and
+            the popularity baseline is made of them.
         candidates: a sample to use again.
         threads: CPU threads.
-        memory_bytes: budget for the blocks.
+        memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of a new sample.
 
     Returns:
         The figures, and the sample of candidates when one was needed.
+
+    Raises:
+        FormatError: an embeddings file is damaged, of another shape, or not finite.
     """
     torch.set_num_threads(threads)
     use_fast_float32()
     numbering = Numbering(config, counts)
-    asked = _limited(numbering.triples(held_out.items()), evaluation.max_edges)
+    asked = numbering.triples(_limited(held_out, evaluation.max_edges).items())
+    sides = {side: OneSide(side, asked, max(map(numbering.total, config.entities))) for side in SIDES}
+    _stream(known, numbering, [side.add_known for side in sides.values()])
+    if train is not None:
+        _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
+
     sample = candidates or Candidates.draw(counts, evaluation.max_candidates, seed)
-    dimensions = {entity: config.entity_dimension(entity) for entity in config.entities}
-    by_type = tables(paths, numbering.bases, dimensions)
-    totals = {entity: numbering.total(entity) for entity in config.entities}
-    known_answers = _known_answers(asked, numbering, known(), max(totals.values()))
-    rows = block_rows(memory_bytes, config.dimension)
-    results: dict[Side, list[tuple[np.ndarray, Ranks]]] = {side: [] for side in SIDES}
-    work = 2 * len(asked) * max(totals.values())
+    tables = _tables(config, paths, numbering, sample)
+    groups = list(_by_types(config, asked))
+    work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)
+    budget = Budget.of(memory_bytes, max(map(config.entity_dimension, config.entities)))
     with Progress("evaluate", total=work, unit="scores") as progress:
-        for index, chosen in _groups(config, asked):
-            relation, group = config.relations[index], asked.select(chosen)
-            scorer = RelationScorer(config, index, params)
-            for side in SIDES:
-                known_type, asked_type = (relation.rhs, relation.lhs) if side == "lhs" else (relation.lhs, relation.rhs)
-                known_ends, true = (group.rhs, group.lhs) if side == "lhs" else (group.lhs, group.rhs)
-                ends = by_type[known_type].gather(known_ends)
-                queries = Queries(
-                    scorer,
-                    side,
-                    scorer.queries(ends, torch.from_numpy(group.rel), predict=side),
-                    true,
-                    by_type[asked_type].gather(true),
-                    known_answers[side].of(chosen, len(asked)),
-                    sample.numbers(asked_type, numbering.bases[asked_type]) if sample else None,
-                )
-                ranks = rank(queries, by_type[asked_type], totals[asked_type], rows=rows, progress=progress)
-                results[side].append((group.rel, ranks))
-    return _report(results, evaluation, len(asked), totals, sample, relation_names), sample
-
-
-def _known_answers(
-    asked: Triples, numbering: Numbering, known: Iterator[tuple[Bucket, EdgeList]], entities: int
-) -> dict[Side, KnownPairs]:
-    """Stream the known edges by once, for both sides."""
-    answers = {side: KnownAnswers(asked, side, entities) for side in SIDES}
-    for piece in known:
-        triples = numbering.triples([piece])
-        for collected in answers.values():
-            collected.add(triples)
-    return {side: collected.pairs() for side, collected in answers.items()}
-
-
-def _limited(triples: Triples, limit: int | None) -> Triples:
-    """Return the first ``limit`` edges; within a bucket they lie in the order of their stable hash."""
-    return triples if limit is None else triples.select(np.arange(min(limit, len(triples))))
-
-
-def _groups(config: ModelConfig, asked: Triples) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (relation of the config, rows of its edges)."""
-    if config.dynamic_relations:
-        yield 0, np.arange(len(asked))
-        return
-    for index in np.unique(asked.rel):
-        yield int(index), np.flatnonzero(asked.rel == index)
-
-
-def _report(
-    results: Mapping[Side, list[tuple[np.ndarray, Ranks]]],
-    evaluation: Evaluation,
-    edges: int,
-    totals: Mapping[str, int],
-    sample: Candidates | None,
-    relation_names: list[str],
-) -> EvaluationReport:
-    def joined(name: str, sides: tuple[Side, ...] = SIDES) -> np.ndarray:
-        return np.concatenate([getattr(ranks, name) for side in sides for _, ranks in results[side]])
-
-    rel = np.concatenate([rel for side in SIDES for rel, _ in results[side]])
-    filtered, among = joined("filtered"), joined("filtered_candidates")
-    return EvaluationReport(
+        model = Model(config, params, budget, progress)
+        of_types = [(tables[lhs], tables[rhs], rows) for (lhs, rhs), rows in groups]
+        found = {name: side.rank(model, of_types) for name, side in sides.items()}
+    report = EvaluationReport.of(
+        found,
+        asked.rel,
+        _labels(config, relation_names),
         split=evaluation.split,
-        edges=edges,
-        candidates={
-            entity: len(sample.offset[entity]) if sample and entity in sample.offset else total
-            for entity, total in totals.items()
-        },
+        candidates={entity: table.candidates for entity, table in tables.items()},
         sampled=sample is not None,
-        raw=figures(joined("raw"), joined("raw_candidates")),
-        filtered=figures(filtered, among),
-        random=random_scorer(among),
-        sides={side: figures(joined("filtered", (side,)), joined("filtered_candidates", (side,))) for side in SIDES},
-        relations={
-            relation_names[index]: figures(filtered[rel == index], among[rel == index]) for index in np.unique(rel)
-        },
     )
+    return report, sample
+
+
+def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[Triples], None]]) -> None:
+    """Give every consumer every piece of the edges, which are read once."""
+    for piece in edges():
+        triples = numbering.triples([piece])
+        for consume in consumers:
+            consume(triples)
+
+
+def _limited(held_out: Mapping[Bucket, EdgeList], limit: int | None) -> Mapping[Bucket, EdgeList]:
+    """Return the first edges of each bucket, ``limit`` in all; within a bucket they lie in the order of their hash."""
+    total = sum(map(len, held_out.values()))
+    if limit is None or total <= limit:
+        return held_out
+    ends = np.cumsum([len(edges) for edges in held_out.values()]) * limit // total
+    taken = np.diff(ends, prepend=0)
+    return {
+        bucket: EdgeList(edges.lhs[:count], edges.rhs[:count], edges.rel[:count])
+        for (bucket, edges), count in zip(held_out.items(), taken.tolist(), strict=True)
+    }
+
+
+def _tables(
+    config: ModelConfig, paths: Mapping[tuple[str, int], Path], numbering: Numbering, sample: Candidates | None
+) -> dict[str, EntityTable]:
+    """Return the table of every entity type."""
+    return {
+        entity: EntityTable(
+            [paths[entity, partition] for partition in range(len(bases) - 1)],
+            bases,
+            config.entity_dimension(entity),
+            sample.numbers(entity, bases) if sample else None,
+        )
+        for entity, bases in numbering.bases.items()
+    }
+
+
+def _by_types(config: ModelConfig, asked: Triples) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
+    """Yield (types of the two ends, rows of the held-out edges that have them)."""
+    types = [(relation.lhs, relation.rhs) for relation in config.relations]
+    index = np.zeros_like(asked.rel) if config.dynamic_relations else asked.rel
+    for pair in dict.fromkeys(types):
+        rows = np.flatnonzero(np.isin(index, [number for number, own in enumerate(types) if own == pair]))
+        if len(rows):
+            yield pair, rows
+
+
+def _labels(config: ModelConfig, names: list[str]) -> list[str]:
+    """Return a name for each relation id that no other has: where names repeat, the types tell them apart."""
+    if config.dynamic_relations:
+        return names
+    return [
+        f"{name} ({relation.lhs}, {relation.rhs})" if names.count(name) > 1 else name
+        for name, relation in zip(names, config.relations, strict=True)
+    ]

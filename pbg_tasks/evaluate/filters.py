@@ -1,79 +1,71 @@
-"""Which candidates of a query are known to be right: they are left out of the filtered rank."""
+"""Which candidates of a question are known to be right: they are left out of the filtered rank."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pbg_tasks.evaluate.questions import ends
+
 if TYPE_CHECKING:
     from pbg_tasks.evaluate.ids import Triples
-
-Side = Literal["lhs", "rhs"]
-
-
-class KnownPairs(NamedTuple):
-    """Candidates to leave out, sorted by query.
-
-    Attributes:
-        query: int64 (M,), row of the held-out edge.
-        candidate: int64 (M,), number of an entity that is right too, never the edge's own.
-    """
-
-    query: np.ndarray
-    candidate: np.ndarray
-
-    def of(self, rows: np.ndarray, total: int) -> KnownPairs:
-        """Return the pairs of some of ``total`` queries, counted anew; ``rows`` ascend."""
-        place = np.full(total, -1)
-        place[rows] = np.arange(len(rows))
-        query = place[self.query]
-        kept = query >= 0
-        return KnownPairs(query[kept], self.candidate[kept])
+    from pbg_tasks.evaluate.questions import Questions
 
 
-class KnownAnswers:
-    """Joins held-out edges with all known ones on relation and known end, one piece of the known ones at a time.
-
-    Of the known edges only the answers to what is asked are kept.
+class Answers:
+    """The known answers of each question, without repetition.
 
     Args:
-        asked: held-out edges (Q).
-        predict: the side whose candidates are ranked.
+        keys: int64 (M,), ``question * entities + answer``, ascending.
         entities: more than any entity's number.
     """
 
-    def __init__(self, asked: Triples, predict: Side, entities: int) -> None:
-        self._asked, self._predict, self._entities = asked, predict, entities
-        self._keys = self._key(asked)
-        self._wanted = np.unique(self._keys)
-        self._found: list[np.ndarray] = [np.empty((2, 0), np.int64)]
+    def __init__(self, keys: np.ndarray, entities: int) -> None:
+        self._keys, self._entities = keys, entities
 
-    def _key(self, triples: Triples) -> np.ndarray:
-        known = triples.rhs if self._predict == "lhs" else triples.lhs
-        keys: np.ndarray = triples.rel * self._entities + known
-        return keys
+    def among(self, numbers: np.ndarray) -> Answers:
+        """Return those answers only whose numbers are listed."""
+        return Answers(self._keys[np.isin(self._keys % self._entities, numbers)], self._entities)
 
-    def _answers(self, triples: Triples) -> np.ndarray:
-        return triples.lhs if self._predict == "lhs" else triples.rhs
+    def others(self, questions: np.ndarray, true: np.ndarray) -> np.ndarray:
+        """Count, for each edge's question, the answers besides the edge's own: int64 (N,)."""
+        start, stop = self._ranges(questions, 0, self._entities)
+        own = questions * self._entities + true
+        itself = np.searchsorted(self._keys, own, side="right") - np.searchsorted(self._keys, own)
+        counts: np.ndarray = stop - start - itself
+        return counts
+
+    def between(self, questions: np.ndarray, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (row of ``questions``, answer) of every answer with a number from ``first`` to below ``stop``."""
+        starts, stops = self._ranges(questions, first, stop)
+        sizes = stops - starts
+        row = np.repeat(np.arange(len(questions)), sizes)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return row, self._keys[starts[row] + within] % self._entities
+
+    def _ranges(self, questions: np.ndarray, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        base = questions * self._entities
+        return np.searchsorted(self._keys, base + first), np.searchsorted(self._keys, base + stop)
+
+
+class AnswerCollector:
+    """Joins questions with known edges, one piece of them at a time; what nobody asks for is not kept."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._found: list[np.ndarray] = [np.empty(0, np.int64)]
 
     def add(self, piece: Triples) -> None:
         """Take note of known edges."""
-        if not len(self._wanted):
-            return
-        keys = self._key(piece)
-        group = np.searchsorted(self._wanted, keys)
-        hit = np.flatnonzero(self._wanted[np.minimum(group, len(self._wanted) - 1)] == keys)
-        self._found.append(np.stack((group[hit], self._answers(piece)[hit])))
+        asked = self._questions
+        known, answer = ends(piece, asked.predict)
+        keys = piece.rel * asked.entities + known
+        question = np.searchsorted(asked.keys, keys)
+        inside = np.flatnonzero(question < len(asked.keys))
+        hit = inside[asked.keys[question[inside]] == keys[inside]]
+        self._found.append(np.unique(question[hit] * asked.entities + answer[hit]))
 
-    def pairs(self) -> KnownPairs:
-        """Return, for every held-out edge, the other entities that are right."""
-        group, answer = np.unique(np.concatenate(self._found, axis=1), axis=1)
-        starts = np.searchsorted(group, np.arange(len(self._wanted) + 1))
-        asked_group = np.searchsorted(self._wanted, self._keys)
-        sizes = starts[asked_group + 1] - starts[asked_group]
-        query = np.repeat(np.arange(len(self._asked)), sizes)
-        within = np.arange(len(query)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        candidate = answer[np.repeat(starts[asked_group], sizes) + within]
-        other = candidate != self._answers(self._asked)[query]
-        return KnownPairs(query[other], candidate[other])
+    def answers(self) -> Answers:
+        """Return what was found."""
+        return Answers(np.unique(np.concatenate(self._found)), self._questions.entities)

@@ -1,41 +1,40 @@
 """Ranks of held-out edges against all entities of a type, over all partitions, raw and filtered.
 
-Candidates stream by in blocks, each compared with every query while it is in memory. A candidate that ties with the
+Candidates stream by in blocks, each compared with every question while it is in memory. A candidate that ties with the
 true entity counts as better (as in PBG), and so does one whose score is not a number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
 
-from pbg_tasks.formats.embeddings import iter_blocks
+from pbg_tasks.evaluate.tables import TILE_EDGES
+from pbg_tasks.evaluate.ties import tie_from
+from pbg_tasks.model.scoring import RelationScorer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
-    from pbg_tasks.evaluate.filters import KnownPairs, Side
-    from pbg_tasks.model.scoring import RelationScorer
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.evaluate.filters import Answers
+    from pbg_tasks.evaluate.questions import Questions
+    from pbg_tasks.evaluate.tables import Block, Budget, EntityTable
     from pbg_tasks.progress import Progress
-
-# Blocks of scores that stay in the processor's cache: twice as fast as large ones.
-QUERY_ROWS = 512
-BLOCK_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Ranks of Q queries, from 1, and the number of candidates each was ranked among.
+    """Ranks of N edges on one side, from 1, and the number of candidates each was ranked among.
 
     Attributes:
-        raw: int64 (Q,).
-        filtered: int64 (Q,).
-        raw_candidates: int64 (Q,).
-        filtered_candidates: int64 (Q,).
+        raw: int64 (N,).
+        filtered: int64 (N,).
+        raw_candidates: int64 (N,).
+        filtered_candidates: int64 (N,).
     """
 
     raw: np.ndarray
@@ -43,157 +42,142 @@ class Ranks:
     raw_candidates: np.ndarray
     filtered_candidates: np.ndarray
 
+    @classmethod
+    def empty(cls, count: int) -> Self:
+        """Return ranks of edges that were not ranked yet."""
+        return cls(*(np.zeros(count, np.int64) for _ in fields(cls)))
 
-class EntityTable:
-    """The embeddings of one entity type, in files.
+    @classmethod
+    def joined(cls, parts: Sequence[Ranks]) -> Self:
+        """Return the ranks of several lists of edges as one."""
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
-    Args:
-        paths: file of each partition, in order.
-        bases: first number of each partition, then the total.
-        dimension: of the embeddings.
-    """
-
-    def __init__(self, paths: list[Path], bases: np.ndarray, dimension: int) -> None:
-        self._paths, self._bases, self._dimension = paths, bases, dimension
-
-    def blocks(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (number of the first entity, float32 (<= rows, D)) over all partitions."""
-        for partition, path in enumerate(self._paths):
-            count = int(self._bases[partition + 1] - self._bases[partition])
-            for start, block in iter_blocks(path, rows, count=count, dimension=self._dimension):
-                yield int(self._bases[partition]) + start, block
-
-    def gather(self, numbers: np.ndarray) -> torch.Tensor:
-        """Return the rows of some entities, float32 (N, D)."""
-        result = np.empty((len(numbers), self._dimension), np.float32)
-        order = np.argsort(numbers, kind="stable")
-        ordered = numbers[order]
-        for first, block in self.blocks(1 << 17):
-            start, stop = np.searchsorted(ordered, (first, first + len(block)))
-            result[order[start:stop]] = block[ordered[start:stop] - first]
-        return torch.from_numpy(result)
+    def select(self, rows: np.ndarray) -> Ranks:
+        """Return those of some edges."""
+        return Ranks(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
-class Queries:
-    """Questions of one relation scorer and side.
+class Model:
+    """What scores, how much memory it may use, and who is told how far it is.
 
     Attributes:
-        scorer: of the relation.
-        predict: side of the candidates.
-        prepared: (Q, D), what candidates are compared with.
-        true: int64 (Q,), number of the right entity.
-        true_rows: (Q, D), its raw embedding.
-        known: other right entities.
-        sample: sorted numbers of the candidates; None means everyone.
+        config: of the model.
+        params: shared parameters by PBG's path.
+        budget: sizes.
+        progress: counts scores.
+    """
+
+    config: ModelConfig
+    params: Mapping[str, np.ndarray]
+    budget: Budget
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """Ranks edges whose relations have the same two entity types.
+
+    Attributes:
+        model: what scores.
+        questions: what all held-out edges ask on this side.
+        answers: known answers, of these edges only candidates.
+        known: table of the known ends.
+        asked: table of the candidates.
+    """
+
+    model: Model
+    questions: Questions
+    answers: Answers
+    known: EntityTable
+    asked: EntityTable
+
+    def rank(self, edges: np.ndarray, ranks: Ranks) -> None:
+        """Rank some held-out edges.
+
+        Args:
+            edges: int64, rows of the held-out edges.
+            ranks: of all held-out edges, where those of ``edges`` are filled in.
+        """
+        question, true = self.questions.of_edge[edges], self.questions.true[edges]
+        ranks.raw[edges] = ranks.filtered[edges] = 1
+        ranks.raw_candidates[edges] = among = self.asked.candidates + ~self.asked.eligible(true)
+        ranks.filtered_candidates[edges] = among - self.answers.others(question, true)
+        ordered = edges[np.argsort(question, kind="stable")]
+        for start in range(0, len(ordered), self.model.budget.edges):
+            self._rank_batch(ordered[start : start + self.model.budget.edges], ranks)
+
+    def _rank_batch(self, edges: np.ndarray, ranks: Ranks) -> None:
+        groups = self._groups(edges)
+        for block in self.asked.blocks(self.model.budget.rows):
+            for group in groups:
+                candidates = group.scorer.candidates(torch.from_numpy(block.rows), predict=self.questions.predict)
+                for start in range(0, len(group.edges), TILE_EDGES):
+                    self._compare(group.tile(start, start + TILE_EDGES), block, candidates, ranks)
+
+    def _groups(self, edges: np.ndarray) -> list[_Group]:
+        """Prepare the questions of a batch; edges of one scorer are neighbours, as they are ordered by relation."""
+        asked, of_batch = np.unique(self.questions.of_edge[edges], return_inverse=True)
+        rel = self.questions.rel[asked]
+        index = np.zeros_like(rel) if self.model.config.dynamic_relations else rel
+        known_rows = self.known.gather(self.questions.known[asked], self.model.budget.rows)
+        true_rows = self.asked.gather(self.questions.true[edges], self.model.budget.rows)
+        groups = []
+        for number in np.unique(index):
+            first, stop = np.searchsorted(index, (number, number + 1))
+            begin, end = np.searchsorted(of_batch, (first, stop))
+            scorer = RelationScorer(self.model.config, int(number), self.model.params)
+            predict = self.questions.predict
+            queries = scorer.queries(known_rows[first:stop], torch.from_numpy(rel[first:stop]), predict=predict)
+            row = of_batch[begin:end] - first
+            true = scorer.candidates(true_rows[begin:end], predict=predict)
+            asking = queries[torch.from_numpy(row)]
+            ties = tie_from(self.model.config, asking, true, scorer.score_pairs(asking, true))
+            groups.append(_Group(scorer, queries, edges[begin:end], row, ties.numpy()))
+        return groups
+
+    def _compare(self, tile: _Group, block: Block, candidates: torch.Tensor, ranks: Ranks) -> None:
+        """Count which candidates of a block are no worse than the true entities of a tile."""
+        scores = tile.scorer.score(tile.queries, candidates).numpy()
+        if len(scores) < len(tile.edges):
+            scores = scores[tile.row]
+        worse = scores < tile.ties[:, np.newaxis]  # False for a score that is not a number
+        worse[block.places(self.questions.true[tile.edges])] = True
+        better = worse.shape[1] - _count_rows(worse)
+        row, answer = self.answers.between(
+            self.questions.of_edge[tile.edges], int(block.numbers[0]), int(block.numbers[-1]) + 1
+        )
+        not_worse = ~worse[row, np.searchsorted(block.numbers, answer)]
+        ranks.raw[tile.edges] += better
+        ranks.filtered[tile.edges] += better - np.bincount(row[not_worse], minlength=len(better))
+        self.model.progress.advance(worse.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Edges with one scorer, ordered by question.
+
+    Attributes:
+        scorer: of their relation.
+        queries: (G, D), prepared, one a question.
+        edges: int64 (N,), rows of the held-out edges.
+        row: int64 (N,), ascending, which query each asks.
+        ties: (N,), from which score on a candidate is no worse than the true entity.
     """
 
     scorer: RelationScorer
-    predict: Side
-    prepared: torch.Tensor
-    true: np.ndarray
-    true_rows: torch.Tensor
-    known: KnownPairs
-    sample: np.ndarray | None
+    queries: torch.Tensor
+    edges: np.ndarray
+    row: np.ndarray
+    ties: np.ndarray
 
-    def true_scores(self) -> torch.Tensor:
-        """Score the right entities with the same matrix product as all others, so that equal rows tie exactly."""
-        candidates = self.scorer.candidates(self.true_rows, predict=self.predict)
-        pieces = [
-            self.scorer.score(self.prepared[start : start + QUERY_ROWS], candidates[start : start + QUERY_ROWS])
-            for start in range(0, len(self.true), QUERY_ROWS)
-        ]
-        return torch.cat([piece.diagonal() for piece in pieces])
+    def tile(self, start: int, stop: int) -> _Group:
+        """Return some of the edges, with the queries they need."""
+        row = self.row[start:stop]
+        queries = self.queries[row[0] : row[-1] + 1]
+        return _Group(self.scorer, queries, self.edges[start:stop], row - row[0], self.ties[start:stop])
 
 
-def block_rows(memory_bytes: int, dimension: int) -> int:
-    """Return how many candidates a block may have for scores, embeddings and their prepared copies to fit."""
-    per_row = 4 * (2 * QUERY_ROWS + 4 * dimension)
-    return int(np.clip(memory_bytes // 4 // per_row, 256, BLOCK_ROWS))
-
-
-def rank(queries: Queries, table: EntityTable, total: int, *, rows: int, progress: Progress) -> Ranks:
-    """Rank the right entity of each query.
-
-    Args:
-        queries: the questions.
-        table: embeddings of the predicted type.
-        total: how many entities it has.
-        rows: candidates a block.
-        progress: counts scores.
-    """
-    count = len(queries.true)
-    true_scores = queries.true_scores()
-    better = np.zeros(count, np.int64)
-    known_better = np.zeros(count, np.int64)
-    known = _in_sample(queries.known, queries.sample)
-    for first, raw in table.blocks(rows):
-        block = _Block.of(first, raw, queries.sample)
-        if not len(block.numbers):
-            continue
-        candidates = queries.scorer.candidates(torch.from_numpy(block.rows), predict=queries.predict)
-        for start in range(0, count, QUERY_ROWS):
-            stop = min(start + QUERY_ROWS, count)
-            scores = queries.scorer.score(queries.prepared[start:stop], candidates)
-            worse = scores < true_scores[start:stop].unsqueeze(1)  # False for a score that is not a number
-            own_rows, own_columns = block.places(queries.true[start:stop])
-            worse[own_rows, own_columns] = True
-            better[start:stop] += len(block.numbers) - np.count_nonzero(worse.numpy(), axis=1)
-            known_better[start:stop] += _beaten_by_known(known, block, worse, start, stop)
-            progress.advance(worse.numel())
-    sample_size = total if queries.sample is None else len(queries.sample)
-    in_sample = np.ones(count, bool) if queries.sample is None else np.isin(queries.true, queries.sample)
-    raw_candidates = np.full(count, sample_size) + ~in_sample
-    known_counts = np.bincount(known.query, minlength=count)
-    return Ranks(1 + better, 1 + better - known_better, raw_candidates, raw_candidates - known_counts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Candidates in memory: their numbers, ascending, and raw embeddings."""
-
-    numbers: np.ndarray
-    rows: np.ndarray
-
-    @classmethod
-    def of(cls, first: int, raw: np.ndarray, sample: np.ndarray | None) -> _Block:
-        if sample is None:
-            return cls(np.arange(first, first + len(raw)), raw)
-        start, stop = np.searchsorted(sample, (first, first + len(raw)))
-        numbers = sample[start:stop]
-        return cls(numbers, raw[numbers - first])
-
-    def places(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which of ``numbers`` are in the block, and in which columns."""
-        at = np.searchsorted(self.numbers, numbers)
-        inside = np.flatnonzero(
-            (at < len(self.numbers)) & (self.numbers[np.minimum(at, len(self.numbers) - 1)] == numbers)
-        )
-        return inside, at[inside]
-
-
-def _in_sample(known: KnownPairs, sample: np.ndarray | None) -> KnownPairs:
-    if sample is None:
-        return known
-    kept = np.isin(known.candidate, sample)
-    return type(known)(known.query[kept], known.candidate[kept])
-
-
-def _beaten_by_known(known: KnownPairs, block: _Block, worse: torch.Tensor, start: int, stop: int) -> np.ndarray:
-    """Count, for each query, the other right entities in the block that are not worse."""
-    first, last = np.searchsorted(known.query, (start, stop))
-    inside, columns = block.places(known.candidate[first:last])
-    rows = known.query[first:last][inside] - start
-    not_worse = ~worse[rows, columns].numpy()
-    counted: np.ndarray = np.bincount(rows[not_worse], minlength=stop - start)
-    return counted
-
-
-def tables(
-    paths: Mapping[tuple[str, int], Path], bases: Mapping[str, np.ndarray], dimensions: Mapping[str, int]
-) -> dict[str, EntityTable]:
-    """Return the table of every entity type."""
-    return {
-        entity: EntityTable([paths[entity, p] for p in range(len(ends) - 1)], ends, dimensions[entity])
-        for entity, ends in bases.items()
-    }
+def _count_rows(flags: np.ndarray) -> np.ndarray:
+    """Count the set flags of each row: numpy counts a flat row several times as fast as along an axis."""
+    return np.fromiter((np.count_nonzero(row) for row in flags), np.int64, len(flags))

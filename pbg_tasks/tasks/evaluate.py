@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import NotFoundError, QualityGateError
-from pbg_tasks.evaluate import Candidates, evaluate_edges
+from pbg_tasks.evaluate import Candidates, Health, evaluate_edges
 from pbg_tasks.formats.edges import edge_file_name, read_edges
-from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import open_directory
-from pbg_tasks.train import partition_keys
+from pbg_tasks.train import PartitionKey, partition_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.edges import EdgeList
 
-SPLITS = ("train", "valid", "test")
+HEALTH_ROWS = 1 << 14
 
 
 def evaluate(url: str) -> Result:
@@ -57,7 +58,8 @@ def _evaluate(run: RunContext) -> Result:
             {key: directory / name for key, name in names.items()},
             run.require("partition")["counts"],
             held_out,
-            buckets.known,
+            lambda: buckets.of("valid", "test"),
+            train=lambda: buckets.of("train"),
             evaluation=graph.eval,
             relation_names=read_relation_names(directory),
             candidates=_stored_candidates(run),
@@ -65,9 +67,20 @@ def _evaluate(run: RunContext) -> Result:
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
         )
+        health = {entity: _health(config, entity, names, directory) for entity in config.entities}
     if candidates is not None:
         _store_candidates(run, candidates)
-    return report.to_json()
+    return report.to_json() | {"health": health}
+
+
+def _health(config: ConfigSchema, entity: str, names: dict[PartitionKey, str], directory: Path) -> dict[str, Any]:
+    """Look whether the embeddings of a type are alive."""
+    blocks = (
+        block
+        for partition in range(config.entities[entity].num_partitions)
+        for _, block in iter_blocks(directory / names[PartitionKey(entity, partition)], HEALTH_ROWS)
+    )
+    return Health.of(blocks).to_json()
 
 
 class _Buckets:
@@ -85,9 +98,9 @@ class _Buckets:
             yield bucket, read_edges(path)
             path.unlink()
 
-    def known(self) -> Iterator[tuple[tuple[int, int], EdgeList]]:
-        """Yield every edge known to be true."""
-        for split in SPLITS:
+    def of(self, *splits: str) -> Iterator[tuple[tuple[int, int], EdgeList]]:
+        """Yield each bucket of several splits."""
+        for split in splits:
             yield from self.read(split)
 
 

@@ -35,7 +35,9 @@ def show(url: str) -> Result:
         "loss": trained.get("loss"),
         "curve": trained.get("curve", []),
         "edges_per_second": trained.get("edges_per_second"),
-        "metrics": {kind: evaluated[kind] for kind in ("raw", "filtered", "random", "popularity") if kind in evaluated},
+        "metrics": {
+            kind: evaluated[kind] for kind in ("raw", "filtered", "random", "popularity") if evaluated.get(kind)
+        },
         "gate": {key: results["gate"][key] for key in ("passed", "checks") if key in results["gate"]},
         "changes": _changes(run, results),
     }
@@ -99,6 +101,7 @@ _FIGURES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Hits@1 filtered", ("metrics", "filtered", "hits1"), "{:.4f}"),
     ("Hits@10 filtered", ("metrics", "filtered", "hits10"), "{:.4f}"),
     ("MRR of a random scorer", ("metrics", "random", "mrr"), "{:.5f}"),
+    ("MRR of popularity", ("metrics", "popularity", "mrr"), "{:.5f}"),
     ("gate passed", ("gate", "passed"), "{}"),
 )
 

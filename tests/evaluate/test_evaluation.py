@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
 from pbg_tasks.config import ConfigSchema, Evaluation
+from pbg_tasks.errors import FormatError
 from pbg_tasks.evaluate import Candidates, evaluate_edges, ranking
+from pbg_tasks.evaluate import evaluation as evaluation_room
 from pbg_tasks.evaluate.metrics import figures, random_scorer
+from pbg_tasks.evaluate.tables import Budget
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
 from pbg_tasks.model.scoring import RelationScorer
@@ -18,7 +24,7 @@ INFO = IterationInfo(1, 0, 1, 0, "edges", 1, 0)
 NAMES = ["likes", "knows"]
 
 
-def make_config(*, partitions=1, dynamic=False, operator="none", comparator="dot", **keys):
+def make_config(*, partitions=1, dynamic=False, operator="none", comparator="dot", dimension=6, **keys):
     relations = [
         {"name": "likes", "lhs": "user", "rhs": "item", "operator": operator},
         {"name": "knows", "lhs": "user", "rhs": "user", "operator": operator},
@@ -28,7 +34,7 @@ def make_config(*, partitions=1, dynamic=False, operator="none", comparator="dot
     return ConfigSchema(
         entities={"user": {"num_partitions": partitions}, "item": {"num_partitions": 1}},
         relations=relations,
-        dimension=6,
+        dimension=dimension,
         dynamic_relations=dynamic,
         global_emb=not dynamic,
         comparator=comparator,
@@ -49,7 +55,8 @@ class Graph:
         self.counts = {"user": self._cut(users), "item": [items]}
         self.bases = {name: np.concatenate(([0], np.cumsum(sizes))) for name, sizes in self.counts.items()}
         self.embeddings = {
-            name: rng.normal(size=(n, 6)).astype(np.float32) for name, n in (("user", users), ("item", items))
+            name: rng.normal(size=(n, config.dimension)).astype(np.float32)
+            for name, n in (("user", users), ("item", items))
         }
         shared = SharedParameters(config, 2)
         for value in shared.values.values():
@@ -98,24 +105,22 @@ class Graph:
         rows = scorer.candidates(torch.from_numpy(self.embeddings[other][[candidate]]), predict=predict)
         return scorer.score(query, rows).item()
 
-    def oracle(self, held_out):
+    def oracle(self, held_out, eligible=None):
+        """Return raw and filtered ranks and the candidates of each, of all edges on the left, then on the right."""
         true = {tuple(t) for t in self.triples.tolist()}
-        raw, filtered = [], []
+        found = []
         for predict in ("lhs", "rhs"):
             for lhs, rel, rhs in held_out.tolist():
                 index = 0 if self.config.dynamic_relations else rel
                 known, answer = (rhs, lhs) if predict == "lhs" else (lhs, rhs)
                 entity = self.types[rel][0 if predict == "lhs" else 1]
                 own = self.score(index, rel, predict, known, answer)
-                better = [
-                    other
-                    for other in range(len(self.embeddings[entity]))
-                    if other != answer and self.score(index, rel, predict, known, other) >= own
-                ]
-                edges = [(other, rel, rhs) if predict == "lhs" else (lhs, rel, other) for other in better]
-                raw.append(1 + len(better))
-                filtered.append(1 + sum(edge not in true for edge in edges))
-        return np.array(raw), np.array(filtered)
+                others = set(range(len(self.embeddings[entity]))) - {answer}
+                others &= others if eligible is None else eligible[entity]
+                wrong = {o for o in others if ((o, rel, rhs) if predict == "lhs" else (lhs, rel, o)) not in true}
+                better = {other for other in others if self.score(index, rel, predict, known, other) >= own}
+                found.append((1 + len(better), 1 + len(better & wrong), 1 + len(others), 1 + len(wrong)))
+        return np.array(found).T
 
     def evaluate(self, tmp_path, held_out, **options):
         return evaluate_edges(
@@ -125,9 +130,7 @@ class Graph:
             self.counts,
             self.buckets(held_out),
             lambda: iter(self.buckets(self.triples).items()),
-            evaluation=options.pop("evaluation", Evaluation()),
-            relation_names=NAMES,
-            **options,
+            **({"evaluation": Evaluation(), "relation_names": NAMES} | options),
         )
 
 
@@ -138,18 +141,23 @@ def test_ranks_are_those_of_brute_force(tmp_path, operator, comparator, dynamic)
     graph = Graph(make_config(partitions=3, dynamic=dynamic, operator=operator, comparator=comparator))
     held_out = graph.triples[:12]
     report, _ = graph.evaluate(tmp_path, held_out)
-    raw, filtered = graph.oracle(held_out)
+    raw, filtered, *_ = graph.oracle(held_out)
     assert report.raw["mrr"] == pytest.approx((1 / raw).mean(), abs=1e-6)
     assert report.filtered["mrr"] == pytest.approx((1 / filtered).mean(), abs=1e-6)
     assert report.raw["mr"] == pytest.approx(raw.mean(), abs=1e-5)
     assert report.edges == 12
+    assert report.sides["lhs"]["raw"]["mr"] == pytest.approx(raw[:12].mean(), abs=1e-5)
+    assert report.sides["rhs"]["filtered"]["mr"] == pytest.approx(filtered[12:].mean(), abs=1e-5)
+    of_relation = np.tile(held_out[:, 1], 2) == 1
+    assert report.relations["knows"]["filtered"]["count"] == of_relation.sum()
+    assert report.relations["knows"]["filtered"]["mr"] == pytest.approx(filtered[of_relation].mean(), abs=1e-5)
 
 
 def test_partitions_and_block_sizes_do_not_change_ranks(tmp_path, monkeypatch):
     reports = []
     for partitions, rows, queries in ((1, 8192, 512), (3, 8192, 512), (3, 2, 3), (5, 7, 1)):
-        monkeypatch.setattr(ranking, "QUERY_ROWS", queries)
-        monkeypatch.setattr("pbg_tasks.evaluate.evaluation.block_rows", lambda *_, rows=rows: rows)
+        monkeypatch.setattr(ranking, "TILE_EDGES", queries)
+        monkeypatch.setattr(Budget, "of", lambda *_, rows=rows, queries=queries: Budget(3 * queries, rows))
         directory = tmp_path / f"{partitions}-{rows}"
         directory.mkdir()
         graph = Graph(make_config(partitions=partitions, operator="diagonal"))
@@ -157,22 +165,165 @@ def test_partitions_and_block_sizes_do_not_change_ranks(tmp_path, monkeypatch):
     assert all(report == reports[0] for report in reports[1:])
 
 
-def test_a_collapsed_model_is_ranked_last_everywhere(tmp_path):
-    graph = Graph(make_config(partitions=2, dynamic=True, comparator="dot"), users=40)
-    graph.embeddings["user"][:] = np.float32(0.3)
+def test_edges_that_ask_the_same_and_edges_twice_each_have_their_rank(tmp_path, monkeypatch):
+    graph = Graph(make_config(partitions=2, operator="translation", dynamic=True), edges=80)
+    graph.triples[:30, 0], graph.triples[:30, 1] = 3, 1  # a hub: who does 3 know?
+    held_out = np.concatenate((graph.triples[:25], graph.triples[:5], graph.triples[40:50]))
+    raw, filtered, *_ = graph.oracle(held_out)
+    for tile in (512, 4):
+        monkeypatch.setattr(ranking, "TILE_EDGES", tile)
+        directory = tmp_path / str(tile)
+        directory.mkdir()
+        report, _ = graph.evaluate(directory, held_out)
+        assert report.edges == 40
+        assert report.raw["mr"] == pytest.approx(raw.mean(), abs=1e-5)
+        assert report.filtered["mr"] == pytest.approx(filtered.mean(), abs=1e-5)
+
+
+def test_held_out_edges_that_are_not_among_the_known_ones_are_ranked_all_the_same(tmp_path):
+    graph = Graph(make_config(partitions=2, dynamic=True))
+    held_out, graph.triples = graph.triples[:10], graph.triples[10:]
+    report, _ = graph.evaluate(tmp_path, held_out)
+    assert report.filtered["mr"] == pytest.approx(graph.oracle(held_out)[1].mean(), abs=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
+def test_equal_embeddings_tie_and_a_collapsed_model_is_ranked_last(tmp_path, monkeypatch, comparator, bias):
+    for dimension, users, tile in ((6, 40, 512), (100, 517, 512), (400, 300, 7)):
+        monkeypatch.setattr(ranking, "TILE_EDGES", tile)
+        directory = tmp_path / str(dimension)
+        directory.mkdir()
+        graph = Graph(
+            make_config(partitions=2, dynamic=True, comparator=comparator, bias=bias, dimension=dimension), users=users
+        )
+        rng = np.random.default_rng(dimension)
+        for row in (rng.normal(size=dimension), np.zeros(dimension)):
+            graph.embeddings["user"][:] = row
+            report, _ = graph.evaluate(directory, graph.triples)
+            assert report.raw["mr"] == users
+            assert report.raw["auc"] == 0
+
+
+def test_scores_that_are_no_numbers_never_look_good(tmp_path):
+    graph = Graph(make_config(dynamic=True, operator="translation"), users=30)
+    for value in graph.params.values():
+        value[:] = np.nan
     report, _ = graph.evaluate(tmp_path, graph.triples[:10])
-    assert report.raw["mr"] == 40
-    assert report.raw["auc"] == 0
+    assert report.raw["mr"] == 30
+    json.dumps(report.to_json(), allow_nan=False)
 
 
-def test_scores_that_are_no_numbers_never_look_good(tmp_path, monkeypatch):
+def test_candidates_whose_scores_are_no_numbers_count_as_better(tmp_path, monkeypatch):
     graph = Graph(make_config(dynamic=True), users=30)
     monkeypatch.setattr(
         RelationScorer, "score", lambda _, queries, rows: torch.full((len(queries), len(rows)), torch.nan)
     )
-    report, _ = graph.evaluate(tmp_path, graph.triples[:10])
-    assert report.raw["mr"] >= 29
-    assert report.raw["hits10"] == 0
+    assert graph.evaluate(tmp_path, graph.triples[:10])[0].raw["mr"] == 30
+
+
+def test_embeddings_that_are_not_finite_are_refused(tmp_path):
+    graph = Graph(make_config(dynamic=True), users=30)
+    graph.embeddings["user"][7, 2] = np.nan
+    with pytest.raises(FormatError, match="embeddings_user_0"):
+        graph.evaluate(tmp_path, graph.triples[:10])
+
+
+def test_a_limit_on_edges_takes_some_of_every_bucket(tmp_path):
+    graph = Graph(make_config(partitions=3, dynamic=True), edges=900)
+    taken = evaluation_room._limited(graph.buckets(graph.triples), 90)
+    sizes = {bucket: len(edges) for bucket, edges in taken.items()}
+    assert sum(sizes.values()) == 90
+    assert len(sizes) == 9
+    assert min(sizes.values()) > 5
+    assert graph.evaluate(tmp_path, graph.triples, evaluation=Evaluation(max_edges=90))[0].edges == 90
+    assert graph.evaluate(tmp_path, graph.triples, evaluation=Evaluation(max_edges=5000))[0].edges == 900
+
+
+def test_relations_of_one_name_are_told_apart_by_their_types(tmp_path):
+    graph = Graph(make_config())
+    report, _ = graph.evaluate(tmp_path, graph.triples, relation_names=["likes", "likes"])
+    assert sorted(report.relations) == ["likes (user, item)", "likes (user, user)"]
+
+
+def popularity_oracle(graph, train, held_out, eligible=None):
+    """Return filtered ranks by how often an entity stands on that side of that relation in training."""
+    counts = {side: Counter((rel, edge[side]) for edge in train.tolist() for rel in [edge[1]]) for side in (0, 2)}
+    known = {tuple(edge) for edge in graph.triples.tolist()}
+    ranks = []
+    for side in (0, 2):
+        for edge in held_out.tolist():
+            entity = graph.types[edge[1]][0 if side == 0 else 1]
+            rank = 1
+            for other in range(len(graph.embeddings[entity])):
+                changed = [*edge]
+                changed[side] = other
+                skipped = other == edge[side] or (eligible is not None and other not in eligible[entity])
+                if not skipped and tuple(changed) not in known:
+                    rank += counts[side][edge[1], other] >= counts[side][edge[1], edge[side]]
+            ranks.append(rank)
+    return np.array(ranks)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("limit", [1000, 9])
+def test_popularity_is_that_of_brute_force(tmp_path, dynamic, limit):
+    graph = Graph(make_config(partitions=3, dynamic=dynamic), edges=150)
+    train, held_out = graph.triples[40:], graph.triples[:40]
+    report, sample = graph.evaluate(
+        tmp_path,
+        held_out,
+        train=lambda: iter(graph.buckets(train).items()),
+        evaluation=Evaluation(max_candidates=limit),
+    )
+    eligible = sample and {name: set(sample.numbers(name, graph.bases[name]).tolist()) for name in graph.bases}
+    expected = popularity_oracle(graph, train, held_out, eligible)
+    assert report.popularity["count"] == 80
+    assert report.popularity["mr"] == pytest.approx(expected.mean(), abs=1e-5)
+    assert report.popularity["mrr"] == pytest.approx((1 / expected).mean(), abs=1e-6)
+
+
+def test_training_edges_count_as_known(tmp_path):
+    graph = Graph(make_config(partitions=2, dynamic=True), edges=150)
+    whole, _ = graph.evaluate(tmp_path, graph.triples[:40])
+    assert whole.popularity is None
+    assert "popularity" not in whole.to_json()
+    paths = graph.files(tmp_path)
+    parts, _ = evaluate_edges(
+        graph.config,
+        graph.params,
+        paths,
+        graph.counts,
+        graph.buckets(graph.triples[:40]),
+        lambda: iter(graph.buckets(graph.triples[:40]).items()),
+        train=lambda: iter(graph.buckets(graph.triples[40:]).items()),
+        evaluation=Evaluation(),
+        relation_names=NAMES,
+    )
+    assert parts.filtered == whole.filtered
+
+
+def test_less_memory_means_smaller_pieces():
+    assert Budget.of(1 << 40, 100).rows == Budget.of(1 << 32, 100).rows
+    for memory, dimension in ((1 << 26, 400), (1 << 28, 100), (1 << 30, 1000)):
+        budget = Budget.of(memory, dimension)
+        queries = budget.edges * 4 * 8 * dimension
+        candidates = budget.rows * (4 * 4 * dimension + 9 * ranking.TILE_EDGES)
+        assert memory / 4 < queries + candidates <= memory
+
+
+def test_all_figures_are_those_of_brute_force_among_a_sample(tmp_path):
+    graph = Graph(make_config(partitions=3, operator="translation"), users=60, items=30, edges=200)
+    held_out = graph.triples[:40]
+    report, sample = graph.evaluate(tmp_path, held_out, evaluation=Evaluation(max_candidates=20))
+    eligible = {name: set(sample.numbers(name, graph.bases[name]).tolist()) for name in graph.bases}
+    raw, filtered, among, filtered_among = graph.oracle(held_out, eligible)
+    assert report.candidates == {"user": 20, "item": 20}
+    for figures_found, ranks, candidates in ((report.raw, raw, among), (report.filtered, filtered, filtered_among)):
+        assert figures_found["mr"] == pytest.approx(ranks.mean(), abs=1e-5)
+        assert figures_found["hits1"] == pytest.approx((ranks == 1).mean(), abs=1e-6)
+        assert figures_found["auc"] == pytest.approx((1 - (ranks - 1) / (candidates - 1)).mean(), abs=1e-5)
+    assert report.random["mr"] == pytest.approx((filtered_among + 1).mean() / 2)
 
 
 def test_a_sample_of_candidates_is_drawn_once_and_used_again(tmp_path):
@@ -202,6 +353,7 @@ def test_a_random_scorer_reaches_what_is_expected_of_it():
     n = 50
     rng = np.random.default_rng(0)
     drawn = rng.integers(1, n + 1, size=200_000)
+    assert random_scorer(np.array([2]))["mrr"] == pytest.approx(0.75, rel=1e-3)
     expected = random_scorer(np.full(3, n))
     assert expected["mrr"] == pytest.approx((1 / drawn).mean(), rel=0.02)
     assert expected["hits10"] == pytest.approx((drawn <= 10).mean(), rel=0.02)

@@ -1,0 +1,96 @@
+"""Is a table of embeddings alive? Rows that are not numbers, rows of zeros, and a collapse to one direction."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+COLLAPSE = 0.99
+SAMPLE_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was found in the embeddings of one entity type. Figures that need a usable row are None without one.
+
+    Attributes:
+        rows: how many.
+        non_finite: rows with a NaN or an infinity.
+        zero: rows of zeros.
+        cosine: mean cosine between the usable rows of a sample, 1 when all point the same way.
+        norm_min: smallest norm of the finite rows.
+        norm_median: median norm of the finite rows.
+        norm_max: largest norm of the finite rows.
+    """
+
+    rows: int
+    non_finite: int
+    zero: int
+    cosine: float | None
+    norm_min: float | None
+    norm_median: float | None
+    norm_max: float | None
+
+    @classmethod
+    def of(cls, blocks: Iterable[np.ndarray], *, seed: int = 0) -> Self:
+        """Inspect embeddings, one block at a time; besides it one number a row is kept.
+
+        Args:
+            blocks: float32 (<= K, D) each. ``formats.embeddings.iter_blocks`` gives those of a file, but itself refuses
+                one with rows that are not finite.
+            seed: of the sample.
+        """
+        norms, reservoir = [np.empty(0)], _Sample(seed)
+        for block in blocks:
+            norm = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))  # in float32, large values would overflow
+            norms.append(norm)
+            usable = np.isfinite(norm) & (norm > 0)
+            reservoir.add(block[usable] / norm[usable, np.newaxis])
+        everyone = np.concatenate(norms)
+        finite = everyone[np.isfinite(everyone)]
+        low, median, high = np.quantile(finite, (0, 0.5, 1)).tolist() if len(finite) else (None, None, None)
+        return cls(
+            len(everyone), len(everyone) - len(finite), int((finite == 0).sum()), reservoir.cosine(), low, median, high
+        )
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each thing that is wrong."""
+        found = []
+        if self.non_finite:
+            found.append(f"{self.non_finite} of {self.rows} embeddings are not finite")
+        if self.zero:
+            found.append(f"{self.zero} of {self.rows} embeddings are zero")
+        if self.cosine is not None and self.cosine > COLLAPSE:
+            found.append(f"the embeddings have collapsed: their mean cosine is {self.cosine:.4f}")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        return rounded | {"problems": self.problems()}
+
+
+class _Sample:
+    """A uniform sample of a stream of unit vectors: those with the smallest of random marks."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._marks, self._rows = np.empty(0), np.empty((0, 0))
+
+    def add(self, rows: np.ndarray) -> None:
+        marks = np.concatenate((self._marks, self._rng.random(len(rows))))
+        both = np.concatenate((self._rows, rows)) if len(self._rows) else rows
+        kept = np.argsort(marks)[:SAMPLE_ROWS]
+        self._marks, self._rows = marks[kept], both[kept]
+
+    def cosine(self) -> float | None:
+        """Return the mean cosine over all pairs, from the length of their sum; None without a pair."""
+        count = len(self._rows)
+        if count < 2:  # noqa: PLR2004 - a pair
+            return None
+        return float((np.square(self._rows.sum(axis=0)).sum() - count) / (count * (count - 1)))

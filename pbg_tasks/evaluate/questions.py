@@ -1,0 +1,54 @@
+"""What is asked: who completes (relation, known end)? Held-out edges that ask the same are scored once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pbg_tasks.evaluate.ids import Triples
+
+Side = Literal["lhs", "rhs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The questions of held-out edges on one side.
+
+    Attributes:
+        predict: the side asked for.
+        entities: more than any entity's number.
+        keys: int64 (G,), the distinct questions as ``rel * entities + known``, ascending: by relation first.
+        of_edge: int64 (N,), which of them each held-out edge asks.
+        true: int64 (N,), the number of the entity that answers it there.
+    """
+
+    predict: Side
+    entities: int
+    keys: np.ndarray
+    of_edge: np.ndarray
+    true: np.ndarray
+
+    @classmethod
+    def of(cls, asked: Triples, predict: Side, entities: int) -> Questions:
+        """Collect what held-out edges ask."""
+        known, true = ends(asked, predict)
+        keys, of_edge = np.unique(asked.rel * entities + known, return_inverse=True)
+        return cls(predict, entities, keys, of_edge, true)
+
+    @property
+    def rel(self) -> np.ndarray:
+        """Relation of each question, int64 (G,)."""
+        return self.keys // self.entities
+
+    @property
+    def known(self) -> np.ndarray:
+        """Number of the known end of each question, int64 (G,)."""
+        return self.keys % self.entities
+
+
+def ends(triples: Triples, predict: Side) -> tuple[np.ndarray, np.ndarray]:
+    """Return (known end, asked end) of edges."""
+    return (triples.rhs, triples.lhs) if predict == "lhs" else (triples.lhs, triples.rhs)

@@ -1,0 +1,121 @@
+"""The embeddings of an entity type, streamed from its partitions' files, and how much of it fits into memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+
+from pbg_tasks.formats.embeddings import iter_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pbg_tasks.evaluate.filters import Answers
+
+# A tile of scores stays in the processor's cache between the product and the comparison.
+TILE_EDGES = 512
+MAX_BLOCK_ROWS = 4096
+MIN_BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Sizes that keep an evaluation within its memory.
+
+    Attributes:
+        edges: held-out edges whose queries are kept at a time.
+        rows: candidates a block.
+    """
+
+    edges: int
+    rows: int
+
+    @classmethod
+    def of(cls, memory_bytes: int, dimension: int) -> Self:
+        """Give half the memory to queries and true entities, an eighth to candidates and scores.
+
+        A query and its true entity exist raw, with their operator's parameters and prepared, together some eight rows;
+        a candidate raw and prepared, together some four, and its tile of scores twice and once as flags.
+        """
+        edge, row = 4 * 8 * dimension + 100, 4 * 4 * dimension + 9 * TILE_EDGES
+        rows = np.clip(memory_bytes // 8 // row, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS)
+        return cls(max(memory_bytes // 2 // edge, TILE_EDGES), int(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Candidates in memory.
+
+    Attributes:
+        numbers: int64 (K,), ascending.
+        rows: float32 (K, D), raw embeddings.
+    """
+
+    numbers: np.ndarray
+    rows: np.ndarray
+
+    def places(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of ``numbers`` are in the block, and in which columns."""
+        column = np.searchsorted(self.numbers, numbers)
+        inside = np.flatnonzero(column < len(self.numbers))
+        found = inside[self.numbers[column[inside]] == numbers[inside]]
+        return found, column[found]
+
+
+class EntityTable:
+    """The embeddings of one entity type, in files.
+
+    Args:
+        paths: file of each partition, in order.
+        bases: first number of each partition, then the total.
+        dimension: of the embeddings.
+        sample: ascending numbers of the candidates; None means everyone.
+    """
+
+    def __init__(self, paths: list[Path], bases: np.ndarray, dimension: int, sample: np.ndarray | None) -> None:
+        self._paths, self._bases, self._dimension, self._sample = paths, bases, dimension, sample
+
+    @property
+    def candidates(self) -> int:
+        """How many entities are candidates."""
+        return int(self._bases[-1]) if self._sample is None else len(self._sample)
+
+    def eligible(self, numbers: np.ndarray) -> np.ndarray:
+        """Return which entities are candidates: bool (N,)."""
+        return np.ones(len(numbers), bool) if self._sample is None else np.isin(numbers, self._sample)
+
+    def only_candidates(self, answers: Answers) -> Answers:
+        """Return the answers that are candidates."""
+        return answers if self._sample is None else answers.among(self._sample)
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        """Yield the candidates, at most ``rows`` at a time, over all partitions."""
+        for first, raw in self._stream(rows):
+            if self._sample is None:
+                yield Block(np.arange(first, first + len(raw)), raw)
+                continue
+            start, stop = np.searchsorted(self._sample, (first, first + len(raw)))
+            if start < stop:
+                numbers = self._sample[start:stop]
+                yield Block(numbers, raw[numbers - first])
+
+    def gather(self, numbers: np.ndarray, rows: int) -> torch.Tensor:
+        """Return the embeddings of some entities, float32 (N, D), reading ``rows`` at a time."""
+        result = np.empty((len(numbers), self._dimension), np.float32)
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        for first, raw in self._stream(rows):
+            start, stop = np.searchsorted(ordered, (first, first + len(raw)))
+            result[order[start:stop]] = raw[ordered[start:stop] - first]
+        return torch.from_numpy(result)
+
+    def _stream(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (number of the first entity, float32 (<= rows, D))."""
+        for partition, path in enumerate(self._paths):
+            base, end = (int(number) for number in self._bases[partition : partition + 2])
+            for start, raw in iter_blocks(path, rows, count=end - base, dimension=self._dimension):
+                yield base + start, raw
