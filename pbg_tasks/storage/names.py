@@ -72,3 +72,8 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     if sum(len(name) + len(value) for name, value in pairs.items()) > _METADATA_BYTES:
         raise ConfigError(f"metadata of one object is limited to {_METADATA_BYTES} bytes: store the rest in an object")
     return pairs
+
+
+def join(prefix: str, name: str) -> str:
+    """Return the key of ``name`` in the directory ``prefix``; the empty prefix is the store's root."""
+    return f"{prefix}/{name}" if prefix else name

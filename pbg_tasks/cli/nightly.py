@@ -1,52 +1,27 @@
-"""The ``pbg`` command: one subcommand a task. It parses and prints; the work is in ``tasks``.
-
-Results go to stdout (one JSON object with ``--json``), progress and errors to stderr. The exit status is the error's
-category (``pbg_tasks.errors``). Heavy imports wait until a command needs them.
-"""
+"""Commands of the nightly chain: one a task, each with the run's URL, and what looks at runs and releases."""
 
 from __future__ import annotations
 
-import errno
 import json
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from pbg_tasks import __version__
-from pbg_tasks.errors import PbgError, ResourceError
+from pbg_tasks.cli.common import Json, Override, show_result
 
-app = typer.Typer(
-    name="pbg",
-    help="Embed a large multi-relation graph every night: partition, bucket, train, evaluate, publish.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer()
 datasets = typer.Typer(help="Fetch example data.", no_args_is_help=True)
 app.add_typer(datasets, name="datasets")
 
 Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
 Snapshot = Annotated[str, typer.Option(help="Key of the snapshot.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
-Override = Annotated[
-    list[str] | None, typer.Option("--param", "-p", metavar="KEY.PATH=VALUE", help="Change a key of the spec.")
-]
 Epochs = Annotated[int | None, typer.Option(min=0, help="Epochs, instead of the spec's.")]
 Dimension = Annotated[int | None, typer.Option(min=1, help="Dimension, instead of the spec's.")]
 Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions, instead of the spec's.")]
 Engine = Annotated[Literal["auto", "torch"] | None, typer.Option(help="Engine, instead of the spec's.")]
 Publish = Annotated[bool, typer.Option("--publish/--no-publish", help="Whether the run may become a release.")]
-
-
-def _print(result: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result))
-        return
-    for key, value in result.items():
-        typer.echo(f"{key}: {json.dumps(value) if isinstance(value, dict | list) else value}")
 
 
 @app.command()
@@ -75,7 +50,7 @@ def plan(
         engine=engine,
         publish=publish,
     )
-    _print(result, as_json=as_json)
+    show_result(result, as_json=as_json)
 
 
 def _task(name: str, text: str) -> None:
@@ -84,7 +59,7 @@ def _task(name: str, text: str) -> None:
     def command(run: Run, *, as_json: Json = False) -> None:
         from pbg_tasks.tasks.chain import run_task
 
-        _print(run_task(name, run), as_json=as_json)
+        show_result(run_task(name, run), as_json=as_json)
 
     command.__doc__ = text
     app.command(name=name)(command)
@@ -150,7 +125,7 @@ def rollback(
     """Point the channel back to an earlier release."""
     from pbg_tasks.tasks.publish import rollback as task
 
-    _print(task(spec, to=to), as_json=as_json)
+    show_result(task(spec, to=to), as_json=as_json)
 
 
 @app.command()
@@ -181,35 +156,4 @@ def wordnet(
     from pbg_tasks.datasets.wordnet import write_wordnet
 
     snapshots = write_wordnet(dest, archive=archive)
-    _print({summary.snapshot: summary.to_json() for summary in snapshots}, as_json=as_json)
-
-
-@app.callback(invoke_without_command=True)
-def _version(
-    *, version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False
-) -> None:
-    if version:
-        typer.echo(f"pbg {__version__}")
-        raise typer.Exit
-
-
-def main() -> None:
-    """Run the command; every failure ends in one line ``error: kind: text`` and the exit status of its kind."""
-    try:
-        app()
-    except PbgError as error:
-        _fail(error)
-    except MemoryError:
-        _fail(ResourceError("out of memory; lower resources.memory_gb or raise num_partitions"))
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        _fail(
-            ResourceError(f"no room left on the disk of {error.filename or 'the scratch directory'}; set PBG_SCRATCH")
-        )
-
-
-def _fail(error: PbgError) -> None:
-    sys.stdout.flush()
-    sys.stderr.write(f"error: {error.kind}: {error}\n")
-    sys.exit(error.exit_code)
+    show_result({summary.snapshot: summary.to_json() for summary in snapshots}, as_json=as_json)

@@ -1,0 +1,22 @@
+"""What all commands share: options and how a result is printed."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Override = Annotated[
+    list[str] | None, typer.Option("--param", "-p", metavar="KEY.PATH=VALUE", help="Change a key of the spec.")
+]
+
+
+def show_result(result: dict[str, Any], *, as_json: bool) -> None:
+    """Print a task's result on stdout."""
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    for key, value in result.items():
+        typer.echo(f"{key}: {json.dumps(value) if isinstance(value, dict | list) else value}")
