@@ -1,5 +1,24 @@
-"""Train and publish embeddings of large multi-relation graphs, in PyTorch-BigGraph's formats."""
+"""Train and publish embeddings of large multi-relation graphs, in PyTorch-BigGraph's formats.
+
+``pbg_tasks.Model`` is the class of ``pbg_tasks.api``; its companion ``pbg_tasks.api.train`` has no short name here,
+because ``pbg_tasks.train`` is the room that trains.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pbg_tasks.api import Model
+
 __version__ = "0.1.0"
+__all__ = ["Model"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
+    """Import the Python interface when it is first used: it takes torch, which a scheduler does not have."""
+    if name == "Model":
+        from pbg_tasks.api import Model
+
+        return Model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,6 +20,7 @@ import torch
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.train.batching import Batch
 from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.lookup import Single
 from pbg_tasks.train.tables import Table
 
 BOUND = 5e-6
@@ -72,7 +73,8 @@ class Replay:
     def _step(self, data):
         lhs, rhs, rel = (torch.from_numpy(data[name].astype(np.int64)).view(-1) for name in ("lhs", "rhs", "rel"))
         weight = torch.from_numpy(data["weight"].astype(np.float32)) if data.get("weight", lhs[:0]).shape[0] else None
-        batch = Batch(lhs, rhs, rel if self.config.dynamic_relations else int(rel[0]), weight)
+        family, rel = (0, rel) if self.config.dynamic_relations else (int(rel[0]), None)
+        batch = Batch(Single(lhs), Single(rhs), family, rel, weight)
         draws = RecordedDraws([data[f"draw{index}"] for index in range(len(below("draw", data)))])
         ties = {}
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from pbg_tasks.checkpoint.contents import Names, check_rows, checkpoint_names
 from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord
+from pbg_tasks.checkpoint.plain import PlainFiles, open_directory
 from pbg_tasks.checkpoint.preserve import PreservedManifest, open_preserved, preserve, preserved_prefix
-from pbg_tasks.checkpoint.reader import VerifiedFiles, open_committed
+from pbg_tasks.checkpoint.reader import CheckpointFiles, VerifiedFiles, open_committed
 from pbg_tasks.checkpoint.stats import StatsMirror
 from pbg_tasks.checkpoint.writer import CheckpointWriter, claim
 
 __all__ = [
+    "CheckpointFiles",
     "CheckpointWriter",
     "Head",
     "Iteration",
     "Manifest",
+    "Names",
     "ObjectRecord",
+    "PlainFiles",
     "PreservedManifest",
     "StatsMirror",
     "VerifiedFiles",
+    "check_rows",
+    "checkpoint_names",
     "claim",
     "open_committed",
+    "open_directory",
     "open_preserved",
     "preserve",
     "preserved_prefix",

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint.manifest import Manifest, ObjectRecord, decode, encode, sha256
-from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles
+from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles, location
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import ConflictError, FormatError
+from pbg_tasks.storage.names import join
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,7 @@ class PreservedManifest(Frozen):
 
 def preserved_prefix(prefix: str, epoch: int) -> str:
     """Return the key of the directory that keeps epoch ``epoch`` of a training."""
-    return f"{prefix}/epoch_{epoch}"
+    return join(prefix, f"epoch_{epoch}")
 
 
 def preserve(
@@ -72,11 +73,11 @@ def preserve(
         ConflictError: the directory holds other bytes.
     """
     small = {VERSION_MIRROR: f"{manifest.version}\n".encode()} | dict(documents or {})
-    sources = {name: (f"{prefix}/{name}", record) for name, record in manifest.objects.items()} | dict(copies or {})
+    sources = {name: (join(prefix, name), record) for name, record in manifest.objects.items()} | dict(copies or {})
     for name, (source, _) in sources.items():
-        store.copy(source, f"{target}/{name}")
+        store.copy(source, join(target, name))
     for name, data in small.items():
-        _put_same(store, f"{target}/{name}", data)
+        _put_same(store, join(target, name), data)
     document = PreservedManifest(
         spec=manifest.spec,
         version=manifest.version,
@@ -84,7 +85,7 @@ def preserve(
         objects={name: record for name, (_, record) in sources.items()}
         | {name: ObjectRecord(sha256=sha256(data), size=len(data)) for name, data in small.items()},
     )
-    _put_same(store, f"{target}/{MANIFEST}", encode(document))
+    _put_same(store, join(target, MANIFEST), encode(document))
     return document
 
 
@@ -103,8 +104,8 @@ def open_preserved(store: Store, directory: str, *, expected_sha256: str | None 
         NotFoundError: it has no manifest: it was never finished.
         FormatError: the manifest is not the one expected, or unreadable.
     """
-    source = f"{store.url}/{directory}/{MANIFEST}"
-    data = store.get(f"{directory}/{MANIFEST}").data
+    source = location(store, directory, MANIFEST)
+    data = store.get(join(directory, MANIFEST)).data
     if expected_sha256 is not None and sha256(data) != expected_sha256:
         raise FormatError(f"{source}: not the manifest that was published; it was changed afterwards")
     document = decode(PreservedManifest, data, source=source)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pbg_tasks.checkpoint.manifest import Head, Manifest, ObjectRecord, decode, sha256
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.formats.directory import read_checkpoint_version
+from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import fetch_many, fetch_verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from pbg_tasks.storage import Store
 
 HEAD = "HEAD.json"
 VERSION_MIRROR = "checkpoint_version.txt"
+SHA256 = "sha256"
+"""Name of the metadata that every object of ours carries."""
 
 
 def manifest_name(version: int) -> str:
@@ -25,12 +28,48 @@ def manifest_name(version: int) -> str:
     return f"manifest.v{version}.json"
 
 
+def location(store: Store, prefix: str, name: str = "") -> str:
+    """Return what messages call a directory of a store, or one file in it."""
+    return "/".join(part for part in (store.url, prefix, name) if part)
+
+
+class CheckpointFiles(Protocol):
+    """The files of one version of a checkpoint directory."""
+
+    @property
+    def url(self) -> str:
+        """The directory, for messages."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Checkpoint version the file names carry."""
+        ...
+
+    @property
+    def names(self) -> Collection[str]:
+        """What ``fetch`` can bring."""
+        ...
+
+    def fetch(self, name: str, directory: Path) -> Path:
+        """Download one file into ``directory``.
+
+        Raises:
+            FormatError: it does not belong to the version, or its bytes are known to be wrong.
+        """
+        ...
+
+    def fetch_all(self, names: Iterable[str], directory: Path, *, threads: int = 4) -> list[Path]:
+        """Download several files in parallel."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class VerifiedFiles:
     """Files in one directory of a store, with the hash each must have.
 
     Attributes:
-        prefix: the directory's key, without a trailing slash.
+        prefix: the directory's key, without a trailing slash; empty for the store's root.
         version: checkpoint version the file names carry.
         records: by file name.
     """
@@ -40,6 +79,16 @@ class VerifiedFiles:
     version: int
     records: Mapping[str, ObjectRecord]
 
+    @property
+    def url(self) -> str:
+        """The directory, for messages."""
+        return location(self.store, self.prefix)
+
+    @property
+    def names(self) -> Collection[str]:
+        """What the manifest lists."""
+        return self.records.keys()
+
     def fetch(self, name: str, directory: Path) -> Path:
         """Download one file into ``directory`` and verify it.
 
@@ -48,15 +97,14 @@ class VerifiedFiles:
         """
         record = self.records.get(name)
         if record is None:
-            raise FormatError(f"{self.store.url}/{self.prefix}: no file {name!r} in its manifest")
-        return fetch_verified(
-            self.store, f"{self.prefix}/{name}", directory / name, sha256=record.sha256, size=record.size
-        )
+            raise FormatError(f"{self.url}: no file {name!r} in its manifest")
+        key = join(self.prefix, name)
+        return fetch_verified(self.store, key, directory / name, sha256=record.sha256, size=record.size)
 
     def fetch_all(self, names: Iterable[str], directory: Path, *, threads: int = 4) -> list[Path]:
         """Download several files in parallel and verify each."""
         chosen = {name: self.records[name] for name in names}
-        items = [(f"{self.prefix}/{name}", directory / name, r.sha256, r.size) for name, r in chosen.items()]
+        items = [(join(self.prefix, name), directory / name, r.sha256, r.size) for name, r in chosen.items()]
         return fetch_many(self.store, items, threads=threads)
 
 
@@ -68,7 +116,7 @@ def read_manifest(store: Store, prefix: str, head: Head) -> Manifest | None:
     """
     if head.manifest_sha256 is None:
         return None
-    key = f"{prefix}/{manifest_name(head.version)}"
+    key = join(prefix, manifest_name(head.version))
     try:
         data = store.get(key).data
     except NotFoundError:
@@ -79,36 +127,37 @@ def read_manifest(store: Store, prefix: str, head: Head) -> Manifest | None:
 
 
 def open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
-    """Open the newest committed version of a checkpoint directory.
+    """Open the newest committed version of a checkpoint directory that only this package writes.
 
     Raises:
         NotFoundError: nothing has been committed there.
         FormatError: HEAD.json, the manifest or the version mirror was damaged or edited by hand.
     """
-    url = f"{store.url}/{prefix}"
+    url = location(store, prefix)
     try:
-        head = decode(Head, store.get(f"{prefix}/{HEAD}").data, source=f"{url}/{HEAD}")
+        head = decode(Head, store.get(join(prefix, HEAD)).data, source=f"{url}/{HEAD}")
     except NotFoundError:
         raise NotFoundError(f"{url}: no checkpoint here (no {HEAD}); run `pbg train` first") from None
     manifest = read_manifest(store, prefix, head)
     if manifest is None:
         raise NotFoundError(f"{url}: no version has been committed yet; run `pbg train` first")
-    _check_mirror(store, prefix, manifest.version)
+    mirrored = read_mirror(store, prefix)
+    if mirrored is not None and mirrored > manifest.version:  # behind it may be: a crash between the two writes
+        raise FormatError(
+            f"{url}/{VERSION_MIRROR}: names version {mirrored}, yet only {manifest.version} was committed ({HEAD}); "
+            f"it was edited by hand: put {manifest.version} back"
+        )
     return manifest, VerifiedFiles(store, prefix, manifest.version, manifest.objects)
 
 
-def _check_mirror(store: Store, prefix: str, version: int) -> None:
-    """Refuse a ``checkpoint_version.txt`` that names a version that was never committed.
+def read_mirror(store: Store, prefix: str) -> int | None:
+    """Return what ``checkpoint_version.txt`` says; None when it is missing or empty.
 
-    The mirror may lag behind (a crash between the two writes); it can never be ahead.
+    Raises:
+        FormatError: it holds no number.
     """
-    source = f"{store.url}/{prefix}/{VERSION_MIRROR}"
     try:
-        mirrored = read_checkpoint_version(store.get(f"{prefix}/{VERSION_MIRROR}").data, source=source)
+        data = store.get(join(prefix, VERSION_MIRROR)).data
     except NotFoundError:
-        return
-    if mirrored > version:
-        raise FormatError(
-            f"{source}: names version {mirrored}, yet only {version} was committed (HEAD.json); it was edited by "
-            f"hand: put {version} back"
-        )
+        return None
+    return read_checkpoint_version(data, source=location(store, prefix, VERSION_MIRROR)) if data.strip() else None

@@ -2,7 +2,8 @@
 
 The checkpoint directory is PBG's own: ``embeddings_{type}_{p}.v{N}.h5`` and ``model.v{N}.h5`` are data objects, created
 once by one writer epoch; ``manifest.v{N}.json`` and ``HEAD.json`` stand beside them. Taking over bumps the writer epoch
-in HEAD.json, so whoever wrote before loses at its next commit, whatever its clock says.
+in HEAD.json, so whoever wrote before loses at its next commit, whatever its clock says. A directory that PBG wrote, or
+went on with after us, may be adopted: HEAD.json then names PBG's version, for which there is no manifest.
 """
 
 from __future__ import annotations
@@ -10,49 +11,61 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pbg_tasks.checkpoint.contents import Contents
 from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
-from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord, decode, encode, sha256
-from pbg_tasks.checkpoint.reader import HEAD, VERSION_MIRROR, VerifiedFiles, manifest_name, read_manifest
+from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord, encode, sha256
+from pbg_tasks.checkpoint.plain import Newest, newest, read_head
+from pbg_tasks.checkpoint.preserve import MANIFEST
+from pbg_tasks.checkpoint.reader import (
+    HEAD,
+    SHA256,
+    VERSION_MIRROR,
+    VerifiedFiles,
+    location,
+    manifest_name,
+    read_manifest,
+)
 from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import sha256_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pbg_tasks.checkpoint.contents import Names
+    from pbg_tasks.checkpoint.reader import CheckpointFiles
     from pbg_tasks.storage import ObjectInfo, Store
 
 LEASE = "lease.json"
 WRITER_EPOCH = "writer-epoch"
-SHA256 = "sha256"
 
 
 class CheckpointWriter:
     """The one that may commit to a checkpoint directory, until someone claims it after us.
 
     Attributes:
-        manifest: the newest committed version, None when there is none.
+        manifest: the newest committed version; None when there is none, or when PBG wrote the newest.
+        files: those of the newest version, for which ``names`` may be empty.
     """
 
-    def __init__(self, store: Store, prefix: str, spec: str, head: Head, info: ObjectInfo) -> None:
+    files: CheckpointFiles
+
+    def __init__(
+        self, store: Store, prefix: str, spec: str, head: Head, info: ObjectInfo, found: Newest, outdated: list[str]
+    ) -> None:
         self.store, self.prefix, self.spec = store, prefix, spec
-        self.manifest = read_manifest(store, prefix, head)
-        self._head, self._info = head, info
+        self.manifest, self.files = found.manifest, found.files
+        self._head, self._info, self._outdated = head, info, outdated
 
     @property
     def version(self) -> int:
         """How many iterations are committed."""
         return self._head.version
 
-    @property
-    def files(self) -> VerifiedFiles:
-        """The committed files."""
-        records = self.manifest.objects if self.manifest else {}
-        return VerifiedFiles(self.store, self.prefix, self.version, records)
-
     def key(self, name: str) -> str:
         """Return the store's key of a file in this directory."""
-        return f"{self.prefix}/{name}"
+        return join(self.prefix, name)
 
     def put(self, name: str, source: bytes | Path) -> ObjectRecord:
         """Write one object of the next version; a leftover of an older writer epoch is replaced.
@@ -119,8 +132,16 @@ class CheckpointWriter:
                 f"writer epoch {self._head.writer_epoch} does not count"
             ) from None
         self._head, self.manifest = head, manifest
-        self.store.put(self.key(VERSION_MIRROR), f"{version}\n".encode())
+        self.files = VerifiedFiles(self.store, self.prefix, version, objects)
+        self.write_mirror()
+        for name in self._outdated:
+            self.store.delete(self.key(name))
+        self._outdated = []
         return manifest
+
+    def write_mirror(self) -> None:
+        """Tell PBG which version counts."""
+        self.store.put(self.key(VERSION_MIRROR), f"{self.version}\n".encode())
 
     def drop(self, manifest: Manifest) -> None:
         """Delete the data of a version that is no longer the newest (version 0 is kept, as PBG keeps it)."""
@@ -132,37 +153,97 @@ class CheckpointWriter:
 
 
 @contextmanager
-def claim(store: Store, prefix: str, spec: str, *, patience: float = PATIENCE_SECONDS) -> Iterator[CheckpointWriter]:
+def claim(
+    store: Store, prefix: str, spec: str, *, adopt: Names | None = None, patience: float = PATIENCE_SECONDS
+) -> Iterator[CheckpointWriter]:
     """Become the writer of a checkpoint directory for the length of the context.
 
     Args:
         store: where it lies.
-        prefix: key of the directory.
+        prefix: key of the directory, empty for the store's root.
         spec: hash of what is trained; a directory trained with another one is refused.
+        adopt: the files of a version (``checkpoint_names``), to take over a directory that PBG wrote or went on with:
+            the writer is then at PBG's version, without a manifest, and the next commit removes PBG's files as PBG
+            would. None takes only what this package committed.
         patience: seconds a silent lease is watched before it is taken over.
 
     Raises:
         ConflictError: another writer is alive, or claimed at the same moment.
-        ConfigError: the directory belongs to another spec.
-        FormatError: HEAD.json or the manifest is damaged.
+        ConfigError: the directory belongs to another spec, or is a preserved snapshot.
+        FormatError: the directory is damaged.
     """
-    wait_until_free(store, f"{prefix}/{LEASE}", patience=patience)
-    key = f"{prefix}/{HEAD}"
-    info = store.head(key)
-    head = Head(writer_epoch=0)
-    if info is not None:
-        blob = store.get(key)
-        info, head = blob.info, decode(Head, blob.data, source=f"{store.url}/{key}")
-    head = head.model_copy(update={"writer_epoch": head.writer_epoch + 1})
-    try:
-        info = store.swap(key, encode(head), expected=info)
-    except ConflictError:
-        raise ConflictError(f"{store.url}/{key}: another writer claimed this run at the same moment") from None
-    writer = CheckpointWriter(store, prefix, spec, head, info)
-    if writer.manifest is not None and writer.manifest.spec != spec:
-        raise ConfigError(
-            f"{store.url}/{prefix}: holds version {writer.version} of another spec "
-            f"({writer.manifest.spec[:12]}, not {spec[:12]}); choose an empty checkpoint_path"
-        )
-    with Lease(store, f"{prefix}/{LEASE}"):
+    lease = join(prefix, LEASE)
+    wait_until_free(store, lease, patience=patience)
+    head, info = read_head(store, prefix)
+    if head is not None:  # whoever wrote before is shut out first, then what it left is looked at
+        head = head.model_copy(update={"writer_epoch": head.writer_epoch + 1})
+        info = _swap_head(store, prefix, head, info)
+    found = _committed(store, prefix, head) if adopt is None else _adoptable(store, prefix, head, adopt)
+    _check_spec(found, spec)
+    claimed = Head(
+        writer_epoch=head.writer_epoch if head else _first_epoch(store, prefix, found.files.version, adopt),
+        version=found.files.version,
+        manifest_sha256=head.manifest_sha256 if head and found.manifest else None,
+    )
+    if info is None or claimed != head:
+        info = _swap_head(store, prefix, claimed, info)
+    outdated = [] if adopt is None else _outdated(store, prefix, found, head, adopt)
+    writer = CheckpointWriter(store, prefix, spec, claimed, info, found, outdated)
+    with Lease(store, lease):
+        if adopt is not None:
+            writer.write_mirror()
         yield writer
+
+
+def _swap_head(store: Store, prefix: str, head: Head, expected: ObjectInfo | None) -> ObjectInfo:
+    source = location(store, prefix, HEAD)
+    try:
+        return store.swap(join(prefix, HEAD), encode(head), expected=expected)
+    except ConflictError:
+        raise ConflictError(f"{source}: another writer claimed this run at the same moment") from None
+
+
+def _committed(store: Store, prefix: str, head: Head | None) -> Newest:
+    manifest = None if head is None else read_manifest(store, prefix, head)
+    if manifest is not None:
+        return Newest(VerifiedFiles(store, prefix, manifest.version, manifest.objects), manifest)
+    if head is not None and head.version:
+        raise ConfigError(f"{location(store, prefix)}: holds version {head.version} of PBG's; choose another directory")
+    return Newest(VerifiedFiles(store, prefix, 0, {}))
+
+
+def _adoptable(store: Store, prefix: str, head: Head | None, expect: Names) -> Newest:
+    if head is None and store.head(join(prefix, MANIFEST)) is not None:
+        raise ConfigError(
+            f"{location(store, prefix)}: is a preserved snapshot, which stays as it is; choose another "
+            "checkpoint_path and give this one as init_path"
+        )
+    return newest(store, prefix, head, expect)
+
+
+def _check_spec(found: Newest, spec: str) -> None:
+    if found.manifest is not None and found.manifest.spec != spec:
+        raise ConfigError(
+            f"{found.files.url}: holds version {found.files.version} of another spec "
+            f"({found.manifest.spec[:12]}, not {spec[:12]}); choose an empty checkpoint_path"
+        )
+
+
+def _first_epoch(store: Store, prefix: str, version: int, expect: Names | None) -> int:
+    """Return a writer epoch above those of leftovers, should someone have removed HEAD.json."""
+    names = expect(version + 1) if expect else []
+    stamps = [info.metadata.get(WRITER_EPOCH, "0") for name in names if (info := store.head(join(prefix, name)))]
+    return 1 + max(map(int, stamps), default=0)
+
+
+def _outdated(store: Store, prefix: str, found: Newest, head: Head | None, expect: Names) -> list[str]:
+    """List what the next commit makes needless: an adopted version, and what a crash kept of the one before.
+
+    Version 0 and what PBG's preserved snapshots link to stay, as PBG leaves them.
+    """
+    version = found.files.version
+    versions = [version - 1, version] if found.manifest is None else [version - 1]
+    keep = Contents(store, prefix, expect).linked()
+    names = [name for number in versions if number > 0 for name in expect(number) if name not in keep]
+    replaced = [] if head is None or found.manifest else [manifest_name(head.version)]
+    return [*names, *replaced, *(manifest_name(number) for number in versions[:1] if number > 0)]

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pbg_tasks import __version__
-from pbg_tasks.cli import nightly
+from pbg_tasks.cli import models, nightly
 from pbg_tasks.errors import PbgError, ResourceError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(nightly.app)
+app.add_typer(models.app)
 
 
 @app.callback(invoke_without_command=True)

@@ -68,9 +68,7 @@ def _task(name: str, text: str) -> None:
 _task("validate", "Check every row of the run's snapshot.")
 _task("partition", "Give every entity its partition and offset.")
 _task("bucket", "Hold edges out and write the others by partition.")
-_task("train", "Train to the end, from the last committed epoch.")
 _task("preserve", "Keep the trained version with its names.")
-_task("eval", "Rank held-out edges against all entities.")
 _task("gate", "Compare with the release before.")
 _task("publish", "Point the channel to the run.")
 

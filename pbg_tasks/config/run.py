@@ -129,7 +129,7 @@ def vector_space(model: ModelConfig) -> str:
     return digest(
         {
             "dimensions": {name: model.entity_dimension(name) for name in model.entities},
-            "relations": [(r[1:] if model.dynamic_relations else r) for r in relations],
+            "relations": [(r[1:] if model.relations_from_data else r) for r in relations],
             "form": [model.dynamic_relations, model.comparator, model.bias, model.global_emb],
         }
     )

@@ -6,14 +6,18 @@ holds. Rules that span several keys stand together in ``contradictions``, one se
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pbg_tasks.config.registry import Kind
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -22,9 +26,27 @@ NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 # A name becomes part of file names and HDF5 paths (PBG's own key mapping splits at "." and "/").
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
-Operator = Literal["none", "translation", "diagonal", "complex_diagonal", "linear", "affine"]
-Comparator = Literal["dot", "cos", "l2", "squared_l2"]
-Loss = Literal["ranking", "logistic", "softmax"]
+
+def _named(kind: Kind) -> tuple[AfterValidator, Any]:
+    """Return what makes a string the name of something built in or of an installed package's entry point."""
+    description = f"a {kind.noun}: built in, or an entry point of the group {kind.group}"
+    return AfterValidator(kind.check), Field(description=description, examples=list(kind.built_in))
+
+
+Operator = Annotated[str, *_named(OPERATORS)]
+Comparator = Annotated[str, *_named(COMPARATORS)]
+Loss = Annotated[str, *_named(LOSSES)]
+Regularizer = Annotated[str, *_named(REGULARIZERS)]
+
+# Keys of ours that PBG does not know.
+EXTENSIONS = ("lr_schedule", "lr_warmup_epochs", "lr_final")
+ENTITY_EXTENSIONS = ("trainable",)
+
+
+def _drop_defaults(data: dict[str, Any], model: type[Frozen], keys: tuple[str, ...]) -> None:
+    for key in keys:
+        if data[key] == model.model_fields[key].default:
+            del data[key]
 
 
 def _lower(value: Any) -> Any:  # noqa: ANN401 - validators see any input
@@ -37,6 +59,7 @@ class EntitySchema(Frozen):
     num_partitions: PositiveInt
     featurized: bool = False
     dimension: PositiveInt | None = None
+    trainable: bool = True  # not PBG's
 
 
 class RelationSchema(Frozen):
@@ -48,6 +71,22 @@ class RelationSchema(Frozen):
     weight: PositiveFloat = 1.0
     operator: Operator = "none"
     all_negs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Relations whose edges may share a batch: same entity types, operator, weight and ``all_negs``.
+
+    Without dynamic relations every relation is its own. With dynamic relations their parameters are stacked, in the
+    order of ``relations``, under the index of the first.
+
+    Attributes:
+        first: index of the first in the config.
+        relations: ids of all; None when the config does not list them (its one entry stands for all there are).
+    """
+
+    first: int
+    relations: tuple[int, ...] | None
 
 
 class ModelConfig(Frozen):
@@ -65,7 +104,7 @@ class ModelConfig(Frozen):
     loss_fn: Loss = "ranking"
     margin: float = 0.1
     regularization_coef: NonNegativeFloat = 0.0
-    regularizer: Literal["N3"] = "N3"
+    regularizer: Regularizer = "N3"
 
     init_path: str | None = None
     checkpoint_preservation_interval: PositiveInt | None = None
@@ -84,6 +123,10 @@ class ModelConfig(Frozen):
     disable_rhs_negs: bool = False
     lr: NonNegativeFloat = 1e-2
     relation_lr: NonNegativeFloat | None = None
+    # Not PBG's: both learning rates rise from 0 over the first epochs and fall to a share of themselves at the end.
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    lr_warmup_epochs: NonNegativeFloat = 0.0
+    lr_final: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     eval_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.05
     eval_num_batch_negs: NonNegativeInt | None = 1000
@@ -115,6 +158,24 @@ class ModelConfig(Frozen):
         """Return the embedding dimension of an entity type."""
         return self.entities[entity_type].dimension or self.dimension
 
+    @property
+    def relations_from_data(self) -> bool:
+        """Whether the one entry of ``relations`` stands for all there are in the data (PBG's dynamic relations)."""
+        return self.dynamic_relations and len(self.relations) == 1
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The sets of relations whose edges may share a batch, in the order of their first relations."""
+        if not self.dynamic_relations:
+            return tuple(Family(index, (index,)) for index in range(len(self.relations)))
+        if self.relations_from_data:
+            return (Family(0, None),)
+        members: dict[tuple[Any, ...], list[int]] = {}
+        for index, relation in enumerate(self.relations):
+            kind = (relation.lhs, relation.rhs, relation.operator, relation.weight, relation.all_negs)
+            members.setdefault(kind, []).append(index)
+        return tuple(Family(indices[0], tuple(indices)) for indices in members.values())
+
     def partitions(self, side: Literal["lhs", "rhs"]) -> int:
         """Return how many partitions the entity types of one side have (1 when none is partitioned)."""
         return max(self.entities[getattr(relation, side)].num_partitions for relation in self.relations)
@@ -128,8 +189,15 @@ class ConfigSchema(ModelConfig):
     checkpoint_path: str
 
     def to_pbg(self) -> dict[str, Any]:
-        """Return the dict PBG writes into ``config.json``: every key, enums by lower-case name."""
-        return self.model_dump(mode="json")
+        """Return the dict PBG writes into ``config.json``: every key, enums by lower-case name.
+
+        Keys that PBG does not know are left out where they have their default: it refuses a config with any other.
+        """
+        data = self.model_dump(mode="json")
+        _drop_defaults(data, type(self), EXTENSIONS)
+        for entity in data["entities"].values():
+            _drop_defaults(entity, EntitySchema, ENTITY_EXTENSIONS)
+        return data
 
 
 def contradictions(config: ModelConfig) -> Iterator[str]:
@@ -155,8 +223,6 @@ def contradictions(config: ModelConfig) -> Iterator[str]:
 
 def _relation_contradictions(config: ModelConfig) -> Iterator[str]:
     known = ", ".join(sorted(config.entities))
-    if config.dynamic_relations and len(config.relations) != 1:
-        yield f"dynamic_relations needs exactly one entry in relations, got {len(config.relations)}"
     seen: set[tuple[str, str, str]] = set()
     for index, relation in enumerate(config.relations):
         missing = [end for end in (relation.lhs, relation.rhs) if end not in config.entities]
@@ -181,5 +247,31 @@ def _negative_contradictions(config: ModelConfig) -> Iterator[str]:
     all_negs = all(relation.all_negs for relation in config.relations)
     if config.num_batch_negs == 0 and config.num_uniform_negs == 0 and not all_negs:
         yield "num_batch_negs and num_uniform_negs cannot both be 0: nothing would be compared with the edges"
+    yield from _featurized_contradictions(config)
+    if config.eval_fraction > 0 and not all_negs:
+        batch, uniform = (
+            usual if own is None else own
+            for own, usual in (
+                (config.eval_num_batch_negs, config.num_batch_negs),
+                (config.eval_num_uniform_negs, config.num_uniform_negs),
+            )
+        )
+        if batch == 0 and uniform == 0:
+            yield "eval_num_batch_negs and eval_num_uniform_negs cannot both be 0 while eval_fraction is above 0"
     if config.num_batch_negs > 0 and config.batch_size % config.num_batch_negs:
         yield f"batch_size ({config.batch_size}) must be a multiple of num_batch_negs ({config.num_batch_negs})"
+
+
+def _featurized_contradictions(config: ModelConfig) -> Iterator[str]:
+    """An entity that is a bag of features cannot be drawn: only the other edges of its chunk are its negatives."""
+    disabled = {"lhs": config.disable_lhs_negs, "rhs": config.disable_rhs_negs}
+    for index, relation in enumerate(config.relations):
+        for side in ("lhs", "rhs"):
+            entity = config.entities.get(getattr(relation, side))
+            if entity is None or not entity.featurized or disabled[side]:
+                continue
+            where = f"relations.{index}: {side} {getattr(relation, side)!r} is featurized"
+            if relation.all_negs:
+                yield f"{where}, so all_negs cannot be true"
+            elif config.num_batch_negs == 0:
+                yield f"{where}, so num_batch_negs cannot be 0"

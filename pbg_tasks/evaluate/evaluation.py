@@ -15,6 +15,7 @@ from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.model.families import Families
 from pbg_tasks.model.numerics import use_fast_float32
 from pbg_tasks.progress import Progress
 
@@ -71,7 +72,8 @@ def evaluate_edges(
     """
     torch.set_num_threads(threads)
     use_fast_float32()
-    numbering = Numbering(config, counts)
+    families = Families(config, len(relation_names))
+    numbering = Numbering(config, counts, families)
     asked = numbering.triples(_limited(held_out, evaluation.max_edges).items())
     sides = {side: OneSide(side, asked, max(map(numbering.total, config.entities))) for side in SIDES}
     _stream(known, numbering, [side.add_known for side in sides.values()])
@@ -80,11 +82,11 @@ def evaluate_edges(
 
     sample = candidates or Candidates.draw(counts, evaluation.max_candidates, seed)
     tables = _tables(config, paths, numbering, sample)
-    groups = list(_by_types(config, asked))
+    groups = list(_by_types(config, families, asked))
     work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)
     budget = Budget.of(memory_bytes, max(map(config.entity_dimension, config.entities)))
     with Progress("evaluate", total=work, unit="scores") as progress:
-        model = Model(config, params, budget, progress)
+        model = Model(config, families, params, budget, progress)
         of_types = [(tables[lhs], tables[rhs], rows) for (lhs, rhs), rows in groups]
         found = {name: side.rank(model, of_types) for name, side in sides.items()}
     report = EvaluationReport.of(
@@ -134,10 +136,10 @@ def _tables(
     }
 
 
-def _by_types(config: ModelConfig, asked: Triples) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
+def _by_types(config: ModelConfig, families: Families, asked: Triples) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
     """Yield (types of the two ends, rows of the held-out edges that have them)."""
     types = [(relation.lhs, relation.rhs) for relation in config.relations]
-    index = np.zeros_like(asked.rel) if config.dynamic_relations else asked.rel
+    index = families.first[asked.rel]
     for pair in dict.fromkeys(types):
         rows = np.flatnonzero(np.isin(index, [number for number, own in enumerate(types) if own == pair]))
         if len(rows):
@@ -146,7 +148,7 @@ def _by_types(config: ModelConfig, asked: Triples) -> Iterator[tuple[tuple[str, 
 
 def _labels(config: ModelConfig, names: list[str]) -> list[str]:
     """Return a name for each relation id that no other has: where names repeat, the types tell them apart."""
-    if config.dynamic_relations:
+    if config.relations_from_data:
         return names
     return [
         f"{name} ({relation.lhs}, {relation.rhs})" if names.count(name) > 1 else name

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.families import Families
 
 Bucket = tuple[int, int]
 
@@ -44,10 +45,11 @@ class Numbering:
     Args:
         config: which type stands on which side of which relation.
         counts: entities of each partition, by type.
+        families: of the relations.
     """
 
-    def __init__(self, config: ModelConfig, counts: Mapping[str, list[int]]) -> None:
-        self._config = config
+    def __init__(self, config: ModelConfig, counts: Mapping[str, list[int]], families: Families) -> None:
+        self._config, self._families = config, families
         self.bases = {entity: np.concatenate(([0], np.cumsum(listed))) for entity, listed in counts.items()}
 
     def total(self, entity: str) -> int:
@@ -64,13 +66,10 @@ class Numbering:
 
     def _number(self, bucket: Bucket, edges: EdgeList) -> Triples:
         lhs, rhs = (
-            offsets + self._base(side, index)[self._config_index(edges.rel)]
+            offsets + self._base(side, index)[self._families.first[edges.rel]]
             for side, index, offsets in (("lhs", bucket[0], edges.lhs), ("rhs", bucket[1], edges.rhs))
         )
         return Triples(lhs, edges.rel, rhs)
-
-    def _config_index(self, rel: np.ndarray) -> np.ndarray:
-        return np.zeros_like(rel) if self._config.dynamic_relations else rel
 
     def _base(self, side: str, partition: int) -> np.ndarray:
         """Return, by relation of the config, where the numbers of this bucket's partition begin."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.evaluate.questions import Questions
     from pbg_tasks.evaluate.tables import Block, Budget, EntityTable
+    from pbg_tasks.model.families import Families
     from pbg_tasks.progress import Progress
 
 
@@ -63,12 +64,14 @@ class Model:
 
     Attributes:
         config: of the model.
+        families: of its relations.
         params: shared parameters by PBG's path.
         budget: sizes.
         progress: counts scores.
     """
 
     config: ModelConfig
+    families: Families
     params: Mapping[str, np.ndarray]
     budget: Budget
     progress: Progress
@@ -116,10 +119,15 @@ class Ranker:
                     self._compare(group.tile(start, start + TILE_EDGES), block, candidates, ranks)
 
     def _groups(self, edges: np.ndarray) -> list[_Group]:
-        """Prepare the questions of a batch; edges of one scorer are neighbours, as they are ordered by relation."""
+        """Prepare the questions of a batch, those of one scorer together."""
+        families = self.model.families
         asked, of_batch = np.unique(self.questions.of_edge[edges], return_inverse=True)
+        order = np.argsort(families.first[self.questions.rel[asked]], kind="stable")
+        asked, of_batch = asked[order], np.argsort(order)[of_batch]
+        by_question = np.argsort(of_batch, kind="stable")
+        edges, of_batch = edges[by_question], of_batch[by_question]
         rel = self.questions.rel[asked]
-        index = np.zeros_like(rel) if self.model.config.dynamic_relations else rel
+        index = families.first[rel]
         known_rows = self.known.gather(self.questions.known[asked], self.model.budget.rows)
         true_rows = self.asked.gather(self.questions.true[edges], self.model.budget.rows)
         groups = []
@@ -128,7 +136,8 @@ class Ranker:
             begin, end = np.searchsorted(of_batch, (first, stop))
             scorer = RelationScorer(self.model.config, int(number), self.model.params)
             predict = self.questions.predict
-            queries = scorer.queries(known_rows[first:stop], torch.from_numpy(rel[first:stop]), predict=predict)
+            place = torch.from_numpy(families.row[rel[first:stop]])
+            queries = scorer.queries(known_rows[first:stop], place, predict=predict)
             row = of_batch[begin:end] - first
             true = scorer.candidates(true_rows[begin:end], predict=predict)
             asking = queries[torch.from_numpy(row)]

@@ -43,4 +43,7 @@ def _lowest(comparator: str, query_ND: Tensor, true_ND: Tensor, score_N: Tensor)
     squares_N = (query_N + true_N).square()  # distances come from |q|^2 - 2 q.c + |c|^2
     if comparator == "squared_l2":
         return torch.sub(score_N, squares_N, alpha=ROUNDING)
-    return torch.add(score_N.square(), squares_N, alpha=ROUNDING).sqrt().neg()
+    if comparator == "l2":
+        return torch.add(score_N.square(), squares_N, alpha=ROUNDING).sqrt().neg()
+    # A package's own: how it rounds is not known. Allow for sums of products and for its own size.
+    return torch.sub(score_N, query_N * true_N + score_N.abs(), alpha=ROUNDING)

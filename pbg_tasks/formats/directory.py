@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.config.base import parse
@@ -12,6 +12,8 @@ from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.files import parse_natural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pbg_tasks.formats.metadata import IterationInfo
 
 
@@ -71,6 +73,45 @@ class BucketStats:
 
 
 @dataclass(frozen=True, slots=True)
+class EvalStats:
+    """What ranking held-out edges during training showed; means over the edges and both sides.
+
+    Attributes:
+        count: edges.
+        loss: of both sides, a mean over edges.
+        pos_rank: rank of the edge among its negatives, from 1.
+        mrr: of these ranks.
+        r1: share of ranks that are 1.
+        r10: up to 10.
+        r50: up to 50.
+        auc: share of edges that score above a random negative.
+    """
+
+    count: int
+    loss: float
+    pos_rank: float
+    mrr: float
+    r1: float
+    r10: float
+    r50: float
+    auc: float
+
+    @classmethod
+    def mean(cls, parts: Sequence[EvalStats]) -> Self:
+        """Return the mean of several, weighted by their edges."""
+        count = sum(part.count for part in parts)
+        means = (
+            sum(getattr(part, item.name) * part.count for part in parts) / max(count, 1) for item in fields(cls)[1:]
+        )
+        return cls(count, *means)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return PBG's form: the count, and the metrics by name."""
+        metrics = asdict(self)
+        return {"count": metrics.pop("count"), "metrics": metrics}
+
+
+@dataclass(frozen=True, slots=True)
 class StatsLine:
     """One line of ``training_stats.json``: a bucket's figures and its place in the training.
 
@@ -93,8 +134,20 @@ class StatsLine:
     edge_chunk_idx: int
 
 
-def stats_line(stats: BucketStats, lhs: int, rhs: int, index: int, iteration: IterationInfo) -> str:
-    """Return the line of ``training_stats.json`` for bucket (lhs, rhs), the ``index``-th of the whole training."""
+def stats_line(
+    stats: BucketStats,
+    lhs: int,
+    rhs: int,
+    index: int,
+    iteration: IterationInfo,
+    *,
+    before: EvalStats | None = None,
+    after: EvalStats | None = None,
+) -> str:
+    """Return the line of ``training_stats.json`` for bucket (lhs, rhs), the ``index``-th of the whole training.
+
+    ``before`` and ``after`` are the figures of its held-out edges before and after it was trained.
+    """
     metrics = asdict(stats)
     count = metrics.pop("count")
     del metrics["seconds"]
@@ -103,11 +156,26 @@ def stats_line(stats: BucketStats, lhs: int, rhs: int, index: int, iteration: It
         "rhs_partition": rhs,
         "index": index,
         "stats": {"count": count, "metrics": metrics},
+    }
+    for name, evaluated in (("eval_stats_before", before), ("eval_stats_after", after)):
+        if evaluated is not None:
+            entry[name] = evaluated.to_json()
+    return json.dumps(entry | _place(iteration), allow_nan=False)
+
+
+def iteration_line(held_out: EvalStats, index: int, iteration: IterationInfo) -> str:
+    """Return the line that ends an iteration: its held-out edges' figures, over all buckets as each was trained."""
+    # PBG 1.0.0 knows no such lines and cannot resume when one has no ``stats``; later ones let them be.
+    figures = {"index": index, "stats": {"count": 0, "metrics": {}}, "eval_stats_chunk_avg": held_out.to_json()}
+    return json.dumps(_place(iteration) | figures, allow_nan=False)
+
+
+def _place(iteration: IterationInfo) -> dict[str, int]:
+    return {
         "epoch_idx": iteration.epoch_idx,
         "edge_path_idx": iteration.edge_path_idx,
         "edge_chunk_idx": iteration.edge_chunk_idx,
     }
-    return json.dumps(entry, allow_nan=False)
 
 
 def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
@@ -119,7 +187,7 @@ def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
     try:
         entry = json.loads(line)
         epoch_idx = int(entry["epoch_idx"])
-        if "stats" not in entry:
+        if "eval_stats_chunk_avg" in entry:
             return None
         metrics = entry["stats"]["metrics"]
         stats = BucketStats(

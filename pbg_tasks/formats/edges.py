@@ -2,6 +2,9 @@
 
 PBG chunks every dataset at 50 MiB and truncates weights to integers; here the layout fits the data and weights are
 float32, which PBG reads.
+
+An end whose type is featurized has the id -1 and a list of features instead: ``lhsd_offsets`` says where each edge's
+list begins in ``lhsd_data`` (``rhsd_`` likewise). The list of any other end is empty.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pbg_tasks.formats.files import creating, require_space
 from pbg_tasks.formats.guard import FORMAT_VERSION, dataset, open_foreign
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -24,7 +28,48 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1 << 17  # 1 MiB of int64
 _IDS = ("lhs", "rhs", "rel")
+_SIDES = ("lhs", "rhs")
 _TYPES: dict[str, np.dtype[Any]] = {**dict.fromkeys(_IDS, np.dtype(np.int64)), "weight": np.dtype(np.float32)}
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of one end of N edges.
+
+    Attributes:
+        offsets: int64 (N + 1,), from 0: edge n has the features ``data[offsets[n] : offsets[n + 1]]``.
+        data: int64 (M,), rows of the featurized type.
+    """
+
+    offsets: np.ndarray
+    data: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not len(self.offsets) or self.offsets[0] != 0 or self.offsets[-1] != len(self.data):
+            raise ValueError("the offsets of features must begin at 0 and end at their number")
+        if (np.diff(self.offsets) < 0).any():
+            raise ValueError("the offsets of features must not fall")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[int]]) -> Self:
+        """Make them of one list an edge."""
+        offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+        return cls(offsets, np.array([feature for features in lists for feature in features], np.int64))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many each edge has, int64 (N,)."""
+        return np.diff(self.offsets)
+
+    def select(self, edges: np.ndarray) -> Features:
+        """Return those of some edges, in the given order."""
+        counts = self.counts[edges]
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
+        return Features(offsets, self.data[np.repeat(self.offsets[:-1][edges], counts) + within])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +77,39 @@ class EdgeList:
     """Edges as offsets into two partitions.
 
     Attributes:
-        lhs: int64 (N,), offset of the left-hand entity in its partition.
-        rhs: int64 (N,), offset of the right-hand entity in its partition.
+        lhs: int64 (N,), offset of the left-hand entity in its partition; -1 where its type is featurized.
+        rhs: int64 (N,), offset of the right-hand entity in its partition; same.
         rel: int64 (N,), relation id.
         weight: float32 (N,), or None when every edge weighs 1.
+        lhs_features: of the left-hand ends, or None when no type there is featurized.
+        rhs_features: of the right-hand ends; same.
     """
 
     lhs: np.ndarray
     rhs: np.ndarray
     rel: np.ndarray
     weight: np.ndarray | None = None
+    lhs_features: Features | None = None
+    rhs_features: Features | None = None
 
     def __post_init__(self) -> None:
         shapes = {column.shape for column in (self.lhs, self.rhs, self.rel, self.weight) if column is not None}
+        shapes |= {(len(features),) for features in (self.lhs_features, self.rhs_features) if features is not None}
         if shapes != {(len(self.lhs),)}:
             raise ValueError(f"the columns of edges must be vectors of one length, got shapes {sorted(shapes)}")
 
     def __len__(self) -> int:
         return len(self.lhs)
+
+    def select(self, edges: np.ndarray) -> EdgeList:
+        """Return some edges (their numbers, or a flag for each), in the given order."""
+        numbers = np.flatnonzero(edges) if edges.dtype == bool else edges
+        lhs_features, rhs_features = (
+            None if features is None else features.select(numbers)
+            for features in (self.lhs_features, self.rhs_features)
+        )
+        weight = None if self.weight is None else self.weight[numbers]
+        return EdgeList(self.lhs[numbers], self.rhs[numbers], self.rel[numbers], weight, lhs_features, rhs_features)
 
 
 def edge_file_name(lhs: int, rhs: int) -> str:
@@ -65,6 +125,9 @@ def write_edges(path: Path, edges: EdgeList) -> None:
     """
     names = _names(weighted=edges.weight is not None)
     columns = {name: getattr(edges, name).astype(_TYPES[name], copy=False) for name in names}
+    for side, features in (("lhs", edges.lhs_features), ("rhs", edges.rhs_features)):
+        if features is not None:
+            columns |= {f"{side}d_offsets": features.offsets, f"{side}d_data": features.data}
     with creating(path, data_bytes=sum(column.nbytes for column in columns.values())) as file:
         file.attrs["format_version"] = np.int64(FORMAT_VERSION)
         _write_whole(file, columns)
@@ -100,6 +163,8 @@ class EdgeFileWriter:
             ValueError: some pieces have weights and others have none.
             ResourceError: the disk is full.
         """
+        if edges.lhs_features is not None or edges.rhs_features is not None:
+            raise ValueError(f"{self._path}: edges with features are written whole, by write_edges")
         if self._weighted is None:
             self._weighted = edges.weight is not None
         if self._weighted != (edges.weight is not None):
@@ -171,16 +236,46 @@ def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
     """Read edges ``start`` to ``stop`` of a bucket: ids of any integer type, weights of any number type.
 
     Raises:
-        FormatError: it is damaged or foreign, a dataset is missing, of another length or type, or an id is negative
-            (featurized entities, which PBG marks so, are not supported).
+        FormatError: it is damaged or foreign, a dataset is missing, of another length or type, or an end has neither
+            an id nor features, or both.
     """
     with open_foreign(path) as file:
         items = _datasets(file)
         columns = {name: item[start:stop].astype(_TYPES[name], copy=False) for name, item in items.items()}
-    for name in _IDS:
-        if len(columns[name]) and columns[name].min() < 0:
-            raise FormatError(f"{path}: dataset {name!r} holds a negative id; featurized entities are not supported")
-    return EdgeList(**columns)
+        lhs, rhs = (_read_features(file, side, len(items["rel"]), start, stop) for side in _SIDES)
+    edges = EdgeList(**columns, lhs_features=lhs, rhs_features=rhs)
+    for side in _SIDES:
+        _check_ends(path, side, getattr(edges, side), getattr(edges, f"{side}_features"))
+    if len(edges) and edges.rel.min() < 0:
+        raise FormatError(f"{path}: dataset 'rel' holds a negative id")
+    return edges
+
+
+def _read_features(file: h5py.File, side: str, edges: int, start: int, stop: int | None) -> Features | None:
+    name = f"{side}d_offsets"
+    if name not in file:
+        return None
+    # A file whose first edges came without features has fewer offsets in PBG's writer: they would be misread.
+    whole = dataset(file, name, kinds="iu", shape=(edges + 1,))
+    stop = edges if stop is None else min(stop, edges)
+    offsets = whole[start : stop + 1].astype(np.int64, copy=False) if edges else np.zeros(1, np.int64)
+    data = dataset(file, f"{side}d_data", kinds="iu", shape=(None,))
+    falls = bool((np.diff(offsets) < 0).any())
+    if falls or offsets[0] < 0 or offsets[-1] > len(data) or (start == 0 and offsets[0] != 0):
+        raise FormatError(f"{file.filename}: {name} must rise from 0 to the length of {side}d_data ({len(data)})")
+    return Features(offsets - offsets[0], data[offsets[0] : offsets[-1]].astype(np.int64, copy=False))
+
+
+def _check_ends(path: Path, side: str, ids: np.ndarray, features: Features | None) -> None:
+    """An end has an id, or the id -1 and features."""
+    if not len(ids):
+        return
+    if features is None and ids.min() < 0:
+        raise FormatError(f"{path}: dataset {side!r} holds a negative id, and there is no {side}d_offsets")
+    if features is not None:
+        wrong = np.flatnonzero((ids < -1) | ((ids >= 0) & (features.counts > 0)))
+        if len(wrong):
+            raise FormatError(f"{path}: the {side} end of edge {wrong[0]} of the piece has both an id and features")
 
 
 def _datasets(file: h5py.File) -> dict[str, h5py.Dataset]:

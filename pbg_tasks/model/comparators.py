@@ -12,37 +12,44 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pbg_tasks.model.autograd import differentiate
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 _TINY = 1e-30  # PBG clamps squared distances here before the root
 
 
 class Comparator:
-    """The inner product, ``dot``; the others change parts of it."""
+    """A comparator with its gradients from autograd. A subclass needs ``all_pairs`` only."""
 
     def prepare(self, x_ND: Tensor) -> Tensor:
-        """Return what is compared."""
+        """Return what is compared, (N, D)."""
         return x_ND
 
     def prepare_backward(self, x_ND: Tensor, ready_ND: Tensor, grad_ND: Tensor) -> Tensor:
         """Turn a gradient of ``ready_ND``, which ``prepare`` made of ``x_ND``, into one of ``x_ND``."""
-        del x_ND, ready_ND
-        return grad_ND
+        del ready_ND
+        if type(self).prepare is Comparator.prepare:
+            return grad_ND
+        _, (grad_x,) = differentiate(self.prepare, (x_ND,), grad_ND)
+        return grad_x
 
     def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
         """Compare prepared embeddings row by row: (N, D) and (N, D) to (N)."""
-        return (a_ND * b_ND).sum(-1)
+        return self.all_pairs(a_ND.unsqueeze(1), b_ND.unsqueeze(1)).reshape(len(a_ND))
 
     def pairs_backward(self, a_ND: Tensor, b_ND: Tensor, score_N: Tensor, grad_N: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of both sides."""
         del score_N
-        grad_N1 = grad_N.unsqueeze(-1)
-        return grad_N1 * b_ND, grad_N1 * a_ND
+        _, (grad_a, grad_b) = differentiate(self.pairs, (a_ND, b_ND), grad_N)
+        return grad_a, grad_b
 
     def all_pairs(self, query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
         """Compare prepared embeddings all with all: (C, S, D) and (C, K, D) to (C, S, K)."""
-        return torch.bmm(query_CSD, candidate_CKD.transpose(1, 2))
+        raise NotImplementedError
 
     def all_pairs_backward(
         self,
@@ -62,11 +69,49 @@ class Comparator:
             out_CKD: where the gradient of the candidates goes; it may not share memory with the inputs.
         """
         del score_CSK
+        _, (grad_CSD, grad_CKD) = differentiate(self.all_pairs, (query_CSD, candidate_CKD), grad_CSK)
+        out_CKD.copy_(grad_CKD)
+        return grad_CSD
+
+
+class ForwardComparator(Comparator):
+    """A comparator given as its ``all_pairs`` function."""
+
+    def __init__(self, forward: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self._forward = forward
+
+    def all_pairs(self, query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
+        return self._forward(query_CSD, candidate_CKD)
+
+
+class Dot(Comparator):
+    """``dot``: the inner product."""
+
+    def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
+        return (a_ND * b_ND).sum(-1)
+
+    def pairs_backward(self, a_ND: Tensor, b_ND: Tensor, score_N: Tensor, grad_N: Tensor) -> tuple[Tensor, Tensor]:
+        del score_N
+        grad_N1 = grad_N.unsqueeze(-1)
+        return grad_N1 * b_ND, grad_N1 * a_ND
+
+    def all_pairs(self, query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
+        return torch.bmm(query_CSD, candidate_CKD.transpose(1, 2))
+
+    def all_pairs_backward(
+        self,
+        query_CSD: Tensor,
+        candidate_CKD: Tensor,
+        score_CSK: Tensor,
+        grad_CSK: Tensor,
+        out_CKD: Tensor,
+    ) -> Tensor:
+        del score_CSK
         torch.bmm(grad_CSK.transpose(1, 2), query_CSD, out=out_CKD)
         return torch.bmm(grad_CSK, candidate_CKD)
 
 
-class Cosine(Comparator):
+class Cosine(Dot):
     """``cos``: inner product of normalised embeddings; a zero vector is alike to nothing (PBG gives NaN)."""
 
     def prepare(self, x_ND: Tensor) -> Tensor:
@@ -191,14 +236,9 @@ class Biased(Comparator):
         return torch.cat((grad_CSK.sum(2, keepdim=True), rest), dim=-1)
 
 
-_COMPARATORS: dict[str, Comparator] = {
-    "dot": Comparator(),
+COMPARATORS: dict[str, Comparator] = {
+    "dot": Dot(),
     "cos": Cosine(),
     "l2": L2(),
     "squared_l2": SquaredL2(),
 }
-
-
-def comparator(name: str, *, bias: bool) -> Comparator:
-    """Return the comparator a config asks for."""
-    return Biased(_COMPARATORS[name]) if bias else _COMPARATORS[name]

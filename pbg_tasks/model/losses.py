@@ -5,14 +5,16 @@ All are sums over edges, weighted by edge. Shapes: B edges, K negatives of each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch.nn.functional import softplus
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from pbg_tasks.model.autograd import differentiate
+from pbg_tasks.model.negatives import MASKED
 
+if TYPE_CHECKING:
     from torch import Tensor
 
 
@@ -69,7 +71,44 @@ def softmax(positive_B: Tensor, negative_BK: Tensor, weight_B: Tensor | None, ma
     return LossGradient(value, grad_positive, shares_BK.mul_(_weigh(total_B.reciprocal(), weight_B).unsqueeze(1)))
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor | None, float], LossGradient]] = {
+class Loss:
+    """A loss with its gradient from autograd. A subclass needs ``forward`` only."""
+
+    def forward(self, positive_B: Tensor, negative_BK: Tensor, margin: float) -> Tensor:
+        """Return the loss of each edge, (B,), before weights.
+
+        Args:
+            positive_B: scores of the edges.
+            negative_BK: scores of their negatives; masked ones are -1e9 and should cost next to nothing. K may be 0.
+            margin: of the config.
+        """
+        raise NotImplementedError
+
+    def __call__(self, positive_B: Tensor, negative_BK: Tensor, weight_B: Tensor | None, margin: float) -> LossGradient:
+        """Sum the weighted losses; masked scores get no gradient."""
+
+        def forward(positive_B: Tensor, negative_BK: Tensor) -> Tensor:
+            return self.forward(positive_B, negative_BK, margin)
+
+        losses_B, (grad_positive, grad_negative) = differentiate(forward, (positive_B, negative_BK), weight_B)
+        value = losses_B.sum() if weight_B is None else losses_B @ weight_B
+        masked_BK = negative_BK == MASKED
+        return LossGradient(value, grad_positive, negative_BK.copy_(grad_negative).masked_fill_(masked_BK, 0))
+
+
+class ForwardLoss(Loss):
+    """A loss given as its forward function."""
+
+    def __init__(self, forward: Callable[[Tensor, Tensor, float], Tensor]) -> None:
+        self._forward = forward
+
+    def forward(self, positive_B: Tensor, negative_BK: Tensor, margin: float) -> Tensor:
+        return self._forward(positive_B, negative_BK, margin)
+
+
+LossFunction = Callable[["Tensor", "Tensor", "Tensor | None", float], LossGradient]
+
+LOSSES: dict[str, LossFunction] = {
     "logistic": logistic,
     "ranking": ranking,
     "softmax": softmax,

@@ -1,7 +1,8 @@
 """Relation operators: what a relation does to an entity's embedding before it is compared.
 
 Every operator works on rows: ``x_ND`` with parameters that are either shared by all rows or given row by row (a leading
-axis N). ``backward`` is the analytic gradient; an operator that only defines ``forward`` gets it from autograd.
+axis N). ``backward`` is the analytic gradient; an operator that only defines ``initial`` and ``forward`` gets it from
+autograd.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.model.autograd import differentiate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,18 +22,23 @@ if TYPE_CHECKING:
 
 
 class Operator:
-    """An operator on embeddings of dimension D.
+    """An operator on embeddings of dimension D. A subclass needs ``initial`` and ``forward``.
 
     Attributes:
-        stacked: parameter names, with the name PBG gives the parameter that is stacked over relations (dynamic mode).
-        matrices: whether parameters are too large to be copied row by row; rows are then grouped by relation.
+        stacked: the name PBG gives a parameter that is stacked over relations (dynamic mode), where that is not the
+            plural with s.
+        matrices: whether parameters are too large to be copied row by row, or ``forward`` only takes shared ones; rows
+            are then grouped by relation.
+        components: how many real numbers make up one number, for regularizers: an embedding is so many blocks, as a
+            complex one is the real parts and then the imaginary ones.
     """
 
-    stacked: ClassVar[dict[str, str]] = {}
+    stacked: ClassVar[Mapping[str, str]] = {}
     matrices: ClassVar[bool] = False
+    components: ClassVar[int] = 1
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
-        """Return the parameters of one relation, those of the identity."""
+        """Return the parameters of one relation as they start, by name; usually those of the identity."""
         del dimension
         return {}
 
@@ -42,22 +48,22 @@ class Operator:
 
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the gradients of ``x_ND`` and of the parameters, in the shapes they were given in."""
-        inputs = [value.detach().requires_grad_() for value in (x_ND, *params.values())]
-        with torch.enable_grad():
-            out_ND = self.forward(inputs[0], dict(zip(params, inputs[1:], strict=True)))
-        grad_x, *grads = torch.autograd.grad(out_ND, inputs, grad_ND, materialize_grads=True)
+
+        def forward(x_ND: Tensor, *values: Tensor) -> Tensor:
+            return self.forward(x_ND, dict(zip(params, values, strict=True)))
+
+        # Copies: autograd refuses to go back when another worker (HOGWILD) has changed a parameter meanwhile.
+        values = [value.clone() for value in params.values()]
+        _, (grad_x, *grads) = differentiate(forward, (x_ND, *values), grad_ND)
         return grad_x, dict(zip(params, grads, strict=True))
 
-    def cubes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return sum |x|^3 over numbers as this operator sees them, and its gradient (for the N3 regularizer)."""
-        square = x.square()
-        return (square * x.abs()).sum(), 3 * x * x.abs()
+    def stacked_name(self, name: str) -> str:
+        """Return the name of a parameter that is stacked over relations."""
+        return self.stacked.get(name, f"{name}s")
 
-    def parameter_cubes(self, params: Params) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return sum |p|^3 over all parameters, and its gradients."""
-        cubes = {name: self.cubes(value) for name, value in params.items()}
-        total = torch.stack([value for value, _ in cubes.values()]).sum()
-        return total, {name: grad for name, (_, grad) in cubes.items()}
+    def numbers(self, params: Params) -> list[tuple[str, ...]]:
+        """Return which parameters are parts of the same numbers, for regularizers; each is alone by default."""
+        return [(name,) for name in params]
 
 
 def _reduced(grad: Tensor, like: Tensor) -> Tensor:
@@ -80,8 +86,6 @@ class Identity(Operator):
 class Translation(Operator):
     """``translation``: x + t (TransE, Bordes et al. 2013)."""
 
-    stacked: ClassVar = {"translation": "translations"}
-
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"translation": torch.zeros(dimension)}
 
@@ -95,8 +99,6 @@ class Translation(Operator):
 
 class Diagonal(Operator):
     """``diagonal``: d * x (DistMult, Yang et al. 2015)."""
-
-    stacked: ClassVar = {"diagonal": "diagonals"}
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"diagonal": torch.ones(dimension)}
@@ -113,6 +115,7 @@ class ComplexDiagonal(Operator):
     """``complex_diagonal``: complex multiplication (ComplEx, Trouillon et al. 2016); the first half of x is real."""
 
     stacked: ClassVar = {"real": "real", "imag": "imag"}
+    components: ClassVar = 2
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"real": torch.ones(dimension // 2), "imag": torch.zeros(dimension // 2)}
@@ -132,22 +135,14 @@ class ComplexDiagonal(Operator):
             "imag": _reduced(grad_imag * real - grad_real * imag, b),
         }
 
-    def cubes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        real, imag = x.chunk(2, dim=-1)
-        square = real.square().addcmul_(imag, imag)
-        modulus = square.sqrt()
-        return (square * modulus).sum(), 3 * torch.cat((real * modulus, imag * modulus), dim=-1)
-
-    def parameter_cubes(self, params: Params) -> tuple[Tensor, dict[str, Tensor]]:
-        value, grad = self.cubes(torch.cat((params["real"], params["imag"]), dim=-1))
-        real, imag = grad.chunk(2, dim=-1)
-        return value, {"real": real, "imag": imag}
+    def numbers(self, params: Params) -> list[tuple[str, ...]]:
+        del params
+        return [("real", "imag")]
 
 
 class Linear(Operator):
     """``linear``: W x, matrices (out, in) (RESCAL, Nickel et al. 2011)."""
 
-    stacked: ClassVar = {"linear_transformation": "linear_transformations"}
     matrices: ClassVar = True
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
@@ -159,17 +154,9 @@ class Linear(Operator):
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return grad_ND @ params["linear_transformation"], {"linear_transformation": grad_ND.T @ x_ND}
 
-    def cubes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        del x
-        raise ConfigError(
-            "regularizer N3 is not defined for the operators linear and affine: set regularization_coef: 0"
-        )
-
 
 class Affine(Linear):
     """``affine``: W x + t."""
-
-    stacked: ClassVar = {**Linear.stacked, **Translation.stacked}
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return super().initial(dimension) | {"translation": torch.zeros(dimension)}

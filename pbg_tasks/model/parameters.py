@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from pbg_tasks.model.operators import OPERATORS
+from pbg_tasks.model.families import Families
+from pbg_tasks.model.registry import initial, operator
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
@@ -34,22 +35,22 @@ def initial_parameters(config: ModelConfig, relation_count: int) -> dict[str, to
 
     Args:
         config: the model.
-        relation_count: with dynamic relations the leading axis of each operator's parameters.
+        relation_count: relations in the data, for a config that does not list them.
 
     Returns:
         float32 tensors. Standard mode has operators on the right-hand side only, in the order of ``relations``;
-        dynamic mode has stacked ones for both directions.
+        dynamic mode has stacked ones for both directions, a stack for each family of relations.
     """
     params: dict[str, torch.Tensor] = {}
-    for index, relation in enumerate(config.relations):
-        operator = OPERATORS[relation.operator]
-        for name, value in operator.initial(config.entity_dimension(relation.lhs)).items():
+    for index, size in Families(config, relation_count).sizes.items():
+        relation = config.relations[index]
+        for name, value in initial(relation.operator, config.entity_dimension(relation.lhs)).items():
             if not config.dynamic_relations:
                 params[operator_path(index, "rhs", name)] = value
                 continue
+            stacked_name = operator(relation.operator).stacked_name(name)
             for side in SIDES:
-                stacked = value.expand(relation_count, *value.shape).clone()
-                params[operator_path(index, side, operator.stacked[name])] = stacked
+                params[operator_path(index, side, stacked_name)] = value.expand(size, *value.shape).clone()
     if config.global_emb:
         for entity in config.entities:
             params[global_path(entity)] = torch.zeros(config.entity_dimension(entity))

@@ -1,4 +1,12 @@
-"""The N3 regularizer: cubes of embeddings and operators (Lacroix et al. 2018), scaled as PBG does."""
+"""Regularizers: what large numbers cost.
+
+A regularizer is a function of moduli. Which real numbers make up one number is the operator's business
+(``Operator.components``): complex_diagonal sees complex ones, all others real ones.
+
+The embeddings of both ends of every edge are penalised as they are compared, after operator and preparation; so are the
+operators' parameters. With dynamic relations a relation's parameters count once for each of its edges. In standard mode
+all edges of a batch share one relation's parameters, and how often those count is ``Regularizer.times``.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +14,119 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pbg_tasks.model.autograd import differentiate
+from pbg_tasks.model.operators import ComplexDiagonal, Diagonal, Translation
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from pbg_tasks.model.operators import Operator
     from pbg_tasks.model.relations import BoundOperator, ParamGrad
 
 
-def n3(operator: Operator, x_ND: Tensor, coefficient: float) -> tuple[Tensor, Tensor]:
-    """Return coefficient * sum |x|^3 of embeddings, complex numbers by their moduli, and its gradient.
+class Regularizer:
+    """A penalty on each number. A subclass needs ``forward`` only."""
 
-    Raises:
-        ConfigError: the operator is ``linear`` or ``affine``.
+    def forward(self, modulus: Tensor) -> Tensor:
+        """Return the penalty of each number, elementwise, from its modulus (not negative)."""
+        raise NotImplementedError
+
+    def slope(self, modulus: Tensor) -> Tensor:
+        """Return the derivative over the modulus, elementwise: times the number itself it is the gradient."""
+        _, (derivative,) = differentiate(self.forward, (modulus,))
+        return torch.where(modulus > 0, derivative / modulus, torch.zeros_like(modulus))
+
+    def times(self, operator: Operator, *, edges: int, chunks: int) -> int:
+        """Return how often the parameters of a batch's one relation count: once an edge."""
+        del operator, chunks
+        return edges
+
+
+class N3Edge(Regularizer):
+    """``N3_edge``: the cube (nuclear 3-norm, Lacroix et al. 2018); operators count once an edge, in both modes."""
+
+    def forward(self, modulus: Tensor) -> Tensor:
+        return modulus.square() * modulus
+
+    def slope(self, modulus: Tensor) -> Tensor:
+        return 3 * modulus
+
+
+class N3(N3Edge):
+    """``N3``: the cube, with operators counted as PBG does.
+
+    In standard mode PBG counts them once an edge chunk, so that their penalty depends on ``num_batch_negs``. It refuses
+    ``linear`` and ``affine``; these, and operators it does not have, count once an edge.
     """
-    value, grad = operator.cubes(x_ND)
-    return coefficient * value, grad.mul_(coefficient)
+
+    def times(self, operator: Operator, *, edges: int, chunks: int) -> int:
+        return chunks if type(operator) in {Translation, Diagonal, ComplexDiagonal} else edges
 
 
-def n3_parameters(bound: BoundOperator, coefficient: float) -> tuple[Tensor, list[ParamGrad]]:
-    """Return coefficient * sum |p|^3 of an operator's parameters as they are bound, and its gradients.
+class L2(Regularizer):
+    """``L2``: the square; operators count once an edge, in both modes."""
 
-    With dynamic relations a relation counts once for each of its edges.
+    def forward(self, modulus: Tensor) -> Tensor:
+        return modulus.square()
+
+    def slope(self, modulus: Tensor) -> Tensor:
+        return torch.full_like(modulus, 2.0)
+
+
+class ForwardRegularizer(Regularizer):
+    """A regularizer given as its forward function."""
+
+    def __init__(self, forward: Callable[[Tensor], Tensor]) -> None:
+        self._forward = forward
+
+    def forward(self, modulus: Tensor) -> Tensor:
+        return self._forward(modulus)
+
+
+REGULARIZERS: dict[str, Regularizer] = {"N3": N3(), "N3_edge": N3Edge(), "L2": L2()}
+
+
+def penalty_of_rows(
+    regularizer: Regularizer, operator: Operator, x_ND: Tensor, coefficient: float
+) -> tuple[Tensor, Tensor]:
+    """Return coefficient times the penalty of embeddings (a scalar), and its gradient."""
+    parts = x_ND.chunk(operator.components, dim=-1)
+    penalty, grads = _penalty(regularizer, parts)
+    grad_ND = grads[0] if len(grads) == 1 else torch.cat(grads, dim=-1)
+    return coefficient * penalty.sum(), grad_ND.mul_(coefficient)
+
+
+def penalty_of_parameters(
+    regularizer: Regularizer, bound: BoundOperator, coefficient: float
+) -> tuple[Tensor, list[ParamGrad]]:
+    """Return coefficient times the penalty of an operator's parameters as they are bound, and its gradients.
+
+    With dynamic relations a relation counts once for each row it is bound to.
     """
-    if not bound.params:
-        return torch.zeros(()), []
-    value, grads = bound.operator.parameter_cubes(bound.params)
-    return coefficient * value, bound.named({name: coefficient * grad for name, grad in grads.items()})
+    params, counts_M = bound.counted()
+    total = torch.zeros(())
+    found: dict[str, Tensor] = {}
+    for names in bound.operator.numbers(params):
+        penalty, grads = _penalty(regularizer, [params[name] for name in names])
+        if counts_M is not None:
+            penalty = penalty.flatten(1).sum(1) * counts_M
+            for grad in grads:
+                grad.mul_(counts_M.view(-1, *[1] * (grad.dim() - 1)))
+        total = total + coefficient * penalty.sum()
+        found.update({name: grad.mul_(coefficient) for name, grad in zip(names, grads, strict=True)})
+    return total, bound.named(found)
+
+
+def _penalty(regularizer: Regularizer, parts: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Return the penalties of numbers given by their parts, elementwise, and the gradients of the parts."""
+    if len(parts) == 1:
+        modulus = parts[0].abs()
+    else:
+        square = parts[0].square()
+        for part in parts[1:]:
+            square.addcmul_(part, part)
+        modulus = square.sqrt_()
+    slope = regularizer.slope(modulus)
+    return regularizer.forward(modulus), [part * slope for part in parts]

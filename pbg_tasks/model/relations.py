@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pbg_tasks.model.operators import OPERATORS
 from pbg_tasks.model.parameters import operator_path
+from pbg_tasks.model.registry import operator, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,8 +59,12 @@ class BoundOperator:
         grad_x, grads = self.operator.backward(x_ND, self.params, grad_ND)
         return grad_x, self.named(grads)
 
+    def counted(self) -> tuple[Mapping[str, Tensor], Tensor | None]:
+        """Return what a regularizer penalises: parameters, and how often each row of them counts; None is once."""
+        return self.params, None
+
     def named(self, grads: Mapping[str, Tensor]) -> list[ParamGrad]:
-        """Return gradients that have the shapes of ``params``, by path."""
+        """Return gradients that have the shapes of ``counted``, by path."""
         return [ParamGrad(self.paths[name], grad) for name, grad in grads.items()]
 
 
@@ -86,8 +90,8 @@ class GroupedOperator(BoundOperator):
     ) -> None:
         super().__init__(operator, paths, values)
         self._order = torch.argsort(rel_N, stable=True)
-        self._present, counts = torch.unique_consecutive(rel_N[self._order], return_counts=True)
-        self._rows = torch.split_with_sizes(self._order, counts.tolist())
+        self._present, self._counts = torch.unique_consecutive(rel_N[self._order], return_counts=True)
+        self._rows = torch.split_with_sizes(self._order, self._counts.tolist())
 
     def _groups(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         for relation, rows in zip(self._present.tolist(), self._rows, strict=True):
@@ -106,23 +110,32 @@ class GroupedOperator(BoundOperator):
             grad_x[rows], grads = self.operator.backward(x_ND[rows], params, grad_ND[rows])
             for name, grad in grads.items():
                 collected[name].append(grad)
-        stacked = {name: torch.stack(grads) for name, grads in collected.items()}
-        return grad_x, [ParamGrad(self.paths[name], grad, self._present) for name, grad in stacked.items()]
+        return grad_x, self.named({name: torch.stack(grads) for name, grads in collected.items()})
+
+    def counted(self) -> tuple[Mapping[str, Tensor], Tensor | None]:
+        return {name: value.index_select(0, self._present) for name, value in self.params.items()}, self._counts
+
+    def named(self, grads: Mapping[str, Tensor]) -> list[ParamGrad]:
+        return [ParamGrad(self.paths[name], grad, self._present) for name, grad in grads.items()]
 
 
-def bind(config: ModelConfig, values: Mapping[str, Tensor], side: Side, rel: Tensor | int) -> BoundOperator:
-    """Return the operator of one side for rows of the relations ``rel``.
+def bind(
+    config: ModelConfig, values: Mapping[str, Tensor], side: Side, family: int, row_N: Tensor | None
+) -> BoundOperator:
+    """Return the operator of one side for rows of a family's relations.
 
     Args:
         config: the model.
         values: shared parameters by path.
         side: whose operators; standard mode only has those of the right-hand side.
-        rel: int64 (N,), with dynamic relations; else the index of the one relation.
+        family: index of the family's first relation.
+        row_N: int64, each row's place in the stacked parameters; None without dynamic relations: all have the same.
     """
-    index = rel if isinstance(rel, int) else 0
-    operator = OPERATORS[config.relations[index].operator]
-    if isinstance(rel, int):
-        return BoundOperator(operator, {name: operator_path(index, side, name) for name in operator.stacked}, values)
-    paths = {name: operator_path(0, side, stacked) for name, stacked in operator.stacked.items()}
-    kind = GroupedOperator if operator.matrices else RowwiseOperator
-    return kind(operator, paths, values, rel)
+    relation = config.relations[family]
+    applied = operator(relation.operator)
+    names = parameter_names(relation.operator, config.entity_dimension(relation.lhs))
+    if row_N is None:
+        return BoundOperator(applied, {name: operator_path(family, side, name) for name in names}, values)
+    paths = {name: operator_path(family, side, applied.stacked_name(name)) for name in names}
+    kind = GroupedOperator if applied.matrices else RowwiseOperator
+    return kind(applied, paths, values, row_N)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pbg_tasks.model.comparators import comparator
 from pbg_tasks.model.parameters import OTHER_SIDE, global_path
+from pbg_tasks.model.registry import comparator
 from pbg_tasks.model.relations import bind
 
 if TYPE_CHECKING:
@@ -25,37 +25,43 @@ if TYPE_CHECKING:
 
 
 class RelationScorer:
-    """Scores of one relation of the config (with dynamic relations, of all its relations).
+    """Scores of one family of relations.
 
     Which end the operator works on is PBG's: with dynamic relations on the known end, by the operators of that side; in
     standard mode on the right-hand end, known or not.
 
     Args:
         config: the model.
-        index: of the relation in ``config.relations``.
+        family: index of its first relation in ``config.relations``.
         params: shared parameters by PBG's path below ``model/``.
     """
 
-    def __init__(self, config: ModelConfig, index: int, params: Mapping[str, np.ndarray]) -> None:
-        self._config, self._index, self._relation = config, index, config.relations[index]
+    def __init__(self, config: ModelConfig, family: int, params: Mapping[str, np.ndarray]) -> None:
+        self._config, self._family, self._relation = config, family, config.relations[family]
         self._comparator = comparator(config.comparator, bias=config.bias)
         self._params = {path: torch.from_numpy(value) for path, value in params.items()}
 
-    def queries(self, known_QD: Tensor, rel_Q: Tensor, *, predict: Side) -> Tensor:
-        """Prepare the known ends: raw embeddings (Q, D) and relation ids (Q) to what candidates are compared with."""
+    def queries(self, known_QD: Tensor, row_Q: Tensor, *, predict: Side) -> Tensor:
+        """Prepare the known ends to what candidates are compared with.
+
+        Args:
+            known_QD: raw embeddings.
+            row_Q: int64, relations by their place in the family (``Families.row``); of use with dynamic relations.
+            predict: the side asked for.
+        """
         side = OTHER_SIDE[predict]
-        x_QD = self._with_global(known_QD, side)
+        x_QD = self._looked_up(known_QD, side)
         if self._config.dynamic_relations:
-            x_QD = bind(self._config, self._params, side, rel_Q).forward(x_QD)
+            x_QD = bind(self._config, self._params, side, self._family, row_Q).forward(x_QD)
         elif side == "rhs":
-            x_QD = bind(self._config, self._params, side, self._index).forward(x_QD)
+            x_QD = bind(self._config, self._params, side, self._family, None).forward(x_QD)
         return self._comparator.prepare(x_QD)
 
     def candidates(self, raw_KD: Tensor, *, predict: Side) -> Tensor:
         """Prepare raw embeddings (K, D) of the predicted side."""
-        x_KD = self._with_global(raw_KD, predict)
+        x_KD = self._looked_up(raw_KD, predict)
         if not self._config.dynamic_relations and predict == "rhs":
-            x_KD = bind(self._config, self._params, predict, self._index).forward(x_KD)
+            x_KD = bind(self._config, self._params, predict, self._family, None).forward(x_KD)
         return self._comparator.prepare(x_KD)
 
     def score(self, query_QD: Tensor, candidate_KD: Tensor) -> Tensor:
@@ -66,7 +72,9 @@ class RelationScorer:
         """Compare prepared queries with prepared candidates row by row: (Q,)."""
         return self._comparator.pairs(query_QD, candidate_QD)
 
-    def _with_global(self, x_ND: Tensor, side: Side) -> Tensor:
-        if not self._config.global_emb:
-            return x_ND
-        return x_ND + self._params[global_path(getattr(self._relation, side))]
+    def _looked_up(self, x_ND: Tensor, side: Side) -> Tensor:
+        """Return embeddings as training looks them up: not longer than ``max_norm``, the global embedding added."""
+        entity = getattr(self._relation, side)
+        if self._config.max_norm is not None and self._config.entities[entity].trainable:
+            x_ND = torch.renorm(x_ND, 2, 0, self._config.max_norm)
+        return x_ND + self._params[global_path(entity)] if self._config.global_emb else x_ND

@@ -76,7 +76,7 @@ def write_buckets(
         FormatError: a file of ``entities`` or ``returned_previous`` is missing or damaged.
     """
     open_snapshot(connection, spec, files)
-    names = read_relation_names(entities) if spec.model.dynamic_relations else None
+    names = read_relation_names(entities) if spec.model.relations_from_data else None
     matches = make_relations(connection, spec, names)
     _make_ends(connection, spec, entities)
     with phase(connection, "edges to ids"), reading(files):

@@ -188,7 +188,7 @@ def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partiti
 
 def _relation_names(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, previous: Path | None) -> list[str]:
     """Return the relations' names by id: those known before keep theirs, new ones follow by name."""
-    if not spec.model.dynamic_relations:
+    if not spec.model.relations_from_data:
         return [relation.name for relation in spec.model.relations]
     known = read_relation_names(previous) if previous else []
     present = {name for (name,) in connection.execute("SELECT DISTINCT rel FROM raw").fetchall()}

@@ -26,7 +26,7 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
     Returns:
         The SQL condition that joins an edge of ``raw`` to its relation: only equalities, for a hash join.
     """
-    if spec.model.dynamic_relations:
+    if spec.model.relations_from_data:
         (only,) = spec.model.relations
         listed: Sequence[str | None] = [None] if names is None else names
         rows = [(index, name, only.lhs, only.rhs) for index, name in enumerate(listed)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.checkpoint import open_preserved
@@ -13,6 +12,7 @@ from pbg_tasks.formats.edges import edge_file_name, read_edges
 from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import open_directory
@@ -63,7 +63,7 @@ def _evaluate(run: RunContext) -> Result:
             evaluation=graph.eval,
             relation_names=read_relation_names(directory),
             candidates=_stored_candidates(run),
-            threads=graph.resources.threads or len(os.sched_getaffinity(0)),
+            threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
         )

@@ -9,7 +9,7 @@ from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFi
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
-from pbg_tasks.config.support import check_supported, unused_keys
+from pbg_tasks.config.support import check_nightly
 from pbg_tasks.errors import ConflictError
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
@@ -54,10 +54,8 @@ def plan(
     started = time.monotonic()
     check_snapshot_key(snapshot)
     written = load_graph_spec(spec, overrides)
-    for sentence in unused_keys(written.model):
-        say(f"plan: {sentence}")
     graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
-    check_supported(graph.model, source=f"{spec}: model")
+    check_nightly(graph.model, source=f"{spec}: model")
     store = open_store(graph.store)
     probe(store)
     files = tuple(

@@ -1,96 +1,190 @@
-"""``train``: train what is left of a run, committing each epoch."""
+"""``train``: train what is left of a run, or of a data set that PBG's config names, committing each epoch."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import VerifiedFiles, claim, open_preserved
+from pbg_tasks.checkpoint import checkpoint_names, claim, open_preserved
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.base import digest
+from pbg_tasks.config.run import id_layout, vector_space
+from pbg_tasks.config.support import check_supported
+from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.formats.edges import edge_file_name
+from pbg_tasks.model.numerics import usable_cpus
+from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.dataset import EdgePaths, EntityPath
 from pbg_tasks.tasks.files import open_directory
-from pbg_tasks.train import PartitionKey, StartingPoint, TorchEngine, Trainer
+from pbg_tasks.train import PartitionKey, StartingPoint, TorchEngine, Trainer, open_initial
+from pbg_tasks.train.edge_files import FiledEdges
+from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import CheckpointWriter
-    from pbg_tasks.train.schedule import Bucket
+    from pbg_tasks.checkpoint import CheckpointWriter, VerifiedFiles
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.train.loop import EdgeFiles
 
 
-class StagedEdges:
-    """The train split of a run, each bucket downloaded and verified when it is first needed."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training, wherever its parts lie.
 
-    def __init__(self, files: VerifiedFiles, matrix: list[list[int]], directory: Path) -> None:
-        self._files, self._matrix, self._directory = files, matrix, directory
+    Attributes:
+        config: PBG's config, paths included.
+        counts: entities (or features) of each partition.
+        relation_count: relations in the data.
+        edges: of every edge path.
+        names: gives a partition's names by offset; asked only when vectors come by name.
+        warm_start: release to start from, when nothing is committed yet.
+        seed: of every random choice.
+    """
 
-    def path(self, edge_path_idx: int, bucket: Bucket) -> Path:  # noqa: ARG002 - a run has one edge path
-        """Return the local file of one bucket."""
-        name = f"train/{edge_file_name(*bucket)}"
-        local = self._directory / name
-        return local if local.exists() else self._files.fetch(name, self._directory)
+    config: ConfigSchema
+    counts: Mapping[PartitionKey, int]
+    relation_count: int
+    edges: EdgeFiles
+    names: Callable[[PartitionKey], list[str]]
+    warm_start: VerifiedFiles | None
+    seed: int
 
-    def count(self, edge_path_idx: int) -> int:  # noqa: ARG002 - a run has one edge path
-        """Return how many edges there are."""
-        return sum(map(sum, self._matrix))
+    def run(self, writer: CheckpointWriter, scratch: Path) -> Result:
+        """Train to the end and return the figures."""
+        engine = TorchEngine(self.config, self.relation_count, workers=self.config.workers or usable_cpus())
+        trainer = Trainer(
+            self.config,
+            engine=engine,
+            edges=self.edges,
+            start=self._start(writer, scratch),
+            writer=writer,
+            seed=self.seed,
+            scratch=scratch,
+        )
+        writer.store.put(join(writer.prefix, "config.json"), config_bytes(self.config))
+        figures = trainer.run()
+        seconds = sum(figure.seconds for figure in figures)
+        curve = trainer.stats.losses()
+        result: Result = {
+            "version": writer.version,
+            "epochs": self.config.num_epochs,
+            "warm_start": self.warm_start is not None,
+            "engine": engine.name,
+            "workers": engine.workers,
+            "loss": curve[-1] if curve else None,
+            "edges_trained": sum(writer.manifest.edges) if writer.manifest else 0,
+            "edges_per_second": round(sum(figure.edges for figure in figures) / seconds) if seconds else None,
+            "curve": curve,
+        }
+        held_out = figures[-1].held_out if figures else None
+        return result if held_out is None else result | {"held_out": held_out.to_json()}
 
-    def largest_bucket(self) -> int:
-        """Return the size of the largest bucket."""
-        return max(map(max, self._matrix))
+    def _start(self, writer: CheckpointWriter, scratch: Path) -> StartingPoint:
+        committed, initial = writer.files if writer.files.names else None, None
+        if not writer.version and self.warm_start is None:
+            initial = open_initial(self.config, scratch, self.names)
+        return StartingPoint(
+            self.config,
+            self.counts,
+            committed or self.warm_start,
+            grows=committed is None,
+            seed=self.seed,
+            scratch=scratch,
+            initial=initial,
+        )
 
 
 def train(url: str) -> Result:
     """Train a run to its end, from wherever it stands."""
-    return perform("train", url, _train)
+    return perform("train", url, _train_run)
 
 
-def _train(run: RunContext) -> Result:
+def _train_run(run: RunContext) -> Result:
     run.require("bucket")
-    prefix = run.key(RunLayout.checkpoint)
-    with Scratch() as scratch, claim(run.store, prefix, run.spec_hash) as writer:
-        trainer = _trainer(run, writer, scratch.path)
-        run.store.put(f"{prefix}/config.json", config_bytes(run.config))
-        figures = trainer.run()
-        manifest = writer.manifest
-    trained_now = sum(figure.edges for figure in figures)
-    seconds = sum(figure.seconds for figure in figures)
-    curve = trainer.stats.losses()
-    return {
-        "version": manifest.version if manifest else 0,
-        "epochs": run.config.num_epochs,
-        "warm_start": bool(run.spec.previous and run.spec.previous.warm_start),
-        "engine": trainer.engine.name,
-        "loss": curve[-1] if curve else None,
-        "edges_trained": sum(manifest.edges) if manifest else 0,
-        "edges_per_second": round(trained_now / seconds) if seconds else None,
-        "curve": curve,
-    }
-
-
-def _trainer(run: RunContext, writer: CheckpointWriter, scratch: Path) -> Trainer:
-    config, graph = run.config, run.spec.graph
-    entities = run.require("partition")
-    counts = {
-        PartitionKey(entity, partition): count
-        for entity, listed in entities["counts"].items()
-        for partition, count in enumerate(listed)
-    }
-    files, grows = writer.files, False
     previous = run.spec.previous
-    if writer.manifest is None and previous is not None and previous.warm_start:
-        files = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
-        grows = True
-    seed = graph.train.seed
-    start = StartingPoint(
-        config,
-        counts,
-        files if files.records else None,
-        grows=grows,
-        seed=seed,
-        scratch=scratch,
-    )
-    edges = StagedEdges(open_directory(run, RunLayout.edges), run.require("bucket")["matrix"], scratch)
-    engine = TorchEngine(config, entities["relations"], threads=run.spec.graph.resources.threads or 1)
-    return Trainer(config, engine=engine, edges=edges, start=start, writer=writer, seed=seed, scratch=scratch)
+    warm_start = None
+    if previous is not None and previous.warm_start:
+        warm_start = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
+    entities = run.require("partition")
+    with Scratch() as scratch, claim(run.store, run.key(RunLayout.checkpoint), run.spec_hash) as writer:
+        matrix = run.require("bucket")["matrix"]
+        sizes = {(0, Bucket(i, j)): size for i, row in enumerate(matrix) for j, size in enumerate(row)}
+        job = Job(
+            config=run.config,
+            counts={
+                PartitionKey(entity, partition): count
+                for entity, listed in entities["counts"].items()
+                for partition, count in enumerate(listed)
+            },
+            relation_count=entities["relations"],
+            edges=FiledEdges(RunBuckets(open_directory(run, RunLayout.edges), scratch.path), sizes),
+            names=EntityPath(run.config, scratch.path).entity_names,
+            warm_start=warm_start,
+            seed=run.spec.graph.train.seed,
+        )
+        return job.run(writer, scratch.path)
+
+
+class RunBuckets:
+    """The train split of a run, each bucket downloaded and verified when it is first needed."""
+
+    def __init__(self, files: VerifiedFiles, directory: Path) -> None:
+        self._files, self._directory = files, directory
+
+    def local(self, edge_path_idx: int, bucket: Bucket) -> Path:  # noqa: ARG002 - a run has one edge path
+        """Return the local file of one bucket."""
+        name = f"train/{edge_file_name(*bucket)}"
+        path = self._directory / name
+        return path if path.exists() else self._files.fetch(name, self._directory)
+
+
+def train_directory(config: ConfigSchema, *, seed: int = 0) -> Result:
+    """Train the data set a PBG config names, from wherever its checkpoint stands, whoever wrote it.
+
+    Args:
+        config: its paths may be local or ``s3://``.
+        seed: decides every random choice; with ``workers: 1`` the same seed gives the same bits.
+
+    Raises:
+        ConfigError: keys contradict the data, or the checkpoint is of another model.
+        NotFoundError: entities or edges are missing.
+        FormatError: a file is damaged.
+        ConflictError: somebody else is training the same checkpoint.
+    """
+    check_supported(config, source="config")
+    if not config.edge_paths:
+        raise ConfigError("edge_paths: is empty, so there is nothing to train on")
+    started = time.monotonic()
+    store = open_store(config.checkpoint_path)
+    say(f"train: {', '.join(config.edge_paths)} into {store.url}")
+    with Scratch() as scratch:
+        entities = EntityPath(config, scratch.path)
+        files = EdgePaths(config.edge_paths, scratch.path)
+        files.check_grid(config.partitions("lhs"), config.partitions("rhs"))
+        job = Job(
+            config=config,
+            counts=entities.counts,
+            relation_count=entities.relation_count,
+            edges=FiledEdges(files),
+            names=entities.entity_names,
+            warm_start=None,
+            seed=seed,
+        )
+        with claim(store, "", directory_spec(config), adopt=checkpoint_names(config)) as writer:
+            result = job.run(writer, scratch.path)
+    seconds = time.monotonic() - started
+    say(f"train: finished in {human_seconds(seconds)}")
+    return {"task": "train", "checkpoint": store.url, "seconds": round(seconds, 3), **result}
+
+
+def directory_spec(config: ConfigSchema) -> str:
+    """Hash what a checkpoint directory may not change between two trainings: its vectors' space and their places."""
+    return digest({"space": vector_space(config), "layout": id_layout(config)})

@@ -9,30 +9,35 @@ import numpy as np
 import torch
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.train.lookup import Bags, Single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.formats.edges import EdgeList, Features
+    from pbg_tasks.model.families import Families
+    from pbg_tasks.train.lookup import Lookup
     from pbg_tasks.train.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Edges that are trained in one step.
+    """Edges that are trained in one step; all of one family of relations.
 
     Attributes:
-        lhs: int64 (B,), offsets.
-        rhs: int64 (B,), offsets.
-        rel: int64 (B,) with dynamic relations; else the one relation's index.
+        lhs: rows of the B left-hand ends.
+        rhs: rows of the right-hand ends.
+        family: index of the family's first relation in the config.
+        rel: int64 (B,), places in the stacked parameters of the family; None without dynamic relations.
         weight: float32 (B,), or None.
     """
 
-    lhs: torch.Tensor
-    rhs: torch.Tensor
-    rel: torch.Tensor | int
-    weight: torch.Tensor | None
+    lhs: Lookup
+    rhs: Lookup
+    family: int
+    rel: torch.Tensor | None = None
+    weight: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.lhs)
@@ -41,24 +46,42 @@ class Batch:
 def check_edges(
     edges: EdgeList,
     config: ModelConfig,
-    relation_count: int,
+    families: Families,
     lhs: Mapping[str, Table],
     rhs: Mapping[str, Table],
 ) -> None:
-    """Refuse edges whose relations or ends do not exist.
+    """Refuse edges whose relations, ends or features do not exist.
 
     Raises:
         FormatError: naming the first column with such an edge.
     """
     if not len(edges):
         return
-    _check_range("rel", edges.rel, relation_count, "relations")
-    for side, column, tables in (("lhs", edges.lhs, lhs), ("rhs", edges.rhs, rhs)):
+    _check_range("rel", edges.rel, len(families), "relations")
+    first = families.first[edges.rel]
+    for side, ids, features, tables in (
+        ("lhs", edges.lhs, edges.lhs_features, lhs),
+        ("rhs", edges.rhs, edges.rhs_features, rhs),
+    ):
         types = [getattr(relation, side) for relation in config.relations]
         for entity in sorted(set(types)):
-            of_type = np.array([name == entity for name in types])
-            chosen = column if of_type.all() else column[of_type[edges.rel]]
-            _check_range(side, chosen, len(tables[entity]), f"entities of type {entity!r}")
+            of_type = np.array([name == entity for name in types])[first]
+            count = len(tables[entity])
+            if config.entities[entity].featurized:
+                _check_features(side, of_type, ids, features, count, entity)
+            else:
+                _check_range(side, ids if of_type.all() else ids[of_type], count, f"entities of type {entity!r}")
+
+
+def _check_features(
+    side: str, of_type: np.ndarray, ids: np.ndarray, features: Features | None, count: int, entity: str
+) -> None:
+    if not of_type.any():
+        return
+    if features is None or (ids[of_type] != -1).any():
+        raise FormatError(f"edges: type {entity!r} is featurized, yet an edge has an id in {side} and no {side}d_data")
+    chosen = features.data if of_type.all() else features.select(np.flatnonzero(of_type)).data
+    _check_range(f"{side}d_data", chosen, count, f"features of type {entity!r}")
 
 
 def _check_range(column: str, numbers: np.ndarray, count: int, what: str) -> None:
@@ -67,38 +90,49 @@ def _check_range(column: str, numbers: np.ndarray, count: int, what: str) -> Non
         raise FormatError(f"edges: column {column} holds {outlier}, but there are {count} {what} in this bucket")
 
 
-def batches(edges: EdgeList, size: int, *, dynamic: bool, generator: torch.Generator) -> Iterator[Batch]:
-    """Shuffle edges and cut them into batches of at most ``size``.
+def batches(edges: EdgeList, config: ModelConfig, families: Families, generator: torch.Generator) -> Iterator[Batch]:
+    """Shuffle edges and cut them into batches of at most ``batch_size``.
 
-    Without dynamic relations a batch holds one relation, picked with a chance proportional to the edges it has left.
+    A batch holds edges of one family of relations; which comes next is drawn with a chance proportional to the edges
+    it has left, as PBG does for its single relations.
     """
-    columns = [torch.from_numpy(column) for column in (edges.lhs, edges.rhs, edges.rel)]
-    if edges.weight is not None:
-        columns.append(torch.from_numpy(edges.weight))
-    order = torch.randperm(len(edges), generator=generator)
-    if not dynamic:
-        order = order[torch.argsort(columns[2][order], stable=True)]
-    lhs, rhs, rel, *weight = (column[order] for column in columns)
-    cuts = _turns(edges.rel, size, generator) if not dynamic else _slices(len(edges), size)
-    for relation, piece in cuts:
-        kind = rel[piece] if relation is None else relation
-        yield Batch(lhs[piece], rhs[piece], kind, weight[0][piece] if weight else None)
+    shuffled = torch.randperm(len(edges), generator=generator).numpy()
+    if len(families.sizes) == 1:
+        pieces: Iterator[tuple[int, np.ndarray]] = (
+            (0, shuffled[start : start + config.batch_size]) for start in range(0, len(edges), config.batch_size)
+        )
+    else:
+        first = families.first[edges.rel]
+        pieces = _turns(first, shuffled[np.argsort(first[shuffled], kind="stable")], config.batch_size, generator)
+    for family, piece in pieces:
+        relation = config.relations[family]
+        yield Batch(
+            _ends(edges.lhs, edges.lhs_features, piece, featurized=config.entities[relation.lhs].featurized),
+            _ends(edges.rhs, edges.rhs_features, piece, featurized=config.entities[relation.rhs].featurized),
+            family,
+            torch.from_numpy(families.row[edges.rel[piece]]) if config.dynamic_relations else None,
+            None if edges.weight is None else torch.from_numpy(edges.weight[piece]),
+        )
 
 
-def _slices(count: int, size: int) -> Iterator[tuple[None, slice]]:
-    for start in range(0, count, size):
-        yield None, slice(start, start + size)
+def _ends(ids: np.ndarray, features: Features | None, piece: np.ndarray, *, featurized: bool) -> Lookup:
+    if not featurized or features is None:
+        return Single(torch.from_numpy(ids[piece]))
+    chosen = features.select(piece)
+    return Bags(torch.from_numpy(chosen.offsets), torch.from_numpy(chosen.data))
 
 
-def _turns(rel: np.ndarray, size: int, generator: torch.Generator) -> Iterator[tuple[int, slice]]:
-    """Yield pieces of edges that are sorted by relation, in PBG's random order of relations."""
-    left = np.bincount(rel)
+def _turns(
+    first: np.ndarray, ordered: np.ndarray, size: int, generator: torch.Generator
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (family, some of its edges) in PBG's random order, from edges ordered by family."""
+    left = np.bincount(first)
     starts = np.cumsum(left) - left
     chances = torch.from_numpy(left.astype(np.float64))
     for _ in range(int((-(-left // size)).sum())):
-        relation = int(torch.multinomial(chances, 1, generator=generator))
-        start, taken = int(starts[relation]), min(size, int(left[relation]))
-        starts[relation] += taken
-        left[relation] -= taken
-        chances[relation] = float(left[relation])
-        yield relation, slice(start, start + taken)
+        family = int(torch.multinomial(chances, 1, generator=generator))
+        start, taken = int(starts[family]), min(size, int(left[family]))
+        starts[family] += taken
+        left[family] -= taken
+        chances[family] = float(left[family])
+        yield family, ordered[start : start + taken]

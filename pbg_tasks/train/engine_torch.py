@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import TrainingDivergedError
-from pbg_tasks.formats.directory import BucketStats
-from pbg_tasks.model.comparators import comparator
+from pbg_tasks.model.families import Families
 from pbg_tasks.model.negatives import UniformSampler
 from pbg_tasks.model.numerics import use_fast_float32
+from pbg_tasks.model.registry import comparator
 from pbg_tasks.train.batching import batches, check_edges
+from pbg_tasks.train.held_out import Ranking, evaluation_config
+from pbg_tasks.train.hogwild import forked, work_off
 from pbg_tasks.train.optimizers import adagrad, adagrad_rows, row_adagrad
 from pbg_tasks.train.parameters import SharedParameters
 from pbg_tasks.train.step import Model, Step
+from pbg_tasks.train.tally import CHECK_EVERY, Tally
 from pbg_tasks.train.workspace import Workspace, keep_freed_memory
 
 if TYPE_CHECKING:
@@ -27,15 +31,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.directory import BucketStats, EvalStats
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.model.negatives import NegativeSampler
+    from pbg_tasks.model.parameters import Side
     from pbg_tasks.model.relations import ParamGrad
     from pbg_tasks.train.batching import Batch
     from pbg_tasks.train.step import Figures, Observer
     from pbg_tasks.train.tables import Table
-
-CHECK_EVERY = 16
-"""Batches between two looks at the loss: often enough to stop early, rare enough to cost nothing."""
 
 
 class TorchEngine:
@@ -45,8 +48,8 @@ class TorchEngine:
 
     Args:
         config: the model.
-        relation_count: relations in dynamic mode.
-        threads: CPU threads of torch, for the whole process. Small products gain nothing from a second.
+        relation_count: relations in the data, for a config that does not list them.
+        workers: threads that train a bucket together (HOGWILD). Only one gives the same bits again.
 
     Raises:
         ConfigError: the config asks for what this engine does not have.
@@ -54,16 +57,16 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, config: ModelConfig, relation_count: int, *, threads: int = 1) -> None:
+    def __init__(self, config: ModelConfig, relation_count: int, *, workers: int = 1) -> None:
         check_supported(config, source="engine torch")
-        torch.set_num_threads(threads)
+        torch.set_num_threads(1)  # the products are too small for two threads to help each other
         self.fast_float32 = use_fast_float32()
         keep_freed_memory()
-        self.config = config
+        self.config, self.workers = config, workers
+        self.families = Families(config, relation_count)
         self.shared = SharedParameters(config, relation_count)
-        self._relation_count = relation_count if config.dynamic_relations else len(config.relations)
         self._model = Model(config, self.shared.values, comparator(config.comparator, bias=config.bias))
-        self._workspace = Workspace()
+        self._workspaces = [Workspace() for _ in range(workers)]
 
     def load_parameters(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
         """Take over stored shared parameters; relations that came since keep their start."""
@@ -80,6 +83,8 @@ class TorchEngine:
         rhs: Mapping[str, Table],
         *,
         generator: torch.Generator,
+        rate: Callable[[float], float] | None = None,
+        delay: float = 0.0,
         on_batch: Callable[[int, float], None] | None = None,
     ) -> BucketStats:
         """Train a bucket once.
@@ -89,6 +94,8 @@ class TorchEngine:
             lhs: tables of the left-hand side by entity type.
             rhs: of the right-hand side; the same object where it is the same partition.
             generator: decides order and negatives.
+            rate: factor of the learning rates when a share of the bucket, from 0 to 1, is done; None is 1 throughout.
+            delay: seconds by which every worker but the first starts later.
             on_batch: told, now and then, the number of edges since the last time and their mean loss.
 
         Raises:
@@ -96,24 +103,45 @@ class TorchEngine:
             TrainingDivergedError: the loss or a row is not finite.
         """
         started = time.perf_counter()
-        check_edges(edges, self.config, self._relation_count, lhs, rhs)
-        sampler = UniformSampler(generator)
-        totals = torch.zeros(4, dtype=torch.float64)
-        count = told = 0
-        told_loss = 0.0
-        cut = batches(edges, self.config.batch_size, dynamic=self.config.dynamic_relations, generator=generator)
-        for number, batch in enumerate(cut, start=1):
-            totals += torch.stack(self.step(batch, lhs, rhs, sampler))
-            count += len(batch)
-            if number % CHECK_EVERY == 0 or count == len(edges):
-                loss = float(totals[0])
+        check_edges(edges, self.config, self.families, lhs, rhs)
+        samplers = [UniformSampler(generator), *map(UniformSampler, forked(generator, self.workers - 1))]
+        tally = Tally(len(edges), on_batch)
+
+        def work(worker: int, item: tuple[int, Batch]) -> None:
+            number, batch = item
+            factor = 1.0 if rate is None else rate(tally.count / len(edges))
+            figures = self.step(batch, lhs, rhs, samplers[worker], rate=factor, worker=worker)
+            loss = tally.add(len(batch), figures)
+            if loss is not None:
                 self._check_loss(loss, number, batch)
-                if on_batch is not None:
-                    on_batch(count - told, (loss - told_loss) / (count - told))
-                told, told_loss = count, loss
+
+        cut = enumerate(batches(edges, self.config, self.families, generator), start=1)
+        work_off(cut, self.workers, work, delay=delay)
         self._check_finite(lhs, rhs)
-        loss, reg, violators_lhs, violators_rhs = (totals / max(count, 1)).tolist()
-        return BucketStats(count, loss, reg, violators_lhs, violators_rhs, seconds=time.perf_counter() - started)
+        return tally.stats(time.perf_counter() - started)
+
+    def evaluate(
+        self,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        *,
+        generator: torch.Generator,
+    ) -> EvalStats:
+        """Rank edges among the negatives of the evaluation (``eval_num_*``), as PBG does during training.
+
+        Raises:
+            FormatError: an edge names a relation or an entity there is not.
+        """
+        check_edges(edges, self.config, self.families, lhs, rhs)
+        config = evaluation_config(self.config)
+        model = replace(self._model, config=config)
+        sampler, ranking, loss = UniformSampler(generator), Ranking.start(generator), torch.zeros(())
+        for batch in batches(edges, config, self.families, generator):
+            tables = self._tables(batch, lhs, rhs)
+            step = Step(model, batch, tables, sampler, self._workspaces[0], ranking.add, train=False)
+            loss = loss + step.figures.loss
+        return ranking.stats(len(edges), float(loss))
 
     def step(
         self,
@@ -122,27 +150,34 @@ class TorchEngine:
         rhs: Mapping[str, Table],
         sampler: NegativeSampler,
         observe: Observer | None = None,
+        *,
+        rate: float = 1.0,
+        worker: int = 0,
     ) -> Figures:
         """Train one batch.
 
         Args:
-            batch: the edges; of one relation in standard mode.
+            batch: the edges.
             lhs: tables of the left-hand side by entity type.
             rhs: of the right-hand side.
             sampler: draws negatives.
             observe: shown the scores of each side.
+            rate: factor of the learning rates.
+            worker: which one's memory to use.
         """
-        relation = self.config.relations[batch.rel if isinstance(batch.rel, int) else 0]
-        step = Step(
-            self._model, batch, {"lhs": lhs[relation.lhs], "rhs": rhs[relation.rhs]}, sampler, self._workspace, observe
-        )
+        tables = self._tables(batch, lhs, rhs)
+        step = Step(self._model, batch, tables, sampler, self._workspaces[worker], observe)
         for grads in step.row_grads:
-            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, self.config.lr)
-        self._step_parameters(step.param_grads)
+            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, self.config.lr * rate)
+        self._step_parameters(step.param_grads, rate)
         return step.figures
 
-    def _step_parameters(self, param_grads: list[ParamGrad]) -> None:
-        lr = self.config.lr if self.config.relation_lr is None else self.config.relation_lr
+    def _tables(self, batch: Batch, lhs: Mapping[str, Table], rhs: Mapping[str, Table]) -> dict[Side, Table]:
+        relation = self.config.relations[batch.family]
+        return {"lhs": lhs[relation.lhs], "rhs": rhs[relation.rhs]}
+
+    def _step_parameters(self, param_grads: list[ParamGrad], rate: float) -> None:
+        lr = rate * (self.config.lr if self.config.relation_lr is None else self.config.relation_lr)
         whole: dict[str, list[torch.Tensor]] = defaultdict(list)
         by_row: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
         for path, grad, rows_M in param_grads:
@@ -159,7 +194,7 @@ class TorchEngine:
     def _check_loss(self, loss: float, number: int, batch: Batch) -> None:
         if math.isfinite(loss):
             return
-        where = f"relation {self.config.relations[batch.rel].name!r}, " if isinstance(batch.rel, int) else ""
+        where = f"relation {self.config.relations[batch.family].name!r}, " if batch.rel is None else ""
         raise TrainingDivergedError(
             f"{where}batch {number} or one of the {CHECK_EVERY - 1} before it: the loss is {loss}; "
             "try a smaller lr, or set max_norm"

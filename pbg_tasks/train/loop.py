@@ -10,92 +10,73 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pbg_tasks.checkpoint import Iteration, ObjectRecord, StatsMirror, preserve, preserved_prefix
+from pbg_tasks.checkpoint import ObjectRecord, StatsMirror, preserve, preserved_prefix
 from pbg_tasks.errors import ConfigError, TrainingDivergedError
-from pbg_tasks.formats.directory import BucketStats, stats_line
-from pbg_tasks.formats.edges import count_edges, read_edges
+from pbg_tasks.formats.directory import BucketStats, EvalStats, iteration_line, stats_line
 from pbg_tasks.formats.embeddings import IterationInfo
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
 from pbg_tasks.progress import Progress, human_count, human_seconds, say
+from pbg_tasks.train.held_out import split_off
+from pbg_tasks.train.iterations import chunk_bounds, chunk_count, iterations
 from pbg_tasks.train.partitions import PartitionBuffer
+from pbg_tasks.train.rates import rate_factor
 from pbg_tasks.train.schedule import Bucket, bucket_order
 from pbg_tasks.train.source import seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import CheckpointWriter, Manifest
+    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, Manifest
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.train.engine_torch import TorchEngine
     from pbg_tasks.train.source import StartingPoint
 
+BucketResult = tuple[BucketStats, EvalStats | None, EvalStats | None]
+"""Figures of a bucket's training, and of its held-out edges before and after."""
+
 
 class EdgeFiles(Protocol):
-    """The edge files of every edge path, brought to local disk when asked for."""
+    """The buckets of every edge path."""
 
-    def path(self, edge_path_idx: int, bucket: Bucket) -> Path:
-        """Return the local file of one bucket."""
+    def count(self, edge_path_idx: int, bucket: Bucket) -> int:
+        """Return how many edges a bucket holds."""
         ...
 
-    def count(self, edge_path_idx: int) -> int:
-        """Return how many edges an edge path holds."""
-        ...
-
-    def largest_bucket(self) -> int:
-        """Return the number of edges of the largest bucket of all edge paths."""
+    def read(self, edge_path_idx: int, bucket: Bucket, start: int, stop: int) -> EdgeList:
+        """Return edges ``start`` to ``stop`` of a bucket."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EpochFigures:
-    """What one iteration did: its loss per edge (both sides), edges and seconds of training."""
+    """What one iteration did.
+
+    Attributes:
+        epoch: from 0.
+        loss: per trained edge, both sides.
+        edges: trained.
+        seconds: it took, with reading and writing.
+        held_out: figures of the edges held out by ``eval_fraction``, after training.
+    """
 
     epoch: int
     loss: float
     edges: int
     seconds: float
-
-
-def iterations(config: ConfigSchema, chunks: int) -> Iterator[Iteration]:
-    """Yield all iterations of a training, in order."""
-    paths = len(config.edge_paths)
-    number = 0
-    for epoch in range(config.num_epochs):
-        for path in range(paths):
-            for chunk in range(chunks):
-                number += 1
-                yield Iteration(
-                    number=number,
-                    epoch_idx=epoch,
-                    num_epochs=config.num_epochs,
-                    edge_path_idx=path,
-                    num_edge_paths=paths,
-                    edge_chunk_idx=chunk,
-                    num_edge_chunks=chunks,
-                )
-
-
-def chunk_count(config: ConfigSchema, largest_bucket: int) -> int:
-    """Return ``num_edge_chunks``, or what keeps the largest bucket's chunk within ``max_edges_per_chunk``."""
-    return config.num_edge_chunks or max(1, -(-largest_bucket // config.max_edges_per_chunk))
-
-
-def chunk_bounds(edges: int, chunk: int, chunks: int) -> tuple[int, int]:
-    """Return the slice of a bucket that is chunk ``chunk``; chunks differ by one edge at most, some may be empty."""
-    return edges * chunk // chunks, edges * (chunk + 1) // chunks
+    held_out: EvalStats | None = None
 
 
 class Trainer:
-    """Trains a run from its last commit to its end.
+    """Trains from the last commit to the end.
 
     Args:
         config: PBG's config, paths included.
         engine: does a bucket.
-        edges: the edge files.
+        edges: the edges.
         start: where embeddings and parameters come from.
         writer: the claimed checkpoint directory.
-        seed: of the run; with the bucket and iteration it fixes every random choice.
+        seed: with the bucket and iteration it fixes every random choice.
         scratch: local directory for partition files.
     """
 
@@ -113,10 +94,16 @@ class Trainer:
         self.config, self.engine, self.edges, self.writer, self.seed = config, engine, edges, writer, seed
         self.scratch = scratch
         self.buffer = PartitionBuffer(config, start, scratch)
-        self.chunks = chunk_count(config, edges.largest_bucket())
+        self._grid = [
+            Bucket(lhs, rhs) for lhs in range(config.partitions("lhs")) for rhs in range(config.partitions("rhs"))
+        ]
+        paths = range(len(config.edge_paths))
+        self.chunks = chunk_count(config, max((edges.count(path, b) for path in paths for b in self._grid), default=0))
         done = writer.manifest.iteration if writer.manifest else None
+        if done is None:  # PBG's version has no manifest; its number tells the iteration
+            done = next((step for step in iterations(config, self.chunks) if step.number == writer.version), None)
         self.stats = StatsMirror(writer.store, writer.prefix, done)
-        state = start.model()
+        state = start.model(ModelState(*engine.parameters()))
         if state is not None:
             engine.load_parameters(state.params, state.sums)
 
@@ -127,37 +114,50 @@ class Trainer:
             The figures of the iterations trained now (none when all were done before).
 
         Raises:
+            ConfigError: what is committed was trained with another number of edge paths or chunks.
             TrainingDivergedError: a loss or an embedding is not finite; that iteration is not committed.
             ConflictError: another writer took the run over.
         """
         plan = list(iterations(self.config, self.chunks))
-        done = self.writer.manifest.iteration if self.writer.manifest else None
-        if done is not None and (len(plan) < done.number or plan[done.number - 1] != done):
-            raise ConfigError(
-                f"{self.writer.prefix}: version {done.number} was committed with another num_epochs, "
-                "number of edge_paths or num_edge_chunks; resume with the config it was trained with"
-            )
+        self._check_resumable(len(plan))
         if not plan and self.writer.manifest is None:
             self._commit(None, self._untrained(), edges=0)
         left = plan[self.writer.version :]
-        if self.writer.version and left:
-            say(f"resuming after version {self.writer.version} of {len(plan)}")
+        if self.writer.version:
+            say(
+                f"resuming after version {self.writer.version} of {len(plan)}"
+                if left
+                else f"all {len(plan)} iterations were done before; raise num_epochs to train on"
+            )
         figures = []
         for iteration in left:
-            figures.append(self._iterate(iteration))
+            figures.append(self._iterate(iteration, len(plan)))
             self._report(figures, len(left))
         return figures
+
+    def _check_resumable(self, planned: int) -> None:
+        """A version counts iterations: with other edge paths or chunks it would stand for other edges."""
+        done = self.writer.manifest.iteration if self.writer.manifest else None
+        if done is None or not planned:
+            return
+        if (done.num_edge_paths, done.num_edge_chunks) != (len(self.config.edge_paths), self.chunks):
+            raise ConfigError(
+                f"{self.writer.store.url}: version {done.number} was committed with {done.num_edge_paths} edge_paths "
+                f"and num_edge_chunks {done.num_edge_chunks}, now they are {len(self.config.edge_paths)} and "
+                f"{self.chunks}; resume with the config it was trained with"
+            )
 
     def _report(self, figures: list[EpochFigures], total: int) -> None:
         last, ahead = figures[-1], total - len(figures)
         rest = sum(figure.seconds for figure in figures) / len(figures) * ahead
         rate = human_count(last.edges / max(last.seconds, 1e-9))
+        held_out = "" if last.held_out is None else f", held-out MRR {last.held_out.mrr:.4f}"
         say(
-            f"epoch {last.epoch + 1}/{self.config.num_epochs} committed: loss {last.loss:.4f}, {rate} edges/s, "
-            f"{human_seconds(last.seconds)}; ETA {human_seconds(rest)}"
+            f"epoch {last.epoch + 1}/{self.config.num_epochs} committed: loss {last.loss:.4f}{held_out}, "
+            f"{rate} edges/s, {human_seconds(last.seconds)}; ETA {human_seconds(rest)}"
         )
 
-    def _iterate(self, iteration: Iteration) -> EpochFigures:
+    def _iterate(self, iteration: Iteration, planned: int) -> EpochFigures:
         started = time.monotonic()
         info = self._info(iteration)
         order = bucket_order(
@@ -166,34 +166,61 @@ class Trainer:
             self.config.partitions("rhs"),
             seed=f"{self.seed}/order/{iteration.number}",
         )
-        loss, edges, lines = 0.0, 0, []
-        what = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}"
-        total = self.edges.count(iteration.edge_path_idx) // iteration.num_edge_chunks
-        with Progress(what, total=total) as progress:
+        sizes = {bucket: self._slice(iteration, bucket) for bucket in order}
+        total = sum(stop - start for start, stop in sizes.values())
+        results, lines, seen = [], [], 0
+        with Progress(f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}", total=total) as progress:
             for index, bucket in enumerate(order):
-                stats = self._train_bucket(iteration, bucket, info, progress)
-                loss += stats.loss * stats.count
-                edges += stats.count
+                start, stop = sizes[bucket]
+                begin, end = (
+                    (iteration.number - 1 + edges / max(total, 1)) / planned for edges in (seen, seen + stop - start)
+                )
+                result = self._train_bucket(iteration, bucket, info, progress, (begin, end))
+                seen += stop - start
+                results.append(result)
                 position = (iteration.number - 1) * len(order) + index
-                lines.append(stats_line(stats, bucket.lhs, bucket.rhs, position, info))
-        self._check_ledger(iteration, order, edges)
-        self._commit(iteration, info, edges=edges, lines=lines)
-        seconds = time.monotonic() - started
-        return EpochFigures(iteration.epoch_idx, loss / max(edges, 1), edges, seconds)
+                stats, before, after = result
+                lines.append(stats_line(stats, *bucket, position, info, before=before, after=after))
+        self._check_ledger(results, total)
+        trained = sum(stats.count for stats, _, _ in results)
+        loss = sum(stats.loss * stats.count for stats, _, _ in results) / max(trained, 1)
+        held_out = [after for _, _, after in results if after is not None]
+        average = EvalStats.mean(held_out) if held_out else None
+        if average is not None:
+            lines.append(iteration_line(average, iteration.number * len(order) - 1, info))
+        self._commit(iteration, info, edges=trained, lines=lines)
+        return EpochFigures(iteration.epoch_idx, loss, trained, time.monotonic() - started, average)
+
+    def _slice(self, iteration: Iteration, bucket: Bucket) -> tuple[int, int]:
+        count = self.edges.count(iteration.edge_path_idx, bucket)
+        return chunk_bounds(count, iteration.edge_chunk_idx, iteration.num_edge_chunks)
 
     def _train_bucket(
-        self, iteration: Iteration, bucket: Bucket, info: IterationInfo, progress: Progress
-    ) -> BucketStats:
+        self, iteration: Iteration, bucket: Bucket, info: IterationInfo, progress: Progress, reach: tuple[float, float]
+    ) -> BucketResult:
+        """Train a bucket's chunk and rank its held-out edges before and after.
+
+        ``reach`` is from where to where in the whole training, 0 to 1, the chunk takes it.
+        """
         lhs, rhs = self.buffer.swap_to(bucket, iteration.number, info)
-        path = self.edges.path(iteration.edge_path_idx, bucket)
-        start, stop = chunk_bounds(count_edges(path), iteration.edge_chunk_idx, iteration.num_edge_chunks)
-        generator = seeded(self.seed, "bucket", iteration.number, *bucket)
+        edges = self.edges.read(iteration.edge_path_idx, bucket, *self._slice(iteration, bucket))
+        place = (iteration.edge_path_idx, iteration.edge_chunk_idx, *bucket)
+        edges, held_out = split_off(edges, self.config.eval_fraction, seeded(self.seed, "held out", *place))
+
+        def evaluated() -> EvalStats | None:
+            generator = seeded(self.seed, "evaluation", *place)
+            return self.engine.evaluate(held_out, lhs, rhs, generator=generator) if len(held_out) else None
+
+        before = evaluated()
+        begin, end = reach
         try:
-            return self.engine.train_bucket(
-                read_edges(path, start, stop),
+            stats = self.engine.train_bucket(
+                edges,
                 lhs,
                 rhs,
-                generator=generator,
+                generator=seeded(self.seed, "bucket", iteration.number, *bucket),
+                rate=lambda share: rate_factor(self.config, begin + (end - begin) * share),
+                delay=self.config.hogwild_delay if iteration.epoch_idx == 0 else 0.0,
                 on_batch=lambda count, loss: progress.advance(count, loss=loss),
             )
         except TrainingDivergedError as error:
@@ -201,16 +228,14 @@ class Trainer:
                 f"epoch {iteration.epoch_idx + 1}, bucket ({bucket.lhs}, {bucket.rhs}): {error}; "
                 f"version {self.writer.version} stays the newest"
             ) from None
+        progress.advance(len(held_out))
+        return stats, before, evaluated()
 
-    def _check_ledger(self, iteration: Iteration, order: list[Bucket], trained: int) -> None:
-        """Every edge of the iteration's chunk was trained exactly once, or nothing is committed."""
-        expected = 0
-        for bucket in order:
-            count = count_edges(self.edges.path(iteration.edge_path_idx, bucket))
-            start, stop = chunk_bounds(count, iteration.edge_chunk_idx, iteration.num_edge_chunks)
-            expected += stop - start
-        if trained != expected:
-            raise RuntimeError(f"trained {trained} edges where the buckets hold {expected}: a bug, nothing committed")
+    def _check_ledger(self, results: list[BucketResult], total: int) -> None:
+        """Every edge of the iteration's chunk was trained exactly once or held out, or nothing is committed."""
+        done = sum(stats.count + (after.count if after else 0) for stats, _, after in results)
+        if done != total:
+            raise RuntimeError(f"trained or held out {done} edges where the buckets hold {total}: a bug")
 
     def _commit(
         self, iteration: Iteration | None, info: IterationInfo, *, edges: int, lines: list[str] | None = None
@@ -253,4 +278,4 @@ class Trainer:
         )
 
     def _untrained(self) -> IterationInfo:
-        return IterationInfo(0, 0, len(self.config.edge_paths), 0, self.config.edge_paths[0], self.chunks, 0)
+        return IterationInfo(0, 0, len(self.config.edge_paths), 0, (*self.config.edge_paths, "")[0], self.chunks, 0)

@@ -51,10 +51,11 @@ class PartitionBuffer:
         config: which types stand on which side and how they are partitioned.
         source: gives a partition the first time it is needed.
         directory: local scratch for the files.
+        keep: whether a partition that leaves memory is written; who changes none reads it from the source again.
     """
 
-    def __init__(self, config: ConfigSchema, source: PartitionSource, directory: Path) -> None:
-        self._config, self._source, self._directory = config, source, directory
+    def __init__(self, config: ConfigSchema, source: PartitionSource, directory: Path, *, keep: bool = True) -> None:
+        self._config, self._source, self._directory, self._keep = config, source, directory, keep
         self._resident: dict[PartitionKey, Table] = {}
         self._files: dict[PartitionKey, Path] = {}
         self._sides = {
@@ -94,7 +95,9 @@ class PartitionBuffer:
 
     def _evict(self, keys: Iterable[PartitionKey], version: int, info: IterationInfo) -> None:
         for key in sorted(keys):
-            self._write(key, self._resident.pop(key), version, info)
+            table = self._resident.pop(key)
+            if self._keep:
+                self._write(key, table, version, info)
 
     def _write(self, key: PartitionKey, table: Table, version: int, info: IterationInfo) -> None:
         path = self._directory / embeddings_file_name(*key, version)

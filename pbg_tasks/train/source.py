@@ -1,24 +1,23 @@
-"""What training starts from: a committed version of this run, the release before, or chance."""
+"""What training starts from: a committed version of this run, the release before, given vectors, or chance."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings
-from pbg_tasks.formats.model import ModelState, model_file_name, read_model
+from pbg_tasks.train.stored import StoredVectors
 from pbg_tasks.train.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import VerifiedFiles
+    from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.model import ModelState
+    from pbg_tasks.train.initial import InitialVectors
     from pbg_tasks.train.partitions import PartitionKey
 
 
@@ -32,60 +31,58 @@ def seeded(*parts: object) -> torch.Generator:
 class StartingPoint:
     """Gives each partition and the model as they stand before the next iteration.
 
-    Rows the files do not have yet (entities that are new tonight: ids are append-only) start at random.
+    Each starts at random; what the checkpoint has is put over it, else what ``init_path`` has.
 
     Args:
         config: dimensions and initial scale.
         counts: entities by (type, partition).
-        files: verified checkpoint files to start from; None starts at random.
+        files: checkpoint files to go on from; None when there are none.
         grows: whether the files may hold fewer rows than there are entities (a warm start), or must match exactly.
         seed: of the run.
         scratch: local directory for downloads.
+        initial: what ``init_path`` gives.
     """
 
     def __init__(
         self,
         config: ConfigSchema,
         counts: Mapping[PartitionKey, int],
-        files: VerifiedFiles | None,
+        files: CheckpointFiles | None,
         *,
         grows: bool,
         seed: int,
         scratch: Path,
+        initial: InitialVectors | None = None,
     ) -> None:
-        self._config, self._counts, self._files = config, counts, files
-        self._grows, self._seed, self._scratch = grows, seed, scratch
+        self._config, self._counts, self._seed = config, counts, seed
+        self._stored = StoredVectors(files, scratch, grows=grows) if files is not None and files.names else None
+        self._initial = initial
 
     def table(self, key: PartitionKey) -> Table:
         """Return one partition.
 
         Raises:
-            FormatError: the file's rows or dimension do not fit the entities.
+            FormatError: a file's rows or dimension do not fit the entities.
         """
-        count, dimension = self._counts[key], self._config.entity_dimension(key.entity)
-        fresh = Table.random(count, dimension, self._config.init_scale, seeded(self._seed, "init", *key))
-        if self._files is None:
-            return fresh
-        name = embeddings_file_name(*key, self._files.version)
-        path = self._files.fetch(name, self._scratch)
-        embeddings, sums = read_embeddings(path, dimension=dimension)
-        path.unlink()
-        rows = len(embeddings)
-        if rows > count or (rows < count and not self._grows):
-            raise FormatError(f"{name}: holds {rows} rows for the {count} entities of {key.entity} {key.partition}")
-        table_embeddings, table_sums = fresh.to_arrays()
-        table_embeddings[:rows] = embeddings
-        if sums is not None:
-            table_sums[:rows] = sums
-        return Table.from_arrays(table_embeddings, table_sums)
+        dimension = self._config.entity_dimension(key.entity)
+        start = seeded(self._seed, "init", *key)
+        table = Table.random(self._counts[key], dimension, self._config.init_scale, start)
+        if self._stored is not None and self._stored.holds(key):
+            self._stored.fill(key, table)
+        elif self._initial is not None:
+            self._initial.fill(key, table)
+        return table
 
-    def model(self) -> ModelState | None:
-        """Return the relation parameters and their optimizer state; None starts with the operators' own."""
-        if self._files is None:
-            return None
-        path = self._files.fetch(model_file_name(self._files.version), self._scratch)
-        state = read_model(path)
-        path.unlink()
-        if not all(np.isfinite(value).all() for value in state.params.values()):
-            raise FormatError(f"{path.name}: holds parameters that are not finite")
-        return state
+    def model(self, current: ModelState) -> ModelState | None:
+        """Return the shared parameters and their optimizer state; None starts with the operators' own.
+
+        Args:
+            current: the parameters as they start, which stay where ``init_path`` has none.
+
+        Raises:
+            FormatError: the file is damaged, or a parameter has another shape.
+        """
+        stored = None if self._stored is None else self._stored.model()
+        if stored is None and self._initial is not None:
+            return self._initial.model(current)
+        return stored

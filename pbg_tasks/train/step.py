@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
-from pbg_tasks.model.losses import LOSSES
 from pbg_tasks.model.negatives import chunk_plan
-from pbg_tasks.model.operators import OPERATORS
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
-from pbg_tasks.model.regularizers import n3, n3_parameters
+from pbg_tasks.model.registry import loss, operator, regularizer
+from pbg_tasks.model.regularizers import penalty_of_parameters, penalty_of_rows
 from pbg_tasks.model.relations import ParamGrad, bind
 from pbg_tasks.train.contrast import Contrast
+from pbg_tasks.train.lookup import Single
 from pbg_tasks.train.rows import RowGradients, Rows
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pbg_tasks.model.negatives import NegativeSampler
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.batching import Batch
+    from pbg_tasks.train.lookup import Lookup
     from pbg_tasks.train.tables import Table
     from pbg_tasks.train.workspace import Workspace
 
@@ -78,15 +79,16 @@ class Step:
 
     Args:
         model: config, shared parameters and comparator.
-        batch: the edges; of one relation in standard mode.
+        batch: the edges.
         tables: of both sides' entities; the same object twice where both are the same partition.
         sampler: draws negatives.
         workspace: large buffers.
         observe: shown the scores.
+        train: whether gradients are wanted.
 
     Attributes:
         figures: what it showed.
-        row_grads: gradients of embeddings, for each table.
+        row_grads: gradients of embeddings, for each table that is trained.
         param_grads: gradients of shared parameters; several may be of one parameter.
     """
 
@@ -98,66 +100,87 @@ class Step:
         sampler: NegativeSampler,
         workspace: Workspace,
         observe: Observer | None = None,
+        *,
+        train: bool = True,
     ) -> None:
         self._model, self._config, self._batch, self._tables = model, model.config, batch, tables
-        self._workspace, self._observe = workspace, observe
-        self._relation = self._config.relations[batch.rel if isinstance(batch.rel, int) else 0]
+        self._workspace, self._observe, self._train = workspace, observe, train
+        self._relation = self._config.relations[batch.family]
+        self._types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
         self._plan = chunk_plan(self._config, self._relation, len(batch))
-        self._ends: dict[Side, Tensor] = {"lhs": batch.lhs, "rhs": batch.rhs}
+        self._ends: dict[Side, Lookup] = {"lhs": batch.lhs, "rhs": batch.rhs}
         self._drawn = self._draw(sampler)
-        if self._config.max_norm is not None:
+        if self._config.max_norm is not None and train:
             self._renorm(self._config.max_norm)
-        self.row_grads, self._end_grads, self._drawn_grads = self._reserve()
+        self.row_grads: list[RowGradients] = []
+        self._end_grads: dict[Side, Tensor] = {}
+        self._drawn_grads: dict[Side, Tensor] = {}
+        if train:
+            self._reserve()
         self.param_grads: list[ParamGrad] = []
         self.figures = self._run()
 
-    def _draw(self, sampler: NegativeSampler) -> dict[Side, Tensor]:
-        """Draw candidates, left first, as PBG does; a side may have none."""
+    def _draw(self, sampler: NegativeSampler) -> dict[Side, Single]:
+        """Draw candidates, left first, as PBG does; a side may have none, and a bag of features cannot be drawn."""
         disabled = {"lhs": self._config.disable_lhs_negs, "rhs": self._config.disable_rhs_negs}
-        drawn: dict[Side, Tensor] = {}
+        drawn: dict[Side, Single] = {}
         for side in SIDES:
             entities = len(self._tables[side])
-            if disabled[side]:
+            if disabled[side] or self._config.entities[self._types[side]].featurized:
                 continue
             if self._plan.kind == "all":
-                drawn[side] = torch.arange(entities)
+                drawn[side] = Single(torch.arange(entities))
             elif self._plan.uniform:
-                drawn[side] = sampler.draw(self._plan.chunks, self._plan.uniform, entities).view(-1)
+                drawn[side] = Single(sampler.draw(self._plan.chunks, self._plan.uniform, entities).view(-1))
         return drawn
 
+    def _lookups(self, side: Side) -> list[Lookup]:
+        return [self._ends[side], *([self._drawn[side]] if side in self._drawn else [])]
+
+    def _trainable(self, side: Side) -> bool:
+        return self._config.entities[self._types[side]].trainable
+
     def _renorm(self, max_norm: float) -> None:
-        """Shrink the rows that are looked up to ``max_norm``, in place, as PBG's lookup does."""
+        """Shrink the rows that are looked up to ``max_norm``, in place, as PBG's lookup does; frozen ones stay."""
         for side in SIDES:
-            for rows in (self._ends[side], self._drawn.get(side)):
-                if rows is not None:
-                    torch.embedding_renorm_(self._tables[side].embeddings, rows, max_norm, 2.0)
+            for lookup in self._lookups(side) if self._trainable(side) else []:
+                torch.embedding_renorm_(self._tables[side].embeddings, lookup.rows_M, max_norm, 2.0)
 
-    def _reserve(self) -> tuple[list[RowGradients], dict[Side, Tensor], dict[Side, Tensor]]:
-        """Give every looked-up row a place for its gradient; return them by table, and the places by side."""
-        own = {side: [rows for rows in (self._ends[side], self._drawn.get(side)) if rows is not None] for side in SIDES}
+    def _reserve(self) -> None:
+        """Give every looked-up row a place for its gradient."""
+        own = {side: [lookup.rows_M for lookup in self._lookups(side)] for side in SIDES}
         if self._tables["lhs"] is self._tables["rhs"]:
-            row_grads = [RowGradients(self._tables["lhs"], own["lhs"] + own["rhs"], self._workspace, "gradients")]
+            pieces = own["lhs"] + own["rhs"]
+            grads: dict[Side, RowGradients] = {
+                "lhs": RowGradients(self._tables["lhs"], pieces, self._workspace, "gradients")
+            }
         else:
-            row_grads = [RowGradients(self._tables[s], own[s], self._workspace, f"gradients of {s}") for s in SIDES]
-        places = iter([place for grads in row_grads for place in grads.places])
-        ends: dict[Side, Tensor] = {}
-        drawn: dict[Side, Tensor] = {}
+            grads = {
+                side: RowGradients(self._tables[side], own[side], self._workspace, f"gradients of {side}")
+                for side in SIDES
+            }
+        places = iter([place for of_table in grads.values() for place in of_table.places])
         for side in SIDES:
-            ends[side] = next(places)
+            self._end_grads[side] = next(places)
             if side in self._drawn:
-                drawn[side] = next(places)
-        return row_grads, ends, drawn
+                self._drawn_grads[side] = next(places)
+        self.row_grads = [of_table for side, of_table in grads.items() if self._trainable(side)]
 
-    def _look_up(self, side: Side, rows_N: Tensor, buffer: str) -> Tensor:
+    def _look_up(self, side: Side, lookup: Lookup, buffer: str) -> Tensor:
         table = self._tables[side].embeddings
-        found = self._workspace.take(f"{buffer} of {side}", (len(rows_N), table.shape[1]), table)
-        torch.index_select(table, 0, rows_N, out=found)
+        found = self._workspace.take(f"{buffer} of {side}", (len(lookup), table.shape[1]), table)
+        # In training the rows themselves have been shrunk; evaluation leaves the table as it is.
+        lookup.gather(
+            table, found, max_norm=None if self._train or not self._trainable(side) else self._config.max_norm
+        )
         if self._config.global_emb:
-            found += self._model.values[global_path(getattr(self._relation, side))]
+            found += self._model.values[global_path(self._types[side])]
         return found
 
     def _prepared(self, side: Side, raw_ND: Tensor, *, operator: bool) -> Rows:
-        bound = bind(self._config, self._model.values, side, self._batch.rel) if operator else None
+        bound = None
+        if operator:
+            bound = bind(self._config, self._model.values, side, self._batch.family, self._batch.rel)
         return Rows(side, raw_ND, bound, self._model.comparator)
 
     def _pairs(self) -> dict[Side, tuple[Rows, Rows]]:
@@ -177,33 +200,35 @@ class Step:
         # In standard mode the two pairs are of the same rows.
         ends = list({id(rows): rows for pair in pairs.values() for rows in pair}.values())
         reg = self._regularize(ends) if self._config.regularization_coef else torch.zeros(())
-        for side in SIDES:
-            first, *others = (self._sent_back(rows) for rows in ends if rows.side == side)
-            total = self._end_grads[side].copy_(first)
+        for side in SIDES if self._train else ():
+            total, *others = (self._sent_back(rows) for rows in ends if rows.side == side)
             for other in others:
-                total.add_(other)
+                total = total + other
+            self._ends[side].spread(total, self._end_grads[side])
         return Figures(loss_lhs + loss_rhs, reg, violators_lhs, violators_rhs)
 
     def _corrupt(self, side: Side, query: Rows, own: Rows) -> tuple[Tensor, Tensor]:
         """Compare edges with their negatives on one side, collect the gradients; return loss and violators."""
         drawn = self._drawn_rows(side)
         disabled = self._config.disable_lhs_negs if side == "lhs" else self._config.disable_rhs_negs
-        contrast = Contrast(self._plan, query, own, drawn, self._ends[side], negatives=not disabled)
+        contrast = Contrast(self._plan, query, own, drawn, self._ends[side].rows_M, negatives=not disabled)
         positive_B, negative_BK = contrast.positive_B, contrast.negative_BK
         violators = (negative_BK > positive_B.unsqueeze(1)).count_nonzero()
         if self._observe is not None:
             self._observe(side, positive_B, negative_BK)
-        loss = LOSSES[self._config.loss_fn](positive_B, negative_BK, self._batch.weight, self._config.margin)
+        found = loss(self._config.loss_fn)(positive_B, negative_BK, self._batch.weight, self._config.margin)
         weight = self._relation.weight
         if weight != 1:
-            loss.positive_B.mul_(weight)
-            loss.negative_BK.mul_(weight)
-        contrast.backward(loss.positive_B, loss.negative_BK, self._drawn_grads.get(side))
+            found.positive_B.mul_(weight)
+            found.negative_BK.mul_(weight)
+        if not self._train:
+            return found.value * weight, violators
+        contrast.backward(found.positive_B, found.negative_BK, self._drawn_grads.get(side))
         if drawn is not None:
             place, grad = self._drawn_grads[side], self._sent_back(drawn)
             if grad is not place:
                 place.copy_(grad)
-        return loss.value * weight, violators
+        return found.value * weight, violators
 
     def _drawn_rows(self, side: Side) -> Rows | None:
         if side not in self._drawn:
@@ -215,22 +240,23 @@ class Step:
         """Return the gradient of looked-up rows, having kept those of the shared parameters they met."""
         grad_ND, param_grads = rows.back()
         self.param_grads += param_grads
-        if self._config.global_emb:
-            self.param_grads.append(ParamGrad(global_path(getattr(self._relation, rows.side)), grad_ND.sum(0)))
+        if self._config.global_emb and self._trainable(rows.side):
+            self.param_grads.append(ParamGrad(global_path(self._types[rows.side]), grad_ND.sum(0)))
         return grad_ND
 
     def _regularize(self, ends: list[Rows]) -> Tensor:
-        """Add N3 of the compared rows and of the operators to the gradients; return its value."""
-        coefficient = self._config.regularization_coef
-        # In standard mode PBG counts the one relation's parameters once an edge chunk.
-        times = 1 if self._config.dynamic_relations else self._plan.chunks
+        """Add the regularizer of the compared rows and of the operators to the gradients; return its value."""
+        coefficient, penalty = self._config.regularization_coef, regularizer(self._config.regularizer)
+        applied, times = operator(self._relation.operator), 1
+        if not self._config.dynamic_relations:
+            times = penalty.times(applied, edges=len(self._batch), chunks=self._plan.chunks)
         total = torch.zeros(())
         for rows in ends:
-            value, grad = n3(OPERATORS[self._relation.operator], rows.ready_ND, coefficient)
+            value, grad = penalty_of_rows(penalty, applied, rows.ready_ND, coefficient)
             rows.add(grad)
             total = total + value
             if rows.bound is not None:
-                value, param_grads = n3_parameters(rows.bound, coefficient * times)
+                value, param_grads = penalty_of_parameters(penalty, rows.bound, coefficient * times)
                 self.param_grads += param_grads
                 total = total + value
         return total

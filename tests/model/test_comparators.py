@@ -3,9 +3,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbg_tasks.model.comparators import comparator
+from pbg_tasks.model.comparators import Biased, ForwardComparator
+from pbg_tasks.model.registry import comparator
 
 NAMES = ["dot", "cos", "l2", "squared_l2"]
+FORWARD = {
+    "dot": lambda query, candidate: torch.einsum("csd,ckd->csk", query, candidate),
+    "l2": lambda query, candidate: -(query.unsqueeze(2) - candidate.unsqueeze(1)).norm(dim=-1),
+    "squared_l2": lambda query, candidate: -(query.unsqueeze(2) - candidate.unsqueeze(1)).square().sum(-1),
+}
 
 
 def one_by_one(name, a, b, *, bias):
@@ -54,3 +60,21 @@ def test_higher_is_more_alike(name):
     compared = comparator(name, bias=False)
     x, near, far = (compared.prepare(torch.tensor([v])) for v in ([1.0, 0.0], [0.9, 0.1], [-1.0, 0.5]))
     assert compared.pairs(x, near) > compared.pairs(x, far)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", FORWARD)
+def test_the_forward_function_alone_gives_the_same_scores_and_gradients(name, bias):
+    torch.manual_seed(0)
+    derived = ForwardComparator(FORWARD[name])
+    derived = Biased(derived) if bias else derived
+    query, candidate = torch.randn(2, 3, 6, dtype=torch.float64), torch.randn(2, 5, 6, dtype=torch.float64)
+    a, b = query[0], candidate[0, :3]
+    found = []
+    for compared in (comparator(name, bias=bias), derived):
+        scores, out = compared.all_pairs(query, candidate), torch.empty_like(candidate)
+        grad_query = compared.all_pairs_backward(query, candidate, scores, scores.cos(), out)
+        paired = compared.pairs(a, b)
+        found.append((scores, grad_query, out, paired, *compared.pairs_backward(a, b, paired, paired.cos())))
+    for expected, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected)

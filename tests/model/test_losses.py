@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbg_tasks.model.losses import LOSSES
+from pbg_tasks.model.losses import LOSSES, ForwardLoss
 from pbg_tasks.model.negatives import MASKED
 
 MARGIN = 0.3
@@ -51,3 +51,31 @@ def test_all_negatives_masked_costs_nothing():
         found = loss(torch.tensor([50.0]), torch.full((1, 3), MASKED), None, MARGIN)
         assert found.value == pytest.approx(0, abs=1e-6)
         assert not found.negative_BK.any()
+
+
+@pytest.mark.parametrize("columns", [0, 5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_forward_function_alone_gives_value_and_gradients_in_place(weighted, columns):
+    generator = torch.Generator().manual_seed(3)
+    positive, negative = torch.randn(4, generator=generator), torch.randn(4, columns, generator=generator)
+    if columns:
+        negative[1, 2] = negative[3, 0] = MASKED
+    weight = torch.tensor([1.0, 0.5, 0.0, 2.5]) if weighted else None
+    derived = ForwardLoss(
+        lambda positive, negative, _: torch.cat((positive[:, None], negative), 1).logsumexp(1) - positive
+    )
+    given = negative.clone()
+    found, expected = (
+        loss(positive.clone(), scores, weight, MARGIN)
+        for loss, scores in ((derived, given), (LOSSES["softmax"], negative.clone()))
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert found.negative_BK.data_ptr() == given.data_ptr()
+
+
+def test_masked_scores_get_no_gradient_from_a_loss_that_minds_them():
+    found = ForwardLoss(lambda positive, negative, _: negative.abs().sum(1) - positive)(
+        torch.zeros(1), torch.tensor([[MASKED, 2.0]]), None, MARGIN
+    )
+    assert found.negative_BK.tolist() == [[0.0, 1.0]]

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.errors import ConfigError
 from pbg_tasks.model.operators import OPERATORS, Operator
 from pbg_tasks.model.parameters import initial_parameters
 from pbg_tasks.model.relations import bind
@@ -57,12 +56,12 @@ def test_rows_of_different_relations_get_their_own_parameters(name):
     model = config(name, dynamic=True)
     values = {path: torch.randn_like(value) for path, value in initial_parameters(model, 3).items()}
     rel, x = torch.tensor([2, 0, 2, 1, 0]), torch.randn(5, 4)
-    out = bind(model, values, "lhs", rel).forward(x)
+    out = bind(model, values, "lhs", 0, rel).forward(x)
     for row, relation in enumerate(rel):
-        alone = bind(model, values, "lhs", relation.view(1)).forward(x[row : row + 1])
+        alone = bind(model, values, "lhs", 0, relation.view(1)).forward(x[row : row + 1])
         torch.testing.assert_close(out[row : row + 1], alone)
     if values:
-        assert not torch.equal(out, bind(model, values, "rhs", rel).forward(x))
+        assert not torch.equal(out, bind(model, values, "rhs", 0, rel).forward(x))
 
 
 @pytest.mark.parametrize(
@@ -89,19 +88,3 @@ def test_global_embeddings_start_at_zero_with_their_types_dimension():
     shapes = {path: tuple(value.shape) for path, value in values.items()}
     assert shapes == {"entities/e/global_embedding": (10,), "entities/f/global_embedding": (4,)}
     assert all(not value.any() for value in values.values())
-
-
-@pytest.mark.parametrize("name", ["linear", "affine"])
-def test_cubes_of_matrices_are_refused(name):
-    with pytest.raises(ConfigError, match="regularization_coef: 0"):
-        OPERATORS[name].cubes(torch.randn(2, 4))
-
-
-def test_cubes_are_of_moduli_for_complex_numbers():
-    x = torch.tensor([[3.0, 4.0]])
-    value, grad = OPERATORS["complex_diagonal"].cubes(x)
-    assert value == 125
-    torch.testing.assert_close(grad, 15 * x)
-    value, grad = OPERATORS["diagonal"].cubes(torch.tensor([[3.0, -4.0]]))
-    assert value == 27 + 64
-    torch.testing.assert_close(grad, torch.tensor([[27.0, -48.0]]))

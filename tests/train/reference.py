@@ -99,11 +99,13 @@ def candidates(config, relation, ends, drawn, count):
         yield (mates if own else []) + chosen, len(chosen) + (size if own else 0)
 
 
-def modulus_cubes(operator, x):
+def penalty(config, operator, x):
+    """Penalise the numbers of one vector."""
+    modulus = x.abs()
     if operator == "complex_diagonal":
         half = len(x) // 2
-        return (x[:half].square() + x[half:].square()).sqrt().pow(3).sum()
-    return x.abs().pow(3).sum()
+        modulus = (x[:half].square() + x[half:].square()).sqrt()
+    return modulus.pow(2 if config.regularizer == "L2" else 3).sum()
 
 
 class ReferenceStep:
@@ -114,10 +116,10 @@ class ReferenceStep:
 
     def __init__(self, config, state, batch, draws):
         self.config, self.state, self.draws = config, state, draws
-        self.index = batch.rel if isinstance(batch.rel, int) else 0
+        self.index = batch.family
         self.relation = config.relations[self.index]
-        self.rel = [self.index] * len(batch) if isinstance(batch.rel, int) else batch.rel.tolist()
-        self.ends = {"lhs": batch.lhs.tolist(), "rhs": batch.rhs.tolist()}
+        self.rel = [self.index] * len(batch) if batch.rel is None else batch.rel.tolist()
+        self.ends = {"lhs": batch.lhs.rows_M.tolist(), "rhs": batch.rhs.rows_M.tolist()}
         self.weight = [1.0] * len(batch) if batch.weight is None else batch.weight.tolist()
         self.type = {"lhs": self.relation.lhs, "rhs": self.relation.rhs}
         self.scores = {}
@@ -126,7 +128,7 @@ class ReferenceStep:
             for value in part.values():
                 value.requires_grad_()
         self.loss = self.relation.weight * sum(self._side_loss(side) for side in ("lhs", "rhs"))
-        self.reg = self._n3() if config.regularization_coef else torch.zeros((), dtype=torch.float64)
+        self.reg = self._penalties() if config.regularization_coef else torch.zeros((), dtype=torch.float64)
         (self.loss + self.reg).backward()
         self.loss, self.reg = self.loss.detach(), self.reg.detach()
         self._adagrad()
@@ -173,7 +175,7 @@ class ReferenceStep:
             total = total + self.weight[edge] * edge_loss(config, positive, others, columns)
         return total
 
-    def _n3(self):
+    def _penalties(self):
         config, operator = self.config, self.relation.operator
         total = 0.0
         for side in ("lhs", "rhs"):
@@ -181,21 +183,27 @@ class ReferenceStep:
             if side == "rhs" and not config.dynamic_relations:
                 break  # the same embeddings again
             for edge, rel in enumerate(self.rel):
-                total = total + self._cubes(other, edge, rel, query=True) + self._cubes(side, edge, rel, query=False)
+                total = (
+                    total + self._penalty(other, edge, rel, query=True) + self._penalty(side, edge, rel, query=False)
+                )
                 if config.dynamic_relations:
-                    params = relation_params(config, self.state, other, rel)
-                    total = total + (modulus_cubes(operator, torch.cat(params)) if params else 0.0)
+                    total = total + self._parameter_penalty(other, rel)
         if not config.dynamic_relations:
-            params = relation_params(config, self.state, "rhs", self.index)
-            chunks = -(-len(self.rel) // min(config.num_batch_negs, len(self.rel)))
-            total = total + (chunks * modulus_cubes(operator, torch.cat(params)) if params else 0.0)
+            chunked = config.regularizer == "N3" and operator in ("translation", "diagonal", "complex_diagonal")
+            times = -(-len(self.rel) // min(config.num_batch_negs, len(self.rel))) if chunked else len(self.rel)
+            total = total + times * self._parameter_penalty("rhs", self.index)
         return config.regularization_coef * total
 
-    def _cubes(self, side, edge, rel, *, query):
+    def _penalty(self, side, edge, rel, *, query):
         row = self.compared(side, self.ends[side][edge], rel, query=query)
         if self.config.comparator == "cos":
-            row = row / row.norm()
-        return modulus_cubes(self.relation.operator, row)
+            biases = int(self.config.bias)
+            row = torch.cat((row[:biases], row[biases:] / row[biases:].norm()))
+        return penalty(self.config, self.relation.operator, row)
+
+    def _parameter_penalty(self, side, rel):
+        params = [value.flatten() for value in relation_params(self.config, self.state, side, rel)]
+        return penalty(self.config, self.relation.operator, torch.cat(params)) if params else 0.0
 
     @torch.no_grad()
     def _adagrad(self):

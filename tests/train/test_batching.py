@@ -8,7 +8,8 @@ import torch
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.formats.edges import EdgeList, Features
+from pbg_tasks.model.families import Families
 from pbg_tasks.train.batching import batches, check_edges
 from pbg_tasks.train.tables import Table
 
@@ -20,16 +21,35 @@ def edges():
     return EdgeList(np.arange(103), rng.integers(50, size=103), rel, np.arange(103, dtype=np.float32))
 
 
+def make_config(*, dynamic, size=10, types=("e", "e"), count=4, **changes):
+    relations = [{"name": f"r{index}", "lhs": types[0], "rhs": types[1]} for index in range(1 if dynamic else count)]
+    settings = {
+        "entities": {name: {"num_partitions": 1} for name in types},
+        "relations": relations,
+        "dimension": 2,
+        "dynamic_relations": dynamic,
+        "global_emb": False,
+        "batch_size": size,
+        "num_batch_negs": 1,
+    }
+    return ModelConfig.model_validate(settings | changes)
+
+
 def cut(edges, *, dynamic, seed=1, size=10):
-    return list(batches(edges, size, dynamic=dynamic, generator=torch.Generator().manual_seed(seed)))
+    config = make_config(dynamic=dynamic, size=size)
+    return list(batches(edges, config, Families(config, 4), torch.Generator().manual_seed(seed)))
+
+
+def rows(lookup):
+    return lookup.rows_M.tolist()
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_every_edge_comes_once_with_its_own_columns(edges, dynamic):
     seen = []
     for batch in cut(edges, dynamic=dynamic):
-        rel = batch.rel.tolist() if dynamic else [batch.rel] * len(batch)
-        seen += zip(batch.lhs.tolist(), batch.rhs.tolist(), rel, batch.weight.tolist(), strict=True)
+        rel = batch.rel.tolist() if dynamic else [batch.family] * len(batch)
+        seen += zip(rows(batch.lhs), rows(batch.rhs), rel, batch.weight.tolist(), strict=True)
     assert Counter(seen) == Counter(
         zip(*(c.tolist() for c in (edges.lhs, edges.rhs, edges.rel, edges.weight)), strict=True)
     )
@@ -38,21 +58,21 @@ def test_every_edge_comes_once_with_its_own_columns(edges, dynamic):
 def test_standard_batches_are_full_but_the_last_of_a_relation(edges):
     sizes = {}
     for batch in cut(edges, dynamic=False):
-        sizes.setdefault(batch.rel, []).append(len(batch))
+        sizes.setdefault(batch.family, []).append(len(batch))
     for relation, listed in sizes.items():
         total = int((edges.rel == relation).sum())
         assert listed == [10] * (total // 10) + ([total % 10] if total % 10 else [])
 
 
 def test_relations_alternate_at_random(edges):
-    orders = {tuple(batch.rel for batch in cut(edges, dynamic=False, seed=seed)) for seed in range(5)}
+    orders = {tuple(batch.family for batch in cut(edges, dynamic=False, seed=seed)) for seed in range(5)}
     assert len(orders) > 1
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_seed_decides(edges, dynamic):
     def order(seed):
-        return [batch.lhs.tolist() for batch in cut(edges, dynamic=dynamic, seed=seed)]
+        return [rows(batch.lhs) for batch in cut(edges, dynamic=dynamic, seed=seed)]
 
     assert order(1) == order(1)
     assert order(1) != order(2)
@@ -84,7 +104,62 @@ def test_edges_that_name_what_is_not_there_are_refused(column, row, value, messa
     )
     tables = {name: Table(torch.zeros(count, 2), torch.zeros(count)) for name, count in (("a", 5), ("b", 8))}
     columns = {"lhs": np.array([4, 7]), "rhs": np.array([7, 4]), "rel": np.array([0, 1])}
-    check_edges(EdgeList(**columns), config, 2, tables, tables)
+    check_edges(EdgeList(**columns), config, Families(config, 2), tables, tables)
     columns[column][row] = value
     with pytest.raises(FormatError, match=message):
-        check_edges(EdgeList(**columns), config, 2, tables, tables)
+        check_edges(EdgeList(**columns), config, Families(config, 2), tables, tables)
+
+
+def several_types():
+    """Four relations trained together as far as their types and operators allow: 0 with 2, the others alone."""
+    relations = [
+        {"name": "r0", "lhs": "a", "rhs": "b", "operator": "diagonal"},
+        {"name": "r1", "lhs": "b", "rhs": "a", "operator": "diagonal"},
+        {"name": "r2", "lhs": "a", "rhs": "b", "operator": "diagonal"},
+        {"name": "r3", "lhs": "a", "rhs": "b", "operator": "translation"},
+    ]
+    return make_config(dynamic=True, types=("a", "b"), relations=relations)
+
+
+def test_dynamic_relations_of_several_types_share_batches_by_family():
+    config = several_types()
+    families = Families(config, 0)
+    assert families.first.tolist() == [0, 1, 0, 3]
+    assert families.row.tolist() == [0, 0, 1, 0]
+    assert families.sizes == {0: 2, 1: 1, 3: 1}
+    rel = np.random.default_rng(0).integers(4, size=200)
+    edges = EdgeList(np.arange(200), np.arange(200), rel)
+    seen = []
+    for batch in batches(edges, config, families, torch.Generator().manual_seed(0)):
+        assert len(batch) <= 10
+        relation = [{0: 0, 1: 2}[row] if batch.family == 0 else batch.family for row in batch.rel.tolist()]
+        seen += zip(rows(batch.lhs), relation, strict=True)
+    assert sorted(seen) == list(enumerate(rel.tolist()))
+
+
+def test_ends_of_a_featurized_type_are_bags():
+    config = make_config(
+        dynamic=False,
+        types=("a", "b"),
+        count=1,
+        entities={"a": {"num_partitions": 1, "featurized": True}, "b": {"num_partitions": 1}},
+    )
+    features = Features.of([[1, 2], [], [0]])
+    edges = EdgeList(np.full(3, -1), np.arange(3), np.zeros(3, np.int64), lhs_features=features)
+    (batch,) = batches(edges, config, Families(config, 1), torch.Generator().manual_seed(0))
+    table = torch.eye(3)
+    means = torch.empty(3, 3)
+    batch.lhs.gather(table, means)
+    expected = torch.tensor([[0, 0.5, 0.5], [0, 0, 0], [1, 0, 0]])
+    assert torch.equal(means[torch.argsort(batch.rhs.rows_M)], expected)
+    spread = torch.empty(3, 3)
+    batch.lhs.spread(torch.ones(3, 3), spread)
+    by_row = {row: grad[0].item() for row, grad in zip(rows(batch.lhs), spread, strict=True)}
+    assert by_row == {0: 1.0, 1: 0.5, 2: 0.5}
+    tables = {"a": Table(table, torch.zeros(3)), "b": Table(torch.zeros(3, 3), torch.zeros(3))}
+    check_edges(edges, config, Families(config, 1), tables, tables)
+    wrong = EdgeList(edges.lhs, edges.rhs, edges.rel, lhs_features=Features.of([[3], [], []]))
+    with pytest.raises(FormatError, match="column lhsd_data holds 3, but there are 3 features of type 'a'"):
+        check_edges(wrong, config, Families(config, 1), tables, tables)
+    with pytest.raises(FormatError, match="'a' is featurized, yet an edge has an id in lhs"):
+        check_edges(EdgeList(edges.rhs, edges.rhs, edges.rel), config, Families(config, 1), tables, tables)

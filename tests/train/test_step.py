@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.errors import ConfigError
-from pbg_tasks.model.operators import OPERATORS, Diagonal, Operator
+from pbg_tasks.model.operators import OPERATORS, Operator
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.train.batching import Batch
 from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.lookup import Single
 from pbg_tasks.train.tables import Table
 from tests.train.reference import ReferenceStep, State
 
@@ -29,7 +29,6 @@ COMBINATIONS = list(
 FEATURES = {
     "bias": {"bias": True},
     "max_norm": {"max_norm": 0.8},
-    "n3": {"regularization_coef": 0.01},
     "batch_only": {"num_uniform_negs": 0},
     "uniform_only": {"num_batch_negs": 0},
     "no_lhs_negs": {"disable_lhs_negs": True},
@@ -78,6 +77,11 @@ def make_config(mode, operator, comparator, loss, feature=None):
     return ModelConfig.model_validate(settings | FEATURES.get(feature, {}))
 
 
+def regularized(config, regularizer):
+    settings = config.model_dump() | {"regularizer": regularizer, "regularization_coef": 0.01}
+    return ModelConfig.model_validate(settings)
+
+
 class Case:
     """A config with random state, a batch and draws."""
 
@@ -99,8 +103,8 @@ class Case:
         )
         self.types = {"lhs": config.relations[0].lhs, "rhs": config.relations[0].rhs}
         ends = (torch.randint(COUNTS[kind], (EDGES,), generator=generator) for kind in self.types.values())
-        rel = torch.randint(RELATIONS, (EDGES,), generator=generator) if config.dynamic_relations else 0
-        self.batch = Batch(*ends, rel, random(EDGES).abs() if weighted else None)
+        rel = torch.randint(RELATIONS, (EDGES,), generator=generator) if config.dynamic_relations else None
+        self.batch = Batch(*map(Single, ends), 0, rel, random(EDGES).abs() if weighted else None)
         self.draws = self._draws(generator)
 
     def _draws(self, generator):
@@ -150,6 +154,20 @@ def test_gradients_are_those_of_autograd(mode, operator, comparator, loss):
     assert_same_step(Case(make_config(mode, operator, comparator, loss)))
 
 
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), COMBINATIONS)
+@pytest.mark.parametrize("regularizer", ["N3", "L2"])
+def test_regularizers_have_the_gradients_of_autograd(mode, operator, comparator, loss, regularizer):
+    config = make_config(mode, operator, comparator, loss)
+    assert_same_step(Case(regularized(config, regularizer)))
+
+
+@pytest.mark.parametrize("mode", ["standard", "dynamic"])
+@pytest.mark.parametrize("operator", ["none", "translation", "diagonal", "complex_diagonal", "linear", "affine"])
+@pytest.mark.parametrize("feature", [None, "one_type", "bias", "all_negs"])
+def test_n3_of_edges_has_the_gradients_of_autograd(mode, operator, feature):
+    assert_same_step(Case(regularized(make_config(mode, operator, "cos", "softmax", feature), "N3_edge")))
+
+
 @pytest.mark.parametrize("mode", ["standard", "dynamic"])
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.parametrize(
@@ -176,8 +194,6 @@ def test_features_with_matrices(mode, feature, operator):
 @pytest.mark.parametrize("mode", ["standard", "dynamic"])
 def test_an_operator_with_a_forward_function_only_gets_its_gradient_from_autograd(mode, monkeypatch):
     class ForwardOnly(Operator):
-        stacked = Diagonal.stacked
-
         def initial(self, dimension):
             return {"diagonal": torch.ones(dimension)}
 
@@ -202,7 +218,7 @@ def test_the_scorer_gives_the_scores_of_training(mode, operator, comparator, fea
     reference, _ = case.reference()
     scorer = RelationScorer(case.config, 0, {path: value.numpy() for path, value in case.state.params.items()})
     rel = case.batch.rel if case.config.dynamic_relations else torch.zeros(EDGES, dtype=torch.int64)
-    raw = {side: case.state.embeddings[case.types[side]][getattr(case.batch, side)] for side in ("lhs", "rhs")}
+    raw = {side: case.state.embeddings[case.types[side]][getattr(case.batch, side).rows_M] for side in ("lhs", "rhs")}
     for side, other in (("lhs", "rhs"), ("rhs", "lhs")):
         queries = scorer.queries(raw[other], rel, predict=side)
         assert_equal(trained[side], torch.tensor(reference.scores[side], dtype=torch.float64))
@@ -223,8 +239,3 @@ def test_own_and_padding_are_masked_and_count_for_nothing():
     expected[torch.arange(EDGES), torch.arange(EDGES) % 5] = True
     expected[10:, 3:5] = True
     assert torch.equal(masked, expected)
-
-
-def test_n3_is_refused_for_matrices():
-    with pytest.raises(ConfigError, match="regularizer N3 with operator linear"):
-        TorchEngine(make_config("dynamic", "linear", "dot", "softmax", "n3"), RELATIONS)

@@ -1,0 +1,36 @@
+"""Gradients by autograd, of whatever is given as a forward function only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+
+def differentiate(
+    forward: Callable[..., Tensor], inputs: Sequence[Tensor], grad: Tensor | None = None
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Apply a function and send a gradient of what it gives back through it.
+
+    Args:
+        forward: takes ``inputs`` one by one.
+        inputs: of floating point.
+        grad: gradient of the output; None: ones, the gradient of the output's sum.
+
+    Returns:
+        The output and a gradient for every input, zero where the output does not depend on it; each in memory of its
+        own, to be changed in place.
+    """
+    leaves = [value.detach().requires_grad_() for value in inputs]
+    with torch.enable_grad():
+        out = forward(*leaves)
+    if not out.requires_grad:
+        return out, tuple(torch.zeros_like(value) for value in inputs)
+    grads = torch.autograd.grad(out, leaves, torch.ones_like(out) if grad is None else grad, materialize_grads=True)
+    # autograd hands out expanded tensors, and one tensor for two inputs
+    return out.detach(), tuple(value.clone(memory_format=torch.contiguous_format) for value in grads)

@@ -1,0 +1,43 @@
+"""Which relations are trained together, and where each one's parameters lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import ModelConfig
+
+
+class Families:
+    """The families of a config (``ModelConfig.families``), by relation id.
+
+    Args:
+        config: the model.
+        relation_count: relations in the data, for a config that does not list them.
+
+    Attributes:
+        first: int64 (R,), index in the config of the first relation of each relation's family: it has the family's
+            entity types and operator, and its parameters are named by it.
+        row: int64 (R,), place of each relation in the stacked parameters of its family.
+        sizes: relations in each family, by ``first``.
+    """
+
+    def __init__(self, config: ModelConfig, relation_count: int) -> None:
+        if config.relations_from_data:
+            self.first = np.zeros(relation_count, np.int64)
+            self.row = np.arange(relation_count)
+            self.sizes = {0: relation_count}
+            return
+        self.first = np.zeros(len(config.relations), np.int64)
+        self.row = np.zeros(len(config.relations), np.int64)
+        self.sizes = {}
+        for family in config.families:
+            members = list(family.relations or ())
+            self.first[members] = family.first
+            self.row[members] = np.arange(len(members))
+            self.sizes[family.first] = len(members)
+
+    def __len__(self) -> int:
+        return len(self.first)

@@ -1,0 +1,145 @@
+"""Operators, comparators, losses and regularizers by the names a config gives them: built in, or of installed packages.
+
+A package's own are entry points: a subclass of the base class, an instance of one, or, but for operators, the forward
+function alone. They are tried on a few numbers when they are loaded, so that a mistake shows before training.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from pbg_tasks.config import registry as names
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.model import probes
+from pbg_tasks.model.comparators import COMPARATORS, Biased, Comparator, ForwardComparator
+from pbg_tasks.model.losses import LOSSES, ForwardLoss, Loss
+from pbg_tasks.model.operators import OPERATORS, Operator
+from pbg_tasks.model.regularizers import REGULARIZERS, ForwardRegularizer, Regularizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from pbg_tasks.model.losses import LossFunction
+
+Made = TypeVar("Made")
+
+
+def operator(name: str) -> Operator:
+    """Return the operator of a name.
+
+    Raises:
+        ConfigError: there is none, or the package that has it is at fault.
+    """
+    return OPERATORS[name] if name in OPERATORS else _installed_operator(name)
+
+
+def comparator(name: str, *, bias: bool) -> Comparator:
+    """Return the comparator of a name; ``bias``: with dimension 0 as a bias.
+
+    Raises:
+        ConfigError: there is none, or the package that has it is at fault.
+    """
+    base = COMPARATORS[name] if name in COMPARATORS else _installed_comparator(name)
+    return Biased(base) if bias else base
+
+
+def loss(name: str) -> LossFunction:
+    """Return the loss of a name.
+
+    Raises:
+        ConfigError: there is none, or the package that has it is at fault.
+    """
+    return LOSSES[name] if name in LOSSES else _installed_loss(name)
+
+
+def regularizer(name: str) -> Regularizer:
+    """Return the regularizer of a name.
+
+    Raises:
+        ConfigError: there is none, or the package that has it is at fault.
+    """
+    return REGULARIZERS[name] if name in REGULARIZERS else _installed_regularizer(name)
+
+
+def initial(name: str, dimension: int) -> dict[str, Tensor]:
+    """Return new parameters of one relation with the operator of this name.
+
+    Raises:
+        ConfigError: there is no such operator, or it does not work for this dimension.
+    """
+    if name not in OPERATORS:
+        _probe_operator(name, dimension)
+    return {key: value.detach().clone() for key, value in operator(name).initial(dimension).items()}
+
+
+@cache
+def parameter_names(name: str, dimension: int) -> tuple[str, ...]:
+    """Return the names of one relation's parameters."""
+    return tuple(operator(name).initial(dimension))
+
+
+@cache
+def _probe_operator(name: str, dimension: int) -> None:
+    _guarded(names.OPERATORS, name, lambda: probes.check_operator(operator(name), dimension))
+
+
+@cache
+def _installed_operator(name: str) -> Operator:
+    return _load(names.OPERATORS, name, Operator, None, lambda _: None)
+
+
+@cache
+def _installed_comparator(name: str) -> Comparator:
+    return _load(names.COMPARATORS, name, Comparator, ForwardComparator, probes.check_comparator)
+
+
+@cache
+def _installed_loss(name: str) -> Loss:
+    return _load(names.LOSSES, name, Loss, ForwardLoss, probes.check_loss)
+
+
+@cache
+def _installed_regularizer(name: str) -> Regularizer:
+    return _load(names.REGULARIZERS, name, Regularizer, ForwardRegularizer, probes.check_regularizer)
+
+
+def _load(
+    kind: names.Kind,
+    name: str,
+    base: type[Made],
+    wrap: Callable[[Callable[..., Tensor]], Made] | None,
+    check: Callable[[Made], None],
+) -> Made:
+    """Import an entry point, make what it names a ``base``, and try it."""
+    point = kind.entry_point(name)
+
+    def make() -> Made:
+        found = point.load()
+        if isinstance(found, type) and issubclass(found, base):
+            found = found()
+        elif wrap is not None and callable(found) and not isinstance(found, (type, base)):
+            found = wrap(found)
+        if not isinstance(found, base):
+            wanted = f"a subclass or an instance of {base.__module__}.{base.__name__}"
+            raise probes.PluginError(f"is {found!r}, not {wanted}" + (" or a forward function" if wrap else ""))
+        check(found)
+        return found
+
+    return _guarded(kind, name, make)
+
+
+def _guarded(kind: names.Kind, name: str, action: Callable[[], Made]) -> Made:
+    """Do something with a package's code; whatever goes wrong is the package's fault and is said to be."""
+    try:
+        return action()
+    except ConfigError:
+        raise
+    except Exception as error:
+        point = kind.entry_point(name)
+        what = str(error) if isinstance(error, probes.PluginError) else f"failed: {type(error).__name__}: {error}"
+        raise ConfigError(
+            f"{kind.noun} {name!r}, entry point {point.value} of the package {names.package(point)}, {what}"
+        ) from error

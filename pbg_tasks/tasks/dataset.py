@@ -1,0 +1,161 @@
+"""A data set as PBG's config names it: entity path, edge paths and checkpoint path, each local or ``s3://``."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
+from pbg_tasks.formats.edges import edge_file_name
+from pbg_tasks.formats.entities import (
+    RELATION_COUNT,
+    RELATION_NAMES,
+    entity_count_file_name,
+    entity_names_file_name,
+    read_entity_names,
+    read_relation_names,
+)
+from pbg_tasks.formats.files import parse_natural
+from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.train.partitions import PartitionKey, partition_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.storage import Store
+    from pbg_tasks.train.schedule import Bucket
+
+
+class EntityPath:
+    """PBG's entity path: how many entities there are, their names, and the relations'.
+
+    Args:
+        config: names the types and the path.
+        scratch: local directory for downloads.
+
+    Raises:
+        NotFoundError: a partition's count is missing.
+        FormatError: a count is no number.
+    """
+
+    def __init__(self, config: ConfigSchema, scratch: Path) -> None:
+        self._config, self._scratch = config, scratch
+        self._store = open_store(config.entity_path)
+        self.counts: Mapping[PartitionKey, int] = {key: self._count(key) for key in partition_keys(config)}
+
+    def _count(self, key: PartitionKey) -> int:
+        name = entity_count_file_name(*key)
+        return parse_natural(self._text(name).strip(), source=f"{self._store.url}/{name}")
+
+    def _text(self, name: str) -> str:
+        try:
+            return self._store.get(name).data.decode()
+        except NotFoundError:
+            raise NotFoundError(
+                f"{self._store.url}/{name}: missing; run `pbg import` first, or correct entity_path and num_partitions"
+            ) from None
+        except UnicodeDecodeError:
+            raise FormatError(f"{self._store.url}/{name}: not UTF-8 text") from None
+
+    @property
+    def listed(self) -> dict[str, list[int]]:
+        """Entities of each partition, by type."""
+        return {
+            entity: [self.counts[PartitionKey(entity, partition)] for partition in range(schema.num_partitions)]
+            for entity, schema in self._config.entities.items()
+        }
+
+    @property
+    def relation_count(self) -> int:
+        """How many relations there are."""
+        if not self._config.relations_from_data:
+            return len(self._config.relations)
+        return parse_natural(self._text(RELATION_COUNT).strip(), source=f"{self._store.url}/{RELATION_COUNT}")
+
+    def relation_names(self) -> list[str]:
+        """Return the relations' names by id; by number where the data has no names for them."""
+        if not self._config.relations_from_data:
+            return [relation.name for relation in self._config.relations]
+        if self._store.head(RELATION_NAMES) is None:
+            return [str(number) for number in range(self.relation_count)]
+        self._store.fetch(RELATION_NAMES, self._scratch / RELATION_NAMES)
+        names = read_relation_names(self._scratch)
+        if len(names) != self.relation_count:
+            raise FormatError(
+                f"{self._store.url}/{RELATION_NAMES}: holds {len(names)} names, {RELATION_COUNT} says "
+                f"{self.relation_count}"
+            )
+        return names
+
+    def entity_names(self, key: PartitionKey) -> list[str]:
+        """Return a partition's names by offset.
+
+        Raises:
+            NotFoundError: there are none.
+            FormatError: they are damaged, or not as many as its entities.
+        """
+        name = entity_names_file_name(*key)
+        if self._store.head(name) is None:
+            raise NotFoundError(f"{self._store.url}/{name}: missing; entities can only be told apart by number")
+        self._store.fetch(name, self._scratch / name)
+        return read_entity_names(self._scratch, *key, count=self.counts[key])
+
+
+class EdgePaths:
+    """The bucket files below edge paths; those in a store are downloaded once.
+
+    PBG's importer leaves out the files of empty buckets: a missing one is empty, as long as there are others.
+
+    Args:
+        paths: URLs.
+        scratch: local directory for downloads.
+
+    Raises:
+        NotFoundError: an edge path holds no bucket at all.
+    """
+
+    def __init__(self, paths: tuple[str, ...], scratch: Path) -> None:
+        self._stores: list[Store] = [open_store(path) for path in paths]
+        self._names = [self._listed(store) for store in self._stores]
+        self._scratch = Path(tempfile.mkdtemp(prefix="edges-", dir=scratch))
+
+    @staticmethod
+    def _listed(store: Store) -> set[str]:
+        names = {info.key for info in store.list("edges_") if info.key.endswith(".h5")}
+        if not names:
+            raise NotFoundError(f"{store.url}: holds no edges_*.h5; run `pbg import` first, or correct edge_paths")
+        return names
+
+    def check_grid(self, lhs: int, rhs: int) -> None:
+        """Refuse buckets outside the grid of partitions: they would never be trained.
+
+        Raises:
+            ConfigError: naming one.
+        """
+        wanted = {edge_file_name(i, j) for i in range(lhs) for j in range(rhs)}
+        for store, names in zip(self._stores, self._names, strict=True):
+            for name in sorted(name for name in names - wanted if ".tmp" not in name):
+                raise ConfigError(
+                    f"{store.url}/{name}: the config has {lhs} x {rhs} buckets, so this one would never be trained; "
+                    "is num_partitions what the edges were imported with?"
+                )
+
+    def clear(self) -> None:
+        """Remove what was downloaded."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
+        """Return the local file of a bucket; None when it is empty."""
+        store, name = self._stores[edge_path_idx], edge_file_name(*bucket)
+        if name not in self._names[edge_path_idx]:
+            return None
+        if isinstance(store, LocalStore):
+            return Path(store.url) / name
+        path = self._scratch / str(edge_path_idx) / name
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            store.fetch(name, path)
+        return path

@@ -1,0 +1,208 @@
+"""``eval`` for a data set that PBG's config names: rank edges with the checkpoint as it stands, whoever wrote it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from pbg_tasks.checkpoint import checkpoint_names, open_directory
+from pbg_tasks.config import Evaluation
+from pbg_tasks.config.support import check_supported
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.evaluate import evaluate_edges
+from pbg_tasks.formats.directory import EvalStats
+from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.metadata import IterationInfo
+from pbg_tasks.formats.model import ModelState, model_file_name, read_model
+from pbg_tasks.model.numerics import usable_cpus
+from pbg_tasks.progress import Progress, human_seconds, say
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.dataset import EdgePaths, EntityPath
+from pbg_tasks.train import StartingPoint, TorchEngine, partition_keys
+from pbg_tasks.train.edge_files import FiledEdges
+from pbg_tasks.train.partitions import PartitionBuffer
+from pbg_tasks.train.schedule import Bucket, bucket_order
+from pbg_tasks.train.source import seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.tasks.context import Result
+
+Negatives = Literal["all", "config"]
+_NOTHING_DONE = IterationInfo(0, 0, 0, 0, "", 0, 0)
+
+
+def evaluate_directory(
+    config: ConfigSchema,
+    *,
+    filtered: bool = False,
+    known: Sequence[str] = (),
+    negatives: Negatives = "all",
+    max_candidates: int = 1_000_000,
+    memory_gb: float = 4.0,
+    threads: int | None = None,
+    seed: int = 0,
+) -> Result:
+    """Rank the edges of ``edge_paths`` on both sides.
+
+    Args:
+        config: its paths may be local or ``s3://``.
+        filtered: leave other edges known to be true out of the candidates, and give those figures too.
+        known: edge paths of such edges, beside those of ``edge_paths`` themselves.
+        negatives: ``all`` ranks against every entity of the type, over all partitions; ``config`` against the negatives
+            the config asks for, of the bucket's own partitions, as PBG does.
+        max_candidates: with more entities than this of one type, that many are drawn.
+        memory_gb: budget of ``all``, in GB.
+        threads: CPU threads; None means all this process may use.
+        seed: of draws.
+
+    Raises:
+        ConfigError: keys contradict the data or each other.
+        NotFoundError: entities, edges or the checkpoint are missing.
+        FormatError: a file is damaged.
+    """
+    check_supported(config, source="config")
+    if not config.edge_paths:
+        raise ConfigError("edge_paths: is empty, so there is nothing to evaluate; -p edge_paths=PATH names some")
+    if negatives == "config" and (filtered or known):
+        raise ConfigError("filtered figures need every entity as a candidate: leave --negatives config out")
+    started = time.monotonic()
+    with Scratch() as scratch:
+        place = _Place(config, scratch.path)
+        say(f"eval: version {place.files.version} of {place.files.url} on {', '.join(config.edge_paths)}")
+        if negatives == "config":
+            figures = _against_config(place, seed)
+        else:
+            figures = _against_all(
+                place,
+                (*config.edge_paths, *known) if filtered or known else (),
+                Evaluation(max_candidates=max_candidates),
+                threads=threads or usable_cpus(),
+                memory_bytes=int(memory_gb * 1e9),
+                seed=seed,
+            )
+    seconds = time.monotonic() - started
+    say(f"eval: finished in {human_seconds(seconds)}")
+    return {
+        "task": "eval",
+        "checkpoint": place.files.url,
+        "version": place.files.version,
+        "edge_paths": list(config.edge_paths),
+        "negatives": negatives,
+        "seconds": round(seconds, 3),
+        **figures,
+    }
+
+
+class _Place:
+    """A data set with its checkpoint, opened.
+
+    Attributes:
+        config: PBG's.
+        scratch: local directory.
+        entities: counts and names.
+        files: of the checkpoint.
+        buckets: the whole grid.
+    """
+
+    def __init__(self, config: ConfigSchema, scratch: Path) -> None:
+        self.config, self.scratch = config, scratch
+        self.entities = EntityPath(config, scratch)
+        self.files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
+        self._grid = (config.partitions("lhs"), config.partitions("rhs"))
+        self.buckets = [Bucket(lhs, rhs) for lhs in range(self._grid[0]) for rhs in range(self._grid[1])]
+
+    def edges(self, paths: Sequence[str]) -> Iterator[tuple[Bucket, EdgeList]]:
+        """Yield each bucket of each edge path."""
+        for path in paths:
+            files = EdgePaths((path,), self.scratch)
+            files.check_grid(*self._grid)
+            edges = FiledEdges(files)
+            for bucket in self.buckets:
+                yield bucket, edges.read(0, bucket, 0, edges.count(0, bucket))
+            files.clear()
+
+
+def _against_all(
+    place: _Place, known: Sequence[str], evaluation: Evaluation, *, threads: int, memory_bytes: int, seed: int
+) -> dict[str, Any]:
+    config = place.config
+    for entity, schema in config.entities.items():
+        if schema.featurized:
+            raise ConfigError(
+                f"entities.{entity} is featurized, so its entities cannot be listed as candidates; "
+                "--negatives config ranks against the other edges of a batch"
+            )
+    held_out: dict[tuple[int, int], EdgeList] = {}
+    for bucket, edges in place.edges(config.edge_paths):
+        held_out[bucket] = _joined(held_out[bucket], edges) if bucket in held_out else edges
+    paths = {}
+    for key in partition_keys(config):
+        name = embeddings_file_name(*key, place.files.version)
+        paths[key.entity, key.partition] = place.files.fetch(name, place.scratch)
+    model = place.files.fetch(model_file_name(place.files.version), place.scratch)
+    report, _ = evaluate_edges(
+        config,
+        read_model(model).params,
+        paths,
+        place.entities.listed,
+        held_out,
+        lambda: place.edges(known),
+        evaluation=evaluation,
+        relation_names=place.entities.relation_names(),
+        threads=threads,
+        memory_bytes=memory_bytes,
+        seed=seed,
+    )
+    figures = report.to_json()
+    return figures if known else _raw_only(figures)
+
+
+def _raw_only(figures: Any) -> Any:  # noqa: ANN401 - JSON
+    """Leave out what was not asked for: without known edges the filtered figures are the raw ones."""
+    if not isinstance(figures, dict):
+        return figures
+    return {name: _raw_only(value) for name, value in figures.items() if name not in {"filtered", "split"}}
+
+
+def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
+    lhs, rhs, rel = (np.concatenate([getattr(e, name) for e in (first, second)]) for name in ("lhs", "rhs", "rel"))
+    return EdgeList(lhs, rhs, rel)
+
+
+def _against_config(place: _Place, seed: int) -> dict[str, Any]:
+    """Rank as PBG's own evaluation does: batch by batch, against the negatives of the config."""
+    own = {
+        "eval_num_batch_negs": place.config.num_batch_negs,
+        "eval_num_uniform_negs": place.config.num_uniform_negs,
+    }
+    config = place.config.model_copy(update=own)
+    start = StartingPoint(
+        config, place.entities.counts, place.files, grows=False, seed=seed, scratch=place.scratch, initial=None
+    )
+    engine = TorchEngine(config, place.entities.relation_count)
+    state = start.model(ModelState(*engine.parameters()))
+    if state is not None:
+        engine.load_parameters(state.params, state.sums)
+    buffer = PartitionBuffer(config, start, place.scratch, keep=False)
+    pieces: dict[Bucket, list[EdgeList]] = {}
+    for bucket, piece in place.edges(config.edge_paths):
+        pieces.setdefault(bucket, []).append(piece)
+    total = sum(len(piece) for listed in pieces.values() for piece in listed)
+    order = bucket_order("inside_out", config.partitions("lhs"), config.partitions("rhs"), seed=str(seed))
+    parts = []
+    with Progress("evaluate", total=total) as progress:
+        for bucket in order:
+            lhs, rhs = buffer.swap_to(bucket, 0, _NOTHING_DONE)
+            for number, piece in enumerate(pieces[bucket]):
+                generator = seeded(seed, "evaluation", number, *bucket)
+                parts.append(engine.evaluate(piece, lhs, rhs, generator=generator))
+                progress.advance(len(piece))
+    return {"edges": total, "sampled": EvalStats.mean(parts).to_json()["metrics"]}

@@ -1,0 +1,86 @@
+"""PBG's evaluation during training: some edges of each bucket are held out and ranked before and after it is trained.
+
+They follow from the seed, the edge path, the chunk and the bucket alone: the same edges every epoch, never trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pbg_tasks.formats.directory import EvalStats
+from pbg_tasks.model.negatives import MASKED
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.parameters import Side
+
+HITS = (1, 10, 50)
+
+
+def split_off(edges: EdgeList, fraction: float, generator: torch.Generator) -> tuple[EdgeList, EdgeList]:
+    """Return the edges to train and the ``fraction`` of them (rounded down) to evaluate: disjoint, together all."""
+    count = int(len(edges) * fraction)
+    if not count:
+        return edges, edges.select(np.empty(0, np.int64))
+    held = torch.zeros(len(edges), dtype=torch.bool)
+    held[torch.randperm(len(edges), generator=generator)[:count]] = True
+    flags = held.numpy()
+    return edges.select(~flags), edges.select(flags)
+
+
+def evaluation_config(config: ModelConfig) -> ModelConfig:
+    """Return the config with the negatives of the evaluation (``eval_num_*``; null means those of training)."""
+    own = {
+        "num_batch_negs": config.eval_num_batch_negs,
+        "num_uniform_negs": config.eval_num_uniform_negs,
+        "regularization_coef": 0.0,
+    }
+    return config.model_copy(update={key: value for key, value in own.items() if value is not None})
+
+
+@dataclass(slots=True)
+class Ranking:
+    """Collects ranks from the scores of both sides of a batch (PBG's RankingEvaluator).
+
+    A negative that ties with its edge counts as better. AUC compares each edge with one random negative of its side.
+    A side without negatives counts nothing.
+
+    Attributes:
+        generator: picks the negatives of the AUC.
+    """
+
+    generator: torch.Generator
+    _sums: Tensor
+    _asked: int = 0
+
+    @classmethod
+    def start(cls, generator: torch.Generator) -> Ranking:
+        """Begin without any."""
+        return cls(generator, torch.zeros(3 + len(HITS), dtype=torch.float64))
+
+    def add(self, side: Side, positive_B: Tensor, negative_BK: Tensor) -> None:
+        """Rank the edges of a batch on one side."""
+        del side
+        if not negative_BK.shape[1]:
+            return
+        rank_B = 1 + (negative_BK >= positive_B.unsqueeze(1)).sum(1)
+        negatives = negative_BK[negative_BK > MASKED / 2]
+        beaten = torch.ones(())
+        if len(negatives):
+            drawn = torch.randint(len(negatives), (len(positive_B),), generator=self.generator)
+            beaten = (positive_B > negatives[drawn]).sum()
+        hits = [(rank_B <= k).sum() for k in HITS]
+        self._sums += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten]).double()
+        self._asked += len(positive_B)
+
+    def stats(self, count: int, loss: float) -> EvalStats:
+        """Return the means over everything asked; ``loss`` is the sum over ``count`` edges."""
+        pos_rank, mrr, r1, r10, r50, auc = (self._sums / max(self._asked, 1)).tolist()
+        return EvalStats(count, loss / max(count, 1), pos_rank, mrr, r1, r10, r50, auc)

@@ -1,0 +1,41 @@
+"""What a training is made of: iterations, each one (epoch, edge path, edge chunk) and one checkpoint version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import Iteration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pbg_tasks.config import ConfigSchema
+
+
+def iterations(config: ConfigSchema, chunks: int) -> Iterator[Iteration]:
+    """Yield all iterations of a training, in order."""
+    paths = len(config.edge_paths)
+    number = 0
+    for epoch in range(config.num_epochs):
+        for path in range(paths):
+            for chunk in range(chunks):
+                number += 1
+                yield Iteration(
+                    number=number,
+                    epoch_idx=epoch,
+                    num_epochs=config.num_epochs,
+                    edge_path_idx=path,
+                    num_edge_paths=paths,
+                    edge_chunk_idx=chunk,
+                    num_edge_chunks=chunks,
+                )
+
+
+def chunk_count(config: ConfigSchema, largest_bucket: int) -> int:
+    """Return ``num_edge_chunks``, or what keeps the largest bucket's chunk within ``max_edges_per_chunk``."""
+    return config.num_edge_chunks or max(1, -(-largest_bucket // config.max_edges_per_chunk))
+
+
+def chunk_bounds(edges: int, chunk: int, chunks: int) -> tuple[int, int]:
+    """Return the slice of a bucket that is chunk ``chunk``; chunks differ by one edge at most, some may be empty."""
+    return edges * chunk // chunks, edges * (chunk + 1) // chunks

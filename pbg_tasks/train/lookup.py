@@ -1,0 +1,82 @@
+"""Which rows of a table the ends of a batch are: one row each, or the mean of several (featurized entities)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch.nn.functional import embedding_bag
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Lookup(Protocol):
+    """N embeddings, made of M rows.
+
+    Attributes:
+        rows_M: int64, the rows.
+    """
+
+    rows_M: Tensor
+
+    def __len__(self) -> int:
+        """Return N."""
+        ...
+
+    def gather(self, table: Tensor, out_ND: Tensor, *, max_norm: float | None = None) -> None:
+        """Write the embeddings, made of rows no longer than ``max_norm``; the table stays as it is."""
+        ...
+
+    def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
+        """Write the gradient of the rows, from that of the embeddings; both may be the same memory if M is N."""
+        ...
+
+
+class Single:
+    """One row each."""
+
+    def __init__(self, rows_N: Tensor) -> None:
+        self.rows_M = rows_N
+
+    def __len__(self) -> int:
+        return len(self.rows_M)
+
+    def gather(self, table: Tensor, out_ND: Tensor, *, max_norm: float | None = None) -> None:
+        """Write the embeddings."""
+        torch.index_select(table, 0, self.rows_M, out=out_ND)
+        if max_norm is not None:
+            out_ND.copy_(torch.renorm(out_ND, 2, 0, max_norm))
+
+    def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
+        """Hand the gradient on."""
+        if grad_ND is not out_MD:
+            out_MD.copy_(grad_ND)
+
+
+class Bags:
+    """The mean of an entity's features; without any, zero (PBG's FeaturizedEmbedding).
+
+    Args:
+        offsets: int64 (N + 1,), embedding n is made of the rows from ``offsets[n]`` to ``offsets[n + 1]``.
+        rows_M: int64.
+    """
+
+    def __init__(self, offsets: Tensor, rows_M: Tensor) -> None:
+        self._offsets, self.rows_M = offsets, rows_M
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def gather(self, table: Tensor, out_ND: Tensor, *, max_norm: float | None = None) -> None:
+        """Write the means."""
+        rows_M = self.rows_M
+        if max_norm is not None:
+            table, rows_M = torch.renorm(table[rows_M], 2, 0, max_norm), torch.arange(len(rows_M))
+        out_ND.copy_(embedding_bag(rows_M, table, self._offsets, mode="mean", include_last_offset=True))
+
+    def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
+        """Give each feature its share."""
+        counts_N = self._offsets.diff()
+        shares_ND = grad_ND / counts_N.clamp_min(1).unsqueeze(1)
+        torch.index_select(shares_ND, 0, torch.repeat_interleave(counts_N), out=out_MD)

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from pbg_tasks.checkpoint import PlainFiles, VerifiedFiles, claim, open_directory, preserve, preserved_prefix
+from pbg_tasks.checkpoint.reader import HEAD, VERSION_MIRROR
+from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
+from pbg_tasks.storage import open_store
+from tests.checkpoint import pbg
+from tests.checkpoint.test_writer import SPEC, iteration
+
+
+def commit(writer, content=b"ours"):
+    version = writer.version + 1
+    objects = {name: writer.put(name, f"{name} ".encode() + content) for name in pbg.names(version)}
+    return writer.commit(objects, iteration=iteration(version), edges=10)
+
+
+def ours(store, content=b"ours", prefix=""):
+    with claim(store, prefix, SPEC, adopt=pbg.names) as writer:
+        before = writer.manifest
+        manifest = commit(writer, content)
+        if before is not None:
+            writer.drop(before)
+    return manifest
+
+
+def read(store, tmp_path, prefix=""):
+    files = open_directory(store, prefix, expect=pbg.names)
+    paths = files.fetch_all(pbg.names(files.version), tmp_path / "read")
+    contents = {path.read_text().split()[1] for path in paths}
+    assert len(contents) == 1
+    return files.version, contents.pop()
+
+
+def listed(directory):
+    return {path.name for path in directory.iterdir()}
+
+
+def data_files(directory):
+    return {name for name in listed(directory) if name.endswith(".h5")}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "checkpoint"
+
+
+@pytest.fixture
+def store(directory):
+    return open_store(directory)
+
+
+def test_a_directory_of_pbg_is_read_as_it_is(store, directory, tmp_path):
+    pbg.train(directory, "a")
+    assert pbg.train(directory, "b") == 2
+    files = open_directory(store, "", expect=pbg.names)
+    assert isinstance(files, PlainFiles)
+    assert set(files.names) == set(pbg.names(2))
+    assert read(store, tmp_path) == (2, "b")
+    with pytest.raises(FormatError, match=r"no file 'model\.v1\.h5'"):
+        files.fetch("model.v1.h5", tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["", "some/where"])
+def test_both_go_on_after_each_other(tmp_path, prefix):
+    store, directory = open_store(tmp_path / "store"), tmp_path / "store" / prefix
+    directory.mkdir(parents=True)
+    for version, turn in enumerate("popoopp", 1):
+        if turn == "p":
+            assert pbg.train(directory, f"pbg{version}") == version
+            assert read(store, tmp_path, prefix) == (version, f"pbg{version}")
+        else:
+            assert ours(store, b"ours", prefix).version == version
+            assert read(store, tmp_path, prefix) == (version, "ours")
+            assert isinstance(open_directory(store, prefix, expect=pbg.names), VerifiedFiles)
+        assert pbg.version_of(directory) == version
+        assert data_files(directory) == set(pbg.names(version))
+    manifests = {name for name in listed(directory) if name.startswith("manifest")}
+    assert manifests == {"manifest.v5.json"}  # PBG went on after it and leaves it
+
+
+def test_the_writer_gives_the_files_of_the_adopted_version(store, directory, tmp_path):
+    pbg.train(directory, "a")
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        assert (writer.version, writer.manifest) == (1, None)
+        assert writer.files.fetch("model.v1.h5", tmp_path).read_text() == "model.v1.h5 a"
+        assert commit(writer).edges == (10,)
+        assert isinstance(writer.files, VerifiedFiles)
+        assert writer.files.version == 2
+
+
+def test_half_a_version_of_pbg_is_written_over(store, directory, tmp_path):
+    pbg.train(directory, "a")
+    steps = pbg.iterate(directory, "torn")
+    for _ in range(3):
+        next(steps)
+    assert data_files(directory) > set(pbg.names(1))
+    assert read(store, tmp_path) == (1, "a")
+    assert ours(store).version == 2
+    assert read(store, tmp_path) == (2, "ours")
+
+
+def test_initial_embeddings_at_version_zero_may_be_partial_and_stay(store, directory, tmp_path):
+    directory.mkdir()
+    (directory / "embeddings_all_1.v0.h5").write_text("start")
+    with pytest.raises(FormatError, match=r"embeddings_all_0\.v0\.h5"):
+        open_directory(store, "", expect=pbg.names)
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        assert set(writer.files.names) == {"embeddings_all_1.v0.h5"}
+        commit(writer)
+    ours(store)
+    assert data_files(directory) == {"embeddings_all_1.v0.h5", *pbg.names(2)}
+
+
+def test_a_snapshot_preserved_by_pbg_keeps_its_files(store, directory, tmp_path):
+    """Defect 18: the snapshot holds absolute links."""
+    pbg.train(directory, "a")
+    pbg.preserve(directory, 1)
+    ours(store)
+    assert read(store, tmp_path, "epoch_1") == (1, "a")
+    directory.rename(tmp_path / "moved")
+    with pytest.raises(FormatError, match=r"no file is there.*links into the directory above"):
+        open_directory(open_store(tmp_path / "moved"), "epoch_1", expect=pbg.names)
+
+
+def test_a_snapshot_of_ours_can_be_moved_and_is_not_trained_on(store, directory, tmp_path):
+    manifest = ours(store)
+    preserve(store, "", manifest, preserved_prefix("", 1), epochs=1)
+    directory.joinpath("epoch_1").rename(tmp_path / "moved")
+    moved = open_store(tmp_path / "moved")
+    assert isinstance(open_directory(moved, "", expect=pbg.names), VerifiedFiles)
+    with pytest.raises(ConfigError, match="init_path"), claim(moved, "", SPEC, adopt=pbg.names):
+        pass
+    pbg.train(tmp_path / "moved", "pbg")
+    assert read(moved, tmp_path) == (2, "pbg")
+
+
+def test_a_lagging_version_file_is_mended(store, directory, tmp_path):
+    ours(store)
+    ours(store)
+    (directory / VERSION_MIRROR).write_text("1\n")
+    assert read(store, tmp_path)[0] == 2
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        assert writer.version == 2
+    assert pbg.version_of(directory) == 2
+
+
+def test_pbg_that_replaced_our_newest_version_counts(store, directory, tmp_path):
+    """We crash between HEAD.json and checkpoint_version.txt; PBG knows the older version only and trains it again."""
+    pbg.train(directory, "a")
+    kept = {path.name: path.read_bytes() for path in directory.iterdir()}
+    ours(store)
+    for name, data in kept.items():
+        (directory / name).write_bytes(data)
+    steps = pbg.iterate(directory, "again")
+    for _ in range(3):  # two of three files replaced
+        next(steps)
+    assert read(store, tmp_path) == (1, "a")
+    assert pbg.train(directory, "again") == 2
+    assert read(store, tmp_path) == (2, "again")
+    assert ours(store).version == 3
+
+
+def test_a_copied_directory_is_still_verified(store, directory, tmp_path):
+    ours(store)
+    shutil.copytree(directory, tmp_path / "copy", ignore=shutil.ignore_patterns(".pbg"))
+    copy = open_store(tmp_path / "copy")
+    assert isinstance(open_directory(copy, "", expect=pbg.names), VerifiedFiles)
+    (tmp_path / "copy" / "embeddings_all_1.v1.h5").write_text("embeddings_all_1.v1.h5 0urs")
+    with pytest.raises(FormatError, match=r"embeddings_all_1\.v1\.h5 has sha256"):
+        read(copy, tmp_path)
+
+
+def test_one_changed_file_is_damage_not_pbg(store, directory):
+    ours(store)
+    (directory / "model.v1.h5").write_text("edited")
+    with pytest.raises(FormatError, match=r"model\.v1\.h5: missing or changed after version 1 was committed"):
+        open_directory(store, "", expect=pbg.names)
+
+
+def test_leftovers_do_not_stop_a_directory_whose_head_was_removed(store, directory, tmp_path):
+    for _ in range(2):
+        ours(store)
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        writer.put("model.v3.h5", b"torn")
+    (directory / HEAD).unlink()
+    assert read(store, tmp_path) == (2, "ours")
+    assert ours(store).version == 3
+
+
+def test_only_what_belongs_to_a_version_is_removed(store, directory):
+    pbg.train(directory, "a")
+    others = ["config.json", "training_stats.json", "notes.txt", "embeddings_other_0.v1.h5", "model.v7.h5"]
+    for name in others:
+        (directory / name).write_text("kept")
+    ours(store)
+    assert {*others, *pbg.names(2)} <= listed(directory)
+
+
+def test_another_model_is_refused_without_a_trace(store, directory):
+    ours(store)
+    before = (directory / VERSION_MIRROR).read_bytes()
+    with pytest.raises(ConfigError, match="of another spec"), claim(store, "", "b" * 64, adopt=pbg.names):
+        pass
+    assert (directory / VERSION_MIRROR).read_bytes() == before
+
+
+def bad(directory, mirror, *versions, without=()):
+    directory.mkdir()
+    if mirror is not None:
+        (directory / VERSION_MIRROR).write_text(mirror)
+    for version in versions:
+        for name in pbg.names(version):
+            if name not in without:
+                (directory / name).write_text("x")
+
+
+@pytest.mark.parametrize(
+    ("mirror", "versions", "without", "message"),
+    [
+        ("", [2], [], r"checkpoint_version.txt: missing or empty.*version 2 \(whole\)"),
+        (None, [2, 3], ["model.v3.h5"], r"version 2 \(whole\), version 3 \(2 of 3 files\)"),
+        (None, [1], [], r"version 1 \(whole\)"),
+        ("-3\n", [2], [], r"checkpoint_version.txt: expected a whole number.*'-3'; there are version 2 \(whole\)"),
+        ("two\n", [2], [], "'two'"),
+        ("7\n", [2], [], r"names version 7, of which no file is there; there are version 2 \(whole\)"),
+        ("2\n", [], [], "no file is there; there are no versions"),
+        ("2\n", [2], ["embeddings_all_1.v2.h5"], r"version 2 lacks embeddings_all_1\.v2\.h5"),
+        ("2\n", [2, 3], ["embeddings_all_0.v2.h5", "model.v3.h5"], r"lacks embeddings_all_0\.v2\.h5.*3 \(2 of 3"),
+    ],
+)
+def test_a_bad_directory_is_refused_by_readers_and_writers_and_left_alone(
+    store, directory, mirror, versions, without, message
+):
+    bad(directory, mirror, *versions, without=without)
+    before = listed(directory)
+    with pytest.raises(FormatError, match=message):
+        open_directory(store, "", expect=pbg.names)
+    with pytest.raises(FormatError, match=message), claim(store, "", SPEC, adopt=pbg.names):
+        pass
+    assert listed(directory) == before
+
+
+@pytest.mark.parametrize(("mirror", "versions"), [(None, []), ("", []), ("0\n", []), ("0\n", [1])])
+def test_nothing_trained_is_not_found_and_can_be_started(store, directory, mirror, versions):
+    bad(directory, mirror, *versions)
+    with pytest.raises(NotFoundError, match="holds no trained version"):
+        open_directory(store, "", expect=pbg.names)
+    with claim(store, "", SPEC, adopt=pbg.names) as writer:
+        assert (writer.version, list(writer.files.names)) == (0, [])
+
+
+def test_a_first_epoch_of_pbg_that_was_interrupted_can_be_started_over(store, directory):
+    bad(directory, None, 1, without=["model.v1.h5"])
+    assert ours(store).version == 1
+
+
+def test_a_version_of_ours_that_lacks_what_the_config_names(store):
+    ours(store)
+    with pytest.raises(FormatError, match=r"saved without embeddings_new_0\.v1\.h5"):
+        open_directory(store, "", expect=lambda version: [*pbg.names(version), f"embeddings_new_{0}.v{version}.h5"])
+
+
+@pytest.mark.s3
+def test_in_s3(s3_bucket, tmp_path):
+    store = open_store(f"{s3_bucket}/checkpoint")
+    ours(store)
+    ours(store, b"more")
+    assert read(store, tmp_path) == (2, "more")
+    for name in pbg.names(3):  # as when PBG's directory is copied there
+        store.put(name, f"{name} pbg".encode())
+    store.put(VERSION_MIRROR, b"3\n")
+    assert read(store, tmp_path) == (3, "pbg")
+    assert ours(store).version == 4
+    assert {info.key for info in store.list() if info.key.endswith(".h5")} == set(pbg.names(4))

@@ -1,0 +1,69 @@
+"""Makes installed packages with entry points, without installing anything: a module and its metadata in a folder."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import tomllib
+from contextlib import contextmanager
+from pathlib import Path
+
+from pbg_tasks.config import registry as names
+from pbg_tasks.model import registry
+
+
+def write_package(folder, name, source, groups):
+    """Write a package; ``groups`` holds targets of entry points by name, by group."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.py").write_text(source)
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    sections = (
+        "\n".join((f"[{group}]", *(f"{point} = {target}" for point, target in points.items())))
+        for group, points in groups.items()
+    )
+    (metadata / "entry_points.txt").write_text("\n\n".join(sections) + "\n")
+
+
+def forget():
+    """Forget which packages there are, as a new process would."""
+    for cached in (
+        names._installed,
+        registry._installed_operator,
+        registry._installed_comparator,
+        registry._installed_loss,
+        registry._installed_regularizer,
+        registry._probe_operator,
+        registry.parameter_names,
+    ):
+        cached.cache_clear()
+
+
+@contextmanager
+def package_folder(folder):
+    """Have a folder on the path; yields a function as ``write_package`` without the folder."""
+    written = []
+
+    def write(name, source, groups):
+        write_package(folder, name, source, groups)
+        written.append(name)
+        importlib.invalidate_caches()
+        forget()
+
+    sys.path.insert(0, str(folder))
+    yield write
+    sys.path.remove(str(folder))
+    for name in written:
+        sys.modules.pop(name, None)
+    forget()
+
+
+def documented():
+    """Return what ``write_package`` needs to write the example of the documentation."""
+    text = (Path(__file__).parents[2] / "docs/extending.md").read_text()
+    (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (toml,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    project = tomllib.loads(toml)["project"]
+    return project["name"], source, project["entry-points"]

@@ -1,0 +1,243 @@
+"""Training and evaluating the data set that a PBG config names."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from pbg_tasks.config import ConfigSchema
+from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
+from pbg_tasks.formats.edges import EdgeList, Features, edge_file_name, write_edges
+from pbg_tasks.formats.embeddings import read_embeddings
+from pbg_tasks.formats.entities import write_entity_count, write_entity_names, write_relation_names
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.evaluate_directory import evaluate_directory
+from pbg_tasks.tasks.train import train_directory
+
+PER_PARTITION = 30
+
+
+class DataSet:
+    """A ring over two partitions: an edge leads to the next entity (relation 0) or the one after (relation 1)."""
+
+    def __init__(self, root):
+        self.root = root
+        self.entities, self.edges = root / "entities", root / "edges"
+        self.entities.mkdir()
+        for partition in range(2):
+            write_entity_count(self.entities, "n", partition, PER_PARTITION)
+            write_entity_names(self.entities, "n", partition, [f"e{partition}_{i}" for i in range(PER_PARTITION)])
+        write_relation_names(self.entities, ["next", "skip"], dynamic=True)
+        self.write_edges(self.edges)
+
+    def write_edges(self, directory, seed=0):
+        directory.mkdir()
+        total = 2 * PER_PARTITION
+        lhs = np.tile(np.arange(total), 2)
+        rel = np.repeat([0, 1], total)
+        rhs = (lhs + rel + 1) % total
+        order = np.random.default_rng(seed).permutation(len(lhs))
+        lhs, rhs, rel = lhs[order], rhs[order], rel[order]
+        for i in range(2):
+            for j in range(2):
+                inside = (lhs % 2 == i) & (rhs % 2 == j)
+                edges = EdgeList(lhs[inside] // 2, rhs[inside] // 2, rel[inside])
+                write_edges(directory / edge_file_name(i, j), edges)
+
+    def config(self, checkpoint="model", **changes):
+        settings = {
+            "entities": {"n": {"num_partitions": 2}},
+            "relations": [{"name": "all", "lhs": "n", "rhs": "n", "operator": "complex_diagonal"}],
+            "dynamic_relations": True,
+            "global_emb": False,
+            "dimension": 8,
+            "comparator": "dot",
+            "loss_fn": "softmax",
+            "lr": 0.1,
+            "init_scale": 0.1,
+            "num_epochs": 2,
+            "batch_size": 20,
+            "num_batch_negs": 10,
+            "num_uniform_negs": 10,
+            "eval_fraction": 0.0,
+            "workers": 1,
+            "entity_path": str(self.entities),
+            "edge_paths": (str(self.edges),),
+            "checkpoint_path": str(self.root / checkpoint),
+        }
+        return ConfigSchema.model_validate(settings | changes)
+
+    def embeddings(self, config, version):
+        found = [
+            read_embeddings(self.root / config.checkpoint_path / f"embeddings_n_{partition}.v{version}.h5")
+            for partition in range(2)
+        ]
+        return np.concatenate([embeddings for embeddings, _ in found])
+
+    def stats(self, checkpoint="model"):
+        text = (self.root / checkpoint / "training_stats.json").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def data(tmp_path):
+    return DataSet(tmp_path)
+
+
+def test_training_learns_and_evaluation_sees_it(data):
+    config = data.config(num_epochs=40)
+    result = train_directory(config)
+    assert result["version"] == 40
+    assert result["edges_trained"] == 40 * 120
+    assert result["curve"][-1] < 0.6 * result["curve"][0]
+    figures = evaluate_directory(config, filtered=True)
+    assert figures["edges"] == 120
+    assert figures["candidates"] == {"n": 60}
+    assert figures["filtered"]["mrr"] > 0.5  # by chance .08
+    assert set(figures["relations"]) == {"next", "skip"}
+
+
+def test_without_known_edges_there_are_no_filtered_figures(data):
+    train_directory(data.config())
+    figures = evaluate_directory(data.config())
+    assert figures["raw"]["count"] == 240
+    assert "filtered" not in json.dumps(figures)
+
+
+def test_more_epochs_go_on_where_the_last_training_ended(data):
+    train_directory(data.config(num_epochs=2))
+    assert train_directory(data.config(num_epochs=2))["edges_per_second"] is None
+    result = train_directory(data.config(num_epochs=3))
+    assert result["version"] == 3
+    assert result["edges_trained"] == 3 * 120
+    train_directory(data.config("other", num_epochs=3))
+    assert np.array_equal(data.embeddings(data.config(), 3), data.embeddings(data.config("other"), 3))
+
+
+def test_the_seed_decides(data):
+    for name, seed in (("one", 1), ("same", 1), ("other", 2)):
+        train_directory(data.config(name), seed=seed)
+    one, same, other = (data.embeddings(data.config(name), 2) for name in ("one", "same", "other"))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_several_edge_paths_and_chunks_are_iterations(data):
+    data.write_edges(data.root / "more", seed=1)
+    paths = (str(data.edges), str(data.root / "more"))
+    config = data.config(edge_paths=paths, num_edge_chunks=2)
+    result = train_directory(config)
+    assert result["version"] == 8
+    assert result["edges_trained"] == 2 * 2 * 120
+    places = [(line["epoch_idx"], line["edge_path_idx"], line["edge_chunk_idx"]) for line in data.stats()]
+    assert places == sorted(places)
+    assert len(set(places)) == 8
+    with pytest.raises(ConfigError, match="num_edge_chunks 2"):
+        train_directory(data.config(edge_paths=paths, num_edge_chunks=3))
+
+
+def test_max_edges_per_chunk_looks_at_the_largest_bucket(data):
+    """PBG looks at bucket (0, 0) of each edge path only."""
+    write_edges(data.edges / edge_file_name(0, 0), EdgeList(*(np.zeros(1, np.int64) for _ in range(3))))
+    assert train_directory(data.config(num_epochs=1, max_edges_per_chunk=15))["version"] == 2
+
+
+def test_edges_of_the_evaluation_are_never_trained(data):
+    config = data.config(eval_fraction=0.25, num_epochs=3, eval_num_batch_negs=10, eval_num_uniform_negs=20)
+    result = train_directory(config)
+    # 30 edges a bucket and 4 buckets: 7 of each are held out
+    assert result["edges_trained"] == 3 * (120 - 28)
+    buckets = [line for line in data.stats() if "stats" in line]
+    assert {line["stats"]["count"] for line in buckets} == {23}
+    for line in buckets:
+        for when in ("eval_stats_before", "eval_stats_after"):
+            assert line[when]["count"] == 7
+            assert set(line[when]["metrics"]) == {"loss", "pos_rank", "mrr", "r1", "r10", "r50", "auc"}
+    averages = [line for line in data.stats() if "eval_stats_chunk_avg" in line]
+    assert [line["eval_stats_chunk_avg"]["count"] for line in averages] == [28, 28, 28]
+    assert [line["index"] for line in averages] == [3, 7, 11]
+    assert result["held_out"] == averages[-1]["eval_stats_chunk_avg"]
+
+
+def test_held_out_edges_do_not_change_what_is_trained_but_by_their_absence(data):
+    """The evaluation draws from a stream of its own."""
+    quiet = data.config("quiet", eval_fraction=0.25, eval_num_batch_negs=1, eval_num_uniform_negs=1)
+    loud = data.config("loud", eval_fraction=0.25, eval_num_batch_negs=10, eval_num_uniform_negs=30)
+    for config in (quiet, loud):
+        train_directory(config)
+    assert np.array_equal(data.embeddings(quiet, 2), data.embeddings(loud, 2))
+
+
+def test_a_missing_bucket_is_an_empty_one(data):
+    """PBG's importer writes no file for a bucket without edges, and its trainer dies of that."""
+    (data.edges / edge_file_name(0, 0)).unlink()
+    assert train_directory(data.config(num_epochs=1))["edges_trained"] == 90
+    assert evaluate_directory(data.config())["edges"] == 90
+
+
+def test_what_is_missing_or_contradictory_is_named(data):
+    with pytest.raises(NotFoundError, match=r"model: .*no trained version"):
+        evaluate_directory(data.config())
+    with pytest.raises(NotFoundError, match=r"elsewhere: holds no edges_\*\.h5"):
+        train_directory(data.config(edge_paths=(str(data.root / "elsewhere"),)))
+    with pytest.raises(NotFoundError, match=r"entity_count_n_2\.txt: missing"):
+        train_directory(data.config(entities={"n": {"num_partitions": 3}}))
+    with pytest.raises(ConfigError, match=r"edges_0_1\.h5: the config has 1 x 1 buckets"):
+        train_directory(data.config(entities={"n": {"num_partitions": 1}}))
+    (data.entities / "entity_count_n_1.txt").write_text("29\n")
+    with pytest.raises(FormatError, match="29 entities of type 'n'"):
+        train_directory(data.config())
+
+
+def test_a_checkpoint_of_another_model_is_refused(data):
+    train_directory(data.config())
+    with pytest.raises(ConfigError, match="another spec"):
+        train_directory(data.config(comparator="cos", num_epochs=3))
+    (data.entities / "entity_count_n_1.txt").write_text("31\n")
+    with pytest.raises(FormatError, match="holds 30 rows, but entity_count_n_1"):
+        train_directory(data.config(num_epochs=3))
+
+
+def test_featurized_entities_train_and_are_ranked_among_the_batch(data):
+    rng = np.random.default_rng(0)
+    write_entity_count(data.entities, "bag", 0, 12)
+    config = data.config(
+        entities={"n": {"num_partitions": 2}, "bag": {"num_partitions": 1, "featurized": True}},
+        relations=[{"name": "all", "lhs": "bag", "rhs": "n", "operator": "diagonal"}],
+        edge_paths=(str(data.root / "bags"),),
+        num_epochs=10,
+    )
+    (data.root / "bags").mkdir()
+    for partition in range(2):
+        offsets = rng.integers(PER_PARTITION, size=40)
+        features = Features.of([[int(offset) % 12, int(offset) % 5] for offset in offsets])
+        edges = EdgeList(np.full(40, -1), offsets, np.zeros(40, np.int64), lhs_features=features)
+        write_edges(data.root / "bags" / edge_file_name(0, partition), edges)
+    result = train_directory(config)
+    assert result["curve"][-1] < result["curve"][0]
+    with pytest.raises(ConfigError, match=r"entities\.bag is featurized"):
+        evaluate_directory(config)
+    figures = evaluate_directory(config, negatives="config")
+    assert figures["edges"] == 80
+    assert figures["sampled"]["mrr"] > 0.3
+
+
+@pytest.mark.s3
+def test_the_same_directory_in_a_store(data, s3_bucket):
+    local = data.config("here")
+    train_directory(local)
+    for name in ("entities", "edges"):
+        store = open_store(f"{s3_bucket}/{name}")
+        for path in sorted((data.root / name).glob("*.*")):
+            store.put_new(path.name, path)
+    remote = local.model_copy(
+        update={
+            "entity_path": f"{s3_bucket}/entities",
+            "edge_paths": (f"{s3_bucket}/edges",),
+            "checkpoint_path": f"{s3_bucket}/model",
+        }
+    )
+    train_directory(remote)
+    assert evaluate_directory(remote)["raw"] == evaluate_directory(local)["raw"]

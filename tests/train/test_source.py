@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pbg_tasks.checkpoint import checkpoint_names, open_directory
+from pbg_tasks.errors import FormatError
+from pbg_tasks.storage import open_store
+from pbg_tasks.train import PartitionKey, StartingPoint
+from tests.train.checkpoints import REAL, make_config, model_state, rows, write_checkpoint
+
+COUNTS = {PartitionKey(entity, part): 5 + part for entity in ("user", "item") for part in (0, 1)}
+START = model_state(1, REAL)
+
+
+class Given:
+    """Initial vectors that are easy to tell."""
+
+    def fill(self, _key, table):
+        table.embeddings.fill_(7)
+
+    def model(self, current):
+        return model_state(7, *current.params)
+
+
+@pytest.fixture
+def config():
+    return make_config()
+
+
+@pytest.fixture
+def files(tmp_path, config):
+    write_checkpoint(tmp_path / "checkpoint", config, COUNTS, model=model_state(2, REAL))
+    return open_directory(open_store(tmp_path / "checkpoint"), "", expect=checkpoint_names(config))
+
+
+def start(config, files, tmp_path, *, counts=None, grows=False, initial=None):
+    return StartingPoint(
+        config, counts or COUNTS, files, grows=grows, seed=1, scratch=tmp_path / "scratch", initial=initial
+    )
+
+
+def test_the_checkpoint_goes_before_initial_vectors(config, files, tmp_path):
+    point = start(config, files, tmp_path, initial=Given())
+    for key, count in COUNTS.items():
+        embeddings, sums = rows(*key, count)
+        table = point.table(key)
+        np.testing.assert_array_equal(table.embeddings.numpy(), embeddings)
+        np.testing.assert_array_equal(table.row_sums.numpy(), sums)
+    np.testing.assert_array_equal(point.model(START).params[REAL], [2, 2])
+    np.testing.assert_array_equal(point.model(START).sums[REAL], [20, 20])
+    assert not any((tmp_path / "scratch").iterdir())
+
+
+def test_without_a_checkpoint_initial_vectors_or_chance(config, tmp_path):
+    key = PartitionKey("user", 0)
+    assert (start(config, None, tmp_path, initial=Given()).table(key).embeddings == 7).all()
+    np.testing.assert_array_equal(start(config, None, tmp_path, initial=Given()).model(START).params[REAL], [7, 7])
+    random = start(config, None, tmp_path)
+    assert 0 < random.table(key).embeddings.abs().max() < 1e-2
+    assert random.model(START) is None
+
+
+def test_version_zero_gives_what_it_has(config, tmp_path):
+    """PBG looks for each file of version 0 by itself."""
+    directory = tmp_path / "checkpoint"
+    write_checkpoint(directory, config, {PartitionKey("item", 1): 6}, version=0)
+    files = open_directory(open_store(directory), "", expect=lambda _: ["embeddings_item_1.v0.h5"])
+    point = start(config, files, tmp_path, initial=Given())
+    np.testing.assert_array_equal(point.table(PartitionKey("item", 1)).embeddings.numpy(), rows("item", 1, 6)[0])
+    assert (point.table(PartitionKey("item", 0)).embeddings == 7).all()
+    np.testing.assert_array_equal(point.model(START).params[REAL], [7, 7])
+
+
+def test_a_warm_start_keeps_rows_and_adds_new_ones(config, files, tmp_path):
+    key = PartitionKey("user", 1)
+    table = start(config, files, tmp_path, counts={key: 9}, grows=True).table(key)
+    np.testing.assert_array_equal(table.embeddings.numpy()[:6], rows(*key, 6)[0])
+    assert table.embeddings[6:].abs().max() < 1e-2
+    assert (table.row_sums[6:] == 0).all()
+
+
+@pytest.mark.parametrize(("count", "grows"), [(4, False), (9, False), (4, True)])
+def test_another_number_of_rows_names_both_files(config, files, tmp_path, count, grows):
+    key = PartitionKey("user", 1)
+    message = rf"embeddings_user_1\.v3\.h5: holds 6 rows, but entity_count_user_1\.txt of entity_path says {count}"
+    with pytest.raises(FormatError, match=message):
+        start(config, files, tmp_path, counts={key: count}, grows=grows).table(key)
+
+
+def test_another_dimension_is_refused(files, tmp_path):
+    with pytest.raises(FormatError, match=r"user_0\.v3\.h5: has dimension 4, the config gives user dimension 8"):
+        start(make_config(dimension=8), files, tmp_path).table(PartitionKey("user", 0))
+
+
+def test_another_format_version_is_refused(config, files, tmp_path):
+    import h5py
+
+    with h5py.File(tmp_path / "checkpoint" / "model.v3.h5", "a") as file:
+        file.attrs["format_version"] = np.int64(2)
+    with pytest.raises(FormatError, match=r"model\.v3\.h5: format_version is 2"):
+        start(config, files, tmp_path).model(START)
