@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, location
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -104,7 +105,7 @@ class Contents:
             directory, slash, file = name.partition("/")
             if slash and _SNAPSHOT.fullmatch(directory):
                 snapshots.setdefault(directory, set()).add(file)
-        return set().union(*(files for files in snapshots.values() if "manifest.json" not in files))
+        return set().union(*(files for files in snapshots.values() if MANIFEST not in files))
 
     def incomplete(self, version: int) -> FormatError:
         """Return the error for a version that lacks files."""

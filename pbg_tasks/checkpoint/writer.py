@@ -242,8 +242,10 @@ def _outdated(store: Store, prefix: str, found: Newest, head: Head | None, expec
     Version 0 and what PBG's preserved snapshots link to stay, as PBG leaves them.
     """
     version = found.files.version
-    versions = [version - 1, version] if found.manifest is None else [version - 1]
+    before = [version - 1] if version > 1 else []
+    adopted = [version] if version and found.manifest is None else []
     keep = Contents(store, prefix, expect).linked()
-    names = [name for number in versions if number > 0 for name in expect(number) if name not in keep]
-    replaced = [] if head is None or found.manifest else [manifest_name(head.version)]
-    return [*names, *replaced, *(manifest_name(number) for number in versions[:1] if number > 0)]
+    data = [name for number in before + adopted for name in expect(number) if name not in keep]
+    # HEAD.json may have named a version that PBG went beyond, or one that is now trained again.
+    stale = [head.version] if head is not None and found.manifest is None and head.version < version else []
+    return [*data, *(manifest_name(number) for number in before + adopted + stale)]

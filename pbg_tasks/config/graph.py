@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen
-from pbg_tasks.config.schema import ModelConfig, Name, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 # Where a night's defaults are not PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
 NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
 Fraction = Annotated[float, Field(ge=0, lt=0.5)]
+# Of a graph or a channel: part of DAG ids and object keys.
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 
 class Snapshots(Frozen):

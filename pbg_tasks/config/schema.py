@@ -19,12 +19,28 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.registry import Kind
 
-PositiveInt = Annotated[int, Field(gt=0)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-# A name becomes part of file names and HDF5 paths (PBG's own key mapping splits at "." and "/").
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+# As in PBG an integer serves as a float; a float, a text or a bool is no integer.
+PositiveInt = Annotated[int, Field(strict=True, gt=0)]
+NonNegativeInt = Annotated[int, Field(strict=True, ge=0)]
+Float = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+PositiveFloat = Annotated[Float, Field(gt=0)]
+NonNegativeFloat = Annotated[Float, Field(ge=0)]
+_NAME_BYTES = 200  # with what PBG puts around it, a file's name has at most 255
+
+
+def _check_name(name: str) -> str:
+    """Refuse an entity type's name that cannot be part of a file's name, on a disk or in S3."""
+    if not name.isprintable() or name != name.strip() or not name or "/" in name or "\\" in name:
+        raise ValueError(
+            f"{name!r} cannot name an entity type: it becomes part of file names, so no slash, backslash or control "
+            "character, nothing empty, no space at an end"
+        )
+    if len(name.encode(errors="replace")) > _NAME_BYTES:
+        raise ValueError(f"{name[:20]!r}... cannot name an entity type: it has more than {_NAME_BYTES} bytes")
+    return name
+
+
+EntityName = Annotated[str, AfterValidator(_check_name)]
 
 
 def _named(kind: Kind) -> tuple[AfterValidator, Any]:
@@ -39,7 +55,7 @@ Loss = Annotated[str, *_named(LOSSES)]
 Regularizer = Annotated[str, *_named(REGULARIZERS)]
 
 # Keys of ours that PBG does not know.
-EXTENSIONS = ("lr_schedule", "lr_warmup_epochs", "lr_final")
+EXTENSIONS = ("lr_schedule", "lr_warmup_epochs", "lr_final", "mask_known_negatives")
 ENTITY_EXTENSIONS = ("trainable",)
 
 
@@ -66,8 +82,8 @@ class RelationSchema(Frozen):
     """One relation type; its index in the list is its id."""
 
     name: str = Field(min_length=1)
-    lhs: Name
-    rhs: Name
+    lhs: EntityName
+    rhs: EntityName
     weight: PositiveFloat = 1.0
     operator: Operator = "none"
     all_negs: bool = False
@@ -92,7 +108,7 @@ class Family:
 class ModelConfig(Frozen):
     """Everything of PBG's config that does not name a place."""
 
-    entities: dict[Name, EntitySchema] = Field(min_length=1)
+    entities: dict[EntityName, EntitySchema] = Field(min_length=1)
     relations: tuple[RelationSchema, ...] = Field(min_length=1)
     dimension: PositiveInt
 
@@ -102,7 +118,7 @@ class ModelConfig(Frozen):
     comparator: Comparator = "cos"
     bias: bool = False
     loss_fn: Loss = "ranking"
-    margin: float = 0.1
+    margin: Float = 0.1
     regularization_coef: NonNegativeFloat = 0.0
     regularizer: Regularizer = "N3"
 
@@ -126,9 +142,11 @@ class ModelConfig(Frozen):
     # Not PBG's: both learning rates rise from 0 over the first epochs and fall to a share of themselves at the end.
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     lr_warmup_epochs: NonNegativeFloat = 0.0
-    lr_final: Annotated[float, Field(ge=0, le=1)] = 0.0
+    lr_final: Annotated[Float, Field(ge=0, le=1)] = 0.0
+    # Not PBG's: a negative that is an edge of the bucket is not trained against.
+    mask_known_negatives: bool = False
 
-    eval_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    eval_fraction: Annotated[Float, Field(ge=0, lt=1)] = 0.05
     eval_num_batch_negs: NonNegativeInt | None = 1000
     eval_num_uniform_negs: NonNegativeInt | None = 1000
 
@@ -138,7 +156,7 @@ class ModelConfig(Frozen):
     dynamic_relations: bool = False
 
     num_machines: PositiveInt = 1
-    num_partition_servers: Annotated[int, Field(ge=-1)] = -1
+    num_partition_servers: Annotated[int, Field(strict=True, ge=-1)] = -1
     distributed_init_method: str | None = None
     distributed_tree_init_order: bool = True
     num_gpus: NonNegativeInt = 0
@@ -213,12 +231,34 @@ def contradictions(config: ModelConfig) -> Iterator[str]:
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
             yield f"all partitioned entity types of the {side} need the same num_partitions, got {listed}"
-    if config.dynamic_relations and config.global_emb:
+    yield from _place_contradictions(config)
+    if config.bias and min(map(config.entity_dimension, config.entities)) == 1:
+        yield "bias takes the first of each entity's numbers, so dimension must be at least 2"
+
+
+def _place_contradictions(config: ModelConfig) -> Iterator[str]:
+    """Rules about machines, GPUs and what a checkpoint has a place for."""
+    if config.global_emb and config.dynamic_relations:
         yield "global_emb cannot be used with dynamic_relations: set global_emb: false"
+    dotted = [name for name in config.entities if "." in name]
+    if config.global_emb and dotted:
+        yield (
+            f"entities {', '.join(map(repr, dotted))}: PBG's checkpoints have no place for the global embedding of a "
+            "name with dots: set global_emb: false"
+        )
+    if config.num_machines > 1 and config.distributed_init_method is None:
+        yield "num_machines > 1 needs distributed_init_method"
     if config.num_partition_servers > 0 and config.num_machines == 1:
         yield "num_partition_servers > 0 needs num_machines > 1"
-    if config.half_precision and config.num_gpus == 0:
-        yield "half_precision needs num_gpus > 0"
+    if config.half_precision:
+        if config.num_gpus == 0:
+            yield "half_precision needs num_gpus > 0"
+        sizes = {"batch_size": config.batch_size, "num_batch_negs": config.num_batch_negs}
+        sizes |= {"num_uniform_negs": config.num_uniform_negs}
+        sizes |= {f"dimension of {name!r}": config.entity_dimension(name) for name in config.entities}
+        for key, size in sizes.items():
+            if size % 8:
+                yield f"half_precision needs multiples of 8, but {key} is {size}"
 
 
 def _relation_contradictions(config: ModelConfig) -> Iterator[str]:

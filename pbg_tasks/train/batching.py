@@ -31,6 +31,7 @@ class Batch:
         family: index of the family's first relation in the config.
         rel: int64 (B,), places in the stacked parameters of the family; None without dynamic relations.
         weight: float32 (B,), or None.
+        ids: int64 (B,), the relations' ids; what looks edges up needs them.
     """
 
     lhs: Lookup
@@ -38,6 +39,7 @@ class Batch:
     family: int
     rel: torch.Tensor | None = None
     weight: torch.Tensor | None = None
+    ids: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.lhs)
@@ -112,6 +114,7 @@ def batches(edges: EdgeList, config: ModelConfig, families: Families, generator:
             family,
             torch.from_numpy(families.row[edges.rel[piece]]) if config.dynamic_relations else None,
             None if edges.weight is None else torch.from_numpy(edges.weight[piece]),
+            edges.rel[piece],
         )
 
 

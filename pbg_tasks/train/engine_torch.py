@@ -19,6 +19,7 @@ from pbg_tasks.model.registry import comparator
 from pbg_tasks.train.batching import batches, check_edges
 from pbg_tasks.train.held_out import Ranking, evaluation_config
 from pbg_tasks.train.hogwild import forked, work_off
+from pbg_tasks.train.known import KnownEdges
 from pbg_tasks.train.optimizers import adagrad, adagrad_rows, row_adagrad
 from pbg_tasks.train.parameters import SharedParameters
 from pbg_tasks.train.step import Model, Step
@@ -106,11 +107,12 @@ class TorchEngine:
         check_edges(edges, self.config, self.families, lhs, rhs)
         samplers = [UniformSampler(generator), *map(UniformSampler, forked(generator, self.workers - 1))]
         tally = Tally(len(edges), on_batch)
+        known = KnownEdges(edges) if self.config.mask_known_negatives else None
 
         def work(worker: int, item: tuple[int, Batch]) -> None:
             number, batch = item
             factor = 1.0 if rate is None else rate(tally.count / len(edges))
-            figures = self.step(batch, lhs, rhs, samplers[worker], rate=factor, worker=worker)
+            figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rate=factor, worker=worker)
             loss = tally.add(len(batch), figures)
             if loss is not None:
                 self._check_loss(loss, number, batch)
@@ -151,6 +153,7 @@ class TorchEngine:
         sampler: NegativeSampler,
         observe: Observer | None = None,
         *,
+        known: KnownEdges | None = None,
         rate: float = 1.0,
         worker: int = 0,
     ) -> Figures:
@@ -162,11 +165,12 @@ class TorchEngine:
             rhs: of the right-hand side.
             sampler: draws negatives.
             observe: shown the scores of each side.
+            known: edges that are no negatives.
             rate: factor of the learning rates.
             worker: which one's memory to use.
         """
         tables = self._tables(batch, lhs, rhs)
-        step = Step(self._model, batch, tables, sampler, self._workspaces[worker], observe)
+        step = Step(self._model, batch, tables, sampler, self._workspaces[worker], observe, known)
         for grads in step.row_grads:
             row_adagrad(grads.table, grads.rows_M, grads.grads_MD, self.config.lr * rate)
         self._step_parameters(step.param_grads, rate)

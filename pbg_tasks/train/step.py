@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pbg_tasks.model.negatives import NegativeSampler
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.batching import Batch
+    from pbg_tasks.train.known import KnownEdges
     from pbg_tasks.train.lookup import Lookup
     from pbg_tasks.train.tables import Table
     from pbg_tasks.train.workspace import Workspace
@@ -84,6 +85,7 @@ class Step:
         sampler: draws negatives.
         workspace: large buffers.
         observe: shown the scores.
+        known: edges that are no negatives.
         train: whether gradients are wanted.
 
     Attributes:
@@ -100,11 +102,12 @@ class Step:
         sampler: NegativeSampler,
         workspace: Workspace,
         observe: Observer | None = None,
+        known: KnownEdges | None = None,
         *,
         train: bool = True,
     ) -> None:
         self._model, self._config, self._batch, self._tables = model, model.config, batch, tables
-        self._workspace, self._observe, self._train = workspace, observe, train
+        self._workspace, self._observe, self._known, self._train = workspace, observe, known, train
         self._relation = self._config.relations[batch.family]
         self._types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
         self._plan = chunk_plan(self._config, self._relation, len(batch))
@@ -213,6 +216,8 @@ class Step:
         disabled = self._config.disable_lhs_negs if side == "lhs" else self._config.disable_rhs_negs
         contrast = Contrast(self._plan, query, own, drawn, self._ends[side].rows_M, negatives=not disabled)
         positive_B, negative_BK = contrast.positive_B, contrast.negative_BK
+        if self._known is not None and negative_BK.shape[1]:
+            self._mask_known(self._known, side, negative_BK)
         violators = (negative_BK > positive_B.unsqueeze(1)).count_nonzero()
         if self._observe is not None:
             self._observe(side, positive_B, negative_BK)
@@ -229,6 +234,20 @@ class Step:
             if grad is not place:
                 place.copy_(grad)
         return found.value * weight, violators
+
+    def _mask_known(self, known: KnownEdges, side: Side, negative_BK: Tensor) -> None:
+        ends, drawn = {name: lookup.rows_M.numpy() for name, lookup in self._ends.items()}, self._drawn.get(side)
+        if self._batch.ids is None or any(self._config.entities[entity].featurized for entity in self._types.values()):
+            return  # a bag of features is no entity that could be looked up
+        known.mask(
+            side,
+            negative_BK,
+            self._plan,
+            rel_B=self._batch.ids,
+            known_B=ends[OTHER_SIDE[side]],
+            own_B=ends[side],
+            drawn=None if drawn is None else drawn.rows_M.numpy(),
+        )
 
     def _drawn_rows(self, side: Side) -> Rows | None:
         if side not in self._drawn:

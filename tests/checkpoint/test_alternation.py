@@ -187,3 +187,22 @@ def test_the_machine_would_notice_a_lost_version(monkeypatch):
             machine.the_newest_committed_version_is_opened()
     finally:
         machine.teardown()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        # PBG begins to replace what HEAD.json names, then the same version is committed again.
+        [("we_crash", {"after": 7}), ("pbg_crashes", {"after": 1}), ("we_train", {})],
+        # PBG went beyond HEAD.json and lost its number while the files of HEAD.json are still there.
+        [("we_train", {}), ("pbg_crashes", {"after": 5}), ("pbg_crashes", {"after": 4}), ("we_train", {})],
+    ],
+)
+def test_what_was_once_wrong(steps):
+    machine = Alternation()
+    try:
+        for name, arguments in steps:
+            getattr(machine, name)(**arguments)
+            machine.the_newest_committed_version_is_opened()
+    finally:
+        machine.teardown()

@@ -191,6 +191,14 @@ def test_leftovers_do_not_stop_a_directory_whose_head_was_removed(store, directo
     assert ours(store).version == 3
 
 
+def test_a_run_of_the_chain_does_not_go_on_from_pbg(store, directory):
+    pbg.train(directory, "a")
+    with claim(store, "", SPEC, adopt=pbg.names):
+        pass
+    with pytest.raises(ConfigError, match="holds version 1 of PBG's"), claim(store, "", SPEC):
+        pass
+
+
 def test_only_what_belongs_to_a_version_is_removed(store, directory):
     pbg.train(directory, "a")
     others = ["config.json", "training_stats.json", "notes.txt", "embeddings_other_0.v1.h5", "model.v7.h5"]

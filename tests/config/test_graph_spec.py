@@ -86,7 +86,7 @@ def test_config_json_has_pbgs_keys_and_no_others():
         ),
         (
             lambda s: s["model"].update(dynamic_relations=True),
-            "dynamic_relations needs exactly one entry in relations, got 2",
+            "global_emb cannot be used with dynamic_relations",
         ),
         (lambda s: s["model"]["entities"].update(item={"num_partitions": 1, "dimension": 8}), "differ in dimension"),
         (

@@ -88,3 +88,18 @@ def test_global_embeddings_start_at_zero_with_their_types_dimension():
     shapes = {path: tuple(value.shape) for path, value in values.items()}
     assert shapes == {"entities/e/global_embedding": (10,), "entities/f/global_embedding": (4,)}
     assert all(not value.any() for value in values.values())
+
+
+def test_autograd_does_not_mind_that_another_worker_changes_a_parameter_meanwhile():
+    shared = torch.full((4,), 2.0)
+
+    class Watched(Operator):
+        def forward(self, x_ND, params):
+            out_ND = x_ND * params["factor"]
+            with torch.no_grad():
+                shared.add_(1)
+            return out_ND
+
+    grad_x, grads = Watched().backward(torch.full((1, 4), 3.0), {"factor": shared}, torch.ones(1, 4))
+    assert grad_x.tolist() == [[2.0] * 4]
+    assert grads["factor"].tolist() == [3.0] * 4

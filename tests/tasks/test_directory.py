@@ -149,7 +149,7 @@ def test_edges_of_the_evaluation_are_never_trained(data):
     result = train_directory(config)
     # 30 edges a bucket and 4 buckets: 7 of each are held out
     assert result["edges_trained"] == 3 * (120 - 28)
-    buckets = [line for line in data.stats() if "stats" in line]
+    buckets = [line for line in data.stats() if "lhs_partition" in line]
     assert {line["stats"]["count"] for line in buckets} == {23}
     for line in buckets:
         for when in ("eval_stats_before", "eval_stats_after"):

@@ -62,5 +62,4 @@ def test_the_example_of_the_documentation_learns_a_ring(tmp_path, dynamic, worke
     trained = train_directory(config, seed=0)
     assert trained["curve"][-1] < trained["curve"][0] / 2
     figures = evaluate_directory(config, seed=0)
-    print("FIG", trained["curve"], figures["raw"]["mrr"], figures["random"]["mrr"])
     assert figures["raw"]["mrr"] > 2 * figures["random"]["mrr"]

@@ -1,0 +1,53 @@
+"""Edges that are known already, so that their ends are not given as answers again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pbg_tasks.evaluate.filters import Answers
+from pbg_tasks.evaluate.questions import ends
+
+if TYPE_CHECKING:
+    from pbg_tasks.evaluate.ids import Triples
+    from pbg_tasks.model.parameters import Side
+
+
+class KnownEdges:
+    """An index of known edges from both sides; make it once with ``Model.known`` and use it with many queries.
+
+    Args:
+        triples: the edges.
+        entities: more than any entity's number.
+    """
+
+    def __init__(self, triples: Triples, entities: int) -> None:
+        self._entities = entities
+        self._sides: dict[Side, tuple[np.ndarray, np.ndarray]] = {
+            "lhs": self._sorted(triples, "lhs"),
+            "rhs": self._sorted(triples, "rhs"),
+        }
+
+    def __len__(self) -> int:
+        return len(self._sides["lhs"][0])
+
+    def _sorted(self, triples: Triples, predict: Side) -> tuple[np.ndarray, np.ndarray]:
+        """Return (question, answer) of the edges, ascending, each once."""
+        known, answer = ends(triples, predict)
+        question = triples.rel * self._entities + known
+        order = np.lexsort((answer, question))
+        question, answer = question[order], answer[order]
+        fresh = np.ones(len(order), bool)
+        fresh[1:] = (np.diff(question) != 0) | (np.diff(answer) != 0)
+        return question[fresh], answer[fresh]
+
+    def answers(self, rel: np.ndarray, known: np.ndarray, predict: Side) -> Answers:
+        """Return the known answers of each query (relation, known end), int64 (Q,) both."""
+        questions, answers = self._sides[predict]
+        asked = rel * self._entities + known
+        start = np.searchsorted(questions, asked)
+        sizes = np.searchsorted(questions, asked, side="right") - start
+        row = np.repeat(np.arange(len(asked)), sizes)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return Answers(row * self._entities + answers[start[row] + within], self._entities)

@@ -1,0 +1,329 @@
+"""A trained model, asked by names."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from pbg_tasks.api.edges import edge_table
+from pbg_tasks.api.known import KnownEdges
+from pbg_tasks.api.loading import open_contents
+from pbg_tasks.api.names import UnknownNameError, as_bags, as_names
+from pbg_tasks.api.queries import Resolver
+from pbg_tasks.api.relations import RelationIndex
+from pbg_tasks.api.scoring import EdgeScorer, Likeness, gather
+from pbg_tasks.api.search import best
+from pbg_tasks.errors import InputError
+from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+    from pbg_tasks.api.loading import Contents, EntityTable
+    from pbg_tasks.api.names import Column
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.model.parameters import Side
+
+
+class Answer(NamedTuple):
+    """An entity and its score; higher is better."""
+
+    name: str
+    score: float
+
+
+Answers = list[Answer] | list[list[Answer]]
+"""Of one query its answers, best first; of a list of queries a list of such."""
+
+
+class Model:
+    """One version of a trained model, opened by ``Model.open`` or returned by ``train``.
+
+    Entities and relations go by their names; whole numbers stand for their decimal text. Where a method takes names it
+    takes a single one, or a list, numpy array, Arrow array or a data frame's column of them.
+
+    The embeddings stay in their files and are mapped into memory. Files of a remote store lie in a private directory
+    that goes away with the model: use it in a ``with`` block, ``close`` it, or just drop it. Reading is safe from
+    several threads.
+
+    Args:
+        contents: what was loaded.
+        resources: released with the model.
+    """
+
+    def __init__(self, contents: Contents, resources: ExitStack) -> None:
+        self._contents, self._relations = contents, RelationIndex(contents.config, contents.relations)
+        self._resolver = Resolver(contents.config, self._relations, contents.entities)
+        self._scorer = EdgeScorer(contents, self._relations)
+        self._release = weakref.finalize(self, resources.close)
+
+    @classmethod
+    def open(
+        cls,
+        url: str | Path,
+        *,
+        channel: str | None = None,
+        entity_path: str | Path | None = None,
+        scratch: Path | None = None,
+    ) -> Self:
+        """Open the newest version at a URL; what is trained or released later is not seen by the opened model.
+
+        Args:
+            url: a checkpoint directory (PBG's own, ours, a preserved or released one), a run (``{store}/runs/{id}``),
+                or with ``channel`` a graph's store. A local path or ``s3://``.
+            channel: opens its current release.
+            entity_path: where the names lie, if not where the config says.
+            scratch: where the private directory is made; by default ``$PBG_SCRATCH`` or the system's temporary one.
+
+        Raises:
+            NotFoundError: there is no checkpoint.
+            InputError: the channel has no release.
+            FormatError: a file is missing, damaged, or does not fit the others.
+        """
+        with ExitStack() as resources:
+            contents = open_contents(resources, url, channel=channel, entity_path=entity_path, scratch=scratch)
+            return cls(contents, resources.pop_all())
+
+    def close(self) -> None:
+        """Remove the private directory; the model may not be used after it."""
+        self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Model {self.url} version {self.version}>"
+
+    @property
+    def url(self) -> str:
+        """The checkpoint directory that was opened."""
+        return self._contents.url
+
+    @property
+    def version(self) -> int:
+        """Checkpoint version: how many iterations were trained."""
+        return self._contents.version
+
+    @property
+    def config(self) -> ConfigSchema:
+        """The config it was trained with."""
+        return self._contents.config
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """Names of the relations, by id."""
+        return self._relations.names
+
+    @property
+    def entity_types(self) -> tuple[str, ...]:
+        """Names of the entity types."""
+        return tuple(self._contents.entities)
+
+    def entities(self, entity_type: str | None = None) -> list[str]:
+        """Return the names of a type's entities (of a featurized type, its features).
+
+        Raises:
+            InputError: the type is not told, and there are several.
+        """
+        if entity_type is None and len(self.entity_types) > 1:
+            raise InputError(f"name an entity type: the model has {', '.join(map(repr, self.entity_types))}")
+        return self._table(entity_type or self.entity_types[0]).names.names()
+
+    def score(
+        self,
+        lhs: Column,
+        rel: Column | None,
+        rhs: Column,
+        *,
+        predict: Side = "rhs",
+        lhs_type: str | None = None,
+        rhs_type: str | None = None,
+    ) -> np.ndarray:
+        """Score edges as training and evaluation do; higher is better.
+
+        Args:
+            lhs: left ends; a single name goes with all others. An end of a featurized type is a tuple of features.
+            rel: relations; None if the model has one.
+            rhs: right ends.
+            predict: with dynamic relations a model scores an edge in two ways, as an answer to (lhs, rel, ?) or to
+                (?, rel, rhs). Without them both are the same but for rounding.
+            lhs_type: where several relations have one name, the entity type on the left of the one meant.
+            rhs_type: same on the right.
+
+        Returns:
+            float32 (N,); of shape () if all are single names.
+
+        Raises:
+            UnknownNameError: a name is not in the model. It is a ``KeyError``, and names the nearest ones.
+        """
+        query = self._resolver.query(rel, {"lhs": lhs, "rhs": rhs}, lhs_type=lhs_type, rhs_type=rhs_type)
+        scores = np.empty(len(query.rel), np.float32)
+        for family, rows in self._resolver.families(query):
+            ends = {side: self._resolver.ends(query, family, side, rows) for side in SIDES}
+            scores[rows] = self._scorer.pairs(family, ends["lhs"], query.rel[rows], ends["rhs"], predict)
+        return scores.reshape(()) if query.single else scores
+
+    def top_k(
+        self,
+        lhs: Column | None = None,
+        rel: Column | None = None,
+        rhs: Column | None = None,
+        k: int = 10,
+        *,
+        exclude_known: Any = None,  # noqa: ANN401 - KnownEdges, or edges in any form that train takes
+        lhs_type: str | None = None,
+        rhs_type: str | None = None,
+    ) -> Answers:
+        """Complete edges: give ``lhs`` for the best right ends, or ``rhs`` for the best left ends.
+
+        Every entity of the type that the relation asks for is scored, as ``score`` does. Equal scores come in the order
+        of the entities' numbers.
+
+        Args:
+            lhs: known left ends.
+            rel: relations; None if the model has one.
+            rhs: known right ends.
+            k: how many answers are wanted.
+            exclude_known: edges that may not come out as answers: an index that ``known`` made, or edges in any form
+                that it takes.
+            lhs_type: as in ``score``.
+            rhs_type: same.
+
+        Returns:
+            The answers, best first, fewer than ``k`` if there are no more; a list of such if any argument is one.
+
+        Raises:
+            UnknownNameError: a name is not in the model.
+            InputError: not just one of ``lhs`` and ``rhs`` is given; the missing end is of a featurized type, whose
+                entities are bags of features, of which there is no list; or ``exclude_known`` with such a known end.
+        """
+        given = {side: value for side, value in zip(SIDES, (lhs, rhs), strict=True) if value is not None}
+        if len(given) != 1:
+            raise InputError("give one of lhs and rhs: the other end is what is searched")
+        _check_count(k)
+        (known,) = given
+        predict = OTHER_SIDE[known]
+        query = self._resolver.query(rel, given, lhs_type=lhs_type, rhs_type=rhs_type)
+        index = self._as_known(exclude_known)
+        results: list[list[Answer]] = [[] for _ in query.rel]
+        for family, rows in self._resolver.families(query):
+            entity = getattr(self.config.relations[family], predict)
+            if self.config.entities[entity].featurized:
+                raise InputError(
+                    f"entities of type {entity!r} are bags of features, of which there is no list to search"
+                )
+            ends, numbers = self._resolver.ends(query, family, known, rows), query.rel[rows]
+            excluded = None
+            if index is not None:
+                if not isinstance(ends, np.ndarray):
+                    raise InputError("exclude_known: edges of featurized entities cannot be indexed")
+                excluded = index.answers(numbers, ends, predict)
+            found = self._scorer.complete(family, ends, numbers, predict, k, excluded)
+            for row, answers in zip(rows, self._named(entity, found), strict=True):
+                results[row] = answers
+        return results[0] if query.single else results
+
+    def known(self, edges: Any) -> KnownEdges:  # noqa: ANN401 - any form of edges
+        """Index known edges for ``top_k``; those with an end that the model does not have are left out.
+
+        Args:
+            edges: in any form that ``train`` takes, with a relation if the model has several.
+
+        Raises:
+            UnknownNameError: a relation is not in the model.
+        """
+        size = 1 + max(len(table.names) for table in self._contents.entities.values())
+        return KnownEdges(self._resolver.triples(edge_table(edges)), size)
+
+    def neighbors(self, entity: Column, k: int = 10, entity_type: str | None = None) -> Answers:
+        """Return the entities of the same type that are most alike, without the entity itself.
+
+        They are compared by the model's own comparator: ``dot`` by inner product, ``cos`` by cosine, ``l2`` and
+        ``squared_l2`` by minus the (squared) distance. Global embeddings are added, as in training; with ``bias`` the
+        first dimension is left out, for it tells how often an entity has edges and not what it is like. No relation's
+        operator is applied. Of a featurized type the entities are its features.
+
+        Args:
+            entity: one or several.
+            k: how many are wanted.
+            entity_type: of the entities; needed if several types have the name.
+
+        Raises:
+            UnknownNameError: a name is not in the model.
+            InputError: several types have it.
+        """
+        _check_count(k)
+        names, single = as_names(entity)
+        kind = self._type_of(names, entity_type)
+        table = self._table(kind)
+        numbers = table.names.numbers(names)
+        likeness = Likeness(self.config, self._contents.params, kind)
+        found = best(likeness, likeness.candidates(table.vectors.rows(numbers)), table.vectors, k + 1)
+        others = [
+            (listed[listed != own][:k], scores[listed != own][:k])
+            for own, (listed, scores) in zip(numbers, found, strict=True)
+        ]
+        results = list(self._named(kind, others))
+        return results[0] if single else results
+
+    def embedding(self, entity: Column, entity_type: str | None = None) -> np.ndarray:
+        """Return embeddings as ``pbg export`` writes them, with the global embedding added: float32 (D,) or (N, D).
+
+        Args:
+            entity: one or several. A tuple of features is one entity of a featurized type: their mean.
+            entity_type: of the entities; needed if several types have the name.
+
+        Raises:
+            UnknownNameError: a name is not in the model.
+            InputError: several types have it.
+        """
+        listed, single = as_bags(entity)
+        kind = self._type_of([name for bag in listed for name in bag], entity_type)
+        table = self._table(kind)
+        ends = self._resolver.of_type(kind, listed)
+        vectors: np.ndarray = gather(table.vectors, ends).numpy()
+        if self.config.global_emb:
+            vectors += self._contents.params[global_path(kind)]
+        return vectors[0] if single else vectors
+
+    def _as_known(self, edges: Any) -> KnownEdges | None:  # noqa: ANN401 - KnownEdges or edges
+        return edges if edges is None or isinstance(edges, KnownEdges) else self.known(edges)
+
+    def _named(self, entity: str, found: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterable[list[Answer]]:
+        index = self._table(entity).names
+        for numbers, scores in found:
+            yield [Answer(*pair) for pair in zip(index.names(numbers), scores.tolist(), strict=True)]
+
+    def _table(self, entity_type: str) -> EntityTable:
+        table = self._contents.entities.get(entity_type)
+        if table is None:
+            raise UnknownNameError(
+                f"no entity type is named {entity_type!r}; the model has {', '.join(map(repr, self.entity_types))}"
+            )
+        return table
+
+    def _type_of(self, names: list[str], entity_type: str | None) -> str:
+        """Return the one type that has the first name, if no type is told."""
+        if entity_type is not None or len(self.entity_types) == 1:
+            return entity_type or self.entity_types[0]
+        having = [kind for kind, table in self._contents.entities.items() if names and names[0] in table.names]
+        if len(having) == 1:
+            return having[0]
+        if having:
+            raise InputError(f"{names[0]!r} is the name of entities of the types {', '.join(having)}: give entity_type")
+        raise UnknownNameError(f"no entity of any type is named {names[0]!r}" if names else "name an entity")
+
+
+def _check_count(k: int) -> None:
+    if k < 1:
+        raise InputError(f"k is {k}: ask for one answer at least")

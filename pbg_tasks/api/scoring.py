@@ -1,0 +1,136 @@
+"""Scores of edges and the best completions of them, by numbers of entities and relations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch.nn.functional import embedding_bag
+
+from pbg_tasks.api.search import best
+from pbg_tasks.formats.edges import Features
+from pbg_tasks.model.parameters import OTHER_SIDE, global_path
+from pbg_tasks.model.registry import comparator
+from pbg_tasks.model.scoring import RelationScorer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from pbg_tasks.api.loading import Contents
+    from pbg_tasks.api.relations import RelationIndex
+    from pbg_tasks.api.vectors import Vectors
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.evaluate.filters import Answers
+    from pbg_tasks.model.parameters import Side
+
+Ends = np.ndarray | Features
+"""Entities by number, int64 (N,); or the features that each is the mean of."""
+
+_BLOCK_NUMBERS = 1 << 22  # floats of one side's embeddings at a time
+
+
+def gather(vectors: Vectors, ends: Ends) -> Tensor:
+    """Return the raw embeddings of some entities, float32 (N, D); a bag without features is zero, as in PBG."""
+    if isinstance(ends, Features):
+        raw_MD, offsets = vectors.rows(ends.data), torch.from_numpy(ends.offsets)
+        return embedding_bag(torch.arange(len(raw_MD)), raw_MD, offsets, mode="mean", include_last_offset=True)
+    return vectors.rows(ends)
+
+
+def _select(ends: Ends, rows: np.ndarray) -> Ends:
+    return ends.select(rows) if isinstance(ends, Features) else ends[rows]
+
+
+class EdgeScorer:
+    """Scores of edges, exactly as training and evaluation give them.
+
+    Args:
+        contents: of the model.
+        relations: of the model.
+    """
+
+    def __init__(self, contents: Contents, relations: RelationIndex) -> None:
+        self._contents, self._relations = contents, relations
+        self._scorers: dict[int, RelationScorer] = {}
+
+    def pairs(self, family: int, lhs: Ends, rel: np.ndarray, rhs: Ends, predict: Side) -> np.ndarray:
+        """Score edges of one family of relations, float32 (N,), a block at a time."""
+        config = self._contents.config
+        size = max(1, _BLOCK_NUMBERS // config.entity_dimension(config.relations[family].lhs))
+        scores = np.empty(len(rel), np.float32)
+        known, asked = (rhs, lhs) if predict == "lhs" else (lhs, rhs)
+        for start in range(0, len(rel), size):
+            rows = np.arange(start, min(start + size, len(rel)))
+            scorer = self._scorer(family)
+            query_ND = self._queries(family, _select(known, rows), rel[rows], predict)
+            candidate_ND = scorer.candidates(
+                gather(self._vectors(family, predict), _select(asked, rows)), predict=predict
+            )
+            scores[rows] = scorer.score_pairs(query_ND, candidate_ND).numpy()
+        return scores
+
+    def complete(
+        self, family: int, known: Ends, rel: np.ndarray, predict: Side, count: int, excluded: Answers | None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return for each query of one family the best entities on side ``predict``: numbers and scores."""
+        query_QD = self._queries(family, known, rel, predict)
+        metric = _Completion(self._scorer(family), predict)
+        return best(metric, query_QD, self._vectors(family, predict), count, excluded)
+
+    def _queries(self, family: int, known: Ends, rel: np.ndarray, predict: Side) -> Tensor:
+        raw_QD = gather(self._vectors(family, OTHER_SIDE[predict]), known)
+        row_Q = torch.from_numpy(self._relations.families.row[rel])
+        return self._scorer(family).queries(raw_QD, row_Q, predict=predict)
+
+    def _scorer(self, family: int) -> RelationScorer:
+        if family not in self._scorers:
+            self._scorers[family] = RelationScorer(self._contents.config, family, self._contents.params)
+        return self._scorers[family]
+
+    def _vectors(self, family: int, side: Side) -> Vectors:
+        return self._contents.entities[getattr(self._contents.config.relations[family], side)].vectors
+
+
+class _Completion:
+    """Compares queries of a relation with candidates on one side."""
+
+    def __init__(self, scorer: RelationScorer, predict: Side) -> None:
+        self._scorer, self._predict = scorer, predict
+        self.score, self.score_pairs = scorer.score, scorer.score_pairs
+
+    def candidates(self, raw_KD: Tensor) -> Tensor:
+        return self._scorer.candidates(raw_KD, predict=self._predict)
+
+
+class Likeness:
+    """How alike entities of one type are, by the model's comparator.
+
+    The global embedding is added, as everywhere. With ``bias`` the first dimension is left out: it says how often an
+    entity is an end of edges, and not which other one it is like.
+
+    Args:
+        config: of the model.
+        params: shared parameters.
+        entity: the type.
+    """
+
+    def __init__(self, config: ModelConfig, params: Mapping[str, np.ndarray], entity: str) -> None:
+        self._comparator = comparator(config.comparator, bias=False)
+        self._first = 1 if config.bias else 0
+        self._global = torch.from_numpy(params[global_path(entity)]) if config.global_emb else None
+
+    def candidates(self, raw_KD: Tensor) -> Tensor:
+        """Prepare raw embeddings."""
+        x_KD = raw_KD if self._global is None else raw_KD + self._global
+        return self._comparator.prepare(x_KD[:, self._first :].contiguous())
+
+    def score(self, query_QD: Tensor, candidate_KD: Tensor) -> Tensor:
+        """Compare all with all: (Q, K)."""
+        return self._comparator.all_pairs(query_QD.unsqueeze(0), candidate_KD.unsqueeze(0)).squeeze(0)
+
+    def score_pairs(self, query_ND: Tensor, candidate_ND: Tensor) -> Tensor:
+        """Compare row by row: (N,)."""
+        return self._comparator.pairs(query_ND, candidate_ND)

@@ -1,0 +1,207 @@
+"""Where a model's files lie: one version of them, pinned when it is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import VerifiedFiles, open_committed, open_preserved
+from pbg_tasks.checkpoint.contents import checkpoint_names
+from pbg_tasks.checkpoint.manifest import sha256
+from pbg_tasks.checkpoint.plain import open_directory
+from pbg_tasks.checkpoint.reader import location, read_mirror
+from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
+from pbg_tasks.formats.directory import read_config
+from pbg_tasks.formats.guard import open_foreign
+from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
+from pbg_tasks.formats.model import model_file_name
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.storage.names import join
+from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.storage.staging import fetch_verified, sha256_file
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.files import open_directory as open_directory_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pbg_tasks.checkpoint import ObjectRecord
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.storage import Store
+
+CONFIG = "config.json"
+HERE = "."  # as entity_path of a directory that holds its names itself
+_THREADS = 4
+_CHANGED = "not the bytes that were recorded when it was written; restore it"
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Files in one directory of a store.
+
+    Attributes:
+        prefix: the directory's key; empty for the store's root.
+        records: what is known of each file, by name; None when nothing is recorded of any.
+    """
+
+    store: Store
+    prefix: str
+    records: Mapping[str, ObjectRecord] | None = None
+
+    @classmethod
+    def of(cls, files: VerifiedFiles) -> Directory:
+        """Return the directory that a manifest describes."""
+        return cls(files.store, files.prefix, files.records)
+
+    @property
+    def url(self) -> str:
+        """Where it lies."""
+        return location(self.store, self.prefix)
+
+    def read(self, name: str) -> bytes | None:
+        """Read a small file; None when it is not there.
+
+        Raises:
+            FormatError: it has other bytes than recorded.
+        """
+        try:
+            data = self.store.get(join(self.prefix, name)).data
+        except NotFoundError:
+            return None
+        if self.records is not None and name in self.records and sha256(data) != self.records[name].sha256:
+            raise FormatError(f"{self.url}/{name}: {_CHANGED}")
+        return data
+
+    def bring(self, names: Iterable[str], scratch: Path) -> list[Path]:
+        """Return local paths of several files, verified where they are recorded; a local file stays where it is.
+
+        Raises:
+            FormatError: one has other bytes than recorded, or its manifest does not list it.
+            NotFoundError: one is missing.
+        """
+        return in_parallel(lambda name: self._bring(name, scratch), names, _THREADS)
+
+    def _bring(self, name: str, scratch: Path) -> Path:
+        key, record = join(self.prefix, name), None
+        if self.records is not None:
+            record = self.records.get(name)
+            if record is None:
+                raise FormatError(f"{self.url}: no file {name!r} in its manifest")
+        if isinstance(self.store, LocalStore):
+            return self._in_place(name, Path(self.store.url) / key, record)
+        if record is None:
+            self.store.fetch(key, scratch / name)
+            return scratch / name
+        return fetch_verified(self.store, key, scratch / name, sha256=record.sha256, size=record.size)
+
+    def _in_place(self, name: str, path: Path, record: ObjectRecord | None) -> Path:
+        if not path.is_file():
+            raise NotFoundError(f"{self.url}: file {name!r} is missing")
+        if record is not None and (path.stat().st_size != record.size or sha256_file(path) != record.sha256):
+            raise FormatError(f"{path}: {_CHANGED}")
+        return path
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One version of a model's files.
+
+    Attributes:
+        version: checkpoint version the file names carry.
+        config: of the model.
+        checkpoint: holds embeddings and shared parameters.
+        entities: holds names.
+    """
+
+    version: int
+    config: ConfigSchema
+    checkpoint: Directory
+    entities: Directory
+
+
+def locate(
+    url: str | Path, scratch: Path, *, channel: str | None = None, entity_path: str | Path | None = None
+) -> Source:
+    """Find the newest version at a URL.
+
+    Args:
+        url: a checkpoint directory of PBG or of this package, a preserved or released one, a run
+            (``{store}/runs/{id}``), or with ``channel`` a graph's store.
+        scratch: local directory for downloads.
+        channel: whose current release is opened.
+        entity_path: where the names lie, if not where the config says.
+
+    Raises:
+        NotFoundError: there is no checkpoint.
+        InputError: the channel has no release.
+        ConfigError: nothing says where the names lie.
+        FormatError: a manifest or config is damaged.
+    """
+    names = None if entity_path is None else Directory(open_store(entity_path), "")
+    text = str(url).rstrip("/")
+    if channel is not None:
+        return _preserved(_current(open_store(url), channel), names, scratch)
+    if "/runs/" in text and "/" not in text.rpartition("/runs/")[2]:
+        return _of_run(RunContext.open(text), names, scratch)
+    return _plain(open_store(url), names, scratch)
+
+
+def _current(store: Store, channel: str) -> VerifiedFiles:
+    release = Channel(store, channel).current().release
+    if release is None:
+        raise InputError(f"channel {channel!r} of {store.url} has no release yet")
+    return open_preserved(store, release.directory, expected_sha256=release.manifest_sha256)
+
+
+def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:
+    """Take a run's release once it is made, before that its newest commit."""
+    if run.result("preserve") is not None:
+        return _preserved(open_preserved(run.store, run.key(RunLayout.release)), names, scratch)
+    manifest, files = open_committed(run.store, run.key(RunLayout.checkpoint))
+    names = names or Directory.of(open_directory_of(run, RunLayout.entities))
+    return Source(manifest.version, run.config, Directory.of(files), names)
+
+
+def _preserved(files: VerifiedFiles, names: Directory | None, scratch: Path) -> Source:
+    directory = Directory.of(files)
+    config = _config(directory, files.version, scratch)
+    return Source(files.version, config, directory, names or _names(directory, config))
+
+
+def _plain(store: Store, names: Directory | None, scratch: Path) -> Source:
+    config = _config(Directory(store, ""), read_mirror(store, "") or 0, scratch)
+    files = open_directory(store, "", expect=checkpoint_names(config))
+    directory = Directory(store, "", files.records if isinstance(files, VerifiedFiles) else None)
+    if CONFIG in files.names:
+        config = _config(directory, files.version, scratch)  # now verified
+    return Source(files.version, config, directory, names or _names(directory, config))
+
+
+def _config(directory: Directory, version: int, scratch: Path) -> ConfigSchema:
+    """Read ``config.json``; snapshots that PBG preserved have none, but every file holds the config as an attribute."""
+    data = directory.read(CONFIG)
+    if data is not None:
+        return read_config(data, source=f"{directory.url}/{CONFIG}")
+    try:
+        (path,) = directory.bring([model_file_name(version)], scratch)
+    except NotFoundError:
+        raise NotFoundError(
+            f"{directory.url}: no checkpoint here (neither {CONFIG} nor a model of version {version})"
+        ) from None
+    with open_foreign(path) as file:
+        text = file.attrs.get(CONFIG_ATTRIBUTE)
+    if not isinstance(text, str):
+        raise FormatError(f"{path}: holds no config, and there is no {CONFIG} beside it")
+    return read_config(text.encode(), source=f"{path}: attribute {CONFIG_ATTRIBUTE}")
+
+
+def _names(directory: Directory, config: ConfigSchema) -> Directory:
+    """Return the config's entity path; relative ones count from the working directory, as in PBG."""
+    if config.entity_path == HERE:
+        return directory
+    if not config.entity_path:
+        raise ConfigError(f"{directory.url}: its config does not say where the names lie; give entity_path")
+    return Directory(open_store(config.entity_path), "")

@@ -1,0 +1,70 @@
+"""Embeddings of one entity type, memory-mapped where their files allow it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pbg_tasks.formats.embeddings import read_embeddings
+from pbg_tasks.formats.guard import dataset, open_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+
+class Vectors:
+    """Embeddings of a type, its partitions laid end to end.
+
+    Args:
+        partitions: float32 (n, D) each.
+
+    Attributes:
+        partitions: as given.
+        bases: int64 (P + 1,), number of each partition's first entity, then the total.
+    """
+
+    def __init__(self, partitions: Sequence[np.ndarray]) -> None:
+        self.partitions = tuple(partitions)
+        self.bases = np.cumsum([0, *map(len, partitions)])
+
+    def __len__(self) -> int:
+        return int(self.bases[-1])
+
+    def rows(self, numbers: np.ndarray) -> Tensor:
+        """Return some embeddings, float32 (N, D)."""
+        result = np.empty((len(numbers), self.partitions[0].shape[1]), np.float32)
+        of_row = np.searchsorted(self.bases, numbers, side="right") - 1
+        for partition in np.unique(of_row):
+            rows = np.flatnonzero(of_row == partition)
+            result[rows] = self.partitions[partition][numbers[rows] - self.bases[partition]]
+        return torch.from_numpy(result)
+
+    def blocks(self, rows: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield (number of the first, float32 (<= ``rows``, D)); a block is a copy, for torch wants writable memory."""
+        for base, partition in zip(self.bases, self.partitions, strict=False):
+            for start in range(0, len(partition), rows):
+                yield int(base) + start, torch.from_numpy(np.array(partition[start : start + rows]))
+
+
+def map_embeddings(path: Path, *, dimension: int) -> np.ndarray:
+    """Map a partition's file into memory, read-only: float32 (n, ``dimension``).
+
+    Files that PBG and this package write hold them as one stretch of little-endian float32, which is mapped where it
+    lies. Another layout (chunked, compressed, another float type) is read whole.
+
+    Raises:
+        FormatError: damaged, foreign or of another dimension.
+    """
+    with open_foreign(path) as file:
+        item = dataset(file, "embeddings", kinds="f", shape=(None, dimension))
+        offset = item.id.get_offset()  # None when the data are chunked, or not written at all
+        if item.dtype == np.dtype("<f4") and item.chunks is None and offset is not None and item.size:
+            return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=item.shape)
+    embeddings, _ = read_embeddings(path, dimension=dimension)
+    embeddings.flags.writeable = False
+    return embeddings

@@ -1,0 +1,97 @@
+"""Edges in every form a caller may have, as one table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pbg_tasks.api.edges import edge_table
+from pbg_tasks.errors import InputError
+
+ROWS = [("a", "likes", "b"), ("b", "knows", "c")]
+COLUMNS = {"lhs": ["a", "b"], "rel": ["likes", "knows"], "rhs": ["b", "c"]}
+
+
+class Frame:
+    """What data frames of pandas, polars and others share: the Arrow C stream."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+class OldFrame:
+    """A data frame with a method of its own."""
+
+    def to_arrow(self):
+        return pa.table(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        ROWS,
+        COLUMNS,
+        np.array(ROWS),
+        np.array(ROWS, object),
+        tuple(COLUMNS.values()),
+        tuple(np.array(column) for column in COLUMNS.values()),
+        pa.table(COLUMNS),
+        pa.table({name: pa.array(column).dictionary_encode() for name, column in COLUMNS.items()}),
+        pa.table(
+            {
+                name: pa.DictionaryArray.from_arrays([0, 1], pa.array(column, pa.string_view()))
+                for name, column in COLUMNS.items()
+            }
+        ),
+        pa.RecordBatch.from_pydict(COLUMNS),
+        Frame(pa.table(COLUMNS)),
+        OldFrame(),
+    ],
+    ids=lambda edges: type(edges).__name__,
+)
+def test_every_form_is_one_table(edges):
+    table = edge_table(edges)
+    assert table.to_pydict() == COLUMNS
+    assert set(table.schema.types) == {pa.large_string()}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames(library):
+    module = pytest.importorskip(library, reason=f"{library} is not a dependency")
+    frame = module.DataFrame(
+        {"lhs": ["x", *COLUMNS["lhs"]], "rel": ["y", *COLUMNS["rel"]], "rhs": ["z", *COLUMNS["rhs"]]}
+    )
+    assert edge_table(frame[1:]).to_pydict() == COLUMNS
+
+
+def test_whole_numbers_become_their_text_and_weights_numbers():
+    assert edge_table(np.array([[1, 2], [30, 4]], np.uint32)).to_pydict() == {"lhs": ["1", "30"], "rhs": ["2", "4"]}
+    table = edge_table((np.array([1, 2]), ["r", "r"], [np.int16(3), 4], np.array([0.5, 2], np.float16)))
+    assert table.to_pydict() == {"lhs": ["1", "2"], "rel": ["r", "r"], "rhs": ["3", "4"], "weight": [0.5, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (np.zeros((3, 4), int), r"shape \(n, 2\) or \(n, 3\), not \(3, 4\)"),
+        (np.zeros((3, 2)), "column 'lhs' is of type double; names are text or whole numbers"),
+        ({"lhs": [["x", "y"]], "rhs": [7]}, "column 'lhs' is of type list"),
+        (np.zeros((3, 2), bool), "column 'lhs' is of type bool"),
+        ([("a", "b"), ("a", "r", "b")], "all alike"),
+        ((["a"],), "2 to 4 columns"),
+        (([1, 2], [3]), "cannot be made a table"),
+        ({"lhs": ["a"], "target": ["b"]}, "'lhs', 'target'; they need lhs and rhs"),
+        ({"lhs": ["a"], "rhs": ["b"], "lhs_type": ["t"]}, "both lhs_type and rhs_type"),
+        ({"lhs": ["a", None], "rhs": ["b", "c"]}, "column 'lhs' has no value in row 2"),
+        ({"lhs": ["a"], "rhs": ["b"], "weight": ["heavy"]}, "column 'weight'"),
+        ("edges.tsv", "edges of type str are not understood"),
+        (7, "edges of type int are not understood"),
+    ],
+)
+def test_what_is_no_table_of_edges_is_told(edges, message):
+    with pytest.raises(InputError, match=message):
+        edge_table(edges)

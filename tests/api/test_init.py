@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pbg_tasks
+
+
+def test_the_package_is_light_until_a_model_is_asked_for():
+    """A scheduler imports the package and has no torch."""
+    script = "import sys, pbg_tasks; assert 'torch' not in sys.modules; pbg_tasks.Model; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_other_names_are_unknown():
+    with pytest.raises(AttributeError, match="no attribute 'modle'"):
+        pbg_tasks.modle  # noqa: B018 - the look-up is the test

@@ -1,0 +1,221 @@
+"""Scores, completions and neighbours, by name, against the formulas."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from pbg_tasks.api import Answer, Model, UnknownNameError
+from pbg_tasks.errors import InputError
+from tests.api.oracle import compare, score
+
+COMPARATORS = ("dot", "cos", "l2", "squared_l2")
+MODES = {
+    "standard": {
+        "relations": [
+            {"name": n, "lhs": "n", "rhs": "n", "operator": o}
+            for n, o in (("moved", "translation"), ("turned", "complex_diagonal"), ("same", "none"))
+        ]
+    },
+    "global": {
+        "relations": [
+            {"name": n, "lhs": "n", "rhs": "n", "operator": o} for n, o in (("scaled", "diagonal"), ("mixed", "affine"))
+        ],
+        "global_emb": True,
+    },
+    "dynamic": {
+        "relations": [{"name": "all", "lhs": "n", "rhs": "n", "operator": "affine"}],
+        "dynamic_relations": True,
+        "relation_names": ["a", "b", "c"],
+    },
+    "dynamic turn": {
+        "relations": [{"name": "all", "lhs": "n", "rhs": "n", "operator": "complex_diagonal"}],
+        "dynamic_relations": True,
+        "relation_names": ["a", "b"],
+    },
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("comparator", "bias"), list(itertools.product(COMPARATORS, (False, True))))
+def test_scores_and_completions_are_those_of_the_formulas(trained, mode, comparator, bias):
+    data = trained(comparator=comparator, bias=bias, **MODES[mode])
+    names, count = data.names["n"], len(data.relations)
+    rng = np.random.default_rng(1)
+    lhs, rhs, rel = rng.integers(len(names), size=30), rng.integers(len(names), size=30), rng.integers(count, size=30)
+    with Model.open(data.checkpoint) as model:
+        columns = [[names[i] for i in lhs], [data.relations[i] for i in rel], [names[i] for i in rhs]]
+        for predict in ("lhs", "rhs"):
+            expected = [score(data, *edge, predict) for edge in zip(lhs, rel, rhs, strict=True)]
+            found = model.score(*columns, predict=predict)
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        for predict, known in (("rhs", lhs), ("lhs", rhs)):
+            given = {"lhs" if predict == "rhs" else "rhs": [names[i] for i in known[:6]]}
+            answers = model.top_k(rel=columns[1][:6], k=7, **given)
+            for end, relation, ranked in zip(known, rel, answers, strict=False):
+                edges = [(end, relation, i) if predict == "rhs" else (i, relation, end) for i in range(len(names))]
+                expected = np.array([score(data, *edge, predict) for edge in edges])
+                order = np.argsort(-expected, kind="stable")[:7]
+                assert [answer.name for answer in ranked] == [names[i] for i in order]
+                np.testing.assert_allclose([answer.score for answer in ranked], expected[order], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("comparator", "bias"), list(itertools.product(COMPARATORS, (False, True))))
+def test_neighbours_in_the_models_own_metric(trained, comparator, bias):
+    data = trained(comparator=comparator, bias=bias, **MODES["global"])
+    with Model.open(data.checkpoint) as model:
+        x = data.vectors["n"].astype(float) + data.params["entities/n/global_embedding"]
+        np.testing.assert_allclose(model.embedding(["n1_3", "n0_2"]), x[[53, 2]], rtol=1e-6)
+        assert model.embedding("n1_3").shape == (8,)
+        x = x[:, 1:] if bias else x
+        expected = np.array([compare(comparator, x[53], row) for row in x])
+        expected[53] = -np.inf
+        order = np.argsort(-expected)[:5]
+        found = model.neighbors("n1_3", 5)
+        assert [answer.name for answer in found] == [data.names["n"][i] for i in order]
+        np.testing.assert_allclose([answer.score for answer in found], expected[order], rtol=1e-4)
+        assert model.neighbors(["n0_0", "n1_3"], 5)[1] == found
+
+
+def test_score_and_top_k_give_the_same_bits(trained):
+    data = trained(comparator="l2", dimension=50, sizes={"n": 5000}, entities={"n": {"num_partitions": 2}})
+    with Model.open(data.checkpoint) as model:
+        answers = model.top_k("n0_7", "r", k=300)
+        again = model.score("n0_7", "r", [answer.name for answer in answers])
+        assert [answer.score for answer in answers] == again.tolist()
+        assert again.tolist() == sorted(again, reverse=True)
+
+
+def test_many_queries_and_blocks(trained, monkeypatch):
+    """Over the borders of tiles and blocks the answers are those of one large tile."""
+    data = trained(comparator="dot", sizes={"n": 700})
+    with Model.open(data.checkpoint) as model:
+        names = data.names["n"]
+        whole = model.top_k(names[:40], "r", k=9)
+        monkeypatch.setattr("pbg_tasks.api.search.BLOCK_ROWS", 64)
+        monkeypatch.setattr("pbg_tasks.api.search.TILE_QUERIES", 7)
+        monkeypatch.setattr("pbg_tasks.api.search.SPARE", 1)
+        assert model.top_k(names[:40], "r", k=9) == whole
+        scores = model.score(names[:40], "r", names[100:140])
+        monkeypatch.setattr("pbg_tasks.api.scoring._BLOCK_NUMBERS", 8 * 8)
+        np.testing.assert_array_equal(model.score(names[:40], "r", names[100:140]), scores)
+
+
+def test_equal_scores_come_by_number_and_answers_may_run_out(trained):
+    data = trained(comparator="dot", relations=[{"name": "r", "lhs": "n", "rhs": "n"}])
+    for part in range(3):
+        data.rewrite("n", part, np.ones((50 + part, 8), np.float32))
+    with Model.open(data.checkpoint) as model:
+        assert [answer.name for answer in model.top_k("n2_1", "r", k=60)] == data.names["n"][:60]
+        assert [answer.name for answer in model.neighbors("n0_1", 3)] == ["n0_0", "n0_2", "n0_3"]
+        assert len(model.top_k("n2_1", k=1000)) == 153
+        assert model.top_k(rhs="n0_0", k=1) == [Answer("n0_0", 8.0)]
+
+
+def test_known_edges_are_left_out(trained):
+    data = trained(**MODES["dynamic"])
+    names = data.names["n"]
+    with Model.open(data.checkpoint) as model:
+        plain = model.top_k(["n0_0", "n1_1"], "b", k=6)
+        taken = [("n0_0", "b", plain[0][0].name), ("n0_0", "b", plain[0][2].name), ("n0_0", "a", plain[0][1].name)]
+        taken += [("n0_9", "b", "n1_1"), ("n0_0", "b", "stranger"), taken[0]]
+        left = model.top_k(["n0_0", "n1_1"], "b", k=4, exclude_known=taken)
+        assert [answer.name for answer in left[0]] == [plain[0][i].name for i in (1, 3, 4, 5)]
+        assert left[1] == plain[1][:4]
+        index = model.known(taken)
+        assert len(index) == 4
+        assert model.top_k(["n0_0", "n1_1"], "b", k=4, exclude_known=index) == left
+        backwards = model.top_k(rel="b", rhs="n1_1", k=200, exclude_known=index)
+        assert {answer.name for answer in backwards} == set(names) - {"n0_9"}
+        nobody = model.top_k("n0_0", "b", k=5, exclude_known=[("n0_0", "b", name) for name in names])
+        assert nobody == []
+
+
+def test_a_single_name_goes_with_all_others(trained):
+    data = trained()
+    with Model.open(data.checkpoint) as model:
+        assert model.score("n0_0", "r", "n1_1").shape == ()
+        row = model.score("n0_0", None, np.array(["n1_1", "n2_2"]))
+        np.testing.assert_array_equal(row[1], model.score("n0_0", "r", "n2_2"))
+        with pytest.raises(InputError, match=r"one length, got \[1, 2\]"):
+            model.score(["n0_0"], "r", ["n1_1", "n2_2"])
+        assert model.score([], "r", "n1_1").shape == (0,)
+        assert model.top_k([], "r") == []
+
+
+def test_types_with_equal_names(trained):
+    data = trained(
+        entities={"u": {"num_partitions": 1}, "v": {"num_partitions": 2}},
+        relations=[
+            {"name": "likes", "lhs": "u", "rhs": "v", "operator": "diagonal"},
+            {"name": "likes", "lhs": "u", "rhs": "u", "operator": "diagonal"},
+            {"name": "near", "lhs": "v", "rhs": "v"},
+        ],
+    )
+    data.rename("v", 0, ["u0_3", *data.names["v"][1:50]])
+    with Model.open(data.checkpoint) as model:
+        assert model.entity_types == ("u", "v")
+        np.testing.assert_allclose(model.score("u0_3", "near", "u0_3"), score(data, 0, 2, 0), rtol=1e-5)
+        np.testing.assert_allclose(model.score("u0_1", "likes", "u0_3", rhs_type="u"), score(data, 1, 1, 3), rtol=1e-5)
+        np.testing.assert_allclose(model.score("u0_1", "likes", "u0_3", rhs_type="v"), score(data, 1, 0, 0), rtol=1e-5)
+        with pytest.raises(InputError, match="u -> v, u -> u: say which"):
+            model.score("u0_1", "likes", "u0_3")
+        with pytest.raises(InputError, match="of the types u, v: give entity_type"):
+            model.neighbors("u0_3")
+        assert {name for name, _ in model.neighbors("u0_3", 200, entity_type="v")} == set(model.entities("v")) - {
+            "u0_3"
+        }
+        assert model.neighbors("u0_4", 3) == model.neighbors("u0_4", 3, "u")
+        bought = {"lhs": ["u0_1"], "rel": ["likes"], "rhs": ["u0_3"], "lhs_type": ["u"], "rhs_type": ["v"]}
+        rest = model.top_k("u0_1", "likes", k=200, rhs_type="v", exclude_known=bought)
+        assert {name for name, _ in rest} == set(model.entities("v")) - {"u0_3"}
+        assert len(model.top_k("u0_1", "likes", k=200, rhs_type="u", exclude_known=bought)) == 50
+        with pytest.raises(InputError, match="name an entity type"):
+            model.entities()
+        with pytest.raises(UnknownNameError, match="no entity type is named 'w'"):
+            model.embedding("u0_3", "w")
+
+
+def test_an_unknown_name_tells_the_nearest(trained):
+    data = trained(**MODES["dynamic"])
+    with Model.open(data.checkpoint) as model:
+        with pytest.raises(KeyError) as caught:
+            model.score("n1_33x", "a", "n0_0")
+        assert str(caught.value).startswith("no entity of type 'n' is named 'n1_33x'; did you mean 'n1_33'")
+        assert isinstance(caught.value, InputError)
+        with pytest.raises(UnknownNameError, match="no relation is named 'z'; there are 3 relations"):
+            model.score("n0_0", "z", "n0_0")
+        with pytest.raises(InputError, match="name a relation: the model has 3"):
+            model.top_k("n0_0")
+        with pytest.raises(InputError, match="give one of lhs and rhs"):
+            model.top_k("n0_0", "a", "n0_1")
+        with pytest.raises(InputError, match="k is 0"):
+            model.neighbors("n0_0", 0)
+        with pytest.raises(InputError, match=r"a name is a text or a whole number, not 1\.5"):
+            model.score([1.5], "a", "n0_0")
+
+
+def test_featurized_entities_are_means_of_their_features(trained):
+    data = trained(
+        entities={"doc": {"num_partitions": 1, "featurized": True}, "user": {"num_partitions": 2}},
+        relations=[{"name": "by", "lhs": "doc", "rhs": "user", "operator": "diagonal"}],
+        comparator="cos",
+    )
+    with Model.open(data.checkpoint) as model:
+        mean = data.vectors["doc"][[3, 5]].mean(0)
+        np.testing.assert_allclose(model.embedding(("doc0_3", "doc0_5")), mean, rtol=1e-5)
+        single = model.score([("doc0_3", "doc0_5"), "doc0_7"], "by", "user1_2")
+        data.vectors["doc"][0] = mean
+        np.testing.assert_allclose(single, [score(data, 0, 0, 52), score(data, 7, 0, 52)], rtol=1e-4)
+        expected = np.array([score(data, 0, 0, i) for i in range(101)])
+        best = model.top_k(("doc0_3", "doc0_5"), "by", k=3)
+        assert [answer.name for answer in best] == [data.names["user"][i] for i in np.argsort(-expected)[:3]]
+        with pytest.raises(InputError, match="bags of features"):
+            model.top_k(rel="by", rhs="user1_2")
+        with pytest.raises(InputError, match="exclude_known: edges of featurized"):
+            model.top_k("doc0_1", "by", exclude_known=[("doc0_1", "by", "user0_1")])
+        with pytest.raises(InputError, match="not featurized"):
+            model.embedding(("user1_2", "user1_3"))

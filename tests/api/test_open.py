@@ -1,0 +1,246 @@
+"""Where a model may lie, how its files come into memory, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from pbg_tasks.api import Model
+from pbg_tasks.api.source import locate
+from pbg_tasks.api.vectors import map_embeddings
+from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.chain import run_chain
+from tests.api.conftest import Trained
+from tests.tasks.conftest import Workplace, ring
+
+
+def upload(directory, url):
+    store = open_store(url)
+    for path in directory.iterdir():
+        store.put_new(path.name, path)
+
+
+def test_local_files_are_mapped_where_they_lie(trained, tmp_path):
+    data = trained()
+    with Model.open(str(data.checkpoint)) as model:
+        assert (model.version, model.url, model.relations) == (3, str(data.checkpoint), ("r",))
+        assert model.config == data.config
+        assert model.entities() == data.names["n"]
+        for part, vectors in enumerate(model._contents.entities["n"].vectors.partitions):
+            path = data.checkpoint / embeddings_file_name("n", part, 3)
+            assert isinstance(vectors, np.memmap)
+            assert Path(vectors.filename) == path
+            assert not vectors.flags.writeable
+            with h5py.File(path) as file:
+                assert vectors.offset == file["embeddings"].id.get_offset() > 0
+                np.testing.assert_array_equal(vectors, file["embeddings"])
+        (private,) = (tmp_path / "scratch").iterdir()
+        assert list(private.iterdir()) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("layout", [{"chunks": (7, 8)}, {"compression": "gzip"}, {"dtype": ">f4"}, {"dtype": "<f8"}])
+def test_another_layout_is_read_into_memory(tmp_path, layout):
+    rows = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    path = tmp_path / "embeddings_n_0.v1.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["format_version"] = np.int64(1)
+        file.create_dataset("embeddings", data=rows, **{"dtype": "<f4"} | layout)
+    found = map_embeddings(path, dimension=8)
+    assert not isinstance(found, np.memmap)
+    assert found.dtype == np.float32
+    assert not found.flags.writeable
+    np.testing.assert_array_equal(found, rows)
+
+
+def test_an_empty_partition_is_no_obstacle(trained):
+    data = trained()
+    data.rewrite("n", 1, np.empty((0, 8), np.float32))
+    data.rename("n", 1, [])
+    with Model.open(data.checkpoint) as model:
+        assert len(model.top_k("n0_0", k=500)) == 102
+
+
+@pytest.mark.s3
+def test_files_in_s3_come_to_a_private_place_that_goes_with_the_model(tmp_path, monkeypatch, s3_bucket):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    data = Trained(tmp_path / "data", entity_path=f"{s3_bucket}/entities", checkpoint_path=f"{s3_bucket}/checkpoint")
+    upload(data.checkpoint, f"{s3_bucket}/checkpoint")
+    upload(data.root / "entities", f"{s3_bucket}/entities")
+    with Model.open(data.checkpoint, entity_path=data.root / "entities") as model:
+        expected = model.top_k("n0_0", "r")
+    remote = Model.open(f"{s3_bucket}/checkpoint")
+    shutil.rmtree(data.root)
+    assert remote.top_k("n0_0", "r") == expected
+    (vectors, *_) = remote._contents.entities["n"].vectors.partitions
+    assert isinstance(vectors, np.memmap)
+    assert Path(vectors.filename).is_relative_to(tmp_path / "scratch")
+    del remote, vectors
+    gc.collect()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def nightly(tmp_path_factory):
+    """A graph's store with two releases, of which the first is current again, and a run that was not released."""
+    with pytest.MonkeyPatch.context() as patch:
+        root = tmp_path_factory.mktemp("nightly")
+        patch.setenv("PBG_SCRATCH", str(root / "scratch"))
+        place = Workplace(root)
+        place.write_spec({"checkpoint_preservation_interval": 1})
+        place.snapshot("d1", ring(40))
+        place.run = run_chain(place.spec, "d1", epochs=2)["run"]
+        yield place
+
+
+def test_a_channel_a_run_and_a_release_are_one_model(nightly, monkeypatch, tmp_path):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+    copied = tmp_path / "elsewhere"
+    shutil.copytree(Path(nightly.run) / "release", copied)
+    places = [(nightly.store, "production"), (nightly.run, None), (copied, None), (f"{nightly.run}/release/", None)]
+    found = []
+    for url, channel in places:
+        with Model.open(url, channel=channel) as model:
+            assert model.version == 2
+            assert model.relations == ("far", "next", "skip")
+            assert sorted(model.entities()) == sorted(f"e{i}" for i in range(40))
+            found.append(model.top_k("e3", "next", k=3))
+    assert found[1:] == found[:1] * 3
+    with pytest.raises(InputError, match=r"channel 'staging' of .* has no release yet"):
+        Model.open(nightly.store, channel="staging")
+
+
+def test_a_checkpoint_and_its_snapshots_find_their_names_by_the_config(nightly, monkeypatch, tmp_path):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+    with Model.open(f"{nightly.run}/checkpoint") as newest, Model.open(nightly.run) as released:
+        assert newest.top_k("e3", "far") == released.top_k("e3", "far")
+    with Model.open(f"{nightly.run}/checkpoint/epoch_1") as first:
+        assert first.version == 1
+        assert first.config.entity_path == f"{nightly.run}/entities"
+        assert len(first.entities()) == 40
+
+
+def test_a_run_that_is_still_training_is_opened_at_its_newest_commit(nightly, monkeypatch, tmp_path):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
+    store = tmp_path / "store"
+    shutil.copytree(nightly.store, store)
+    run = store / "runs" / Path(nightly.run).name
+    shutil.rmtree(run / "release")
+    (run / "results" / "preserve.json").unlink()
+    with Model.open(str(run)) as model:
+        assert model.url == f"{run}/checkpoint"
+        assert len(model.neighbors("e1", 5)) == 5
+
+
+def test_bytes_that_changed_after_the_release_are_refused(nightly, monkeypatch, tmp_path):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    copied = tmp_path / "release"
+    shutil.copytree(Path(nightly.run) / "release", copied)
+    path = copied / "embeddings_n_1.v2.h5"
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"embeddings_n_1\.v2\.h5: not the bytes that were recorded"):
+        Model.open(copied)
+    shutil.copytree(Path(nightly.run) / "release", copied, dirs_exist_ok=True)
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | {"comparator": "dot"}))
+    with pytest.raises(FormatError, match=r"config\.json: not the bytes that were recorded"):
+        Model.open(copied)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_snapshot_that_pbg_preserved(trained):
+    """It is made of links and has no config.json; the files have the config inside."""
+    data = trained()
+    snapshot = data.checkpoint / "epoch_3"
+    snapshot.mkdir()
+    for path in data.checkpoint.glob("*.v3.h5"):
+        (snapshot / path.name).symlink_to(path)
+    (snapshot / "checkpoint_version.txt").write_text("3\n")
+    with Model.open(snapshot) as model, Model.open(data.checkpoint) as whole:
+        assert model.top_k("n0_1") == whole.top_k("n0_1")
+
+
+def test_a_version_replaced_while_it_is_opened(trained, monkeypatch):
+    """PBG deletes a version when the next is done: the next one is opened, never a mixture."""
+    data = trained()
+
+    def replaced(url, scratch, **options):
+        source = locate(url, scratch, **options)
+        if source.version == 3:
+            for path in data.checkpoint.glob("*.v3.h5"):
+                path.unlink()
+            shutil.rmtree(data.checkpoint)
+            Trained(data.root, version=4, seed=1)
+        return source
+
+    monkeypatch.setattr("pbg_tasks.api.loading.locate", replaced)
+    with Model.open(data.checkpoint) as model:
+        assert model.version == 4
+        expected = np.random.default_rng(1).normal(size=(50, 8)).astype(np.float32)
+        np.testing.assert_array_equal(model.embedding(data.names["n"][:50]), expected)
+
+
+def test_names_may_lie_elsewhere(trained, tmp_path):
+    data = trained()
+    moved = tmp_path / "names"
+    (data.root / "entities").rename(moved)
+    with pytest.raises(NotFoundError, match=r"entity_names_n_0\.json"):
+        Model.open(data.checkpoint)
+    with Model.open(data.checkpoint, entity_path=moved) as model:
+        assert len(model.entities()) == 153
+
+
+def test_relations_without_names_go_by_number(trained):
+    data = trained(
+        relations=[{"name": "all", "lhs": "n", "rhs": "n", "operator": "diagonal"}],
+        dynamic_relations=True,
+        relation_names=["a", "b"],
+    )
+    with Model.open(data.checkpoint) as named:
+        expected = named.score("n0_0", "b", "n0_1")
+    (data.root / "entities" / "dynamic_rel_names.json").unlink()
+    with Model.open(data.checkpoint) as model:
+        assert model.relations == ("0", "1")
+        assert model.score("n0_0", 1, "n0_1") == expected
+
+
+def test_what_does_not_fit_is_refused(trained, tmp_path):
+    data = trained()
+    with pytest.raises(NotFoundError, match="no checkpoint here"):
+        Model.open(tmp_path / "nowhere")
+    data.rename("n", 2, ["one"])
+    with pytest.raises(FormatError, match=r"entity_names_n_2\.json: holds 1 names, the partition has 52 entities"):
+        Model.open(data.checkpoint)
+    data.rename("n", 2, data.names["n"][101:])
+    config = json.loads((data.checkpoint / "config.json").read_text())
+    path = data.checkpoint / "config.json"
+    path.write_text(json.dumps(config | {"dimension": 10}))
+    with pytest.raises(FormatError, match=r"embeddings.*shape \(50, 8\), expected \(any, 10\)"):
+        Model.open(data.checkpoint)
+    path.write_text(json.dumps(config | {"global_emb": True}))
+    with pytest.raises(FormatError, match="model/entities/n/global_embedding is missing"):
+        Model.open(data.checkpoint)
+    path.write_text(json.dumps(config | {"entity_path": ""}))
+    with pytest.raises(ConfigError, match="give entity_path"):
+        Model.open(data.checkpoint)
+    path.write_text(json.dumps(config))
+    (data.checkpoint / "embeddings_n_1.v3.h5").unlink()
+    with pytest.raises(FormatError, match=r"embeddings_n_1\.v3\.h5"):
+        Model.open(data.checkpoint)
+
+
+def test_embeddings_that_are_not_finite_are_told(trained):
+    data = trained()
+    data.rewrite("n", 0, np.full((50, 8), np.nan, np.float32))
+    with Model.open(data.checkpoint) as model, pytest.raises(FormatError, match="not finite"):
+        model.top_k("n1_1", "r")

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pbg_tasks.checkpoint import StatsMirror
+from pbg_tasks.checkpoint.stats import FILE_NAME
+from pbg_tasks.errors import FormatError
+from pbg_tasks.storage import open_store
+from tests.checkpoint.test_writer import iteration
+
+
+def line(epoch, loss, count=10, **more):
+    metrics = {"loss": loss, "reg": 0.0, "violators_lhs": 0.0, "violators_rhs": 0.0}
+    stats = {"lhs_partition": 0, "rhs_partition": 0, "index": epoch, "stats": {"count": count, "metrics": metrics}}
+    return json.dumps(stats | {"epoch_idx": epoch, "edge_path_idx": 0, "edge_chunk_idx": 0} | more)
+
+
+def held_out(epoch):
+    return json.dumps(
+        {"epoch_idx": epoch, "edge_path_idx": 0, "edge_chunk_idx": 0, "index": 0, "eval_stats_chunk_avg": {}}
+    )
+
+
+@pytest.mark.parametrize("prefix", ["", "run/checkpoint"])
+def test_lines_of_committed_iterations_stay_whoever_wrote_them(tmp_path, prefix):
+    store = open_store(tmp_path)
+    key = f"{prefix}/{FILE_NAME}".lstrip("/")
+    kept = [line(0, 3.0), line(0, 1.0, count=30), held_out(0), line(1, 1.0)]
+    store.put(key, "\n".join([*kept, line(2, 0.9), '{"cut off']).encode())
+    stats = StatsMirror(store, prefix, iteration(2))
+    assert stats.losses() == [1.5, 1.0]
+    stats.append([line(2, 0.5)])
+    assert store.get(key).data.decode().splitlines() == [*kept, line(2, 0.5)]
+    assert stats.losses() == [1.5, 1.0, 0.5]
+
+
+def test_nothing_is_kept_of_a_training_that_committed_nothing(tmp_path):
+    store = open_store(tmp_path)
+    store.put(FILE_NAME, line(0, 3.0).encode())
+    assert StatsMirror(store, "", None).losses() == []
+    assert StatsMirror(open_store(tmp_path / "none"), "", iteration(1)).losses() == []
+
+
+def test_a_foreign_line_is_named(tmp_path):
+    store = open_store(tmp_path)
+    store.put(FILE_NAME, line(0, 3.0, stats={"count": 1, "metrics": {"score": 1}}).encode())
+    with pytest.raises(FormatError, match=r"training_stats\.json: not a line of training statistics"):
+        StatsMirror(store, "", iteration(1)).losses()
