@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.legacy import modernize
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.files import parse_natural
 
@@ -44,7 +45,7 @@ def read_config(data: bytes, *, source: str) -> ConfigSchema:
         FormatError: it is not JSON or not a config.
     """
     try:
-        return parse(ConfigSchema, json.loads(data), source=source)
+        return parse(ConfigSchema, modernize(json.loads(data), ConfigSchema, source=source), source=source)
     except ConfigError as error:
         raise FormatError(str(error)) from None
     except (ValueError, RecursionError) as error:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pbg_tasks.formats.guard import FORMAT_VERSION
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.guard import FORMAT_VERSION, open_foreign
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import h5py
 
     from pbg_tasks.config import ConfigSchema
@@ -37,3 +40,22 @@ def write_metadata(file: h5py.File, config: ConfigSchema, iteration: IterationIn
     file.attrs[CONFIG] = json.dumps(config.to_pbg(), indent=4)
     for name, value in asdict(iteration).items():
         file.attrs[f"iteration/{name}"] = value if isinstance(value, str) else np.int64(value)
+
+
+def read_iteration(path: Path) -> IterationInfo | None:
+    """Read which iteration a checkpoint file belongs to; None when it does not say (readers of PBG do not need it).
+
+    Raises:
+        FormatError: damaged, foreign, or a number is none.
+    """
+    values: dict[str, Any] = {}
+    with open_foreign(path) as file:
+        for item in fields(IterationInfo):
+            value = file.attrs.get(f"iteration/{item.name}")
+            if value is None:
+                return None
+            try:
+                values[item.name] = str(value) if item.name == "edge_path" else int(value)
+            except (TypeError, ValueError):
+                raise FormatError(f"{path}: attribute iteration/{item.name} is {value!s:.40}, not a number") from None
+    return IterationInfo(**values)

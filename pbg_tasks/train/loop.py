@@ -104,6 +104,9 @@ class Trainer:
             done = next((step for step in iterations(config, self.chunks) if step.number == writer.version), None)
         self.stats = StatsMirror(writer.store, writer.prefix, done)
         state = start.model(ModelState(*engine.parameters()))
+        self._done: Iteration | IterationInfo | None = done
+        if writer.manifest is None:  # PBG's version says in its files what it was trained on
+            self._done = start.iteration if writer.version else None
         if state is not None:
             engine.load_parameters(state.params, state.sums)
 
@@ -120,7 +123,7 @@ class Trainer:
         """
         plan = list(iterations(self.config, self.chunks))
         self._check_resumable(len(plan))
-        if not plan and self.writer.manifest is None:
+        if not plan and self.writer.manifest is None and not self.writer.version:
             self._commit(None, self._untrained(), edges=0)
         left = plan[self.writer.version :]
         if self.writer.version:
@@ -137,14 +140,14 @@ class Trainer:
 
     def _check_resumable(self, planned: int) -> None:
         """A version counts iterations: with other edge paths or chunks it would stand for other edges."""
-        done = self.writer.manifest.iteration if self.writer.manifest else None
+        done = self._done
         if done is None or not planned:
             return
         if (done.num_edge_paths, done.num_edge_chunks) != (len(self.config.edge_paths), self.chunks):
             raise ConfigError(
-                f"{self.writer.store.url}: version {done.number} was committed with {done.num_edge_paths} edge_paths "
-                f"and num_edge_chunks {done.num_edge_chunks}, now they are {len(self.config.edge_paths)} and "
-                f"{self.chunks}; resume with the config it was trained with"
+                f"{self.writer.store.url}: version {self.writer.version} was made with {done.num_edge_paths} "
+                f"edge_paths and num_edge_chunks {done.num_edge_chunks}, now they are {len(self.config.edge_paths)} "
+                f"and {self.chunks}; resume with the config it was trained with"
             )
 
     def _report(self, figures: list[EpochFigures], total: int) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.metadata import IterationInfo
     from pbg_tasks.formats.model import ModelState
     from pbg_tasks.train.initial import InitialVectors
     from pbg_tasks.train.partitions import PartitionKey
@@ -57,6 +58,11 @@ class StartingPoint:
         self._config, self._counts, self._seed = config, counts, seed
         self._stored = StoredVectors(files, scratch, grows=grows) if files is not None and files.names else None
         self._initial = initial
+
+    @property
+    def iteration(self) -> IterationInfo | None:
+        """The iteration of the stored version, once the model was asked for; None without one."""
+        return None if self._stored is None else self._stored.iteration
 
     def table(self, key: PartitionKey) -> Table:
         """Return one partition.

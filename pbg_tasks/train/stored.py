@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import check_rows
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape, read_embeddings
+from pbg_tasks.formats.metadata import read_iteration
 from pbg_tasks.formats.model import model_file_name, read_model
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.checkpoint import CheckpointFiles
+    from pbg_tasks.formats.metadata import IterationInfo
     from pbg_tasks.formats.model import ModelState
     from pbg_tasks.train.partitions import PartitionKey
     from pbg_tasks.train.tables import Table
@@ -26,11 +28,15 @@ class StoredVectors:
         scratch: local directory for downloads.
         grows: whether a file may hold fewer rows than there are entities (ids are append-only), or must match exactly.
         advice: what to do about another number of rows.
+
+    Attributes:
+        iteration: the one that the files belong to, once the model was read; None when they do not say.
     """
 
     def __init__(self, files: CheckpointFiles, scratch: Path, *, grows: bool, advice: str = "") -> None:
         self.files = files
         self._scratch, self._grows, self._advice = scratch, grows, advice
+        self.iteration: IterationInfo | None = None
 
     def holds(self, key: PartitionKey) -> bool:
         """Tell whether there is a file of a partition; only a version 0, a start that someone gave, may lack one."""
@@ -71,6 +77,7 @@ class StoredVectors:
             return None
         path = self.files.fetch(name, self._scratch)
         try:
+            self.iteration = read_iteration(path)
             return read_model(path)
         finally:
             path.unlink()

@@ -1,0 +1,76 @@
+"""A small data set in PBG's own layout, for whatever trains or evaluates one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from pbg_tasks.config import ConfigSchema
+from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
+from pbg_tasks.formats.embeddings import read_embeddings
+from pbg_tasks.formats.entities import write_entity_count, write_entity_names, write_relation_names
+
+PER_PARTITION = 30
+
+
+class DataSet:
+    """A ring over two partitions: an edge leads to the next entity (relation 0) or the one after (relation 1)."""
+
+    def __init__(self, root):
+        self.root = root
+        self.entities, self.edges = root / "entities", root / "edges"
+        self.entities.mkdir()
+        for partition in range(2):
+            write_entity_count(self.entities, "n", partition, PER_PARTITION)
+            write_entity_names(self.entities, "n", partition, [f"e{partition}_{i}" for i in range(PER_PARTITION)])
+        write_relation_names(self.entities, ["next", "skip"], dynamic=True)
+        self.write_edges(self.edges)
+
+    def write_edges(self, directory, seed=0):
+        directory.mkdir()
+        total = 2 * PER_PARTITION
+        lhs = np.tile(np.arange(total), 2)
+        rel = np.repeat([0, 1], total)
+        rhs = (lhs + rel + 1) % total
+        order = np.random.default_rng(seed).permutation(len(lhs))
+        lhs, rhs, rel = lhs[order], rhs[order], rel[order]
+        for i in range(2):
+            for j in range(2):
+                inside = (lhs % 2 == i) & (rhs % 2 == j)
+                edges = EdgeList(lhs[inside] // 2, rhs[inside] // 2, rel[inside])
+                write_edges(directory / edge_file_name(i, j), edges)
+
+    def config(self, checkpoint="model", **changes):
+        settings = {
+            "entities": {"n": {"num_partitions": 2}},
+            "relations": [{"name": "all", "lhs": "n", "rhs": "n", "operator": "complex_diagonal"}],
+            "dynamic_relations": True,
+            "global_emb": False,
+            "dimension": 8,
+            "comparator": "dot",
+            "loss_fn": "softmax",
+            "lr": 0.1,
+            "init_scale": 0.1,
+            "num_epochs": 2,
+            "batch_size": 20,
+            "num_batch_negs": 10,
+            "num_uniform_negs": 10,
+            "eval_fraction": 0.0,
+            "workers": 1,
+            "entity_path": str(self.entities),
+            "edge_paths": (str(self.edges),),
+            "checkpoint_path": str(self.root / checkpoint),
+        }
+        return ConfigSchema.model_validate(settings | changes)
+
+    def embeddings(self, config, version):
+        found = [
+            read_embeddings(self.root / config.checkpoint_path / f"embeddings_n_{partition}.v{version}.h5")
+            for partition in range(2)
+        ]
+        return np.concatenate([embeddings for embeddings, _ in found])
+
+    def stats(self, checkpoint="model"):
+        text = (self.root / checkpoint / "training_stats.json").read_text()
+        return [json.loads(line) for line in text.splitlines()]
