@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pbg_tasks import __version__
-from pbg_tasks.cli import models, nightly
+from pbg_tasks.cli import configs, models, nightly, transfer
 from pbg_tasks.errors import PbgError, ResourceError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app = typer.Typer(
 )
 app.add_typer(nightly.app)
 app.add_typer(models.app)
+app.add_typer(configs.app)
+app.add_typer(transfer.app)
 
 
 @app.callback(invoke_without_command=True)

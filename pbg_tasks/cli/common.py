@@ -20,3 +20,11 @@ def show_result(result: dict[str, Any], *, as_json: bool) -> None:
         return
     for key, value in result.items():
         typer.echo(f"{key}: {json.dumps(value) if isinstance(value, dict | list) else value}")
+
+
+def show_value(value: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any JSON value
+    """Print a value that may be anything on stdout: a text bare, all else as JSON."""
+    if isinstance(value, str) and not as_json:
+        typer.echo(value)
+    else:
+        typer.echo(json.dumps(value, indent=None if as_json else 4))

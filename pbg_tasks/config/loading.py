@@ -65,6 +65,6 @@ def _warnings(config: ModelConfig) -> Iterator[str]:
     if config.background_io:
         yield "background_io has no effect, as in PBG, which removed it"
     if config.verbose > 1:
-        yield f"verbose: {config.verbose} is the same as 1"
+        yield f"verbose: {config.verbose} has no effect: progress is always shown"
     if config.loss_fn == "logistic" and config.comparator == "cos":
         yield "loss_fn logistic on comparator cos sees scores between -1 and 1 only; dot is usual"

@@ -35,7 +35,7 @@ def _check_name(name: str) -> str:
             f"{name!r} cannot name an entity type: it becomes part of file names, so no slash, backslash or control "
             "character, nothing empty, no space at an end"
         )
-    if len(name.encode(errors="replace")) > _NAME_BYTES:
+    if len(name.encode()) > _NAME_BYTES:
         raise ValueError(f"{name[:20]!r}... cannot name an entity type: it has more than {_NAME_BYTES} bytes")
     return name
 

@@ -26,7 +26,7 @@ def figures(ranks: np.ndarray, candidates: np.ndarray) -> dict[str, float]:
     result = {"mr": ranks.mean(), "mrr": (1 / ranks).mean()}
     result |= {f"hits{k}": (ranks <= k).mean() for k in HITS}
     result["auc"] = (1 - (ranks - 1) / others).mean()
-    return {"count": len(ranks)} | {name: round(float(value), 6) for name, value in result.items()}
+    return {"count": len(ranks)} | {name: round(float(value), 8) for name, value in result.items()}
 
 
 def random_scorer(candidates: np.ndarray) -> dict[str, float]:

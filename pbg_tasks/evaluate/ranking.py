@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pbg_tasks.model.families import Families
     from pbg_tasks.progress import Progress
 
+MAX_SETTLED = 1 / 1024
+"""Share of a tile's scores that may be computed again in float64; where more are that close, a model has collapsed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
@@ -141,9 +144,16 @@ class Ranker:
             row = of_batch[begin:end] - first
             true = scorer.candidates(true_rows[begin:end], predict=predict)
             asking = queries[torch.from_numpy(row)]
-            ties = tie_from(self.model.config, asking, true, scorer.score_pairs(asking, true))
-            groups.append(_Group(scorer, queries, edges[begin:end], row, ties.numpy()))
+            groups.append(_Group(scorer, queries, edges[begin:end], row, *self._ties(scorer, asking, true)))
         return groups
+
+    def _ties(self, scorer: RelationScorer, asking: torch.Tensor, true: torch.Tensor) -> tuple[np.ndarray, ...]:
+        """Return from which score on a candidate may tie, surely wins, and ties in float64."""
+        score = scorer.score_pairs(asking, true)
+        lowest = tie_from(self.model.config, asking, true, score)
+        asking, true = asking.double(), true.double()
+        exact = tie_from(self.model.config, asking, true, scorer.score_pairs(asking, true), exact=True)
+        return lowest.numpy(), (2 * score - lowest).numpy(), exact.numpy()
 
     def _compare(self, tile: _Group, block: Block, candidates: torch.Tensor, ranks: Ranks) -> None:
         """Count which candidates of a block are no worse than the true entities of a tile."""
@@ -151,6 +161,7 @@ class Ranker:
         if len(scores) < len(tile.edges):
             scores = scores[tile.row]
         worse = scores < tile.ties[:, np.newaxis]  # False for a score that is not a number
+        tile.settle(scores, candidates, worse)
         worse[block.places(self.questions.true[tile.edges])] = True
         better = worse.shape[1] - _count_rows(worse)
         row, answer = self.answers.between(
@@ -171,7 +182,9 @@ class _Group:
         queries: (G, D), prepared, one a question.
         edges: int64 (N,), rows of the held-out edges.
         row: int64 (N,), ascending, which query each asks.
-        ties: (N,), from which score on a candidate is no worse than the true entity.
+        ties: (N,), from which score on a candidate may be no worse than the true entity.
+        wins: (N,), up to which score that is a matter of rounding.
+        exact: float64 (N,), from which exact score on it is no worse.
     """
 
     scorer: RelationScorer
@@ -179,12 +192,33 @@ class _Group:
     edges: np.ndarray
     row: np.ndarray
     ties: np.ndarray
+    wins: np.ndarray
+    exact: np.ndarray
 
     def tile(self, start: int, stop: int) -> _Group:
         """Return some of the edges, with the queries they need."""
         row = self.row[start:stop]
         queries = self.queries[row[0] : row[-1] + 1]
-        return _Group(self.scorer, queries, self.edges[start:stop], row - row[0], self.ties[start:stop])
+        ties, wins, exact = (bounds[start:stop] for bounds in (self.ties, self.wins, self.exact))
+        return _Group(self.scorer, queries, self.edges[start:stop], row - row[0], ties, wins, exact)
+
+    def settle(self, scores: np.ndarray, candidates: torch.Tensor, worse: np.ndarray) -> None:
+        """Decide by exact scores which of the candidates within rounding of the true entity are worse after all.
+
+        Args:
+            scores: float32 (N, K), of the edges' queries.
+            candidates: (K, D), prepared.
+            worse: (N, K), where they are marked.
+        """
+        close = scores <= self.wins[:, np.newaxis]
+        close &= ~worse
+        count = np.count_nonzero(close)
+        if not count or count > 2 * len(self.edges) + MAX_SETTLED * close.size:  # every true entity is close to itself
+            return
+        row, column = np.nonzero(close)
+        queries = self.queries[torch.from_numpy(self.row[row])].double()
+        found = self.scorer.score_pairs(queries, candidates[torch.from_numpy(column)].double()).numpy()
+        worse[row, column] = found < self.exact[row]
 
 
 def _count_rows(flags: np.ndarray) -> np.ndarray:

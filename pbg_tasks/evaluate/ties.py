@@ -2,7 +2,8 @@
 
 A matrix product rounds differently from block to block and even from column to column, so that equal embeddings get
 scores that differ in their last bits. Compared bit by bit, a collapsed model would look good half of the time. Here,
-whatever lies within float32's rounding of the true score ties with it, and ties count against the model.
+whatever lies within float32's rounding of the true score is looked at again in float64 and ties with it when it still
+lies within the rounding of the vectors themselves; ties count against the model.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 
 # Of the product of the norms: no float32 product of up to some thousand dimensions is further off.
 ROUNDING = 2e-6
+# How far preparing may move a vector, as a share of its norm: equal ones come out this close.
+MOVED = 2e-7
 
 
-def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> Tensor:
+def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Tensor, *, exact: bool = False) -> Tensor:
     """Return the lowest score that ties with the true entity's, (N,).
 
     Args:
@@ -28,22 +31,33 @@ def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Te
         query_ND: prepared queries.
         true_ND: prepared true entities.
         score_N: their scores.
+        exact: the scores are float64's, off by no more than the vectors are.
     """
+    lowest = _lowest_exact if exact else _lowest
     if config.bias:
         bias_N = query_ND[:, 0] + true_ND[:, 0]
-        apart_N = ROUNDING * (query_ND[:, 0].abs() + true_ND[:, 0].abs())
-        return _lowest(config.comparator, query_ND[:, 1:], true_ND[:, 1:], score_N - bias_N) + bias_N - apart_N
-    return _lowest(config.comparator, query_ND, true_ND, score_N)
+        apart_N = (MOVED if exact else ROUNDING) * (query_ND[:, 0].abs() + true_ND[:, 0].abs())
+        return lowest(config.comparator, query_ND[:, 1:], true_ND[:, 1:], score_N - bias_N) + bias_N - apart_N
+    return lowest(config.comparator, query_ND, true_ND, score_N)
 
 
-def _lowest(comparator: str, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> Tensor:
+def _lowest(comparator: str, query_ND: Tensor, true_ND: Tensor, score_N: Tensor, rounding: float = ROUNDING) -> Tensor:
     query_N, true_N = query_ND.norm(dim=1), true_ND.norm(dim=1)
     if comparator in {"dot", "cos"}:
-        return torch.sub(score_N, query_N * true_N, alpha=ROUNDING)
+        return torch.sub(score_N, query_N * true_N, alpha=rounding)
     squares_N = (query_N + true_N).square()  # distances come from |q|^2 - 2 q.c + |c|^2
     if comparator == "squared_l2":
-        return torch.sub(score_N, squares_N, alpha=ROUNDING)
+        return torch.sub(score_N, squares_N, alpha=rounding)
     if comparator == "l2":
-        return torch.add(score_N.square(), squares_N, alpha=ROUNDING).sqrt().neg()
+        return torch.add(score_N.square(), squares_N, alpha=rounding).sqrt().neg()
     # A package's own: how it rounds is not known. Allow for sums of products and for its own size.
-    return torch.sub(score_N, query_N * true_N + score_N.abs(), alpha=ROUNDING)
+    return torch.sub(score_N, query_N * true_N + score_N.abs(), alpha=rounding)
+
+
+def _lowest_exact(comparator: str, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> Tensor:
+    moved_N: Tensor = MOVED * (query_ND.norm(dim=1) + true_ND.norm(dim=1))
+    if comparator == "l2":
+        return score_N - moved_N
+    if comparator == "squared_l2":
+        return -(score_N.abs().sqrt() + moved_N).square()
+    return _lowest(comparator, query_ND, true_ND, score_N, MOVED)

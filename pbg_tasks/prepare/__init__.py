@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pbg_tasks.prepare.buckets import BucketReport, write_buckets
 from pbg_tasks.prepare.connection import connect
-from pbg_tasks.prepare.ids import EntityReport, assign_ids, entity_ids_file_name, partition_of
+from pbg_tasks.prepare.ids import EntityReport, Minimum, assign_ids, entity_ids_file_name, partition_of
 from pbg_tasks.prepare.validate import SnapshotReport, validate_snapshot
 
 __all__ = [
     "BucketReport",
     "EntityReport",
+    "Minimum",
     "SnapshotReport",
     "assign_ids",
     "connect",

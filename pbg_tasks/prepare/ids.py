@@ -62,6 +62,19 @@ class EntityReport:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """How often something must occur to be taken up, if it is not known already.
+
+    Attributes:
+        entity: an entity, as either end of the edges.
+        relation: a relation, when relations come from the data.
+    """
+
+    entity: int = 1
+    relation: int = 1
+
+
 def entity_ids_file_name(entity: str) -> str:
     """Return the Parquet file of a type's ids: name, partition, offset, first_seen, last_seen."""
     return f"entity_ids_{entity}.parquet"
@@ -81,6 +94,8 @@ def assign_ids(
     snapshot: str,
     previous: Path | None,
     out: Path,
+    minimum: Minimum = Minimum(),
+    hashed: bool = True,
 ) -> EntityReport:
     """Give every entity of the snapshot its partition and offset, and write the entity path.
 
@@ -91,19 +106,23 @@ def assign_ids(
         snapshot: its key, kept as first_seen and last_seen.
         previous: directory with the ids and relation names of the release this run continues.
         out: directory for the files; every (type, partition) gets its own, empty ones too.
+        minimum: what is too rare gets no id, and its edges are dropped.
+        hashed: whether known entities lie where ``partition_of`` says; PBG's importer puts them anywhere.
 
     Raises:
         ConfigError: ``previous`` was made with another ``num_partitions``.
         FormatError: ``previous`` lacks a file, or one is damaged.
     """
     open_snapshot(connection, spec, files)
-    matches = make_relations(connection, spec)
+    names = _relation_names(connection, spec, previous, minimum.relation)
+    rare = spec.model.relations_from_data and minimum.relation > 1
+    matches = make_relations(connection, spec, names if rare else None)
     types, counts = {}, {}
     for entity, schema in spec.model.entities.items():
         with phase(connection, f"ids of {entity}"):
-            _load_known(connection, entity, schema.num_partitions, previous)
+            _load_known(connection, entity, schema.num_partitions if hashed else None, previous)
             with reading(files):
-                _find_present(connection, entity, matches)
+                _find_present(connection, entity, matches, minimum.entity)
             types[entity] = _assign(connection, schema.num_partitions, snapshot)
             target = quoted(str(out / entity_ids_file_name(entity)))
             connection.execute(
@@ -113,16 +132,19 @@ def assign_ids(
             counts[entity] = [
                 _write_partition(connection, entity, partition, out) for partition in range(schema.num_partitions)
             ]
-    names = _relation_names(connection, spec, previous)
     write_relation_names(out, names, dynamic=spec.model.dynamic_relations)
     total = {key: sum(figures[key] for figures in types.values()) for key in ("total", "new", "kept", "gone")}
     return EntityReport(total, types, counts, len(names))
 
 
-def _load_known(connection: duckdb.DuckDBPyConnection, entity: str, partitions: int, previous: Path | None) -> None:
-    """Make the table ``known``: the ids of the release before."""
+def _load_known(
+    connection: duckdb.DuckDBPyConnection, entity: str, partitions: int | None, previous: Path | None
+) -> None:
+    """Make the table ``known``: the ids of the release before; with ``partitions``, check that they fit."""
     path = previous / entity_ids_file_name(entity) if previous else None
     load_table(connection, "known", _COLUMNS, path)
+    if partitions is None:
+        return
     # With another number of partitions about half of all names or more would lie elsewhere: the first few tell.
     (row,) = connection.execute(
         f"""SELECT count(*) FROM known WHERE "offset" < 64 AND partition <> {md5_tail("name")} % ?""", [partitions]
@@ -134,13 +156,15 @@ def _load_known(connection: duckdb.DuckDBPyConnection, entity: str, partitions: 
         )
 
 
-def _find_present(connection: duckdb.DuckDBPyConnection, entity: str, matches: str) -> None:
-    """Make the table ``present``: the names of one type in the snapshot."""
+def _find_present(connection: duckdb.DuckDBPyConnection, entity: str, matches: str, least: int) -> None:
+    """Make the table ``present``: the names of one type that occur often enough in the snapshot."""
     ends = " UNION ALL ".join(
         f"SELECT {side} AS name FROM raw JOIN relations ON {matches} WHERE relations.{side}_type = {quoted(entity)}"
         for side in ("lhs", "rhs")
     )
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE present AS SELECT DISTINCT name FROM ({ends})")
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE present AS SELECT name FROM ({ends}) GROUP BY name HAVING count(*) >= {least}"
+    )
 
 
 def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: str) -> dict[str, int]:
@@ -186,10 +210,13 @@ def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partiti
     return count
 
 
-def _relation_names(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, previous: Path | None) -> list[str]:
+def _relation_names(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, previous: Path | None, least: int
+) -> list[str]:
     """Return the relations' names by id: those known before keep theirs, new ones follow by name."""
     if not spec.model.relations_from_data:
         return [relation.name for relation in spec.model.relations]
     known = read_relation_names(previous) if previous else []
-    present = {name for (name,) in connection.execute("SELECT DISTINCT rel FROM raw").fetchall()}
+    counted = connection.execute("SELECT rel FROM raw GROUP BY rel HAVING count(*) >= ?", [least]).fetchall()
+    present = {name for (name,) in counted}
     return [*known, *sorted(present - set(known))]

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from pbg_tasks.train.schedule import Bucket
 
 
+UNFINISHED = "import.unfinished"
+"""Lies in an entity path while an import changes it and its edge paths."""
+
+
 class EntityPath:
     """PBG's entity path: how many entities there are, their names, and the relations'.
 
@@ -37,6 +41,7 @@ class EntityPath:
         scratch: local directory for downloads.
 
     Raises:
+        ConfigError: an import was cut off.
         NotFoundError: a partition's count is missing.
         FormatError: a count is no number.
     """
@@ -44,6 +49,11 @@ class EntityPath:
     def __init__(self, config: ConfigSchema, scratch: Path) -> None:
         self._config, self._scratch = config, scratch
         self._store = open_store(config.entity_path)
+        if self._store.head(UNFINISHED) is not None:
+            raise ConfigError(
+                f"{self._store.url}/{UNFINISHED}: an import is running or was cut off, so entities and edges may not "
+                "belong together; run `pbg import` again"
+            )
         self.counts: Mapping[PartitionKey, int] = {key: self._count(key) for key in partition_keys(config)}
 
     def _count(self, key: PartitionKey) -> int:

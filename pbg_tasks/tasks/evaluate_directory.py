@@ -162,6 +162,7 @@ def _against_all(
         seed=seed,
     )
     figures = report.to_json()
+    del figures["split"]
     return figures if known else _raw_only(figures)
 
 
@@ -169,7 +170,7 @@ def _raw_only(figures: Any) -> Any:  # noqa: ANN401 - JSON
     """Leave out what was not asked for: without known edges the filtered figures are the raw ones."""
     if not isinstance(figures, dict):
         return figures
-    return {name: _raw_only(value) for name, value in figures.items() if name not in {"filtered", "split"}}
+    return {name: _raw_only(value) for name, value in figures.items() if name != "filtered"}
 
 
 def _joined(first: EdgeList, second: EdgeList) -> EdgeList:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.evaluate.ties import ROUNDING, tie_from
+from tests.evaluate.test_evaluation import Graph, make_config
 
 
 @pytest.mark.parametrize("score", [-100.0, 0.0, 100.0])
@@ -17,3 +19,20 @@ def test_scores_of_an_unknown_comparator_tie_within_rounding_whatever_their_sign
     query, true = torch.tensor([[0.5, 3.0, 4.0]]).double(), torch.tensor([[0.25, 1.0, 0.0]]).double()
     apart = score - float(tie_from(config, query, true, torch.tensor([score]).double()))
     assert 4 * ROUNDING < apart < 120 * ROUNDING
+
+
+@pytest.mark.parametrize("comparator", ["dot", "l2", "squared_l2"])
+@pytest.mark.parametrize(("apart", "rank"), [(0.0, 2), (1e-6, 1)])
+def test_what_lies_within_rounding_is_told_apart_by_exact_scores(tmp_path, comparator, apart, rank):
+    graph = Graph(make_config(operator="none", comparator=comparator), users=300, items=300)
+    for value in graph.params.values():
+        value[:] = 0
+    edge = graph.triples[graph.triples[:, 1] == 0][:1]  # a user likes an item
+    (lhs, _, rhs), users, items = edge[0], graph.embeddings["user"], graph.embeddings["item"]
+    users[lhs] = 1
+    items[:], users[np.arange(300) != lhs] = -1, -1
+    items[rhs] = 1 if comparator == "dot" else 0.9
+    twin = (rhs + 1) % 300
+    items[twin] = items[rhs] * np.float32(1 - apart)
+    report, _ = graph.evaluate(tmp_path, edge)
+    assert report.sides["rhs"]["raw"]["mr"] == rank

@@ -1,0 +1,66 @@
+"""Archives as data sets are published, and the tab-separated files in them."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import zstandard
+
+from pbg_tasks.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MAX_WINDOW = 1 << 27  # what `zstd --long=27` needs
+
+
+def unpack(archive: Path, directory: Path) -> None:
+    """Unpack a ``.tar.zst``, ``.tar.gz``, ``.tgz`` or ``.zip`` below a directory; links and paths outside are refused.
+
+    Raises:
+        InputError: it is none of these, or damaged.
+    """
+    try:
+        if archive.name.endswith(".zip"):
+            with zipfile.ZipFile(archive) as members:
+                members.extractall(directory)  # noqa: S202 - zipfile drops drive names and ".." by itself
+        else:
+            with _open_tar(archive) as files:
+                files.extractall(directory, filter="data")
+    except (tarfile.TarError, zipfile.BadZipFile, zstandard.ZstdError, EOFError) as error:
+        raise InputError(f"{archive}: cannot be unpacked: {error}") from None
+
+
+@contextmanager
+def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
+    if not archive.name.endswith(".zst"):
+        with tarfile.open(archive) as files:
+            yield files
+        return
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+    with (
+        archive.open("rb") as raw,
+        decompressor.stream_reader(raw) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as files,
+    ):
+        yield files
+
+
+def read_rows(path: Path, *, columns: int) -> list[list[str]]:
+    """Return the cells of every line of a tab-separated file.
+
+    Raises:
+        InputError: the file is missing, or a line has another number of cells.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    text = path.read_text(encoding="utf-8").removesuffix("\n")
+    rows = [line.split("\t") for line in text.split("\n")] if text else []
+    for number, row in enumerate(rows, 1):
+        if len(row) != columns:
+            raise InputError(f"{path}:{number}: has {len(row)} cells separated by tabs, expected {columns}")
+    return rows

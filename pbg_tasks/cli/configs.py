@@ -1,0 +1,29 @@
+"""``pbg config``: what a PBG config comes to, defaults and changes included."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pbg_tasks.cli.common import Json, Override, show_value
+
+app = typer.Typer()
+
+
+@app.command()
+def config(
+    config: Annotated[
+        str, typer.Argument(help="PBG config: .py, .json, .yaml; local or s3://.", metavar="CONFIG", show_default=False)
+    ],
+    key: Annotated[
+        str | None, typer.Argument(help="Print this key only, e.g. relations.0.operator.", metavar="KEY.PATH")
+    ] = None,
+    param: Override = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Print a PBG config as PBG would store it, or the value of one of its keys."""
+    from pbg_tasks.tasks.configs import show_config
+
+    show_value(show_config(config, key, param or ()), as_json=as_json)

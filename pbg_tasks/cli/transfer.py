@@ -1,0 +1,119 @@
+"""``pbg import`` and ``pbg export``: between edge lists, PBG's directories and text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pbg_tasks.cli.common import Json, Override, show_result
+
+if TYPE_CHECKING:
+    from pbg_tasks.tasks.importing import EdgeLists
+
+app = typer.Typer()
+imports = typer.Typer(help="Import edge lists into PBG's directories.", no_args_is_help=True)
+exports = typer.Typer(help="Export embeddings from PBG's directories.", no_args_is_help=True)
+app.add_typer(imports, name="import")
+app.add_typer(exports, name="export")
+
+Config = Annotated[str, typer.Argument(help="PBG config (.py, .json, .yaml; local or s3://).", show_default=False)]
+Lists = Annotated[
+    list[str], typer.Argument(help="An edge list (file, folder or glob) for each of edge_paths.", show_default=False)
+]
+EntityMinCount = Annotated[int, typer.Option(min=1, help="Leave out entities that occur less often.")]
+RelationMinCount = Annotated[int, typer.Option(min=1, help="Leave out relations of the data that occur less often.")]
+MemoryGb = Annotated[float, typer.Option(min=0.1, help="Memory; beyond it, scratch is used.")]
+
+
+def _import(
+    config: str,
+    lists: list[str],
+    how: EdgeLists,
+    param: list[str] | None,
+    counts: tuple[int, int],
+    memory_gb: float,
+    *,
+    as_json: bool,
+) -> None:
+    from pbg_tasks.prepare import Minimum
+    from pbg_tasks.tasks.configs import load_config_from
+    from pbg_tasks.tasks.importing import import_edges
+
+    loaded = load_config_from(config, param or ())
+    show_result(import_edges(loaded, lists, how, minimum=Minimum(*counts), memory_gb=memory_gb), as_json=as_json)
+
+
+@imports.command()
+def tsv(
+    config: Config,
+    lists: Lists,
+    lhs_col: Annotated[str, typer.Option("--lhs-col", "-l", help="Column of the left-hand ends.")] = "0",
+    rhs_col: Annotated[str, typer.Option("--rhs-col", "-r", help="Column of the right-hand ends.")] = "1",
+    rel_col: Annotated[str | None, typer.Option("--rel-col", help="Column of the relations, if any.")] = None,
+    weight_col: Annotated[str | None, typer.Option("--weight-col", help="Column of the weights, if any.")] = None,
+    delimiter: Annotated[str, typer.Option(help="Between two fields; a tab by default.")] = "\t",
+    entity_min_count: EntityMinCount = 1,
+    relation_type_min_count: RelationMinCount = 1,
+    memory_gb: MemoryGb = 4.0,
+    param: Override = None,
+    *,
+    header: Annotated[bool, typer.Option("--header", help="The first line names the columns.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Import text: columns are numbers from 0, or names with --header; .gz and .zst are read as they are."""
+    from pbg_tasks.tasks.importing import EdgeLists
+
+    how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter)
+    counts = (entity_min_count, relation_type_min_count)
+    _import(config, lists, how, param, counts, memory_gb, as_json=as_json)
+
+
+@imports.command()
+def parquet(
+    config: Config,
+    lists: Lists,
+    lhs_col: Annotated[str, typer.Option("--lhs-col", "-l", help="Column of the left-hand ends.")] = "lhs",
+    rhs_col: Annotated[str, typer.Option("--rhs-col", "-r", help="Column of the right-hand ends.")] = "rhs",
+    rel_col: Annotated[str | None, typer.Option("--rel-col", help="Column of the relations, if any.")] = None,
+    weight_col: Annotated[str | None, typer.Option("--weight-col", help="Column of the weights, if any.")] = None,
+    entity_min_count: EntityMinCount = 1,
+    relation_type_min_count: RelationMinCount = 1,
+    memory_gb: MemoryGb = 4.0,
+    param: Override = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Import Parquet: columns are names."""
+    from pbg_tasks.tasks.importing import EdgeLists
+
+    how = EdgeLists("parquet", lhs_col, rhs_col, rel_col, weight_col)
+    counts = (entity_min_count, relation_type_min_count)
+    _import(config, lists, how, param, counts, memory_gb, as_json=as_json)
+
+
+@exports.command(name="tsv")
+def export_tsv(
+    config: Config,
+    entities_output: Annotated[
+        str, typer.Option("--entities-output", help="Text of embeddings, local or s3://.")
+    ] = "entity_embeddings.tsv",
+    relation_types_output: Annotated[
+        str, typer.Option("--relation-types-output", help="Text of operators' parameters.")
+    ] = "relation_types_parameters.tsv",
+    param: Override = None,
+    *,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write embeddings and operators as PBG's export does: name, then the numbers, by tabs."""
+    from pbg_tasks.tasks.configs import load_config_from
+    from pbg_tasks.tasks.exporting import export_directory
+
+    result = export_directory(
+        load_config_from(config, param or ()),
+        entities_output=entities_output,
+        relation_types_output=relation_types_output,
+        overwrite=overwrite,
+    )
+    show_result(result, as_json=as_json)

@@ -1,0 +1,114 @@
+"""From a document's bytes to a dict, by suffix: JSON, YAML, or PBG's own Python configs. Nothing is ever executed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import PurePosixPath
+from typing import Any, NoReturn
+
+import yaml
+
+from pbg_tasks.config.literal import read_literal_config
+from pbg_tasks.errors import ConfigError
+
+SUFFIXES = (".py", ".json", ".yaml", ".yml")
+_MAX_BYTES = 8 << 20
+_MERGE = "tag:yaml.org,2002:merge"
+_FLOAT = "tag:yaml.org,2002:float"
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML takes the last of two equal keys silently; here that is an error with its line."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        seen = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key_node.start_mark)
+            if key_node.tag == _MERGE:
+                continue
+            key = self.construct_object(key_node)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+# A day is a snapshot's key, not a date object; and 1e-3, which every config has, is a number as in YAML 1.2.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _FLOAT, re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+)
+
+
+def parse_document(data: bytes, *, source: str) -> dict[str, Any]:
+    """Parse a config or spec.
+
+    Args:
+        data: its bytes, UTF-8.
+        source: its path or URL; the suffix tells what it is.
+
+    Raises:
+        ConfigError: the suffix is unknown; or the document is not well formed, too large, has a key twice, is not a
+            mapping at the top, or is a Python file that computes its config.
+    """
+    suffix = PurePosixPath(source).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(f"{source}: a config is a file named *{', *'.join(SUFFIXES)}")
+    if len(data) > _MAX_BYTES:
+        raise ConfigError(f"{source}: {len(data)} bytes are no config; at most {_MAX_BYTES} are read")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source}: not UTF-8 text: {error}") from None
+    read = {".py": read_literal_config, ".json": parse_json}.get(suffix, parse_yaml)
+    try:
+        document = read(text, source=source)
+    except RecursionError:
+        raise ConfigError(f"{source}: nested too deeply for a config") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{source}: expected a mapping of keys at the top, found {type(document).__name__}")
+    return document
+
+
+def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML value
+    """Parse one YAML value, of plain types only.
+
+    Raises:
+        ConfigError: it is not YAML, has a key twice, or asks for an object.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    # PyYAML lets the errors of a scalar that does not fit its tag (`!!int x`) through as they come.
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def parse_json(text: str, *, source: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Parse one JSON value.
+
+    Raises:
+        ConfigError: it is not JSON, has a key twice, or NaN or infinity.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+    except ValueError as error:
+        raise ConfigError(f"{source}: not valid JSON: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key!r} appears twice")
+        found[key] = value
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")

@@ -1,0 +1,103 @@
+"""``export tsv``: a checkpoint's embeddings and operators as PBG's text."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import checkpoint_names, open_directory
+from pbg_tasks.config.support import check_supported
+from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.progress import Progress, human_seconds, say
+from pbg_tasks.publish.tsv import global_embedding, write_embeddings_tsv, write_relations_tsv
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.dataset import EntityPath
+from pbg_tasks.train.partitions import partition_keys
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.storage import Store
+    from pbg_tasks.tasks.context import Result
+
+
+def export_directory(
+    config: ConfigSchema, *, entities_output: str, relation_types_output: str, overwrite: bool = False
+) -> Result:
+    """Write the newest version of a checkpoint as text.
+
+    Args:
+        config: names the checkpoint and the entities.
+        entities_output: text of embeddings, local or ``s3://``.
+        relation_types_output: text of operators' parameters; empty when no operator has any.
+        overwrite: whether outputs that exist are replaced.
+
+    Raises:
+        ConfigError: the outputs are one place.
+        ConflictError: an output exists.
+        NotFoundError: entities, names or the checkpoint are missing.
+        FormatError: a file is damaged, or a name cannot be written.
+    """
+    check_supported(config, source="config")
+    started = time.monotonic()
+    if entities_output == relation_types_output:
+        raise ConfigError(f"{entities_output}: embeddings and operators need a file each")
+    targets = [_place(output) for output in (entities_output, relation_types_output)]
+    for store, name in targets:
+        if not overwrite and store.head(name) is not None:
+            raise ConflictError(f"{store.url}/{name}: exists; remove it, name another, or give --overwrite")
+    with Scratch() as scratch:
+        entities = EntityPath(config, scratch.path)
+        files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
+        params = read_model(files.fetch(model_file_name(files.version), scratch.path)).params
+        texts = [scratch.path / "entities.tsv", scratch.path / "relations.tsv"]
+        total = sum(entities.counts.values())
+        with (
+            texts[0].open("w", encoding="utf-8", newline="") as out,
+            Progress("export", total=total, unit="rows") as progress,
+        ):
+            for key in partition_keys(config):
+                path = files.fetch(embeddings_file_name(*key, files.version), scratch.path)
+                write_embeddings_tsv(
+                    out,
+                    path,
+                    entities.entity_names(key),
+                    dimension=config.entity_dimension(key.entity),
+                    added=global_embedding(config, params, key.entity),
+                    on_rows=progress.advance,
+                )
+                path.unlink()
+        with texts[1].open("w", encoding="utf-8", newline="") as out:
+            lines = write_relations_tsv(out, config, entities.relation_names(), params)
+        for (store, name), text in zip(targets, texts, strict=True):
+            _put(store, name, text, overwrite=overwrite)
+    seconds = time.monotonic() - started
+    say(f"export: finished in {human_seconds(seconds)}")
+    return {
+        "task": "export",
+        "checkpoint": files.url,
+        "version": files.version,
+        "entities": total,
+        "entities_output": entities_output,
+        "relation_parameters": lines,
+        "relation_types_output": relation_types_output,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _place(output: str) -> tuple[Store, str]:
+    parent, slash, name = output.rpartition("/")
+    if not name:
+        raise ConfigError(f"{output!r}: names a folder, not a file")
+    return open_store((parent or "/") if slash else "."), name
+
+
+def _put(store: Store, name: str, text: Path, *, overwrite: bool) -> None:
+    if overwrite:
+        store.put(name, text)
+    else:
+        store.put_new(name, text)

@@ -1,0 +1,295 @@
+"""``import``: edge lists into PBG's directories, one list for each of the config's edge paths.
+
+Ids are stable: an entity's partition follows from its name, its offset is given once, and importing again keeps what
+the entity path knows. While an import runs, ``import.unfinished`` lies in the entity path; who reads the directories
+refuses them then, so an import that was cut off is finished by running it again.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pbg_tasks.checkpoint.lease import Lease, wait_until_free
+from pbg_tasks.config import Columns, GraphSpec, Resources, SnapshotFile, Snapshots, Split
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.support import check_supported
+from pbg_tasks.errors import ConfigError, InputError, NotFoundError
+from pbg_tasks.formats.entities import RELATION_NAMES, entity_count_file_name, entity_names_file_name, read_entity_names
+from pbg_tasks.prepare import Minimum, assign_ids, connect, entity_ids_file_name, validate_snapshot, write_buckets
+from pbg_tasks.progress import Progress, human_seconds, say
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.columnar import list_files
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.dataset import UNFINISHED
+from pbg_tasks.train.partitions import PartitionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import duckdb
+
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.prepare import BucketReport, EntityReport
+    from pbg_tasks.storage import Store
+    from pbg_tasks.tasks.context import Result
+
+LEASE = "import.lease.json"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLists:
+    """How the lists are written.
+
+    Attributes:
+        format: ``tsv`` is text with any delimiter, compressed or not.
+        lhs: column of the left-hand ends; its number from 0 in text, its name in Parquet and in text with a header.
+        rhs: of the right-hand ends.
+        rel: of the relations; None when there is one only.
+        weight: of the weights, None without.
+        header: whether the first line of a text names its columns.
+        delimiter: between two fields of a text.
+    """
+
+    format: Literal["tsv", "parquet"]
+    lhs: str
+    rhs: str
+    rel: str | None = None
+    weight: str | None = None
+    header: bool = False
+    delimiter: str | None = None
+
+    def columns(self) -> Columns:
+        """Return the columns by the names the reader knows them by."""
+        named = {"lhs": self.lhs, "rel": self.rel, "rhs": self.rhs, "weight": self.weight}
+        return parse(Columns, {field: self._name(field, column) for field, column in named.items()}, source="columns")
+
+    def _name(self, field: str, column: str | None) -> str | None:
+        if column is None or self.format == "parquet" or self.header:
+            return column
+        if not column.isdigit():
+            raise ConfigError(f"--{field}-col {column!r}: without --header, columns are numbers from 0")
+        return f"column{column}"
+
+
+def import_edges(
+    config: ConfigSchema,
+    lists: Sequence[str],
+    how: EdgeLists,
+    *,
+    minimum: Minimum | None = None,
+    memory_gb: float = 4.0,
+    threads: int | None = None,
+) -> Result:
+    """Import edge lists.
+
+    Args:
+        config: names the types, relations and paths; its paths may be local or ``s3://``.
+        lists: a file, folder or glob for each of ``edge_paths``, in their order.
+        how: they are written.
+        minimum: what occurs less often is left out, with its edges.
+        memory_gb: budget, in GB; beyond it scratch is used.
+        threads: CPU threads; None means all this process may use.
+
+    Raises:
+        ConfigError: lists and edge paths differ in number, or what is there has another number of partitions.
+        InputError: a list is missing, or a row is bad; nothing was changed.
+        ConflictError: another import into the same entity path is running.
+    """
+    check_supported(config, source="config")
+    _check_request(config, lists)
+    started = time.monotonic()
+    graph = _as_graph(config, how, Resources(memory_gb=memory_gb, threads=threads))
+    files = [_found(url) for url in lists]
+    store = open_store(config.entity_path)
+    with Scratch() as scratch, _alone(store), connect(graph.resources, scratch.path) as connection:
+        known = _known_ids(config, store, scratch.path / "known")
+        rows = [validate_snapshot(connection, graph, listed).edges for listed in files]
+        out = scratch.path / "entities"
+        out.mkdir()
+        everything = [file for listed in files for file in listed]
+        entities = assign_ids(
+            connection,
+            graph,
+            everything,
+            snapshot="",
+            previous=known,
+            out=out,
+            minimum=minimum or Minimum(),
+            hashed=False,
+        )
+        with _unfinished(store):
+            _upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")
+            reports = [
+                _import_one(connection, graph, listed, out, open_store(path), scratch.path / str(number))
+                for number, (listed, path) in enumerate(zip(files, config.edge_paths, strict=True))
+            ]
+    say(f"import: finished in {human_seconds(time.monotonic() - started)}")
+    return _result(config, store, entities, reports, rows, time.monotonic() - started)
+
+
+def _check_request(config: ConfigSchema, lists: Sequence[str]) -> None:
+    if len(lists) != len(config.edge_paths) or not lists:
+        raise ConfigError(
+            f"edge_paths: the config has {len(config.edge_paths)} and {len(lists)} edge lists were given; "
+            "each list goes to the edge path at its place"
+        )
+    if len(set(config.edge_paths)) != len(config.edge_paths):
+        raise ConfigError("edge_paths: one is named twice, so the second list would replace the first")
+    for name, entity in config.entities.items():
+        if entity.featurized:
+            raise ConfigError(
+                f"entities.{name} is featurized: edge lists hold names; write its edges with "
+                "pbg_tasks.formats.edges.write_edges, and its number of features as its count"
+            )
+
+
+def _as_graph(config: ConfigSchema, how: EdgeLists, resources: Resources) -> GraphSpec:
+    """Describe the lists as a snapshot of which nothing is held out: what ``prepare`` takes."""
+    fields = {
+        "graph": "import",
+        "store": config.entity_path,
+        "snapshots": Snapshots(
+            location="{snapshot}", format=how.format, header=how.header, delimiter=how.delimiter, quote=None
+        ),
+        "columns": how.columns(),
+        "model": config,
+        "split": Split(valid=0, test=0),
+        "resources": resources,
+    }
+    return parse(GraphSpec, fields, source="config")
+
+
+def _found(url: str) -> list[SnapshotFile]:
+    files = [SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in list_files(url)]
+    if not files:
+        raise InputError(f"{url}: no such edge list")
+    return files
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    """Keep other imports into the same entity path out."""
+    wait_until_free(store, LEASE)
+    with Lease(store, LEASE):
+        yield
+
+
+@contextmanager
+def _unfinished(store: Store) -> Iterator[None]:
+    """Leave a mark for readers unless everything inside was done."""
+    store.put(UNFINISHED, b"an import is running, or was cut off; run it again\n")
+    yield
+    store.delete(UNFINISHED)
+
+
+def _known_ids(config: ConfigSchema, store: Store, directory: Path) -> Path | None:
+    """Write the ids that the entity path has as ``prepare`` keeps them; None when it has none.
+
+    Raises:
+        ConfigError: it was imported with another number of partitions, or has entities without names.
+    """
+    there = {info.key for info in store.list("entity_")}
+    if not there:
+        return None
+    directory.mkdir()
+    for entity, schema in config.entities.items():
+        if entity_count_file_name(entity, schema.num_partitions) in there:
+            raise ConfigError(
+                f"{store.url}: was imported with more than {schema.num_partitions} partitions of {entity!r}; "
+                "ids cannot be kept when num_partitions changes: choose another entity_path"
+            )
+        columns: dict[str, list[pa.Array]] = {"name": [], "partition": [], "offset": []}
+        for partition in range(schema.num_partitions):
+            names = _known_names(store, PartitionKey(entity, partition), there, directory)
+            columns["name"].append(pa.array(names, pa.string()))
+            columns["partition"].append(pa.array([partition] * len(names), pa.int32()))
+            columns["offset"].append(pa.array(range(len(names)), pa.int64()))
+        table = pa.table({name: pa.chunked_array(parts) for name, parts in columns.items()})
+        for name in ("first_seen", "last_seen"):
+            table = table.append_column(name, pa.array([""] * len(table), pa.string()))
+        pq.write_table(table, directory / entity_ids_file_name(entity))
+    if config.relations_from_data and store.head(RELATION_NAMES) is not None:
+        store.fetch(RELATION_NAMES, directory / RELATION_NAMES)
+    elif config.relations_from_data:
+        (directory / RELATION_NAMES).write_text("[]", encoding="ascii")
+    return directory
+
+
+def _known_names(store: Store, key: PartitionKey, there: set[str], directory: Path) -> list[str]:
+    name = entity_names_file_name(*key)
+    if name not in there:
+        if entity_count_file_name(*key) in there:
+            raise ConfigError(
+                f"{store.url}/{name}: missing, so the ids of the entities there cannot be kept; restore it or choose "
+                "another entity_path"
+            )
+        raise ConfigError(
+            f"{store.url}: has entities, but none of {key.entity} {key.partition}; ids cannot be kept when entity "
+            "types or num_partitions change: choose another entity_path"
+        )
+    try:
+        store.fetch(name, directory / name)
+        return read_entity_names(directory, *key)
+    except NotFoundError:
+        raise ConfigError(f"{store.url}/{name}: went away while it was read; is another program at work?") from None
+
+
+def _import_one(
+    connection: duckdb.DuckDBPyConnection,
+    graph: GraphSpec,
+    files: list[SnapshotFile],
+    entities: Path,
+    target: Store,
+    out: Path,
+) -> BucketReport:
+    """Write the buckets of one edge path, all of them, empty ones too."""
+    out.mkdir()
+    say(f"import: {files[0].uri}{' and others' if len(files) > 1 else ''} into {target.url}")
+    report = write_buckets(connection, graph, files, entities=entities, returned_previous=None, out=out)
+    paths = sorted((out / "train").iterdir())
+    wanted = {path.name for path in paths}
+    for info in target.list("edges_"):
+        if info.key.endswith(".h5") and info.key not in wanted:
+            target.delete(info.key)  # a bucket of an import with more partitions on one side
+    _upload(target, paths, "edges")
+    return report
+
+
+def _upload(store: Store, paths: list[Path], what: str) -> None:
+    with Progress(f"store {what}", total=sum(path.stat().st_size for path in paths), unit="B") as progress:
+        for path in paths:
+            store.put(path.name, path)
+            progress.advance(path.stat().st_size)
+
+
+def _result(
+    config: ConfigSchema,
+    store: Store,
+    entities: EntityReport,
+    reports: list[BucketReport],
+    rows: list[int],
+    seconds: float,
+) -> Result:
+    written = [report.edges["train"] for report in reports]
+    skipped = sum(rows) - sum(written)
+    if skipped:
+        say(f"import: skipped {skipped} edges whose relation or an end occurs too rarely")
+    return {
+        "task": "import",
+        "entity_path": store.url,
+        "seconds": round(seconds, 3),
+        "entities": entities.entities,
+        "types": entities.types,
+        "relations": entities.relations,
+        "edge_paths": {path: {"edges": count} for path, count in zip(config.edge_paths, written, strict=True)},
+        "edges": sum(written),
+        "skipped": skipped,
+        "edges_per_second": round(sum(rows) / seconds),
+    }
