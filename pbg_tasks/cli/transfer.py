@@ -21,6 +21,10 @@ Config = Annotated[str, typer.Argument(help="PBG config (.py, .json, .yaml; loca
 Lists = Annotated[
     list[str], typer.Argument(help="An edge list (file, folder or glob) for each of edge_paths.", show_default=False)
 ]
+Lhs = Annotated[str, typer.Option("--lhs-col", "-l", help="Column of the left-hand ends.", show_default=False)]
+Rhs = Annotated[str, typer.Option("--rhs-col", "-r", help="Column of the right-hand ends.", show_default=False)]
+Rel = Annotated[str | None, typer.Option("--rel-col", help="Column of the relations, if any.")]
+Weight = Annotated[str | None, typer.Option("--weight-col", help="Column of the weights, if any.")]
 EntityMinCount = Annotated[int, typer.Option(min=1, help="Leave out entities that occur less often.")]
 RelationMinCount = Annotated[int, typer.Option(min=1, help="Leave out relations of the data that occur less often.")]
 MemoryGb = Annotated[float, typer.Option(min=0.1, help="Memory; beyond it, scratch is used.")]
@@ -48,10 +52,10 @@ def _import(
 def tsv(
     config: Config,
     lists: Lists,
-    lhs_col: Annotated[str, typer.Option("--lhs-col", "-l", help="Column of the left-hand ends.")] = "0",
-    rhs_col: Annotated[str, typer.Option("--rhs-col", "-r", help="Column of the right-hand ends.")] = "1",
-    rel_col: Annotated[str | None, typer.Option("--rel-col", help="Column of the relations, if any.")] = None,
-    weight_col: Annotated[str | None, typer.Option("--weight-col", help="Column of the weights, if any.")] = None,
+    lhs_col: Lhs,
+    rhs_col: Rhs,
+    rel_col: Rel = None,
+    weight_col: Weight = None,
     delimiter: Annotated[str, typer.Option(help="Between two fields; a tab by default.")] = "\t",
     entity_min_count: EntityMinCount = 1,
     relation_type_min_count: RelationMinCount = 1,
@@ -73,10 +77,10 @@ def tsv(
 def parquet(
     config: Config,
     lists: Lists,
-    lhs_col: Annotated[str, typer.Option("--lhs-col", "-l", help="Column of the left-hand ends.")] = "lhs",
-    rhs_col: Annotated[str, typer.Option("--rhs-col", "-r", help="Column of the right-hand ends.")] = "rhs",
-    rel_col: Annotated[str | None, typer.Option("--rel-col", help="Column of the relations, if any.")] = None,
-    weight_col: Annotated[str | None, typer.Option("--weight-col", help="Column of the weights, if any.")] = None,
+    lhs_col: Lhs,
+    rhs_col: Rhs,
+    rel_col: Rel = None,
+    weight_col: Weight = None,
     entity_min_count: EntityMinCount = 1,
     relation_type_min_count: RelationMinCount = 1,
     memory_gb: MemoryGb = 4.0,
