@@ -1,6 +1,7 @@
 # make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
 # make test    the whole test-suite
 # make lint    style, types, import rules
+# make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
 # make setup   the environment only, in .venv; the others do it by themselves
 # make lock    resolve requirements.in anew
 
@@ -15,7 +16,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint down lock
+.PHONY: setup demo test lint down lock quality
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -41,11 +42,15 @@ down:
 test: setup
 	@$(PY) -m pytest
 
+# One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
+quality: setup
+	@$(PY) -m benchmarks.quality $(ARGS)
+
 lint: setup
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
-	@$(VENV)/bin/mypy --package examples
+	@$(VENV)/bin/mypy --package examples --package benchmarks
 	@$(VENV)/bin/lint-imports
 
 lock:

@@ -1,0 +1,93 @@
+"""The project's own command, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.errors import BY_EXIT_CODE, PbgError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Wall and CPU seconds by the name of what was done."""
+
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def add(self, what: str, wall: float, cpu: float) -> None:
+        """Add to what was done before under the same name."""
+        total = self.seconds.setdefault(what, {"wall": 0.0, "cpu": 0.0})
+        total["wall"] = round(total["wall"] + wall, 1)
+        total["cpu"] = round(total["cpu"] + cpu, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pbg:
+    """Runs ``pbg`` in one directory, which the relative paths of a config refer to.
+
+    Attributes:
+        directory: where it runs.
+        clock: takes the seconds.
+    """
+
+    directory: Path
+    clock: Clock
+
+    def __call__(self, what: str, *arguments: str) -> Result:
+        """Run one command and return what it prints with ``--json``; its progress goes to stderr.
+
+        Args:
+            what: under which name its seconds are counted.
+            *arguments: of the command.
+
+        Raises:
+            PbgError: the command failed; of the kind its exit status stands for.
+        """
+        command = [sys.executable, "-m", "pbg_tasks", *arguments, "--json"]
+        started, used = time.monotonic(), _children_cpu()
+        done = subprocess.run(command, cwd=self.directory, stdout=subprocess.PIPE, text=True, check=False)
+        self.clock.add(what, time.monotonic() - started, _children_cpu() - used)
+        if done.returncode:
+            kind = BY_EXIT_CODE.get(done.returncode, PbgError)
+            raise kind(f"pbg {' '.join(arguments)}: ended with status {done.returncode}; its message stands above")
+        result: Result = json.loads(done.stdout)
+        return result
+
+
+def _children_cpu() -> float:
+    """Return the CPU seconds of all commands that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def environment() -> dict[str, str | int]:
+    """Return what figures of speed depend on."""
+    import platform
+
+    import torch
+
+    return {
+        "cpu": _cpu_model() or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _cpu_model() -> str | None:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 - no path of ours
+            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), None)
+    except OSError:
+        return None

@@ -1,0 +1,121 @@
+"""Line plots as SVG, without a library: a row of panels, each with axes, lines and a legend."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+WIDTH, HEIGHT = 460, 340
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 34, 44
+_TICKS = 5
+_LEGEND_LINE = 16
+# Okabe and Ito's colours, which people with any kind of colour vision tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A named line; lines of one colour number look alike."""
+
+    name: str
+    colour: int
+    points: Points
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+        title: above it.
+        x_label: below it.
+        lines: at least one, with a point at least.
+        legend: ``top`` or ``bottom``, where the lines leave room, on the right.
+    """
+
+    title: str
+    x_label: str
+    lines: Sequence[Line]
+    legend: str = "bottom"
+
+
+def draw(panels: Sequence[Panel]) -> str:
+    """Return the panels, side by side, as an SVG document."""
+    size = f'width="{WIDTH * len(panels)}" height="{HEIGHT}" viewBox="0 0 {WIDTH * len(panels)} {HEIGHT}"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">']
+    parts.append('<rect width="100%" height="100%" fill="white"/>')
+    for index, panel in enumerate(panels):
+        parts += [f'<g transform="translate({WIDTH * index} 0)">', *_Axes(panel).draw(), "</g>"]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Return round numbers, about ``_TICKS`` of them, that reach from at most ``low`` to at least ``high``."""
+    span = (high - low) or abs(high) or 1.0
+    magnitude = 10.0 ** math.floor(math.log10(span / _TICKS))
+    step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude * _TICKS >= span * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(number * step, 10) for number in range(first, max(last, first + 1) + 1)]
+
+
+class _Axes:
+    """Places a panel's values in its frame."""
+
+    def __init__(self, panel: Panel) -> None:
+        self._panel = panel
+        xs, ys = zip(*(point for line in panel.lines for point in line.points), strict=True)
+        self._x_ticks, self._y_ticks = ticks(0, max(xs)), ticks(min(ys), max(ys))
+
+    def _x(self, value: float) -> float:
+        low, high = self._x_ticks[0], self._x_ticks[-1]
+        return _LEFT + (value - low) / (high - low) * (WIDTH - _LEFT - _RIGHT)
+
+    def _y(self, value: float) -> float:
+        low, high = self._y_ticks[0], self._y_ticks[-1]
+        return HEIGHT - _BOTTOM - (value - low) / (high - low) * (HEIGHT - _TOP - _BOTTOM)
+
+    def draw(self) -> Iterator[str]:
+        left, right, bottom = _LEFT, WIDTH - _RIGHT, HEIGHT - _BOTTOM
+        for text, baseline in ((self._panel.title, 20), (self._panel.x_label, HEIGHT - 8)):
+            yield f'<text x="{(left + right) / 2}" y="{baseline}" text-anchor="middle">{escape(text)}</text>'
+        for tick in self._y_ticks:
+            y = self._y(tick)
+            yield f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#ddd"/>'
+            yield f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
+        for tick in self._x_ticks:
+            yield f'<text x="{self._x(tick):.1f}" y="{bottom + 17}" text-anchor="middle">{tick:g}</text>'
+        yield f'<path d="M{left} {_TOP}V{bottom}H{right}" fill="none" stroke="#444"/>'
+        for line in self._panel.lines:
+            yield from self._draw_line(line)
+        yield from self._legend()
+
+    def _draw_line(self, line: Line) -> Iterator[str]:
+        colour = _COLOURS[line.colour % len(_COLOURS)]
+        places = " ".join(f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in line.points)
+        yield f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        if len(line.points) <= 2 * _TICKS:
+            for x, y in line.points:
+                yield f'<circle cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="2.5" fill="{colour}"/>'
+
+    def _legend(self) -> Iterator[str]:
+        named = {line.name: line.colour for line in self._panel.lines}
+        height = _LEGEND_LINE * len(named)
+        top = _TOP + 8 if self._panel.legend == "top" else HEIGHT - _BOTTOM - height - 6
+        widest = max(map(len, named)) * 6.6
+        x = WIDTH - _RIGHT - widest - 30
+        yield (
+            f'<rect x="{x - 6:.1f}" y="{top}" width="{widest + 34:.1f}" height="{height + 4}" '
+            'fill="white" fill-opacity="0.8"/>'
+        )
+        for row, (name, number) in enumerate(named.items()):
+            y = top + _LEGEND_LINE * row + 11
+            colour = _COLOURS[number % len(_COLOURS)]
+            yield f'<line x1="{x:.1f}" y1="{y - 4}" x2="{x + 18:.1f}" y2="{y - 4}" stroke="{colour}" stroke-width="3"/>'
+            yield f'<text x="{x + 24:.1f}" y="{y}">{escape(name)}</text>'

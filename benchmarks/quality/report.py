@@ -1,0 +1,150 @@
+"""``docs/quality.md`` and its plot, made of the results and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.quality.experiments import EXPERIMENTS
+from benchmarks.quality.plot import Line, Panel, draw
+from benchmarks.quality.results import means
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from benchmarks.quality.experiments import Experiment, Kind
+    from benchmarks.quality.results import Results, Run
+
+_COLUMNS: Mapping[Kind, Mapping[str, str]] = {
+    "links": {
+        "mrr": "MRR",
+        "hits1": "Hits@1",
+        "hits10": "Hits@10",
+        "mr": "MR",
+        "raw_mrr": "raw MRR",
+    },
+    "dated links": {
+        "dated_mrr": "time-aware MRR",
+        "dated_hits1": "Hits@1",
+        "dated_hits10": "Hits@10",
+        "mrr": "filtered MRR",
+        "raw_mrr": "raw MRR",
+    },
+    "labels": {
+        **{f"micro_f1_{share}": f"micro-F1 {share}" for share in ("10%", "50%", "90%")},
+        **{f"macro_f1_{share}": f"macro-F1 {share}" for share in ("10%", "50%", "90%")},
+    },
+}
+_INTRODUCTION = """\
+# Quality on public data
+
+Made by `make quality` from `benchmarks/quality/results.json`; every number of ours below is from a run that stands
+there. Data come from `--data DIR`, or are fetched; the lines of every file are checked by their SHA-256.
+
+Each experiment is a config of `examples/configs`, run by the commands a user has: `pbg import tsv`, `pbg train` on the
+train split, `pbg eval --filtered` on the test split. Edges are ranked on both sides among all entities. *Filtered*
+figures leave out candidates that make another edge of train, valid or test. A candidate that ties with the true entity
+counts as better; some published rows use the mean rank of ties. Curves are of the valid split.
+
+![Quality and loss by epoch](quality.svg)
+"""
+_LABELS = """\
+By DeepWalk's protocol: one-vs-rest logistic regression (L2, C = 1) on the embeddings scaled to length 1, fitted to 10,
+50 or 90 % of the labelled nodes; for the others the `k` best labels are predicted, `k` being how many a node has. Means
+of 10 random splits, in percent.
+"""
+
+
+def write(results: Results, document: Path, plot: Path) -> None:
+    """Write the document and its plot.
+
+    Args:
+        results: of the experiments that were run; the others are said to be missing.
+        document: Markdown.
+        plot: SVG, in the same directory.
+    """
+    document.write_text(_document(results), encoding="utf-8")
+    plot.write_text(_plot(results), encoding="utf-8")
+
+
+def _document(results: Results) -> str:
+    parts = [_INTRODUCTION, "\n".join(_targets(results))]
+    for experiment in EXPERIMENTS:
+        parts += ["\n".join(_section(experiment, results.of(experiment.name)))]
+    return "\n".join(parts)
+
+
+def _targets(results: Results) -> Iterator[str]:
+    yield "| experiment | figure | target | reached (mean of seeds) | |"
+    yield "|---|---|---|---|---|"
+    for experiment in EXPERIMENTS:
+        names = _COLUMNS[experiment.kind]
+        reached = means(results.of(experiment.name))
+        for figure, target in experiment.targets.items():
+            value = reached.get(figure)
+            state = "not run" if value is None else "met" if value >= target else "**missed**"
+            aim = f", aim {_number(experiment.aims[figure])}" if figure in experiment.aims else ""
+            yield _row([experiment.title, names[figure], f"{_number(target)}{aim}", _number(value), state])
+    yield ""
+
+
+def _section(experiment: Experiment, runs: Sequence[Run]) -> Iterator[str]:
+    names = _COLUMNS[experiment.kind]
+    yield f"## {experiment.title}\n"
+    yield f"`{experiment.config}`, data set `{experiment.data.name}`. {experiment.notes}\n"
+    if experiment.kind == "labels":
+        yield _LABELS
+    yield _row(["", *names.values()])
+    yield "|---" * (len(names) + 1) + "|"
+    for run in runs:
+        yield _row([f"**ours**, seed {run.seed}", *(_number(run.figures[name]) for name in names)])
+    for row in experiment.published:
+        yield _row([row.system, *(_number(row.figures.get(name)) for name in names)])
+    yield ""
+    yield from _costs(runs)
+
+
+def _costs(runs: Sequence[Run]) -> Iterator[str]:
+    if not runs:
+        yield "Not run yet.\n"
+        return
+    yield "| seed | epochs | workers | edges/s | import | train | curve | eval | machine | date (UTC) |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for run in runs:
+        machine = f"{run.environment['cpu']}, {run.environment['cores']} cores, torch {run.environment['torch']}"
+        training = [str(run.training[name]) for name in ("epochs", "workers", "edges_per_second")]
+        seconds = [_seconds(run.seconds.get(what)) for what in ("import", "train", "curve", "eval")]
+        yield _row([str(run.seed), *training, *seconds, machine, run.date])
+    yield "\nSeconds are wall / CPU.\n"
+
+
+def _seconds(spent: Mapping[str, float] | None) -> str:
+    return "" if spent is None else f"{spent['wall']:.0f} / {spent['cpu']:.0f}"
+
+
+def _number(value: float | None) -> str:
+    """Write shares with four digits, larger figures with one."""
+    if value is None:
+        return ""
+    return f"{value:.4f}".rstrip("0") if value <= 1 else f"{value:.1f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _plot(results: Results) -> str:
+    panels = [
+        Panel("valid MRR (BlogCatalog: micro-F1, 50 % labels)", "epochs", _lines(results, "quality")),
+        Panel("loss per edge", "epochs", _lines(results, "loss"), legend="top"),
+    ]
+    return draw([panel for panel in panels if panel.lines])
+
+
+def _lines(results: Results, curve: str) -> list[Line]:
+    return [
+        Line(experiment.title, number, [(x, y) for x, y in run.curves[curve]])
+        for number, experiment in enumerate(EXPERIMENTS)
+        for run in results.of(experiment.name)
+        if run.curves[curve]
+    ]

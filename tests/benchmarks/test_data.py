@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import tarfile
+import zipfile
+
+import pytest
+import zstandard
+
+from benchmarks.quality.data import DataSet, Source, line_digest, obtain
+from pbg_tasks.errors import InputError, StorageError
+
+
+@pytest.fixture
+def pair(tmp_path):
+    folder = tmp_path / "given" / "pair"
+    folder.mkdir(parents=True)
+    (folder / "a.tsv").write_text("1\t2\n3\t4\n")
+    (folder / "b.tsv").write_text("x\n")
+    return DataSet("pair", {name: line_digest(folder / name) for name in ("a.tsv", "b.tsv")})
+
+
+def _pack(folder, archive):
+    with archive.open("wb") as raw, zstandard.ZstdCompressor().stream_writer(raw) as stream:
+        with tarfile.open(fileobj=stream, mode="w|") as files:
+            files.add(folder, folder.name)
+
+
+def test_a_digest_does_not_depend_on_the_order_of_lines_or_how_they_end(tmp_path):
+    first, second, other = (tmp_path / name for name in "abc")
+    first.write_bytes(b"b\na\n")
+    second.write_bytes(b"a\r\nb")
+    other.write_bytes(b"a\nb\nb\n")
+    assert line_digest(first) == line_digest(second) != line_digest(other)
+
+
+def test_a_folder_is_used_where_it_lies(pair, tmp_path):
+    assert obtain(pair, tmp_path / "given", tmp_path / "cache") == tmp_path / "given" / "pair"
+
+
+def test_an_archive_is_unpacked_once_into_the_cache(pair, tmp_path):
+    archive = tmp_path / "pair.tar.zst"
+    _pack(tmp_path / "given" / "pair", archive)
+    found = obtain(pair, tmp_path, tmp_path / "cache")
+    assert (found / "a.tsv").read_text() == "1\t2\n3\t4\n"
+    archive.unlink()
+    assert obtain(pair, tmp_path, tmp_path / "cache") == found
+
+
+def test_other_content_is_refused_and_leaves_nothing_in_the_cache(pair, tmp_path):
+    folder = tmp_path / "given" / "pair"
+    (folder / "b.tsv").write_text("y\n")
+    _pack(folder, tmp_path / "pair.tar.zst")
+    with pytest.raises(InputError, match=r"b\.tsv: its sorted lines have sha256"):
+        obtain(pair, tmp_path / "given", tmp_path / "cache")
+    with pytest.raises(InputError, match=r"b\.tsv"):
+        obtain(pair, tmp_path, tmp_path / "cache")
+    assert list((tmp_path / "cache" / "data").iterdir()) == []
+
+
+def test_a_missing_file_is_named(pair, tmp_path):
+    (tmp_path / "given" / "pair" / "b.tsv").unlink()
+    with pytest.raises(InputError, match=r"b\.tsv: missing"):
+        obtain(pair, tmp_path / "given", tmp_path / "cache")
+
+
+def test_members_of_a_fetched_archive_get_the_names_of_the_data_set(pair, tmp_path):
+    with zipfile.ZipFile(tmp_path / "published.zip", "w") as archive:
+        archive.writestr("Release/first.txt", "3\t4\n1\t2\n")
+    (tmp_path / "b.txt").write_text("x\n")
+    url = tmp_path.as_uri()
+    sources = {"a.tsv": Source(f"{url}/published.zip", "Release/first.txt"), "b.tsv": Source(f"{url}/b.txt")}
+    found = obtain(DataSet("pair", pair.digests, sources), tmp_path / "nothing", tmp_path / "cache")
+    assert found == tmp_path / "cache" / "data" / "pair"
+    assert (found / "a.tsv").read_text() == "3\t4\n1\t2\n"
+
+
+def test_what_cannot_be_fetched_tells_how_to_bring_it(pair, tmp_path):
+    with pytest.raises(StorageError, match="--data"):
+        obtain(pair, tmp_path / "nothing", tmp_path / "cache")
+    gone = DataSet("pair", pair.digests, {"a.tsv": Source((tmp_path / "gone.tsv").as_uri())})
+    with pytest.raises(StorageError, match=r"gone\.tsv: cannot be fetched .* --data"):
+        obtain(gone, tmp_path / "nothing", tmp_path / "cache")

@@ -1,0 +1,29 @@
+"""PBG's own command line on a directory of ours: its pool of processes, its config files, its safe unpickling."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.config import ConfigSchema
+from pbg_tasks.tasks.train import train_directory
+from tests.interop.checkpoints import snapshot
+from tests.interop.graphs import ROWS, write_graph
+
+pytestmark = pytest.mark.interop
+
+
+def test_pbgs_commands_continue_and_export_our_directory(tmp_path, oracle):
+    (row,) = [row for row in ROWS if str(row) == "complex_diagonal-dynamic-ids"]
+    document = row.document(tmp_path)
+    config = write_graph(document)
+    train_directory(config)
+    before = snapshot(config)
+    longer = document | {"num_epochs": document["num_epochs"] + 1}
+    oracle.command("train", longer)
+    assert snapshot(config).version > before.version
+    entities, relations = tmp_path / "entities.tsv", tmp_path / "relations.tsv"
+    options = ["--entities-output", entities, "--relation-types-output", relations]
+    oracle.command("converters.export_to_tsv", longer, *options)
+    assert len(entities.read_text().splitlines()) == 81
+    assert len(relations.read_text().splitlines()) == 3 * 2 * 2
+    train_directory(ConfigSchema(**longer | {"num_epochs": longer["num_epochs"] + 1}))

@@ -1,0 +1,205 @@
+"""Import and export of PBG's directories, beyond the defects of PBG's own (``tests/defects/test_import.py``)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.formats.edges import count_edges, edge_file_name, read_edges
+from pbg_tasks.formats.embeddings import read_embeddings
+from pbg_tasks.prepare import Minimum
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks import importing
+from pbg_tasks.tasks.dataset import UNFINISHED
+from pbg_tasks.tasks.exporting import export_directory
+from pbg_tasks.tasks.importing import EdgeLists, import_edges
+from pbg_tasks.tasks.train import train_directory
+from tests.defects.test_import import TSV, Import, ring
+
+
+@pytest.fixture
+def work(tmp_path):
+    return Import(tmp_path)
+
+
+def test_each_list_goes_to_its_edge_path_with_common_ids(work):
+    config = work.config(1, paths=("train", "test"))
+    result = import_edges(config, [work.write(ring(6)), work.write(ring(4, first=3), "test.tsv")], TSV)
+    assert [listed["edges"] for listed in result["edge_paths"].values()] == [6, 4]
+    assert result["entities"]["total"] == 7
+    names = work.names(0)
+    edges = read_edges(work.root / "test" / edge_file_name(0, 0))
+    assert {(names[lhs], names[rhs]) for lhs, rhs in zip(edges.lhs, edges.rhs, strict=True)} == {
+        (lhs, rhs) for lhs, _, rhs in ring(4, first=3)
+    }
+    with pytest.raises(ConfigError, match="the config has 2 and 1 edge lists were given"):
+        import_edges(config, [work.write(ring(6))], TSV)
+
+
+def test_standard_relations_are_matched_by_name_and_unknown_ones_named_with_their_line(work):
+    relations = [{"name": name, "lhs": "n", "rhs": "n"} for name in ("r1", "r0")]
+    config = work.config(1, relations=relations, dynamic_relations=False)
+    import_edges(config, [work.write(ring(4))], TSV)
+    assert sorted(read_edges(work.root / "train" / edge_file_name(0, 0)).rel) == [0, 0, 1, 1]
+    assert json.loads((work.root / "entities" / "dynamic_rel_names.json").read_text()) == ["r1", "r0"]
+    assert not (work.root / "entities" / "dynamic_rel_count.txt").exists()
+    with pytest.raises(InputError, match=r"other\.tsv, line 3: unknown relation 'r2'"):
+        import_edges(config, [work.write([*ring(2), ("e0", "r2", "e1")], "other.tsv")], TSV)
+
+
+def test_without_a_relation_column_everything_is_the_one_relation(work):
+    relations = [{"name": "only", "lhs": "n", "rhs": "n"}]
+    config = work.config(1, relations=relations, dynamic_relations=False)
+    import_edges(config, [work.write([("a", "b"), ("b", "c")])], EdgeLists("tsv", "0", "1"))
+    assert read_edges(work.root / "train" / edge_file_name(0, 0)).rel.tolist() == [0, 0]
+
+
+def test_text_may_have_a_header_another_delimiter_and_be_compressed(work):
+    path = work.root / "edges.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write('to;kind;from\nb "quoted";r;a\nc;r;b "quoted"\n')
+    how = EdgeLists("tsv", "from", "to", "kind", header=True, delimiter=";")
+    import_edges(work.config(1), [str(path)], how)
+    assert sorted(work.names(0)) == ["a", 'b "quoted"', "c"]
+    with pytest.raises(ConfigError, match="--lhs-col 'from': without --header, columns are numbers from 0"):
+        import_edges(work.config(1), [str(path)], EdgeLists("tsv", "from", "to", "kind"))
+
+
+def test_what_is_rare_is_left_out_and_counted(work):
+    rows = [*ring(4), *ring(4), ("e0", "r0", "once"), ("e0", "rare", "e1")]
+    minimum = Minimum(entity=2, relation=2)
+    result = import_edges(work.config(1), [work.write(rows)], TSV, minimum=minimum)
+    assert result["skipped"] == 2
+    assert result["edges"] == 8
+    assert sorted(work.names(0)) == ["e0", "e1", "e2", "e3"]
+    assert json.loads((work.root / "entities" / "dynamic_rel_names.json").read_text()) == ["r0", "r1"]
+
+
+def test_a_type_that_is_not_partitioned_spreads_over_the_buckets(work):
+    config = work.config(
+        entities={"n": {"num_partitions": 4}, "tag": {"num_partitions": 1}},
+        relations=[{"name": "all", "lhs": "n", "rhs": "tag"}, {"name": "link", "lhs": "n", "rhs": "n"}],
+        dynamic_relations=False,
+    )
+    rows = [(f"e{i}", "all", f"t{i % 3}") for i in range(400)] + [("e0", "link", "e1")]
+    import_edges(config, [work.write(rows)], TSV)
+    counts = [[count_edges(work.root / "train" / edge_file_name(i, j)) for j in range(4)] for i in range(4)]
+    assert min(map(min, counts)) > 5
+    assert sum(map(sum, counts)) == 401
+
+
+def test_a_bad_row_is_named_and_nothing_is_changed(work):
+    import_edges(work.config(), [work.write(ring(9))], TSV)
+    before = work.digests()
+    with pytest.raises(InputError, match=r"bad\.tsv, line 2: empty id in column rhs"):
+        import_edges(work.config(), [work.write([("a", "r0", "b"), ("a", "r0", "")], "bad.tsv")], TSV)
+    with pytest.raises(InputError, match=r"nothing\.tsv"):
+        import_edges(work.config(), [str(work.root / "nothing.tsv")], TSV)
+    assert work.digests() == before
+    assert not (work.root / "entities" / UNFINISHED).exists()
+
+
+def test_another_number_of_partitions_is_refused(work):
+    import_edges(work.config(4), [work.write(ring(9))], TSV)
+    for partitions in (2, 5):
+        with pytest.raises(ConfigError, match="ids cannot be kept"):
+            import_edges(work.config(partitions), [work.write(ring(9))], TSV)
+    (work.root / "entities" / "entity_names_n_1.json").unlink()
+    with pytest.raises(ConfigError, match=r"entity_names_n_1\.json: missing, so the ids"):
+        import_edges(work.config(4), [work.write(ring(9))], TSV)
+
+
+def test_an_import_that_was_cut_off_is_refused_by_readers_and_finished_by_the_next(work, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "_import_one", broken)
+        with pytest.raises(RuntimeError, match="cut off"):
+            import_edges(work.config(), [work.write(ring(9))], TSV)
+    with pytest.raises(ConfigError, match="an import is running or was cut off"):
+        train_directory(work.config())
+    import_edges(work.config(), [work.write(ring(9))], TSV)
+    assert train_directory(work.config())["edges_trained"] == 9
+
+
+@pytest.mark.parametrize("global_emb", [False, True])
+def test_export_writes_names_and_numbers(work, global_emb):
+    config = work.config(
+        dynamic_relations=False,
+        relations=[{"name": name, "lhs": "n", "rhs": "n", "operator": "affine"} for name in ("r0", "r1")],
+        global_emb=global_emb,
+        lr=0.1,
+    )
+    import_edges(config, [work.write(ring(9))], TSV)
+    train_directory(config)
+    outputs = {
+        "entities_output": str(work.root / "entities.tsv"),
+        "relation_types_output": str(work.root / "relations.tsv"),
+    }
+    result = export_directory(config, **outputs)
+    assert (result["entities"], result["relation_parameters"]) == (9, 4)
+    lines = [line.split("\t") for line in (work.root / "entities.tsv").read_text().splitlines()]
+    exported = {name: np.array(numbers, float) for name, *numbers in lines}
+    from pbg_tasks.formats.model import read_model
+
+    params = read_model(work.root / "model" / "model.v1.h5").params
+    added = params["entities/n/global_embedding"] if global_emb else 0
+    assert not global_emb or np.abs(added).max() > 0
+    for partition in range(2):
+        stored, _ = read_embeddings(work.root / "model" / f"embeddings_n_{partition}.v1.h5")
+        for name, row in zip(work.names(partition), stored + added, strict=True):
+            assert exported[name] == pytest.approx(row, abs=1e-9)
+    first, *_ = (work.root / "relations.tsv").read_text().splitlines()
+    assert first.split("\t")[:5] == ["r0", "rhs", "affine", "linear_transformation", "4x4"]
+    matrix = np.array(first.split("\t")[5:], float).reshape(4, 4)
+    assert matrix == pytest.approx(params["relations/0/operator/rhs/linear_transformation"], abs=1e-9)
+    with pytest.raises(ConflictError, match=r"entities\.tsv: exists"):
+        export_directory(config, **outputs)
+    export_directory(config, **outputs, overwrite=True)
+
+
+def test_export_refuses_names_that_the_format_cannot_hold(work):
+    config = work.config(1)
+    import_edges(config, [work.write(ring(3))], TSV)
+    train_directory(config)
+    path = work.root / "entities" / "entity_names_n_0.json"
+    path.write_text(json.dumps(["e0", "e\t1", "e2"]))
+    outputs = {
+        "entities_output": str(work.root / "entities.tsv"),
+        "relation_types_output": str(work.root / "relations.tsv"),
+    }
+    with pytest.raises(FormatError, match=r"name 'e\\t1' holds a tab"):
+        export_directory(config, **outputs)
+    assert not (work.root / "entities.tsv").exists()
+    path.unlink()
+    with pytest.raises(NotFoundError, match=r"entity_names_n_0\.json: missing"):
+        export_directory(config, **outputs)
+
+
+@pytest.mark.s3
+def test_the_same_in_a_store(work, s3_bucket):
+    local = work.config()
+    lists = [work.write(ring(50))]
+    import_edges(local, lists, TSV)
+    remote = local.model_copy(
+        update={
+            "entity_path": f"{s3_bucket}/entities",
+            "edge_paths": (f"{s3_bucket}/train",),
+            "checkpoint_path": f"{s3_bucket}/model",
+        }
+    )
+    import_edges(remote, lists, TSV)
+    import_edges(remote, lists, TSV)
+    for folder in ("entities", "train"):
+        store = open_store(f"{s3_bucket}/{folder}")
+        for path in sorted((work.root / folder).glob("[a-z]*.*")):
+            assert store.get(path.name).data == path.read_bytes()
+    for config, place in ((local, str(work.root)), (remote, s3_bucket)):
+        train_directory(config)
+        export_directory(config, entities_output=f"{place}/e.tsv", relation_types_output=f"{place}/r.tsv")
+    assert open_store(s3_bucket).get("e.tsv").data == (work.root / "e.tsv").read_bytes()
