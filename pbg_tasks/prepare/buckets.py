@@ -14,7 +14,7 @@ from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.split import NAMES, TRAIN, candidate_sql, settle
-from pbg_tasks.prepare.sql import md5_head, quoted
+from pbg_tasks.prepare.sql import md5_head, one_file, quoted
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities:
     selects = " UNION ALL ".join(
         f"SELECT {quoted(entity)} AS type, name, "
         f'({index}::UBIGINT << 56) | (partition::UBIGINT << 40) | "offset"::UBIGINT AS id '
-        f"FROM read_parquet({quoted(str(entities / entity_ids_file_name(entity)))})"
+        f"FROM read_parquet({one_file(entities / entity_ids_file_name(entity))})"
         for index, entity in enumerate(spec.model.entities)
     )
     with loading(entities):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from pbg_tasks.errors import FormatError, ResourceError
-from pbg_tasks.prepare.sql import quoted
+from pbg_tasks.prepare.sql import one_file
 from pbg_tasks.progress import human_seconds, say
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def load_table(connection: duckdb.DuckDBPyConnection, table: str, columns: dict[
         return
     names = ", ".join(f'"{name}"' for name in columns)
     with loading(path):
-        connection.execute(f"INSERT INTO {table} SELECT {names} FROM read_parquet({quoted(str(path))})")
+        connection.execute(f"INSERT INTO {table} SELECT {names} FROM read_parquet({one_file(path)})")
 
 
 @contextmanager

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 
 def quoted(text: str) -> str:
     """Return ``text`` as an SQL string."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def one_file(path: object) -> str:
+    """Return a path as an SQL string that stands for this one file, whatever wildcards its name holds."""
+    return quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))
 
 
 def md5_tail(text: str) -> str:

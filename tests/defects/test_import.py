@@ -39,6 +39,7 @@ class Import:
             "checkpoint_path": str(self.root / "model"),
             "num_epochs": 1,
             "workers": 1,
+            "eval_fraction": 0.0,
         }
         return ConfigSchema.model_validate(settings | changes)
 

@@ -92,6 +92,19 @@ def test_a_type_that_is_not_partitioned_spreads_over_the_buckets(work):
     assert sum(map(sum, counts)) == 401
 
 
+def test_entity_types_may_have_any_name(work):
+    """Wildcards of file names in a type's name would read another type's ids."""
+    entities = {name: {"num_partitions": 1} for name in ("a*b", "a?b", "a[b]", "m.0 x'")}
+    relations = [{"name": f"to {name}", "lhs": "a?b", "rhs": name} for name in entities]
+    config = work.config(entities=entities, relations=relations, dynamic_relations=False)
+    rows = [(f"e{i}", f"to {name}", f"{name}{i}") for i in range(5) for name in entities]
+    result = import_edges(config, [work.write(rows)], TSV)
+    totals = {name: figures["total"] for name, figures in result["types"].items()}
+    assert totals == {"a*b": 5, "a?b": 10, "a[b]": 5, "m.0 x'": 5}
+    assert import_edges(config, [work.write(rows)], TSV)["entities"]["kept"] == 25
+    assert train_directory(config)["edges_trained"] == 20
+
+
 def test_a_bad_row_is_named_and_nothing_is_changed(work):
     import_edges(work.config(), [work.write(ring(9))], TSV)
     before = work.digests()
