@@ -20,9 +20,12 @@ def pair(tmp_path):
 
 
 def _pack(folder, archive):
-    with archive.open("wb") as raw, zstandard.ZstdCompressor().stream_writer(raw) as stream:
-        with tarfile.open(fileobj=stream, mode="w|") as files:
-            files.add(folder, folder.name)
+    with (
+        archive.open("wb") as raw,
+        zstandard.ZstdCompressor().stream_writer(raw) as stream,
+        tarfile.open(fileobj=stream, mode="w|") as files,
+    ):
+        files.add(folder, folder.name)
 
 
 def test_a_digest_does_not_depend_on_the_order_of_lines_or_how_they_end(tmp_path):

@@ -56,16 +56,18 @@ def test_a_run_counts_for_its_own_recipe_and_seed_only(run):
 
 def test_a_recipe_tells_configs_changes_and_data_apart():
     one, other = BY_NAME["fb15k"], BY_NAME["fb15k_237"]
-    assert len({recipe(one, b"a", ()), recipe(one, b"b", ()), recipe(one, b"a", ("x=1",)), recipe(other, b"a", ())}) == 4
+    assert (
+        len({recipe(one, b"a", ()), recipe(one, b"b", ()), recipe(one, b"a", ("x=1",)), recipe(other, b"a", ())}) == 4
+    )
 
 
 def test_targets_are_held_against_the_mean_of_the_seeds(run):
     experiment = BY_NAME["fb15k"]
-    worse = dataclasses.replace(run, seed=1, figures=FIGURES | {"mrr": 0.8186})
-    assert means([run, worse])["mrr"] == pytest.approx(0.81995)
+    worse = dataclasses.replace(run, seed=1, figures=FIGURES | {"mrr": 0.8181})
+    assert means([run, worse])["mrr"] == pytest.approx(0.8197)
     assert missed(experiment, [run]) == []
     (sentence,) = missed(experiment, [run, worse])
-    assert sentence == "fb15k: mrr is 0.8200, below the target 0.82"
+    assert sentence == "fb15k: mrr is 0.8197, below the target 0.82"
 
 
 def test_the_document_tells_what_was_run_and_what_was_not(run, tmp_path):

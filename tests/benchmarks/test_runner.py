@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +13,9 @@ from benchmarks.quality.experiments import BY_NAME, Experiment
 from benchmarks.quality.runner import run
 from pbg_tasks.config.loading import load_config
 from pbg_tasks.errors import ConfigError
+from tests.benchmarks.graph import CONFIG, write_ring
 
-
-def _graph():
-    spec = importlib.util.spec_from_file_location("ring", Path(__file__).with_name("graph.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-graph = _graph()
-CONFIG, write_ring = graph.CONFIG, graph.write_ring
+CHANCE = 0.078  # of a scorer that knows nothing: H(60) / 60
 
 
 @pytest.fixture
@@ -32,7 +23,7 @@ def ring(tmp_path):
     (tmp_path / "source").mkdir()
     data = write_ring(tmp_path / "source")
     (tmp_path / "ring.yaml").write_text(CONFIG)
-    return Experiment("ring", "Ring", "dated links", Path("ring.yaml"), data, targets={"mrr": 0.5}, interval=2)
+    return Experiment("ring", "Ring", "dated links", Path("ring.yaml"), data, targets={"mrr": 0.5}, interval=20)
 
 
 def test_an_experiment_ends_in_figures_curves_and_seconds(ring, tmp_path):
@@ -44,10 +35,10 @@ def test_an_experiment_ends_in_figures_curves_and_seconds(ring, tmp_path):
         directory=tmp_path / "run",
         params=["num_epochs=40"],
     )
-    assert [epoch for epoch, _ in found.curves["quality"]] == list(range(2, 41, 2))
+    assert [epoch for epoch, _ in found.curves["quality"]] == [20, 40]
     assert len(found.curves["loss"]) == 40
     assert found.curves["loss"][-1][1] < found.curves["loss"][0][1]
-    assert found.figures["mrr"] > 3 * found.curves["quality"][0][1] or found.figures["mrr"] > 0.3
+    assert found.figures["mrr"] > 3 * CHANCE
     # every question of the ring has one answer at one date, so that both filters leave out the same
     assert found.figures["dated_mrr"] == pytest.approx(found.figures["mrr"], abs=1e-6)
     assert found.figures["raw_mrr"] <= found.figures["mrr"]
@@ -57,7 +48,7 @@ def test_an_experiment_ends_in_figures_curves_and_seconds(ring, tmp_path):
 
 
 def test_a_failing_command_is_an_error_of_its_kind(tmp_path):
-    with pytest.raises(ConfigError, match="pbg train missing.yaml: ended with status 2"):
+    with pytest.raises(ConfigError, match=r"pbg train missing\.yaml: ended with status 2"):
         Pbg(tmp_path, Clock())("train", "train", "missing.yaml")
 
 
