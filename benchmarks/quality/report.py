@@ -91,7 +91,8 @@ def _targets(results: Results) -> Iterator[str]:
 def _section(experiment: Experiment, runs: Sequence[Run]) -> Iterator[str]:
     names = _COLUMNS[experiment.kind]
     yield f"## {experiment.title}\n"
-    yield f"`{experiment.config}`, data set `{experiment.data.name}`. {experiment.notes}\n"
+    yield f"`{experiment.config}`, data set `{experiment.data.name}`.\n"
+    yield f"{experiment.notes}\n"
     if experiment.kind == "labels":
         yield _LABELS
     yield _row(["", *names.values()])
@@ -115,7 +116,7 @@ def _costs(runs: Sequence[Run]) -> Iterator[str]:
         training = [str(run.training[name]) for name in ("epochs", "workers", "edges_per_second")]
         seconds = [_seconds(run.seconds.get(what)) for what in ("import", "train", "curve", "eval")]
         yield _row([str(run.seed), *training, *seconds, machine, run.date])
-    yield "\nSeconds are wall / CPU.\n"
+    yield "\nSeconds are wall / CPU; wall seconds and edges/s depend on what else the machine did.\n"
 
 
 def _seconds(spent: Mapping[str, float] | None) -> str:

@@ -46,6 +46,10 @@ def main() -> None:
         _fail(error)
     except MemoryError:
         _fail(ResourceError("out of memory; lower resources.memory_gb or raise num_partitions"))
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # torch's words for it
+            raise
+        _fail(ResourceError("out of memory; lower dimension or raise num_partitions, and check the entity counts"))
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -27,6 +27,7 @@ Rel = Annotated[str | None, typer.Option("--rel-col", help="Column of the relati
 Weight = Annotated[str | None, typer.Option("--weight-col", help="Column of the weights, if any.")]
 EntityMinCount = Annotated[int, typer.Option(min=1, help="Leave out entities that occur less often.")]
 RelationMinCount = Annotated[int, typer.Option(min=1, help="Leave out relations of the data that occur less often.")]
+Separator = Annotated[str, typer.Option("--feature-separator", help="Between two features of a featurized entity.")]
 MemoryGb = Annotated[float, typer.Option(min=0.1, help="Memory; beyond it, scratch is used.")]
 
 
@@ -59,6 +60,7 @@ def tsv(
     delimiter: Annotated[str, typer.Option(help="Between two fields; a tab by default.")] = "\t",
     entity_min_count: EntityMinCount = 1,
     relation_type_min_count: RelationMinCount = 1,
+    feature_separator: Separator = ",",
     memory_gb: MemoryGb = 4.0,
     param: Override = None,
     *,
@@ -68,7 +70,7 @@ def tsv(
     """Import text: columns are numbers from 0, or names with --header; .gz and .zst are read as they are."""
     from pbg_tasks.tasks.importing import EdgeLists
 
-    how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter)
+    how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter, feature_separator)
     counts = (entity_min_count, relation_type_min_count)
     _import(config, lists, how, param, counts, memory_gb, as_json=as_json)
 
@@ -83,6 +85,7 @@ def parquet(
     weight_col: Weight = None,
     entity_min_count: EntityMinCount = 1,
     relation_type_min_count: RelationMinCount = 1,
+    feature_separator: Separator = ",",
     memory_gb: MemoryGb = 4.0,
     param: Override = None,
     *,
@@ -91,7 +94,7 @@ def parquet(
     """Import Parquet: columns are names."""
     from pbg_tasks.tasks.importing import EdgeLists
 
-    how = EdgeLists("parquet", lhs_col, rhs_col, rel_col, weight_col)
+    how = EdgeLists("parquet", lhs_col, rhs_col, rel_col, weight_col, feature_separator=feature_separator)
     counts = (entity_min_count, relation_type_min_count)
     _import(config, lists, how, param, counts, memory_gb, as_json=as_json)
 

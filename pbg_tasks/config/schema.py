@@ -91,7 +91,7 @@ class RelationSchema(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Relations whose edges may share a batch: same entity types, operator, weight and ``all_negs``.
+    """Relations whose parameters are stacked: same entity types and operator.
 
     Without dynamic relations every relation is its own. With dynamic relations their parameters are stacked, in the
     order of ``relations``, under the index of the first.
@@ -183,15 +183,14 @@ class ModelConfig(Frozen):
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """The sets of relations whose edges may share a batch, in the order of their first relations."""
+        """The sets of relations whose parameters are stacked, in the order of their first relations."""
         if not self.dynamic_relations:
             return tuple(Family(index, (index,)) for index in range(len(self.relations)))
         if self.relations_from_data:
             return (Family(0, None),)
         members: dict[tuple[Any, ...], list[int]] = {}
         for index, relation in enumerate(self.relations):
-            kind = (relation.lhs, relation.rhs, relation.operator, relation.weight, relation.all_negs)
-            members.setdefault(kind, []).append(index)
+            members.setdefault((relation.lhs, relation.rhs, relation.operator), []).append(index)
         return tuple(Family(indices[0], tuple(indices)) for indices in members.values())
 
     def partitions(self, side: Literal["lhs", "rhs"]) -> int:

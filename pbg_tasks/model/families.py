@@ -20,24 +20,31 @@ class Families:
     Attributes:
         first: int64 (R,), index in the config of the first relation of each relation's family: it has the family's
             entity types and operator, and its parameters are named by it.
+        alike: int64 (R,), index in the config of the first relation of the family that is also trained alike, with the
+            same weight and ``all_negs``: edges of such relations may share a batch.
         row: int64 (R,), place of each relation in the stacked parameters of its family.
         sizes: relations in each family, by ``first``.
     """
 
     def __init__(self, config: ModelConfig, relation_count: int) -> None:
         if config.relations_from_data:
-            self.first = np.zeros(relation_count, np.int64)
+            self.first = self.alike = np.zeros(relation_count, np.int64)
             self.row = np.arange(relation_count)
             self.sizes = {0: relation_count}
             return
         self.first = np.zeros(len(config.relations), np.int64)
         self.row = np.zeros(len(config.relations), np.int64)
+        self.alike = np.zeros(len(config.relations), np.int64)
         self.sizes = {}
         for family in config.families:
             members = list(family.relations or ())
             self.first[members] = family.first
             self.row[members] = np.arange(len(members))
             self.sizes[family.first] = len(members)
+            kinds: dict[tuple[float, bool], int] = {}
+            for member in members:
+                relation = config.relations[member]
+                self.alike[member] = kinds.setdefault((relation.weight, relation.all_negs), member)
 
     def __len__(self) -> int:
         return len(self.first)

@@ -10,6 +10,7 @@ import numpy as np
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.prepare.connection import loading, phase
+from pbg_tasks.prepare.features import FeaturizedBucketWriter, make_bags
 from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
+    from pbg_tasks.prepare.features import Bags
 
 BATCH_ROWS = 1 << 20
 
@@ -59,6 +61,7 @@ def write_buckets(
     entities: Path,
     returned_previous: Path | None,
     out: Path,
+    feature_separator: str = ",",
 ) -> BucketReport:
     """Split the snapshot's edges, and write every bucket of the grid, empty ones too.
 
@@ -71,6 +74,7 @@ def write_buckets(
         entities: directory with the ids and relation names.
         returned_previous: pairs that may not be held out, from the release this run continues.
         out: directory for the files.
+        feature_separator: between two features in the column of a featurized type.
 
     Raises:
         FormatError: a file of ``entities`` or ``returned_previous`` is missing or damaged.
@@ -78,26 +82,34 @@ def write_buckets(
     open_snapshot(connection, spec, files)
     names = read_relation_names(entities) if spec.model.relations_from_data else None
     matches = make_relations(connection, spec, names)
+    with reading(files):
+        bags = make_bags(connection, spec, matches, entities, feature_separator)
     _make_ends(connection, spec, entities)
     with phase(connection, "edges to ids"), reading(files):
         _make_edges(connection, spec, matches)
     with phase(connection, "split"):
         settled = settle(connection, returned_previous, out)
         _make_placed(connection, spec)
-    written = _write_grid(connection, spec, out)
+    written = _write_grid(connection, spec, out, bags)
     total, dropped = _totals(connection)
     edges = {name: sum(map(sum, written[name])) for name in NAMES} | {"total": total, "dropped": dropped}
     return BucketReport(edges, written["train"], **settled, untrained_entities=_untrained(connection))
 
 
 def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities: Path) -> None:
-    """Make ``ends(type, name, id)``; an id packs type, partition (16 bits) and offset (40 bits) into one number."""
-    selects = " UNION ALL ".join(
-        f"SELECT {quoted(entity)} AS type, name, "
-        f'({index}::UBIGINT << 56) | (partition::UBIGINT << 40) | "offset"::UBIGINT AS id '
-        f"FROM read_parquet({one_file(entities / entity_ids_file_name(entity))})"
-        for index, entity in enumerate(spec.model.entities)
-    )
+    """Make ``ends(type, id, name)``; an id packs type, partition (16 bits) and offset (40 bits) into one number.
+
+    Of a featurized type an end is a bag; its number takes the offset's place.
+    """
+
+    def ends_of(index: int, entity: str) -> str:
+        kind = f"SELECT {quoted(entity)} AS type, {index}::UBIGINT << 56"
+        if spec.model.entities[entity].featurized:
+            return f"{kind} | number::UBIGINT AS id, cell AS name FROM bags WHERE bags.type = {quoted(entity)}"
+        file = one_file(entities / entity_ids_file_name(entity))
+        return f'{kind} | (partition::UBIGINT << 40) | "offset"::UBIGINT AS id, name FROM read_parquet({file})'
+
+    selects = " UNION ALL ".join(ends_of(index, entity) for index, entity in enumerate(spec.model.entities))
     with loading(entities):
         connection.execute(f"CREATE OR REPLACE TEMP VIEW ends AS {selects}")
 
@@ -161,19 +173,21 @@ def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None
     )
 
 
-def _write_grid(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, out: Path) -> dict[str, list[list[int]]]:
+def _write_grid(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, out: Path, bags: Bags | None
+) -> dict[str, list[list[int]]]:
     lhs_count, rhs_count = spec.model.partitions("lhs"), spec.model.partitions("rhs")
     weighted = spec.columns.weight is not None
     counts = {name: [[0] * rhs_count for _ in range(lhs_count)] for name in NAMES}
     (row,) = connection.execute("SELECT count(*) FROM placed WHERE split IS NOT NULL").fetchall()
-    pieces = _pieces(connection, weighted=weighted)
+    pieces = _pieces(connection, spec, weighted=weighted)
     piece = next(pieces, None)
     with Progress("write buckets", total=int(row[0])) as progress:
         for split, name in enumerate(NAMES):
             (out / name).mkdir()
             for lhs in range(lhs_count):
                 for rhs in range(rhs_count):
-                    with EdgeFileWriter(out / name / edge_file_name(lhs, rhs), weighted=weighted) as writer:
+                    with _writer(out / name / edge_file_name(lhs, rhs), bags, weighted=weighted) as writer:
                         while piece is not None and piece[0] == (split, lhs, rhs):
                             writer.append(piece[1])
                             progress.advance(len(piece[1]))
@@ -182,14 +196,30 @@ def _write_grid(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, out: Pat
     return counts
 
 
+def _writer(path: Path, bags: Bags | None, *, weighted: bool) -> EdgeFileWriter | FeaturizedBucketWriter:
+    if bags is None:
+        return EdgeFileWriter(path, weighted=weighted)
+    return FeaturizedBucketWriter(path, bags, weighted=weighted)
+
+
 def _pieces(
-    connection: duckdb.DuckDBPyConnection, *, weighted: bool
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, *, weighted: bool
 ) -> Iterator[tuple[tuple[int, int, int], EdgeList]]:
-    """Stream the edges sorted by split, bucket and hash, cut where the bucket changes."""
+    """Stream the edges sorted by split, bucket and hash, cut where the bucket changes.
+
+    Instead of an offset, a bag has -1 minus its number.
+    """
+    bagged = [index for index, entity in enumerate(spec.model.entities.values()) if entity.featurized]
+    listed = ", ".join(map(str, bagged)) or "-1"
+
+    def end(side: str) -> str:
+        offset = f"({side}_id & {(1 << 40) - 1})::BIGINT"
+        return f"if(({side}_id >> 56) IN ({listed}), -1 - {offset}, {offset})"
+
     reader = connection.sql(
         f"""
         SELECT split::BIGINT AS split, lhs_bucket::BIGINT AS lhs_bucket, rhs_bucket::BIGINT AS rhs_bucket,
-            (lhs_id & {(1 << 40) - 1})::BIGINT AS lhs, (rhs_id & {(1 << 40) - 1})::BIGINT AS rhs, rel, weight
+            {end("lhs")} AS lhs, {end("rhs")} AS rhs, rel, weight
         FROM placed WHERE split IS NOT NULL
         ORDER BY split, lhs_bucket, rhs_bucket, hash, lhs_id, rhs_id, rel, weight
         """

@@ -20,7 +20,7 @@ from pbg_tasks.formats.entities import (
 from pbg_tasks.prepare.connection import load_table, phase
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
-from pbg_tasks.prepare.sql import md5_tail, quoted
+from pbg_tasks.prepare.sql import features_sql, md5_tail, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,6 +96,7 @@ def assign_ids(
     out: Path,
     minimum: Minimum = Minimum(),
     hashed: bool = True,
+    feature_separator: str = ",",
 ) -> EntityReport:
     """Give every entity of the snapshot its partition and offset, and write the entity path.
 
@@ -108,6 +109,7 @@ def assign_ids(
         out: directory for the files; every (type, partition) gets its own, empty ones too.
         minimum: what is too rare gets no id, and its edges are dropped.
         hashed: whether known entities lie where ``partition_of`` says; PBG's importer puts them anywhere.
+        feature_separator: between two features in the column of a featurized type, whose features get the ids.
 
     Raises:
         ConfigError: ``previous`` was made with another ``num_partitions``.
@@ -122,7 +124,8 @@ def assign_ids(
         with phase(connection, f"ids of {entity}"):
             _load_known(connection, entity, schema.num_partitions if hashed else None, previous)
             with reading(files):
-                _find_present(connection, entity, matches, minimum.entity)
+                separator = feature_separator if schema.featurized else None
+                _find_present(connection, entity, matches, minimum.entity, separator)
             types[entity] = _assign(connection, schema.num_partitions, snapshot)
             target = quoted(str(out / entity_ids_file_name(entity)))
             connection.execute(
@@ -156,10 +159,17 @@ def _load_known(
         )
 
 
-def _find_present(connection: duckdb.DuckDBPyConnection, entity: str, matches: str, least: int) -> None:
-    """Make the table ``present``: the names of one type that occur often enough in the snapshot."""
+def _find_present(
+    connection: duckdb.DuckDBPyConnection, entity: str, matches: str, least: int, separator: str | None
+) -> None:
+    """Make the table ``present``: the names (with a separator, features) of one type that occur often enough."""
+
+    def names(side: str) -> str:
+        return side if separator is None else f"unnest({features_sql(side, separator)})"
+
     ends = " UNION ALL ".join(
-        f"SELECT {side} AS name FROM raw JOIN relations ON {matches} WHERE relations.{side}_type = {quoted(entity)}"
+        f"SELECT {names(side)} AS name FROM raw JOIN relations ON {matches} "
+        f"WHERE relations.{side}_type = {quoted(entity)}"
         for side in ("lhs", "rhs")
     )
     connection.execute(

@@ -15,6 +15,11 @@ def one_file(path: object) -> str:
     return quoted(re.sub(r"([*?\[])", r"[\1]", str(path)))
 
 
+def features_sql(cell: str, separator: str) -> str:
+    """Return the SQL for the list of a cell's distinct features; nothing between two separators is no feature."""
+    return f"list_filter(list_distinct(string_split({cell}, {quoted(separator)})), lambda feature: feature <> '')"
+
+
 def md5_tail(text: str) -> str:
     """Return the SQL for the last 8 bytes of a text's MD5 as a little-endian number, DuckDB's ``md5_number_lower``.
 

@@ -12,7 +12,7 @@ from pbg_tasks.prepare.relations import make_relations, unknown_relation
 from pbg_tasks.prepare.snapshot import open_numbered, open_snapshot, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import duckdb
 
@@ -46,14 +46,6 @@ class SnapshotReport:
 
 
 # What makes a row bad, as SQL over `raw`, and how it is told. Order matters: the first that holds is told.
-_END_CHECKS: tuple[tuple[str, str], ...] = tuple(
-    (condition.format(end=end), sentence.format(end=end))
-    for end in ("lhs", "rhs")
-    for condition, sentence in (
-        ("{end} IS NULL OR {end} = ''", "empty id in column {end}"),
-        ("strlen({end}) > 4096", "id longer than 4096 bytes in column {end}"),
-    )
-)
 _REL_CHECK = ("rel IS NULL OR rel = ''", "empty relation in column rel")
 _WEIGHT_CHECK = (
     "TRY_CAST(weight AS FLOAT) IS NULL OR NOT isfinite(TRY_CAST(weight AS FLOAT)) OR TRY_CAST(weight AS FLOAT) < 0",
@@ -74,7 +66,7 @@ def validate_snapshot(
     fits = f"EXISTS (SELECT 1 FROM relations WHERE {make_relations(connection, spec)})"
     checked = f"(SELECT *, {fits} AS fits FROM raw)"
     checks = [
-        *_END_CHECKS,
+        *_end_checks(spec),
         *([_REL_CHECK] if spec.columns.rel is not None else []),
         *([_WEIGHT_CHECK] if spec.columns.weight is not None else []),
         _FIT_CHECK,
@@ -95,6 +87,14 @@ def validate_snapshot(
             relations=_by_relation(connection, spec),
             weights=(low, high) if spec.columns.weight is not None else None,
         )
+
+
+def _end_checks(spec: GraphSpec) -> Iterator[tuple[str, str]]:
+    entities = spec.model.entities
+    for end in ("lhs", "rhs"):
+        yield f"{end} IS NULL OR {end} = ''", f"empty id in column {end}"
+        if not any(entities[getattr(relation, end)].featurized for relation in spec.model.relations):
+            yield f"strlen({end}) > {MAX_NAME_BYTES}", f"id longer than {MAX_NAME_BYTES} bytes in column {end}"
 
 
 def _count(connection: duckdb.DuckDBPyConnection, checked: str, checks: list[tuple[str, str]]) -> tuple[Any, ...]:

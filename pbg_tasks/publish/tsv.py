@@ -12,6 +12,7 @@ from pbg_tasks.formats.embeddings import iter_blocks
 from pbg_tasks.formats.model import parameter_order
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.parameters import SIDES, global_path, operator_path
+from pbg_tasks.publish.decimals import format_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
 
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 512
 _UNSAFE = ("\t", "\n", "\r")
 
 
@@ -47,11 +48,10 @@ def write_embeddings_tsv(
     Raises:
         FormatError: the file is damaged or of another shape, or a name cannot be written.
     """
-    line = "%s\t" + "\t".join(["%.9f"] * dimension) + "\n"
     for start, raw in iter_blocks(path, BLOCK_ROWS, count=len(names), dimension=dimension):
         block = raw if added is None else raw + added
-        rows = zip(names[start : start + len(block)], block.tolist(), strict=True)
-        out.writelines(line % (_safe(name), *row) for name, row in rows)
+        rows = zip(names[start : start + len(block)], format_rows(block), strict=True)
+        out.writelines(f"{_safe(name)}\t{row}" for name, row in rows)
         if on_rows is not None:
             on_rows(len(block))
 
@@ -77,8 +77,8 @@ def write_relations_tsv(
         family = int(families.first[relation])
         for side, parameter, value in _parameters(config, params, family, int(families.row[relation])):
             shape = "x".join(map(str, value.shape))
-            numbers = "\t".join("%.9f" % number for number in value.ravel().tolist())  # noqa: UP031 - PBG's form
-            out.write(f"{_safe(name)}\t{side}\t{config.relations[family].operator}\t{parameter}\t{shape}\t{numbers}\n")
+            (numbers,) = format_rows(value.reshape(1, -1))
+            out.write(f"{_safe(name)}\t{side}\t{config.relations[family].operator}\t{parameter}\t{shape}\t{numbers}")
             count += 1
     return count
 

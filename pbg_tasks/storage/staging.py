@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict
 
@@ -15,7 +16,7 @@ from pbg_tasks.storage.files import abandoned, disk_errors, hold
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
     from pbg_tasks.storage.base import Store
@@ -92,6 +93,15 @@ def put_all_new(
         return StoredFile(sha256=digest, size=info.size)
 
     return dict(zip(files, in_parallel(put, files.items(), threads), strict=True))
+
+
+@contextmanager
+def named(local: Path, url: str) -> Iterator[None]:
+    """Let errors of a local copy, inside, name what it is a copy of: a path in scratch tells nobody anything."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(str(error).replace(str(local), url)) from None
 
 
 class Scratch:

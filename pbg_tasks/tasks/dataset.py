@@ -18,19 +18,36 @@ from pbg_tasks.formats.entities import (
     read_relation_names,
 )
 from pbg_tasks.formats.files import parse_natural
+from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.model.families import Families
 from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.storage.staging import named
+from pbg_tasks.train.batching import check_edges
+from pbg_tasks.train.parameters import SharedParameters
 from pbg_tasks.train.partitions import PartitionKey, partition_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+
+    from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.storage import Store
     from pbg_tasks.train.schedule import Bucket
 
 
 UNFINISHED = "import.unfinished"
 """Lies in an entity path while an import changes it and its edge paths."""
+
+
+def _refuse_unfinished(store: Store) -> None:
+    if store.head(UNFINISHED) is not None:
+        raise ConfigError(
+            f"{store.url}/{UNFINISHED}: an import is running or was cut off, so entities and edges may not belong "
+            "together; run `pbg import` again"
+        )
 
 
 class EntityPath:
@@ -49,11 +66,7 @@ class EntityPath:
     def __init__(self, config: ConfigSchema, scratch: Path) -> None:
         self._config, self._scratch = config, scratch
         self._store = open_store(config.entity_path)
-        if self._store.head(UNFINISHED) is not None:
-            raise ConfigError(
-                f"{self._store.url}/{UNFINISHED}: an import is running or was cut off, so entities and edges may not "
-                "belong together; run `pbg import` again"
-            )
+        _refuse_unfinished(self._store)
         self.counts: Mapping[PartitionKey, int] = {key: self._count(key) for key in partition_keys(config)}
 
     def _count(self, key: PartitionKey) -> int:
@@ -85,6 +98,24 @@ class EntityPath:
             return len(self._config.relations)
         return parse_natural(self._text(RELATION_COUNT).strip(), source=f"{self._store.url}/{RELATION_COUNT}")
 
+    def check_edges(self, edges: EdgeList, bucket: Bucket, source: str) -> None:
+        """Refuse edges that name relations or entities there are not.
+
+        Raises:
+            FormatError: naming ``source`` and the column.
+        """
+        lhs, rhs = (
+            {
+                entity: range(self.counts[PartitionKey(entity, index if schema.num_partitions > 1 else 0)])
+                for entity, schema in self._config.entities.items()
+            }
+            for index in bucket
+        )
+        try:
+            check_edges(edges, self._config, Families(self._config, self.relation_count), lhs, rhs)
+        except FormatError as error:
+            raise FormatError(f"{source}: {error}") from None
+
     def relation_names(self) -> list[str]:
         """Return the relations' names by id; by number where the data has no names for them."""
         if not self._config.relations_from_data:
@@ -92,7 +123,8 @@ class EntityPath:
         if self._store.head(RELATION_NAMES) is None:
             return [str(number) for number in range(self.relation_count)]
         self._store.fetch(RELATION_NAMES, self._scratch / RELATION_NAMES)
-        names = read_relation_names(self._scratch)
+        with named(self._scratch / RELATION_NAMES, f"{self._store.url}/{RELATION_NAMES}"):
+            names = read_relation_names(self._scratch)
         if len(names) != self.relation_count:
             raise FormatError(
                 f"{self._store.url}/{RELATION_NAMES}: holds {len(names)} names, {RELATION_COUNT} says "
@@ -111,7 +143,8 @@ class EntityPath:
         if self._store.head(name) is None:
             raise NotFoundError(f"{self._store.url}/{name}: missing; entities can only be told apart by number")
         self._store.fetch(name, self._scratch / name)
-        return read_entity_names(self._scratch, *key, count=self.counts[key])
+        with named(self._scratch / name, f"{self._store.url}/{name}"):
+            return read_entity_names(self._scratch, *key, count=self.counts[key])
 
 
 class EdgePaths:
@@ -134,6 +167,7 @@ class EdgePaths:
 
     @staticmethod
     def _listed(store: Store) -> set[str]:
+        _refuse_unfinished(store)
         names = {info.key for info in store.list("edges_") if info.key.endswith(".h5")}
         if not names:
             raise NotFoundError(f"{store.url}: holds no edges_*.h5; run `pbg import` first, or correct edge_paths")
@@ -169,3 +203,22 @@ class EdgePaths:
             path.parent.mkdir(exist_ok=True)
             store.fetch(name, path)
         return path
+
+
+def stored_parameters(
+    config: ConfigSchema, files: CheckpointFiles, entities: EntityPath, scratch: Path
+) -> dict[str, np.ndarray]:
+    """Return a checkpoint's shared parameters by PBG's path: all the config's, and no others.
+
+    Raises:
+        FormatError: the file is damaged, or of another config's relations or entities.
+    """
+    name = model_file_name(files.version)
+    path = files.fetch(name, scratch)
+    with named(path, f"{files.url}/{name}"):
+        params = read_model(path).params
+    try:
+        SharedParameters(config, entities.relation_count).load(params, {})
+    except FormatError as error:
+        raise FormatError(f"{files.url}/{name}: {error}") from None
+    return params

@@ -13,15 +13,15 @@ from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.evaluate import evaluate_edges
 from pbg_tasks.formats.directory import EvalStats
-from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.formats.edges import EdgeList, edge_file_name
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.metadata import IterationInfo
-from pbg_tasks.formats.model import ModelState, model_file_name, read_model
+from pbg_tasks.formats.model import ModelState
 from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.dataset import EdgePaths, EntityPath
+from pbg_tasks.storage.staging import Scratch, named
+from pbg_tasks.tasks.dataset import EdgePaths, EntityPath, stored_parameters
 from pbg_tasks.train import StartingPoint, TorchEngine, partition_keys
 from pbg_tasks.train.edge_files import FiledEdges
 from pbg_tasks.train.partitions import PartitionBuffer
@@ -126,7 +126,9 @@ class _Place:
             files.check_grid(*self._grid)
             edges = FiledEdges(files)
             for bucket in self.buckets:
-                yield bucket, edges.read(0, bucket, 0, edges.count(0, bucket))
+                found = edges.read(0, bucket, 0, edges.count(0, bucket))
+                self.entities.check_edges(found, bucket, f"{path}/{edge_file_name(*bucket)}")
+                yield bucket, found
             files.clear()
 
 
@@ -147,20 +149,20 @@ def _against_all(
     for key in partition_keys(config):
         name = embeddings_file_name(*key, place.files.version)
         paths[key.entity, key.partition] = place.files.fetch(name, place.scratch)
-    model = place.files.fetch(model_file_name(place.files.version), place.scratch)
-    report, _ = evaluate_edges(
-        config,
-        read_model(model).params,
-        paths,
-        place.entities.listed,
-        held_out,
-        lambda: place.edges(known),
-        evaluation=evaluation,
-        relation_names=place.entities.relation_names(),
-        threads=threads,
-        memory_bytes=memory_bytes,
-        seed=seed,
-    )
+    with named(place.scratch, place.files.url):
+        report, _ = evaluate_edges(
+            config,
+            stored_parameters(config, place.files, place.entities, place.scratch),
+            paths,
+            place.entities.listed,
+            held_out,
+            lambda: place.edges(known),
+            evaluation=evaluation,
+            relation_names=place.entities.relation_names(),
+            threads=threads,
+            memory_bytes=memory_bytes,
+            seed=seed,
+        )
     figures = report.to_json()
     del figures["split"]
     return figures if known else _raw_only(figures)

@@ -9,12 +9,11 @@ from pbg_tasks.checkpoint import checkpoint_names, open_directory
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.formats.embeddings import embeddings_file_name
-from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.tsv import global_embedding, write_embeddings_tsv, write_relations_tsv
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.dataset import EntityPath
+from pbg_tasks.storage.staging import Scratch, named
+from pbg_tasks.tasks.dataset import EntityPath, stored_parameters
 from pbg_tasks.train.partitions import partition_keys
 
 if TYPE_CHECKING:
@@ -44,16 +43,16 @@ def export_directory(
     """
     check_supported(config, source="config")
     started = time.monotonic()
-    if entities_output == relation_types_output:
-        raise ConfigError(f"{entities_output}: embeddings and operators need a file each")
     targets = [_place(output) for output in (entities_output, relation_types_output)]
+    if len({f"{store.url}/{name}" for store, name in targets}) < len(targets):
+        raise ConfigError(f"{entities_output}: embeddings and operators need a file each")
     for store, name in targets:
         if not overwrite and store.head(name) is not None:
             raise ConflictError(f"{store.url}/{name}: exists; remove it, name another, or give --overwrite")
     with Scratch() as scratch:
         entities = EntityPath(config, scratch.path)
         files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
-        params = read_model(files.fetch(model_file_name(files.version), scratch.path)).params
+        params = stored_parameters(config, files, entities, scratch.path)
         texts = [scratch.path / "entities.tsv", scratch.path / "relations.tsv"]
         total = sum(entities.counts.values())
         with (
@@ -61,15 +60,17 @@ def export_directory(
             Progress("export", total=total, unit="rows") as progress,
         ):
             for key in partition_keys(config):
-                path = files.fetch(embeddings_file_name(*key, files.version), scratch.path)
-                write_embeddings_tsv(
-                    out,
-                    path,
-                    entities.entity_names(key),
-                    dimension=config.entity_dimension(key.entity),
-                    added=global_embedding(config, params, key.entity),
-                    on_rows=progress.advance,
-                )
+                name = embeddings_file_name(*key, files.version)
+                path, names = files.fetch(name, scratch.path), entities.entity_names(key)
+                with named(path, f"{files.url}/{name}"):
+                    write_embeddings_tsv(
+                        out,
+                        path,
+                        names,
+                        dimension=config.entity_dimension(key.entity),
+                        added=global_embedding(config, params, key.entity),
+                        on_rows=progress.advance,
+                    )
                 path.unlink()
         with texts[1].open("w", encoding="utf-8", newline="") as out:
             lines = write_relations_tsv(out, config, entities.relation_names(), params)

@@ -8,14 +8,12 @@ refuses them then, so an import that was cut off is finished by running it again
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pbg_tasks.checkpoint.lease import Lease, wait_until_free
 from pbg_tasks.config import Columns, GraphSpec, Resources, SnapshotFile, Snapshots, Split
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.support import check_supported
@@ -26,21 +24,17 @@ from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.dataset import UNFINISHED
+from pbg_tasks.tasks.import_claim import claimed
 from pbg_tasks.train.partitions import PartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
-
-    import duckdb
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.prepare import BucketReport, EntityReport
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import Result
-
-LEASE = "import.lease.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +49,7 @@ class EdgeLists:
         weight: of the weights, None without.
         header: whether the first line of a text names its columns.
         delimiter: between two fields of a text.
+        feature_separator: between two features in the column of a featurized type.
     """
 
     format: Literal["tsv", "parquet"]
@@ -64,6 +59,7 @@ class EdgeLists:
     weight: str | None = None
     header: bool = False
     delimiter: str | None = None
+    feature_separator: str = ","
 
     def columns(self) -> Columns:
         """Return the columns by the names the reader knows them by."""
@@ -103,12 +99,17 @@ def import_edges(
         ConflictError: another import into the same entity path is running.
     """
     check_supported(config, source="config")
-    _check_request(config, lists)
+    _check_request(config, lists, how)
     started = time.monotonic()
     graph = _as_graph(config, how, Resources(memory_gb=memory_gb, threads=threads))
     files = [_found(url) for url in lists]
     store = open_store(config.entity_path)
-    with Scratch() as scratch, _alone(store), connect(graph.resources, scratch.path) as connection:
+    targets = [open_store(path) for path in config.edge_paths]
+    with (
+        Scratch() as scratch,
+        claimed([store, *targets]) as claim,
+        connect(graph.resources, scratch.path) as connection,
+    ):
         known = _known_ids(config, store, scratch.path / "known")
         rows = [validate_snapshot(connection, graph, listed).edges for listed in files]
         out = scratch.path / "entities"
@@ -123,18 +124,33 @@ def import_edges(
             out=out,
             minimum=minimum or Minimum(),
             hashed=False,
+            feature_separator=how.feature_separator,
         )
-        with _unfinished(store):
-            _upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")
-            reports = [
-                _import_one(connection, graph, listed, out, open_store(path), scratch.path / str(number))
-                for number, (listed, path) in enumerate(zip(files, config.edge_paths, strict=True))
-            ]
+        claim.check()
+        claim.changing = True
+        _upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")
+        reports = []
+        for number, (listed, target) in enumerate(zip(files, targets, strict=True)):
+            buckets = scratch.path / str(number)
+            buckets.mkdir()
+            say(f"import: {listed[0].uri}{' and others' if len(listed) > 1 else ''} into {target.url}")
+            report = write_buckets(
+                connection,
+                graph,
+                listed,
+                entities=out,
+                returned_previous=None,
+                out=buckets,
+                feature_separator=how.feature_separator,
+            )
+            claim.check()
+            _store_buckets(target, sorted((buckets / "train").iterdir()))
+            reports.append(report)
     say(f"import: finished in {human_seconds(time.monotonic() - started)}")
     return _result(config, store, entities, reports, rows, time.monotonic() - started)
 
 
-def _check_request(config: ConfigSchema, lists: Sequence[str]) -> None:
+def _check_request(config: ConfigSchema, lists: Sequence[str], how: EdgeLists) -> None:
     if len(lists) != len(config.edge_paths) or not lists:
         raise ConfigError(
             f"edge_paths: the config has {len(config.edge_paths)} and {len(lists)} edge lists were given; "
@@ -142,22 +158,25 @@ def _check_request(config: ConfigSchema, lists: Sequence[str]) -> None:
         )
     if len(set(config.edge_paths)) != len(config.edge_paths):
         raise ConfigError("edge_paths: one is named twice, so the second list would replace the first")
+    if not how.feature_separator:
+        raise ConfigError("--feature-separator: is empty; name what stands between two features, such as ','")
     for name, entity in config.entities.items():
-        if entity.featurized:
+        if entity.featurized and entity.num_partitions > 1:
             raise ConfigError(
-                f"entities.{name} is featurized: edge lists hold names; write its edges with "
-                "pbg_tasks.formats.edges.write_edges, and its number of features as its count"
+                f"entities.{name}: is featurized and has num_partitions = {entity.num_partitions}; the features of one "
+                "entity would lie in several partitions: use 1"
             )
 
 
 def _as_graph(config: ConfigSchema, how: EdgeLists, resources: Resources) -> GraphSpec:
     """Describe the lists as a snapshot of which nothing is held out: what ``prepare`` takes."""
+    written = {"location": "{snapshot}", "format": how.format, "header": how.header, "quote": None}
+    if how.delimiter is not None:
+        written["delimiter"] = how.delimiter
     fields = {
         "graph": "import",
         "store": config.entity_path,
-        "snapshots": Snapshots(
-            location="{snapshot}", format=how.format, header=how.header, delimiter=how.delimiter, quote=None
-        ),
+        "snapshots": parse(Snapshots, written, source="edge lists"),
         "columns": how.columns(),
         "model": config,
         "split": Split(valid=0, test=0),
@@ -171,22 +190,6 @@ def _found(url: str) -> list[SnapshotFile]:
     if not files:
         raise InputError(f"{url}: no such edge list")
     return files
-
-
-@contextmanager
-def _alone(store: Store) -> Iterator[None]:
-    """Keep other imports into the same entity path out."""
-    wait_until_free(store, LEASE)
-    with Lease(store, LEASE):
-        yield
-
-
-@contextmanager
-def _unfinished(store: Store) -> Iterator[None]:
-    """Leave a mark for readers unless everything inside was done."""
-    store.put(UNFINISHED, b"an import is running, or was cut off; run it again\n")
-    yield
-    store.delete(UNFINISHED)
 
 
 def _known_ids(config: ConfigSchema, store: Store, directory: Path) -> Path | None:
@@ -241,25 +244,13 @@ def _known_names(store: Store, key: PartitionKey, there: set[str], directory: Pa
         raise ConfigError(f"{store.url}/{name}: went away while it was read; is another program at work?") from None
 
 
-def _import_one(
-    connection: duckdb.DuckDBPyConnection,
-    graph: GraphSpec,
-    files: list[SnapshotFile],
-    entities: Path,
-    target: Store,
-    out: Path,
-) -> BucketReport:
-    """Write the buckets of one edge path, all of them, empty ones too."""
-    out.mkdir()
-    say(f"import: {files[0].uri}{' and others' if len(files) > 1 else ''} into {target.url}")
-    report = write_buckets(connection, graph, files, entities=entities, returned_previous=None, out=out)
-    paths = sorted((out / "train").iterdir())
+def _store_buckets(target: Store, paths: list[Path]) -> None:
+    """Put all buckets of an edge path in place, empty ones too, and remove those of another number of partitions."""
     wanted = {path.name for path in paths}
     for info in target.list("edges_"):
         if info.key.endswith(".h5") and info.key not in wanted:
-            target.delete(info.key)  # a bucket of an import with more partitions on one side
+            target.delete(info.key)
     _upload(target, paths, "edges")
-    return report
 
 
 def _upload(store: Store, paths: list[Path], what: str) -> None:

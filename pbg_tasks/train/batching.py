@@ -12,18 +12,17 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.train.lookup import Bags, Single
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sized
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.formats.edges import EdgeList, Features
     from pbg_tasks.model.families import Families
     from pbg_tasks.train.lookup import Lookup
-    from pbg_tasks.train.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Edges that are trained in one step; all of one family of relations.
+    """Edges that are trained in one step, of relations that are trained alike.
 
     Attributes:
         lhs: rows of the B left-hand ends.
@@ -32,6 +31,7 @@ class Batch:
         rel: int64 (B,), places in the stacked parameters of the family; None without dynamic relations.
         weight: float32 (B,), or None.
         ids: int64 (B,), the relations' ids; what looks edges up needs them.
+        like: index of a relation that all are trained like; None: the family's first.
     """
 
     lhs: Lookup
@@ -40,6 +40,12 @@ class Batch:
     rel: torch.Tensor | None = None
     weight: torch.Tensor | None = None
     ids: np.ndarray | None = None
+    like: int | None = None
+
+    @property
+    def relation(self) -> int:
+        """Index of the relation in the config that has the types, weight and negatives of all edges."""
+        return self.family if self.like is None else self.like
 
     def __len__(self) -> int:
         return len(self.lhs)
@@ -49,10 +55,10 @@ def check_edges(
     edges: EdgeList,
     config: ModelConfig,
     families: Families,
-    lhs: Mapping[str, Table],
-    rhs: Mapping[str, Table],
+    lhs: Mapping[str, Sized],
+    rhs: Mapping[str, Sized],
 ) -> None:
-    """Refuse edges whose relations, ends or features do not exist.
+    """Refuse edges whose relations, ends or features do not exist; only the lengths of the tables count.
 
     Raises:
         FormatError: naming the first column with such an edge.
@@ -95,26 +101,27 @@ def _check_range(column: str, numbers: np.ndarray, count: int, what: str) -> Non
 def batches(edges: EdgeList, config: ModelConfig, families: Families, generator: torch.Generator) -> Iterator[Batch]:
     """Shuffle edges and cut them into batches of at most ``batch_size``.
 
-    A batch holds edges of one family of relations; which comes next is drawn with a chance proportional to the edges
-    it has left, as PBG does for its single relations.
+    A batch holds edges of relations that are trained alike; which come next is drawn with a chance proportional to the
+    edges they have left, as PBG does for its single relations.
     """
     shuffled = torch.randperm(len(edges), generator=generator).numpy()
-    if len(families.sizes) == 1:
+    if not families.alike.any():
         pieces: Iterator[tuple[int, np.ndarray]] = (
             (0, shuffled[start : start + config.batch_size]) for start in range(0, len(edges), config.batch_size)
         )
     else:
-        first = families.first[edges.rel]
-        pieces = _turns(first, shuffled[np.argsort(first[shuffled], kind="stable")], config.batch_size, generator)
-    for family, piece in pieces:
-        relation = config.relations[family]
+        kinds = families.alike[edges.rel]
+        pieces = _turns(kinds, shuffled[np.argsort(kinds[shuffled], kind="stable")], config.batch_size, generator)
+    for kind, piece in pieces:
+        relation = config.relations[kind]
         yield Batch(
             _ends(edges.lhs, edges.lhs_features, piece, featurized=config.entities[relation.lhs].featurized),
             _ends(edges.rhs, edges.rhs_features, piece, featurized=config.entities[relation.rhs].featurized),
-            family,
+            int(families.first[kind]),
             torch.from_numpy(families.row[edges.rel[piece]]) if config.dynamic_relations else None,
             None if edges.weight is None else torch.from_numpy(edges.weight[piece]),
             edges.rel[piece],
+            kind,
         )
 
 
@@ -126,16 +133,16 @@ def _ends(ids: np.ndarray, features: Features | None, piece: np.ndarray, *, feat
 
 
 def _turns(
-    first: np.ndarray, ordered: np.ndarray, size: int, generator: torch.Generator
+    kinds: np.ndarray, ordered: np.ndarray, size: int, generator: torch.Generator
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (family, some of its edges) in PBG's random order, from edges ordered by family."""
-    left = np.bincount(first)
+    """Yield (kind, some of its edges) in PBG's random order, from edges ordered by kind."""
+    left = np.bincount(kinds)
     starts = np.cumsum(left) - left
     chances = torch.from_numpy(left.astype(np.float64))
     for _ in range(int((-(-left // size)).sum())):
-        family = int(torch.multinomial(chances, 1, generator=generator))
-        start, taken = int(starts[family]), min(size, int(left[family]))
-        starts[family] += taken
-        left[family] -= taken
-        chances[family] = float(left[family])
-        yield family, ordered[start : start + taken]
+        kind = int(torch.multinomial(chances, 1, generator=generator))
+        start, taken = int(starts[kind]), min(size, int(left[kind]))
+        starts[kind] += taken
+        left[kind] -= taken
+        chances[kind] = float(left[kind])
+        yield kind, ordered[start : start + taken]

@@ -120,7 +120,10 @@ class TorchEngine:
         cut = enumerate(batches(edges, self.config, self.families, generator), start=1)
         work_off(cut, self.workers, work, delay=delay)
         self._check_finite(lhs, rhs)
-        return tally.stats(time.perf_counter() - started)
+        stats = tally.stats(time.perf_counter() - started)
+        if not math.isfinite(stats.reg):
+            raise TrainingDivergedError(f"the penalty of the regularizer is {stats.reg}; try a smaller lr")
+        return stats
 
     def evaluate(
         self,
@@ -134,6 +137,7 @@ class TorchEngine:
 
         Raises:
             FormatError: an edge names a relation or an entity there is not.
+            TrainingDivergedError: the loss is not finite.
         """
         check_edges(edges, self.config, self.families, lhs, rhs)
         config = evaluation_config(self.config)
@@ -143,6 +147,8 @@ class TorchEngine:
             tables = self._tables(batch, lhs, rhs)
             step = Step(model, batch, tables, sampler, self._workspaces[0], ranking.add, train=False)
             loss = loss + step.figures.loss
+        if not math.isfinite(float(loss)):
+            raise TrainingDivergedError(f"held-out edges: the loss is {float(loss)}; try a smaller lr, or set max_norm")
         return ranking.stats(len(edges), float(loss))
 
     def step(
@@ -177,7 +183,7 @@ class TorchEngine:
         return step.figures
 
     def _tables(self, batch: Batch, lhs: Mapping[str, Table], rhs: Mapping[str, Table]) -> dict[Side, Table]:
-        relation = self.config.relations[batch.family]
+        relation = self.config.relations[batch.relation]
         return {"lhs": lhs[relation.lhs], "rhs": rhs[relation.rhs]}
 
     def _step_parameters(self, param_grads: list[ParamGrad], rate: float) -> None:
@@ -198,7 +204,7 @@ class TorchEngine:
     def _check_loss(self, loss: float, number: int, batch: Batch) -> None:
         if math.isfinite(loss):
             return
-        where = f"relation {self.config.relations[batch.family].name!r}, " if batch.rel is None else ""
+        where = f"relation {self.config.relations[batch.relation].name!r}, " if batch.rel is None else ""
         raise TrainingDivergedError(
             f"{where}batch {number} or one of the {CHECK_EVERY - 1} before it: the loss is {loss}; "
             "try a smaller lr, or set max_norm"

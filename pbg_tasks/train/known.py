@@ -59,6 +59,7 @@ class KnownEdges:
     """
 
     def __init__(self, edges: EdgeList) -> None:
+        edges = edges.select((edges.lhs >= 0) & (edges.rhs >= 0))
         self._answers: dict[Side, _Answers] = {
             "lhs": _Answers.of(edges.rel, edges.rhs, edges.lhs),
             "rhs": _Answers.of(edges.rel, edges.lhs, edges.rhs),

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pbg_tasks.checkpoint import ObjectRecord, StatsMirror, preserve, preserved_prefix
-from pbg_tasks.errors import ConfigError, TrainingDivergedError
+from pbg_tasks.errors import ConfigError, FormatError, TrainingDivergedError
 from pbg_tasks.formats.directory import BucketStats, EvalStats, iteration_line, stats_line
+from pbg_tasks.formats.edges import edge_file_name
 from pbg_tasks.formats.embeddings import IterationInfo
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
 from pbg_tasks.progress import Progress, human_count, human_seconds, say
@@ -107,6 +108,8 @@ class Trainer:
         self._done: Iteration | IterationInfo | None = done
         if writer.manifest is None:  # PBG's version says in its files what it was trained on
             self._done = start.iteration if writer.version else None
+        self._plan = list(iterations(config, self.chunks))
+        self._check_resumable()
         if state is not None:
             engine.load_parameters(state.params, state.sums)
 
@@ -121,8 +124,7 @@ class Trainer:
             TrainingDivergedError: a loss or an embedding is not finite; that iteration is not committed.
             ConflictError: another writer took the run over.
         """
-        plan = list(iterations(self.config, self.chunks))
-        self._check_resumable(len(plan))
+        plan = self._plan
         if not plan and self.writer.manifest is None and not self.writer.version:
             self._commit(None, self._untrained(), edges=0)
         left = plan[self.writer.version :]
@@ -138,10 +140,10 @@ class Trainer:
             self._report(figures, len(left))
         return figures
 
-    def _check_resumable(self, planned: int) -> None:
+    def _check_resumable(self) -> None:
         """A version counts iterations: with other edge paths or chunks it would stand for other edges."""
         done = self._done
-        if done is None or not planned:
+        if done is None or not self._plan:
             return
         if (done.num_edge_paths, done.num_edge_chunks) != (len(self.config.edge_paths), self.chunks):
             raise ConfigError(
@@ -214,9 +216,9 @@ class Trainer:
             generator = seeded(self.seed, "evaluation", *place)
             return self.engine.evaluate(held_out, lhs, rhs, generator=generator) if len(held_out) else None
 
-        before = evaluated()
         begin, end = reach
         try:
+            before = evaluated()
             stats = self.engine.train_bucket(
                 edges,
                 lhs,
@@ -226,13 +228,16 @@ class Trainer:
                 delay=self.config.hogwild_delay if iteration.epoch_idx == 0 else 0.0,
                 on_batch=lambda count, loss: progress.advance(count, loss=loss),
             )
+            progress.advance(len(held_out))
+            return stats, before, evaluated()
+        except FormatError as error:
+            path = f"{self.config.edge_paths[iteration.edge_path_idx]}/{edge_file_name(*bucket)}"
+            raise FormatError(f"{path}: {error}") from None
         except TrainingDivergedError as error:
             raise TrainingDivergedError(
                 f"epoch {iteration.epoch_idx + 1}, bucket ({bucket.lhs}, {bucket.rhs}): {error}; "
                 f"version {self.writer.version} stays the newest"
             ) from None
-        progress.advance(len(held_out))
-        return stats, before, evaluated()
 
     def _check_ledger(self, results: list[BucketResult], total: int) -> None:
         """Every edge of the iteration's chunk was trained exactly once or held out, or nothing is committed."""

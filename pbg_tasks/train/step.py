@@ -108,7 +108,7 @@ class Step:
     ) -> None:
         self._model, self._config, self._batch, self._tables = model, model.config, batch, tables
         self._workspace, self._observe, self._known, self._train = workspace, observe, known, train
-        self._relation = self._config.relations[batch.family]
+        self._relation = self._config.relations[batch.relation]
         self._types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
         self._plan = chunk_plan(self._config, self._relation, len(batch))
         self._ends: dict[Side, Lookup] = {"lhs": batch.lhs, "rhs": batch.rhs}

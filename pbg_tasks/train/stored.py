@@ -9,6 +9,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape, read_embeddings
 from pbg_tasks.formats.metadata import read_iteration
 from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.storage.staging import named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +52,10 @@ class StoredVectors:
         name = embeddings_file_name(*key, self.files.version)
         path = self.files.fetch(name, self._scratch)
         try:
-            self._check(f"{self.files.url}/{name}", embeddings_shape(path), key, table)
-            embeddings, sums = table.to_arrays()
-            stored, stored_sums = read_embeddings(path, out=embeddings)
+            with named(path, f"{self.files.url}/{name}"):
+                self._check(str(path), embeddings_shape(path), key, table)
+                embeddings, sums = table.to_arrays()
+                stored, stored_sums = read_embeddings(path, out=embeddings)
             if stored_sums is not None:
                 sums[: len(stored)] = stored_sums
         finally:
@@ -77,7 +79,8 @@ class StoredVectors:
             return None
         path = self.files.fetch(name, self._scratch)
         try:
-            self.iteration = read_iteration(path)
-            return read_model(path)
+            with named(path, f"{self.files.url}/{name}"):
+                self.iteration = read_iteration(path)
+                return read_model(path)
         finally:
             path.unlink()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 
-from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, FormatError, NotFoundError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList, Features, edge_file_name, write_edges
 from pbg_tasks.formats.entities import write_entity_count
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.evaluate_directory import evaluate_directory
+from pbg_tasks.tasks.exporting import export_directory
 from pbg_tasks.tasks.train import train_directory
 from tests.directories import PER_PARTITION, DataSet
 
@@ -187,3 +189,56 @@ def test_the_same_directory_in_a_store(data, s3_bucket):
     )
     train_directory(remote)
     assert evaluate_directory(remote)["raw"] == evaluate_directory(local)["raw"]
+
+
+def test_edges_outside_their_partition_are_refused_by_training_and_evaluation(data):
+    """Offset 40 of partition 0 would be read as offset 10 of partition 1."""
+    train_directory(data.config(num_epochs=1))
+    wrong = EdgeList(np.array([40]), np.array([0]), np.array([0]))
+    write_edges(data.edges / edge_file_name(0, 1), wrong)
+    for task in (train_directory, evaluate_directory):
+        with pytest.raises(FormatError, match=r"edges/edges_0_1\.h5: edges: column lhs holds 40, but there are 30"):
+            task(data.config(num_epochs=2))
+    write_edges(data.edges / edge_file_name(0, 1), EdgeList(np.array([0]), np.array([0]), np.array([7])))
+    with pytest.raises(FormatError, match=r"edges_0_1\.h5: edges: column rel holds 7, but there are 2 relations"):
+        evaluate_directory(data.config())
+
+
+@pytest.mark.parametrize("changes", [{"operator": "translation"}, {"operator": "none"}, {"operator": "affine"}])
+def test_a_checkpoint_of_other_operators_is_neither_evaluated_nor_exported(data, changes):
+    train_directory(data.config(num_epochs=1))
+    other = data.config(relations=[{"name": "all", "lhs": "n", "rhs": "n"} | changes])
+    outputs = {
+        "entities_output": str(data.root / "entities.tsv"),
+        "relation_types_output": str(data.root / "relations.tsv"),
+    }
+    for task in (evaluate_directory, lambda config: export_directory(config, **outputs)):
+        with pytest.raises(FormatError, match=r"model/model\.v1\.h5: model/relations/0/operator"):
+            task(other)
+    assert not (data.root / "entities.tsv").exists()
+
+
+def test_a_training_that_is_refused_leaves_the_config_beside_the_checkpoint(data):
+    train_directory(data.config(num_epochs=1))
+    before = (data.root / "model" / "config.json").read_bytes()
+    with pytest.raises(ConfigError, match="edge_paths"):
+        train_directory(data.config(num_epochs=2, lr=5.0, edge_paths=(str(data.edges), str(data.edges))))
+    assert (data.root / "model" / "config.json").read_bytes() == before
+
+
+def test_divergence_that_only_held_out_edges_show_is_told(data):
+    config = data.config(lr=1e19, num_epochs=1, eval_fraction=0.2, eval_num_batch_negs=5)
+    with pytest.raises(TrainingDivergedError, match="try a smaller lr"):
+        train_directory(config)
+
+
+def test_errors_name_the_checkpoint_and_not_a_copy_in_scratch(data):
+    train_directory(data.config(num_epochs=1))
+    path = data.root / "model" / "embeddings_n_1.v1.h5"
+    with h5py.File(path, "r+") as file:
+        file.attrs["format_version"] = 2
+    for name in ("HEAD.json", "manifest.v1.json"):
+        (data.root / "model" / name).unlink()
+    for task in (train_directory, evaluate_directory):
+        with pytest.raises(FormatError, match=rf"{data.root}/model/embeddings_n_1\.v1\.h5: format_version is 2"):
+            task(data.config(num_epochs=2))

@@ -11,6 +11,7 @@ import pytest
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.edges import count_edges, edge_file_name, read_edges
 from pbg_tasks.formats.embeddings import read_embeddings
+from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.prepare import Minimum
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks import importing
@@ -92,6 +93,59 @@ def test_a_type_that_is_not_partitioned_spreads_over_the_buckets(work):
     assert sum(map(sum, counts)) == 401
 
 
+FEATURIZED = {
+    "entities": {"n": {"num_partitions": 2}, "bag": {"num_partitions": 1, "featurized": True}},
+    "relations": [{"name": "has", "lhs": "n", "rhs": "bag"}, {"name": "link", "lhs": "n", "rhs": "n"}],
+    "dynamic_relations": False,
+}
+
+
+def imported_edges(work, config):
+    """All edges by names: of a featurized end, the set of its features; and their weights."""
+    names, features = [work.names(0), work.names(1)], read_entity_names(work.root / "entities", "bag", 0)
+    found = []
+    for lhs, rhs in ((i, j) for i in range(2) for j in range(2)):
+        edges = read_edges(work.root / "train" / edge_file_name(lhs, rhs))
+        bags = edges.rhs_features
+        for number in range(len(edges)):
+            listed = bags.data[bags.offsets[number] : bags.offsets[number + 1]]
+            end = {features[row] for row in listed} if edges.rel[number] == 0 else names[rhs][edges.rhs[number]]
+            assert (edges.rhs[number] == -1) == (len(listed) > 0) == (edges.rel[number] == 0)
+            relation = config.relations[edges.rel[number]].name
+            found.append((names[lhs][edges.lhs[number]], relation, end, float(edges.weight[number])))
+    return found
+
+
+def test_the_column_of_a_featurized_type_lists_features(work):
+    config = work.config(**FEATURIZED)
+    rows = [(f"e{i}", "has", f"f{i % 5};;f{i % 3}", i) for i in range(40)]
+    rows += [(f"e{i}", "link", f"e{i + 1}", 0.5) for i in range(39)] + [("e0", "has", ";", 1)]
+    how = EdgeLists("tsv", "0", "2", "1", "3", feature_separator=";")
+    result = import_edges(config, [work.write(rows)], how)
+    assert (result["types"]["bag"]["total"], result["types"]["n"]["total"], result["skipped"]) == (5, 40, 1)
+    as_sets = [(lhs, rel, set(rhs.split(";")) - {""} if rel == "has" else rhs, w) for lhs, rel, rhs, w in rows[:-1]]
+    assert sorted(imported_edges(work, config), key=str) == sorted(((*edge, float(w)) for *edge, w in as_sets), key=str)
+    before = work.digests()
+    assert import_edges(config, [work.write(rows)], how)["entities"]["new"] == 0
+    assert work.digests() == before
+    assert train_directory(config)["edges_trained"] == 79
+
+
+def test_a_rare_feature_leaves_its_entities(work):
+    config = work.config(**FEATURIZED)
+    rows = [("e0", "has", "a,b", 1), ("e1", "has", "b,once", 1), ("e0", "has", "a", 1), ("e1", "has", "never", 1)]
+    how = EdgeLists("tsv", "0", "2", "1", "3")
+    result = import_edges(config, [work.write(rows)], how, minimum=Minimum(entity=2))
+    assert (result["types"]["bag"]["total"], result["skipped"]) == (2, 1)
+    assert sorted(sorted(end) for _, _, end, _ in imported_edges(work, config)) == [["a"], ["a", "b"], ["b"]]
+
+
+def test_features_of_several_partitions_are_refused(work):
+    entities = {"n": {"num_partitions": 2}, "bag": {"num_partitions": 2, "featurized": True}}
+    with pytest.raises(ConfigError, match=r"entities\.bag: is featurized and has num_partitions = 2"):
+        import_edges(work.config(**FEATURIZED | {"entities": entities}), [work.write(ring(3))], TSV)
+
+
 def test_entity_types_may_have_any_name(work):
     """Wildcards of file names in a type's name would read another type's ids."""
     entities = {name: {"num_partitions": 1} for name in ("a*b", "a?b", "a[b]", "m.0 x'")}
@@ -127,11 +181,11 @@ def test_another_number_of_partitions_is_refused(work):
 
 
 def test_an_import_that_was_cut_off_is_refused_by_readers_and_finished_by_the_next(work, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("cut off")
 
     with monkeypatch.context() as patch:
-        patch.setattr(importing, "_import_one", broken)
+        patch.setattr(importing, "_store_buckets", broken)
         with pytest.raises(RuntimeError, match="cut off"):
             import_edges(work.config(), [work.write(ring(9))], TSV)
     with pytest.raises(ConfigError, match="an import is running or was cut off"):

@@ -163,3 +163,18 @@ def test_ends_of_a_featurized_type_are_bags():
         check_edges(wrong, config, Families(config, 1), tables, tables)
     with pytest.raises(FormatError, match="'a' is featurized, yet an edge has an id in lhs"):
         check_edges(EdgeList(edges.rhs, edges.rhs, edges.rel), config, Families(config, 1), tables, tables)
+
+
+def test_relations_of_one_family_that_are_trained_differently_share_parameters_but_no_batch():
+    kind = {"lhs": "a", "rhs": "b", "operator": "diagonal"}
+    relations = [kind | {"name": "r0"}, kind | {"name": "r1", "weight": 2.0}, kind | {"name": "r2"}]
+    config = make_config(dynamic=True, types=("a", "b"), relations=relations)
+    families = Families(config, 0)
+    assert families.sizes == {0: 3}
+    assert families.row.tolist() == [0, 1, 2]
+    edges = EdgeList(np.arange(60), np.arange(60), np.arange(60) % 3)
+    seen = {}
+    for batch in batches(edges, config, families, torch.Generator().manual_seed(0)):
+        assert batch.family == 0
+        seen.setdefault(batch.relation, set()).update(batch.rel.tolist())
+    assert seen == {0: {0, 2}, 1: {1}}

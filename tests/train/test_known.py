@@ -75,3 +75,11 @@ def test_training_with_it_differs_and_leaves_known_edges_alone():
         ).loss
     assert losses[True] == pytest.approx(0, abs=1e-6)  # nothing is left to compare with
     assert losses[False] > 0.1
+
+
+def test_ends_that_are_bags_of_features_are_nobodys_answers():
+    """Their id, -1, must not be taken for another relation's entity."""
+    known = EdgeList(*(np.array(column) for column in ([9, 3, -1], [1, 2, 5], [0, 0, 1])))
+    found = KnownEdges(known)._answers["rhs"]
+    start, stop = found.ranges(np.array([0]), np.array([9]))
+    assert found.answers[start[0] : stop[0]].tolist() == [1]

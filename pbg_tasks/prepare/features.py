@@ -1,0 +1,147 @@
+"""Featurized entities: a cell that lists features becomes a bag, and a bag the rows of its features.
+
+On the way to the buckets a bag is one number, as an entity is: only its cell is joined and sorted. Its features take
+the number's place when a bucket is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from pbg_tasks.formats.edges import EdgeList, Features, write_edges
+from pbg_tasks.prepare.connection import loading, phase
+from pbg_tasks.prepare.ids import entity_ids_file_name
+from pbg_tasks.prepare.sql import features_sql, one_file, quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    import duckdb
+
+    from pbg_tasks.config import GraphSpec
+
+BATCH_ROWS = 1 << 20
+
+
+class Bags:
+    """The bags of an edge list, in memory: 8 bytes a feature of a bag.
+
+    Args:
+        spec: says which types are featurized, and on which sides of the edges they occur.
+        features: of each bag, by number.
+    """
+
+    def __init__(self, spec: GraphSpec, features: Features) -> None:
+        relations, entities = spec.model.relations, spec.model.entities
+        self._lhs = any(entities[relation.lhs].featurized for relation in relations)
+        self._rhs = any(entities[relation.rhs].featurized for relation in relations)
+        # The last one is empty: it stands for the ends that are no bags.
+        self._features = Features(np.append(features.offsets, len(features.data)), features.data)
+
+    def unpack(self, edges: EdgeList) -> EdgeList:
+        """Put features in the place of bags, which stand in ``edges`` as -1 minus their numbers."""
+        lhs, lhs_features = self._end(edges.lhs) if self._lhs else (edges.lhs, None)
+        rhs, rhs_features = self._end(edges.rhs) if self._rhs else (edges.rhs, None)
+        return EdgeList(lhs, rhs, edges.rel, edges.weight, lhs_features, rhs_features)
+
+    def _end(self, ids: np.ndarray) -> tuple[np.ndarray, Features]:
+        numbers = np.where(ids < 0, -1 - ids, len(self._features) - 1)
+        return np.maximum(ids, -1), self._features.select(numbers)
+
+
+def make_bags(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches: str, ids: Path, separator: str
+) -> Bags | None:
+    """Make the table ``bags(type, cell, number, features)`` of the cells that have a known feature.
+
+    Args:
+        connection: holds ``raw`` and ``relations``; the table is made here.
+        spec: of the graph.
+        matches: joins the two.
+        ids: directory with the features' ids.
+        separator: between two features of a cell.
+
+    Returns:
+        The same in memory; None when no type is featurized.
+
+    Raises:
+        FormatError: a file of ``ids`` is missing or damaged.
+    """
+    types = [name for name, entity in spec.model.entities.items() if entity.featurized]
+    if not types:
+        return None
+    cells = " UNION ".join(
+        f"SELECT relations.{side}_type AS type, raw.{side} AS cell FROM raw JOIN relations ON {matches} "
+        f"WHERE relations.{side}_type IN ({', '.join(map(quoted, types))})"
+        for side in ("lhs", "rhs")
+    )
+    files = {name: one_file(ids / entity_ids_file_name(name)) for name in types}
+    known = " UNION ALL ".join(
+        f'SELECT {quoted(name)} AS type, name, "offset" FROM read_parquet({file})' for name, file in files.items()
+    )
+    with loading(ids):
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE features AS {known}")
+    with phase(connection, "bags of features"):
+        connection.execute(
+            f"""
+            CREATE OR REPLACE TEMP TABLE bags AS
+            SELECT type, cell, row_number() OVER (ORDER BY type, cell) - 1 AS number,
+                list("offset" ORDER BY "offset") AS features
+            FROM (SELECT type, cell, unnest({features_sql("cell", separator)}) AS name FROM ({cells}))
+                JOIN features USING (type, name)
+            GROUP BY type, cell
+            """
+        )
+    return Bags(spec, _fetch(connection))
+
+
+def _fetch(connection: duckdb.DuckDBPyConnection) -> Features:
+    counts, data = [np.zeros(1, np.int64)], [np.empty(0, np.int64)]
+    reader = connection.sql("SELECT features FROM bags ORDER BY number").to_arrow_reader(BATCH_ROWS)
+    for batch in reader:
+        lists = batch.column("features")
+        counts.append(lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
+        data.append(lists.flatten().to_numpy(zero_copy_only=False))
+    return Features(np.cumsum(np.concatenate(counts)), np.concatenate(data))
+
+
+class FeaturizedBucketWriter:
+    """Writes a bucket whose edges may end in bags; it is held in memory, and appears only when all of it is written.
+
+    Args:
+        path: where it goes.
+        bags: what ends below 0 stand for.
+        weighted: whether there is a ``weight`` dataset.
+    """
+
+    def __init__(self, path: Path, bags: Bags, *, weighted: bool) -> None:
+        self._path, self._bags, self._weighted = path, bags, weighted
+        self._pieces: list[EdgeList] = []
+
+    @property
+    def count(self) -> int:
+        """Edges appended so far."""
+        return sum(map(len, self._pieces))
+
+    def append(self, edges: EdgeList) -> None:
+        """Add edges after those before."""
+        self._pieces.append(edges)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            return
+        lhs, rhs, rel = (
+            np.concatenate([np.empty(0, np.int64), *(getattr(piece, name) for piece in self._pieces)])
+            for name in ("lhs", "rhs", "rel")
+        )
+        weights = [piece.weight for piece in self._pieces if piece.weight is not None]
+        weight = np.concatenate([np.empty(0, np.float32), *weights]) if self._weighted else None
+        write_edges(self._path, self._bags.unpack(EdgeList(lhs, rhs, rel, weight)))

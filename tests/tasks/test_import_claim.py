@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pbg_tasks.errors import ConflictError
+from pbg_tasks.storage import LocalStore
+from pbg_tasks.tasks.dataset import UNFINISHED
+from pbg_tasks.tasks.import_claim import ImportClaim, claimed
+
+
+def test_of_two_imports_that_start_together_one_wins_at_the_store(tmp_path):
+    for round_ in range(20):
+        stores = [LocalStore(tmp_path / str(round_)) for _ in range(2)]
+        barrier, results = threading.Barrier(2), []
+
+        def take(store, barrier=barrier, results=results):
+            claim = ImportClaim()
+            seen = store.head
+            store.head = lambda key: (seen(key), barrier.wait(5))[0]  # both look before either takes
+            try:
+                claim.take(store)
+                results.append("won")
+            except ConflictError:
+                results.append("lost")
+
+        threads = [threading.Thread(target=take, args=(store,)) for store in stores]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(results) == ["lost", "won"]
+
+
+def test_a_living_import_is_not_pushed_aside(tmp_path):
+    store = LocalStore(tmp_path)
+    with claimed([store]), pytest.raises(ConflictError, match="alive"), claimed([LocalStore(tmp_path)], patience=7):
+        pass
+    assert store.head(UNFINISHED) is None
+
+
+def test_one_that_was_taken_over_stops_at_its_next_look(tmp_path):
+    store = LocalStore(tmp_path)
+
+    def overtaken():
+        with claimed([store]) as claim:
+            claim.changing = True
+            ImportClaim().take(store)
+            claim.check()
+
+    with pytest.raises(ConflictError, match="took this directory over"):
+        overtaken()
+    assert store.head(UNFINISHED) is not None  # the other's
+
+
+@pytest.mark.parametrize(
+    ("before", "changing", "left"), [(False, False, False), (False, True, True), (True, False, True)]
+)
+def test_a_failure_leaves_the_mark_only_where_something_was_or_is_unfinished(tmp_path, before, changing, left):
+    store = LocalStore(tmp_path)
+    if before:
+        store.put(UNFINISHED, b"cut off")
+
+    def failing():
+        with claimed([store]) as claim:
+            claim.changing = changing
+            raise ValueError("bad row")
+
+    with pytest.raises(ValueError, match="bad row"):
+        failing()
+    assert (store.head(UNFINISHED) is not None) == left
+    with claimed([store]):
+        pass
+    assert store.head(UNFINISHED) is None
