@@ -104,4 +104,6 @@ def _safe(name: str) -> str:
         raise FormatError(
             f"name {name!r:.60} holds a tab or a line break, which this text format cannot hold; export another format"
         )
+    if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
+        raise FormatError(f"name {name!r:.60} holds half a character (a lone surrogate), which no text file can hold")
     return name

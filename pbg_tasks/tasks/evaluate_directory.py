@@ -10,7 +10,7 @@ import numpy as np
 from pbg_tasks.checkpoint import checkpoint_names, open_directory
 from pbg_tasks.config import Evaluation
 from pbg_tasks.config.support import check_supported
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.evaluate import evaluate_edges
 from pbg_tasks.formats.directory import EvalStats
 from pbg_tasks.formats.edges import EdgeList, edge_file_name
@@ -65,6 +65,7 @@ def evaluate_directory(
 
     Raises:
         ConfigError: keys contradict the data or each other.
+        InputError: there are no edges.
         NotFoundError: entities, edges or the checkpoint are missing.
         FormatError: a file is damaged.
     """
@@ -77,6 +78,8 @@ def evaluate_directory(
     with Scratch() as scratch:
         place = _Place(config, scratch.path)
         say(f"eval: version {place.files.version} of {place.files.url} on {', '.join(config.edge_paths)}")
+        if filtered and not known:
+            say("eval: --filtered without --known leaves out edges of edge_paths only; published figures know training")
         if negatives == "config":
             figures = _against_config(place, seed)
         else:
@@ -145,6 +148,8 @@ def _against_all(
     held_out: dict[tuple[int, int], EdgeList] = {}
     for bucket, edges in place.edges(config.edge_paths):
         held_out[bucket] = _joined(held_out[bucket], edges) if bucket in held_out else edges
+    if not any(map(len, held_out.values())):
+        raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")
     paths = {}
     for key in partition_keys(config):
         name = embeddings_file_name(*key, place.files.version)
@@ -199,6 +204,8 @@ def _against_config(place: _Place, seed: int) -> dict[str, Any]:
     for bucket, piece in place.edges(config.edge_paths):
         pieces.setdefault(bucket, []).append(piece)
     total = sum(len(piece) for listed in pieces.values() for piece in listed)
+    if not total:
+        raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")
     order = bucket_order("inside_out", config.partitions("lhs"), config.partitions("rhs"), seed=str(seed))
     parts = []
     with Progress("evaluate", total=total) as progress:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import checkpoint_names, open_directory
 from pbg_tasks.config.support import check_supported
-from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.errors import ConfigError, ConflictError, PbgError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.tsv import global_embedding, write_embeddings_tsv, write_relations_tsv
@@ -74,8 +74,7 @@ def export_directory(
                 path.unlink()
         with texts[1].open("w", encoding="utf-8", newline="") as out:
             lines = write_relations_tsv(out, config, entities.relation_names(), params)
-        for (store, name), text in zip(targets, texts, strict=True):
-            _put(store, name, text, overwrite=overwrite)
+        _put_both(targets, texts, overwrite=overwrite)
     seconds = time.monotonic() - started
     say(f"export: finished in {human_seconds(seconds)}")
     return {
@@ -95,6 +94,18 @@ def _place(output: str) -> tuple[Store, str]:
     if not name:
         raise ConfigError(f"{output!r}: names a folder, not a file")
     return open_store((parent or "/") if slash else "."), name
+
+
+def _put_both(targets: list[tuple[Store, str]], texts: list[Path], *, overwrite: bool) -> None:
+    """Put both texts in place, or none that was not there before."""
+    (first, first_name), (second, second_name) = targets
+    _put(first, first_name, texts[0], overwrite=overwrite)
+    try:
+        _put(second, second_name, texts[1], overwrite=overwrite)
+    except PbgError:
+        if not overwrite:
+            first.delete(first_name)
+        raise
 
 
 def _put(store: Store, name: str, text: Path, *, overwrite: bool) -> None:

@@ -126,6 +126,8 @@ def import_edges(
             hashed=False,
             feature_separator=how.feature_separator,
         )
+        if not entities.entities["total"]:
+            raise InputError("nothing is left to import: no entity occurs as often as --entity-min-count asks for")
         claim.check()
         claim.changing = True
         _upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")

@@ -8,14 +8,15 @@ import json
 import numpy as np
 import pytest
 
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
-from pbg_tasks.formats.edges import count_edges, edge_file_name, read_edges
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError, PbgError
+from pbg_tasks.formats.edges import EdgeList, count_edges, edge_file_name, read_edges, write_edges
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.prepare import Minimum
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks import importing
 from pbg_tasks.tasks.dataset import UNFINISHED
+from pbg_tasks.tasks.evaluate_directory import evaluate_directory
 from pbg_tasks.tasks.exporting import export_directory
 from pbg_tasks.tasks.importing import EdgeLists, import_edges
 from pbg_tasks.tasks.train import train_directory
@@ -270,3 +271,37 @@ def test_the_same_in_a_store(work, s3_bucket):
         train_directory(config)
         export_directory(config, entities_output=f"{place}/e.tsv", relation_types_output=f"{place}/r.tsv")
     assert open_store(s3_bucket).get("e.tsv").data == (work.root / "e.tsv").read_bytes()
+
+
+def test_nothing_left_to_import_or_to_evaluate_is_an_error(work):
+    config = work.config(1)
+    with pytest.raises(InputError, match="nothing is left to import"):
+        import_edges(config, [work.write(ring(3))], TSV, minimum=Minimum(entity=9))
+    assert not (work.root / "train").exists() or not list((work.root / "train").glob("*.h5"))
+    import_edges(config, [work.write(ring(3))], TSV)
+    train_directory(config)
+    nothing = np.empty(0, np.int64)
+    write_edges(work.root / "train" / edge_file_name(0, 0), EdgeList(nothing, nothing, nothing))
+    for negatives in ("all", "config"):
+        with pytest.raises(InputError, match="hold no edges"):
+            evaluate_directory(config, negatives=negatives)
+
+
+def test_an_export_that_cannot_end_leaves_nothing(work):
+    config = work.config(1)
+    import_edges(config, [work.write(ring(3))], TSV)
+    train_directory(config)
+    (work.root / "file").write_text("")
+    with pytest.raises(PbgError):
+        export_directory(
+            config,
+            entities_output=str(work.root / "entities.tsv"),
+            relation_types_output=str(work.root / "file" / "relations.tsv"),
+        )
+    assert not (work.root / "entities.tsv").exists()
+    with pytest.raises(ConfigError, match="need a file each"):
+        export_directory(
+            config,
+            entities_output=f"{work.root}/same.tsv",
+            relation_types_output=f"{work.root}/./same.tsv",
+        )
