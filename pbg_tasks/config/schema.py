@@ -69,9 +69,6 @@ def _lower(value: Any) -> Any:  # noqa: ANN401 - validators see any input
     return value.lower() if isinstance(value, str) else value
 
 
-Path = Annotated[str, Field(min_length=1)]
-
-
 class EntitySchema(Frozen):
     """One entity type."""
 
@@ -204,9 +201,9 @@ class ModelConfig(Frozen):
 class ConfigSchema(ModelConfig):
     """A whole PBG config: the model and where things lie."""
 
-    entity_path: Path
-    edge_paths: tuple[Path, ...]
-    checkpoint_path: Path
+    entity_path: str
+    edge_paths: tuple[str, ...]
+    checkpoint_path: str
 
     def to_pbg(self) -> dict[str, Any]:
         """Return the dict PBG writes into ``config.json``: every key, enums by lower-case name.

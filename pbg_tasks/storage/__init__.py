@@ -23,8 +23,10 @@ def open_store(url: str | Path) -> Store:
     (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``...), never from the URL.
 
     Raises:
-        ConfigError: the URL is of another kind, names no bucket or holds credentials.
+        ConfigError: the URL is empty, of another kind, names no bucket or holds credentials.
     """
+    if not str(url):
+        raise ConfigError("a path is empty: name a directory (. for this one) or s3://bucket/prefix")
     if isinstance(url, Path) or "://" not in url:
         return LocalStore(Path(url).expanduser())
     parts = urlsplit(url)

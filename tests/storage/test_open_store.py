@@ -38,3 +38,9 @@ def test_the_room_imports_nothing_heavy():
     heavy = ["boto3", "botocore", "s3fs", "torch", "numpy", "pyarrow", "duckdb", "h5py"]
     code = f"import sys, pbg_tasks.storage, pbg_tasks.storage.probe; sys.exit(any(m in sys.modules for m in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_empty_path_is_no_place():
+    """It would mean the working directory, whatever that is."""
+    with pytest.raises(ConfigError, match="a path is empty"):
+        open_store("")
