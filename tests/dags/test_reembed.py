@@ -162,7 +162,7 @@ print(json.dumps([seconds, sorted(set({HEAVY!r}) & (set(sys.modules) - before))]
 
 
 def parse(folder):
-    """Return the CPU seconds of the quickest of up to three tries, since a busy machine adds to any one, and imports."""
+    """Return CPU seconds of the quickest of up to three tries (a busy machine adds to any one), and heavy imports."""
     tries = []
     while len(tries) < 3 and (not tries or tries[-1][0] >= 1.0):
         tries.append(parse_once(folder))
