@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,24 +64,6 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
 
 
 def _known_keys(model: type[BaseModel], path: list[int | str]) -> list[str]:
-    """Follow ``path`` through nested models (also inside lists and dicts) and list the keys the last one knows."""
-    current = model
-    for part in path:
-        field = current.model_fields.get(str(part))
-        if field is None:
-            continue  # an index or a name: stay at the element type found before
-        inner = _model_within(field.annotation)
-        if inner is None:
-            return []
-        current = inner
-    return sorted(current.model_fields)
-
-
-def _model_within(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - any type expression
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        found = _model_within(argument)
-        if found is not None:
-            return found
-    return None
+    """List the keys that are known where ``path`` leads; none where keys are free."""
+    found = model_at(functools.reduce(within, path, model))
+    return sorted(found.model_fields) if found is not None else []

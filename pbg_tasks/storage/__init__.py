@@ -13,7 +13,7 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage.base import Blob, ObjectInfo, Store
 from pbg_tasks.storage.local import LocalStore
 
-__all__ = ["Blob", "LocalStore", "ObjectInfo", "Store", "open_store"]
+__all__ = ["Blob", "LocalStore", "ObjectInfo", "Store", "open_file", "open_store"]
 
 
 def open_store(url: str | Path) -> Store:
@@ -37,3 +37,15 @@ def open_store(url: str | Path) -> Store:
 
         return open_s3(url)
     raise ConfigError(f"{parts.scheme}:// is no store this package knows: use s3://bucket/prefix or a directory path")
+
+
+def open_file(url: str) -> tuple[Store, str]:
+    """Return the store of a file's folder, and the file's name in it.
+
+    Raises:
+        ConfigError: the URL names a folder, or one that no store holds.
+    """
+    parent, slash, name = url.rpartition("/")
+    if not name:
+        raise ConfigError(f"{url!r} names a folder, not a file")
+    return open_store((parent or "/") if slash else "."), name

@@ -8,7 +8,7 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.config.loading import load_config
 from pbg_tasks.config.overrides import find
 from pbg_tasks.errors import ConfigError, NotFoundError
-from pbg_tasks.storage import open_store
+from pbg_tasks.storage import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +20,9 @@ def read_config_document(url: str) -> bytes:
     Raises:
         ConfigError: there is none.
     """
-    parent, _, name = url.rpartition("/")
+    store, name = open_file(url)
     try:
-        return open_store(parent or ("/" if url.startswith("/") else ".")).get(name).data
+        return store.get(name).data
     except NotFoundError:
         raise ConfigError(f"{url}: no such config") from None
 

@@ -25,7 +25,7 @@ from pbg_tasks.tasks.dataset import EdgePaths, EntityPath, stored_parameters
 from pbg_tasks.train import StartingPoint, TorchEngine, partition_keys
 from pbg_tasks.train.edge_files import FiledEdges
 from pbg_tasks.train.partitions import PartitionBuffer
-from pbg_tasks.train.schedule import Bucket, bucket_order
+from pbg_tasks.train.schedule import Bucket, bucket_order, grid
 from pbg_tasks.train.source import seeded
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class _Place:
         self.entities = EntityPath(config, scratch)
         self.files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
         self._grid = (config.partitions("lhs"), config.partitions("rhs"))
-        self.buckets = [Bucket(lhs, rhs) for lhs in range(self._grid[0]) for rhs in range(self._grid[1])]
+        self.buckets = grid(*self._grid)
 
     def edges(self, paths: Sequence[str]) -> Iterator[tuple[Bucket, EdgeList]]:
         """Yield each bucket of each edge path."""

@@ -11,7 +11,7 @@ from pbg_tasks.errors import ConfigError, ConflictError, PbgError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.tsv import global_embedding, write_embeddings_tsv, write_relations_tsv
-from pbg_tasks.storage import open_store
+from pbg_tasks.storage import open_file, open_store
 from pbg_tasks.storage.staging import Scratch, named
 from pbg_tasks.tasks.dataset import EntityPath, stored_parameters
 from pbg_tasks.train.partitions import partition_keys
@@ -43,7 +43,7 @@ def export_directory(
     """
     check_supported(config, source="config")
     started = time.monotonic()
-    targets = [_place(output) for output in (entities_output, relation_types_output)]
+    targets = [open_file(output) for output in (entities_output, relation_types_output)]
     if len({f"{store.url}/{name}" for store, name in targets}) < len(targets):
         raise ConfigError(f"{entities_output}: embeddings and operators need a file each")
     for store, name in targets:
@@ -87,13 +87,6 @@ def export_directory(
         "relation_types_output": relation_types_output,
         "seconds": round(seconds, 3),
     }
-
-
-def _place(output: str) -> tuple[Store, str]:
-    parent, slash, name = output.rpartition("/")
-    if not name:
-        raise ConfigError(f"{output!r}: names a folder, not a file")
-    return open_store((parent or "/") if slash else "."), name
 
 
 def _put_both(targets: list[tuple[Store, str]], texts: list[Path], *, overwrite: bool) -> None:

@@ -21,7 +21,7 @@ from pbg_tasks.train.held_out import split_off
 from pbg_tasks.train.iterations import chunk_bounds, chunk_count, iterations
 from pbg_tasks.train.partitions import PartitionBuffer
 from pbg_tasks.train.rates import rate_factor
-from pbg_tasks.train.schedule import Bucket, bucket_order
+from pbg_tasks.train.schedule import Bucket, bucket_order, grid
 from pbg_tasks.train.source import seeded
 
 if TYPE_CHECKING:
@@ -95,11 +95,9 @@ class Trainer:
         self.config, self.engine, self.edges, self.writer, self.seed = config, engine, edges, writer, seed
         self.scratch = scratch
         self.buffer = PartitionBuffer(config, start, scratch)
-        self._grid = [
-            Bucket(lhs, rhs) for lhs in range(config.partitions("lhs")) for rhs in range(config.partitions("rhs"))
-        ]
+        buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
         paths = range(len(config.edge_paths))
-        self.chunks = chunk_count(config, max((edges.count(path, b) for path in paths for b in self._grid), default=0))
+        self.chunks = chunk_count(config, max((edges.count(path, b) for path in paths for b in buckets), default=0))
         done = writer.manifest.iteration if writer.manifest else None
         if done is None:  # PBG's version has no manifest; its number tells the iteration
             done = next((step for step in iterations(config, self.chunks) if step.number == writer.version), None)

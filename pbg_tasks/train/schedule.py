@@ -32,12 +32,13 @@ def bucket_order(name: str, lhs_count: int, rhs_count: int, *, seed: str) -> lis
     return _ORDERS[name](lhs_count, rhs_count, random.Random(seed))  # noqa: S311 - a schedule, not a secret
 
 
-def _grid(lhs_count: int, rhs_count: int) -> list[Bucket]:
+def grid(lhs_count: int, rhs_count: int) -> list[Bucket]:
+    """Return all buckets of ``lhs_count`` x ``rhs_count`` partitions, row by row."""
     return [Bucket(lhs, rhs) for lhs in range(lhs_count) for rhs in range(rhs_count)]
 
 
 def _random(lhs_count: int, rhs_count: int, rng: random.Random) -> list[Bucket]:
-    buckets = _grid(lhs_count, rhs_count)
+    buckets = grid(lhs_count, rhs_count)
     rng.shuffle(buckets)
     return buckets
 
