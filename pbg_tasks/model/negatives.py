@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from pbg_tasks.config import ModelConfig, RelationSchema
+    from pbg_tasks.model.parameters import Side
 
 MASKED = -1e9
 Kind = Literal["batch_uniform", "uniform", "all"]
@@ -100,3 +103,32 @@ class UniformSampler:
     def draw(self, chunks: int, negatives: int, entities: int) -> Tensor:
         """Return int64 (chunks, negatives) offsets below ``entities``."""
         return torch.randint(entities, (chunks, negatives), generator=self._generator)
+
+
+def draw_negatives(
+    config: ModelConfig, relation: RelationSchema, plan: ChunkPlan, entities: Mapping[Side, int], sampler: NegativeSampler
+) -> dict[Side, Tensor]:
+    """Draw the candidates of each side, left first, as PBG does; bags of features cannot be drawn.
+
+    Args:
+        config: the model.
+        relation: of the batch.
+        plan: how the batch is cut.
+        entities: how many each side's table has.
+        sampler: draws.
+
+    Returns:
+        int64 (C * U,) offsets by side, all of them (n,) with ``all_negs``; a side may have none.
+    """
+    drawn: dict[Side, Tensor] = {}
+    for side, entity, disabled in (
+        ("lhs", relation.lhs, config.disable_lhs_negs),
+        ("rhs", relation.rhs, config.disable_rhs_negs),
+    ):
+        if disabled or config.entities[entity].featurized:
+            continue
+        if plan.kind == "all":
+            drawn[side] = torch.arange(entities[side])
+        elif plan.uniform:
+            drawn[side] = sampler.draw(plan.chunks, plan.uniform, entities[side]).view(-1)
+    return drawn

@@ -2,154 +2,30 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from pbg_tasks.config.support import check_supported
-from pbg_tasks.errors import TrainingDivergedError
-from pbg_tasks.model.families import Families
-from pbg_tasks.model.negatives import UniformSampler
-from pbg_tasks.model.numerics import use_fast_float32
-from pbg_tasks.model.registry import comparator
-from pbg_tasks.train.batching import batches, check_edges
-from pbg_tasks.train.held_out import Ranking, evaluation_config
-from pbg_tasks.train.hogwild import forked, work_off
-from pbg_tasks.train.known import KnownEdges
+from pbg_tasks.train.engine import Engine
 from pbg_tasks.train.optimizers import adagrad, adagrad_rows, row_adagrad
-from pbg_tasks.train.parameters import SharedParameters
-from pbg_tasks.train.step import Model, Step
-from pbg_tasks.train.tally import CHECK_EVERY, Tally
-from pbg_tasks.train.workspace import Workspace, keep_freed_memory
+from pbg_tasks.train.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    import numpy as np
-
-    from pbg_tasks.config import ModelConfig
-    from pbg_tasks.formats.directory import BucketStats, EvalStats
-    from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.model.negatives import NegativeSampler
-    from pbg_tasks.model.parameters import Side
     from pbg_tasks.model.relations import ParamGrad
     from pbg_tasks.train.batching import Batch
+    from pbg_tasks.train.known import KnownEdges
     from pbg_tasks.train.step import Figures, Observer
     from pbg_tasks.train.tables import Table
 
 
-class TorchEngine:
-    """Trains buckets and holds the shared parameters.
-
-    The same seed, threads and machine give the same bits.
-
-    Args:
-        config: the model.
-        relation_count: relations in the data, for a config that does not list them.
-        workers: threads that train a bucket together (HOGWILD). Only one gives the same bits again.
-
-    Raises:
-        ConfigError: the config asks for what this engine does not have.
-    """
+class TorchEngine(Engine):
+    """Computes with torch."""
 
     name = "torch"
-
-    def __init__(self, config: ModelConfig, relation_count: int, *, workers: int = 1) -> None:
-        check_supported(config, source="engine torch")
-        torch.set_num_threads(1)  # the products are too small for two threads to help each other
-        self.fast_float32 = use_fast_float32()
-        keep_freed_memory()
-        self.config, self.workers = config, workers
-        self.families = Families(config, relation_count)
-        self.shared = SharedParameters(config, relation_count)
-        self._model = Model(config, self.shared.values, comparator(config.comparator, bias=config.bias))
-        self._workspaces = [Workspace() for _ in range(workers)]
-
-    def load_parameters(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
-        """Take over stored shared parameters; relations that came since keep their start."""
-        self.shared.load(params, sums)
-
-    def parameters(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return the shared parameters and their Adagrad sums by PBG's path."""
-        return self.shared.arrays()
-
-    def train_bucket(
-        self,
-        edges: EdgeList,
-        lhs: Mapping[str, Table],
-        rhs: Mapping[str, Table],
-        *,
-        generator: torch.Generator,
-        rate: Callable[[float], float] | None = None,
-        delay: float = 0.0,
-        on_batch: Callable[[int, float], None] | None = None,
-    ) -> BucketStats:
-        """Train a bucket once.
-
-        Args:
-            edges: offsets into the tables.
-            lhs: tables of the left-hand side by entity type.
-            rhs: of the right-hand side; the same object where it is the same partition.
-            generator: decides order and negatives.
-            rate: factor of the learning rates when a share of the bucket, from 0 to 1, is done; None is 1 throughout.
-            delay: seconds by which every worker but the first starts later.
-            on_batch: told, now and then, the number of edges since the last time and their mean loss.
-
-        Raises:
-            FormatError: an edge names a relation or an entity there is not; nothing was trained.
-            TrainingDivergedError: the loss or a row is not finite.
-        """
-        started = time.perf_counter()
-        check_edges(edges, self.config, self.families, lhs, rhs)
-        samplers = [UniformSampler(generator), *map(UniformSampler, forked(generator, self.workers - 1))]
-        tally = Tally(len(edges), on_batch)
-        known = KnownEdges(edges) if self.config.mask_known_negatives else None
-
-        def work(worker: int, item: tuple[int, Batch]) -> None:
-            number, batch = item
-            factor = 1.0 if rate is None else rate(tally.count / len(edges))
-            figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rate=factor, worker=worker)
-            loss = tally.add(len(batch), figures)
-            if loss is not None:
-                self._check_loss(loss, number, batch)
-
-        cut = enumerate(batches(edges, self.config, self.families, generator), start=1)
-        work_off(cut, self.workers, work, delay=delay)
-        self._check_finite(lhs, rhs)
-        stats = tally.stats(time.perf_counter() - started)
-        if not math.isfinite(stats.reg):
-            raise TrainingDivergedError(f"the penalty of the regularizer is {stats.reg}; try a smaller lr")
-        return stats
-
-    def evaluate(
-        self,
-        edges: EdgeList,
-        lhs: Mapping[str, Table],
-        rhs: Mapping[str, Table],
-        *,
-        generator: torch.Generator,
-    ) -> EvalStats:
-        """Rank edges among the negatives of the evaluation (``eval_num_*``), as PBG does during training.
-
-        Raises:
-            FormatError: an edge names a relation or an entity there is not.
-            TrainingDivergedError: the loss is not finite.
-        """
-        check_edges(edges, self.config, self.families, lhs, rhs)
-        config = evaluation_config(self.config)
-        model = replace(self._model, config=config)
-        sampler, ranking, loss = UniformSampler(generator), Ranking.start(generator), torch.zeros(())
-        for batch in batches(edges, config, self.families, generator):
-            tables = self._tables(batch, lhs, rhs)
-            step = Step(model, batch, tables, sampler, self._workspaces[0], ranking.add, train=False)
-            loss = loss + step.figures.loss
-        if not math.isfinite(float(loss)):
-            raise TrainingDivergedError(f"held-out edges: the loss is {float(loss)}; try a smaller lr, or set max_norm")
-        return ranking.stats(len(edges), float(loss))
 
     def step(
         self,
@@ -163,28 +39,12 @@ class TorchEngine:
         rate: float = 1.0,
         worker: int = 0,
     ) -> Figures:
-        """Train one batch.
-
-        Args:
-            batch: the edges.
-            lhs: tables of the left-hand side by entity type.
-            rhs: of the right-hand side.
-            sampler: draws negatives.
-            observe: shown the scores of each side.
-            known: edges that are no negatives.
-            rate: factor of the learning rates.
-            worker: which one's memory to use.
-        """
         tables = self._tables(batch, lhs, rhs)
         step = Step(self._model, batch, tables, sampler, self._workspaces[worker], observe, known)
         for grads in step.row_grads:
             row_adagrad(grads.table, grads.rows_M, grads.grads_MD, self.config.lr * rate)
         self._step_parameters(step.param_grads, rate)
         return step.figures
-
-    def _tables(self, batch: Batch, lhs: Mapping[str, Table], rhs: Mapping[str, Table]) -> dict[Side, Table]:
-        relation = self.config.relations[batch.relation]
-        return {"lhs": lhs[relation.lhs], "rhs": rhs[relation.rhs]}
 
     def _step_parameters(self, param_grads: list[ParamGrad], rate: float) -> None:
         lr = rate * (self.config.lr if self.config.relation_lr is None else self.config.relation_lr)
@@ -200,23 +60,3 @@ class TorchEngine:
         for path, pieces in by_row.items():
             rows_M, grads_M = (torch.cat(column) for column in zip(*pieces, strict=True))
             adagrad_rows(self.shared.values[path], self.shared.sums[path], rows_M, grads_M, lr)
-
-    def _check_loss(self, loss: float, number: int, batch: Batch) -> None:
-        if math.isfinite(loss):
-            return
-        where = f"relation {self.config.relations[batch.relation].name!r}, " if batch.rel is None else ""
-        raise TrainingDivergedError(
-            f"{where}batch {number} or one of the {CHECK_EVERY - 1} before it: the loss is {loss}; "
-            "try a smaller lr, or set max_norm"
-        )
-
-    def _check_finite(self, *sides: Mapping[str, Table]) -> None:
-        trained = [(f"parameter {path!r}", value) for path, value in self.shared.values.items()]
-        for side in sides:
-            for entity, table in side.items():
-                trained.append((f"embeddings of entity type {entity!r}", table.embeddings))
-                trained.append((f"sums of squared gradients of entity type {entity!r}", table.row_sums))
-        for what, values in trained:
-            # a sum is finite only if every number is (or all are so large that the next step's would not be)
-            if not math.isfinite(float(values.sum())):
-                raise TrainingDivergedError(f"{what}: some are not finite; try a smaller lr, or set max_norm")

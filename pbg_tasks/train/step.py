@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
-from pbg_tasks.model.negatives import chunk_plan
+from pbg_tasks.model.negatives import chunk_plan, draw_negatives
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 from pbg_tasks.model.registry import loss, operator, regularizer
 from pbg_tasks.model.regularizers import penalty_of_parameters, penalty_of_rows
@@ -112,7 +112,9 @@ class Step:
         self._types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
         self._plan = chunk_plan(self._config, self._relation, len(batch))
         self._ends: dict[Side, Lookup] = {"lhs": batch.lhs, "rhs": batch.rhs}
-        self._drawn = self._draw(sampler)
+        entities = {side: len(table) for side, table in tables.items()}
+        drawn = draw_negatives(self._config, self._relation, self._plan, entities, sampler)
+        self._drawn = {side: Single(rows_N) for side, rows_N in drawn.items()}
         if self._config.max_norm is not None and train:
             self._renorm(self._config.max_norm)
         self.row_grads: list[RowGradients] = []
@@ -122,20 +124,6 @@ class Step:
             self._reserve()
         self.param_grads: list[ParamGrad] = []
         self.figures = self._run()
-
-    def _draw(self, sampler: NegativeSampler) -> dict[Side, Single]:
-        """Draw candidates, left first, as PBG does; a side may have none, and a bag of features cannot be drawn."""
-        disabled = {"lhs": self._config.disable_lhs_negs, "rhs": self._config.disable_rhs_negs}
-        drawn: dict[Side, Single] = {}
-        for side in SIDES:
-            entities = len(self._tables[side])
-            if disabled[side] or self._config.entities[self._types[side]].featurized:
-                continue
-            if self._plan.kind == "all":
-                drawn[side] = Single(torch.arange(entities))
-            elif self._plan.uniform:
-                drawn[side] = Single(sampler.draw(self._plan.chunks, self._plan.uniform, entities).view(-1))
-        return drawn
 
     def _lookups(self, side: Side) -> list[Lookup]:
         return [self._ends[side], *([self._drawn[side]] if side in self._drawn else [])]

@@ -1,0 +1,7 @@
+"""The native library: what is heavy, in C++ with a plain C interface, where the installation could compile it."""
+
+from __future__ import annotations
+
+from pbg_tasks.native.library import instruction_set, library
+
+__all__ = ["instruction_set", "library"]

@@ -1,0 +1,87 @@
+"""The structures of ``step.hpp`` and ``rank.hpp`` for ctypes. Fields are 8 bytes wide; arrays are the caller's."""
+
+from __future__ import annotations
+
+from ctypes import POINTER, Structure, c_double, c_int64, c_void_p
+
+OPERATORS = ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine")
+COMPARATORS = ("dot", "cos", "l2", "squared_l2")
+LOSSES = ("softmax", "ranking", "logistic")
+NO_PENALTY, CUBE, SQUARE = range(3)
+REGULARIZERS = {"N3": CUBE, "N3_edge": CUBE, "L2": SQUARE}
+
+
+class Table(Structure):
+    """``pbg_table``: embeddings of an entity type."""
+
+    _fields_ = (
+        ("rows", c_void_p),
+        ("sums", c_void_p),
+        ("count", c_int64),
+        ("trainable", c_int64),
+        ("shared", c_void_p),  # `global`
+        ("shared_sums", c_void_p),
+    )
+
+
+class Parameter(Structure):
+    """``pbg_parameter``: a parameter of an operator, stacked over relations."""
+
+    _fields_ = (("values", c_void_p), ("sums", c_void_p), ("relations", c_int64), ("size", c_int64))
+
+
+class Step(Structure):
+    """``pbg_step``: one batch, and what came of it."""
+
+    _fields_ = (
+        ("relation_operator", c_int64),
+        ("comparator", c_int64),
+        ("loss_fn", c_int64),
+        ("regularizer", c_int64),
+        ("dynamic", c_int64),
+        ("bias", c_int64),
+        ("margin", c_double),
+        ("max_norm", c_double),
+        ("coefficient", c_double),
+        ("lr", c_double),
+        ("relation_lr", c_double),
+        ("weight", c_double),
+        ("times", c_double),
+        ("dimension", c_int64),
+        ("edges", c_int64),
+        ("chunk", c_int64),
+        ("own", c_int64),
+        ("ends", c_void_p * 2),
+        ("relations", c_void_p),
+        ("weights", c_void_p),
+        ("drawn", c_void_p * 2),
+        ("drawn_per_chunk", c_int64 * 2),
+        ("corrupted", c_int64 * 2),
+        ("mask_true", c_int64 * 2),
+        ("tables", POINTER(Table) * 2),
+        ("parameters", (Parameter * 2) * 2),
+        ("loss", c_double),
+        ("penalty", c_double),
+        ("violators", c_int64 * 2),
+        ("positive", c_void_p * 2),
+        ("negative", c_void_p * 2),
+    )
+
+
+class RankTile(Structure):
+    """``pbg_rank_tile``: a tile of scores with the held-out edges that ask its questions."""
+
+    _fields_ = (
+        ("scores", c_void_p),
+        ("columns", c_int64),
+        ("edges", c_int64),
+        ("question", c_void_p),
+        ("ties", c_void_p),
+        ("wins", c_void_p),
+        ("own", c_void_p),
+        ("answer_start", c_void_p),
+        ("answers", c_void_p),
+        ("counts", c_void_p),
+        ("close", c_void_p),
+        ("capacity", c_int64),
+    )

@@ -1,0 +1,44 @@
+"""Finds and loads the native library. ctypes lets go of the interpreter's lock while a function of it runs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+
+from pbg_tasks.errors import ResourceError
+from pbg_tasks.native.abi import RankTile, Step
+
+ABI = 1
+"""Version of the structures and functions; ``pbg_abi`` in native.cpp says what was compiled."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the library, ready to be called; None where it was not built.
+
+    Raises:
+        ResourceError: it was built from other sources than these.
+    """
+    found = sorted(Path(__file__).parent.glob("_native*.so"))
+    if not found:
+        return None
+    loaded = ctypes.CDLL(str(found[0]))
+    if loaded.pbg_abi() != ABI:
+        raise ResourceError(f"{found[0]}: has interface {loaded.pbg_abi()}, this version needs {ABI}: install again")
+    loaded.pbg_instruction_set.restype = ctypes.c_char_p
+    loaded.pbg_use_instruction_set.argtypes = [ctypes.c_char_p]
+    loaded.pbg_workspace_new.restype = ctypes.c_void_p
+    loaded.pbg_workspace_free.argtypes = [ctypes.c_void_p]
+    loaded.pbg_workspace_free.restype = None
+    loaded.pbg_train_step.argtypes = [ctypes.POINTER(Step), ctypes.c_void_p]
+    loaded.pbg_train_step.restype = ctypes.c_int64
+    loaded.pbg_rank.argtypes = [ctypes.POINTER(RankTile)]
+    loaded.pbg_rank.restype = ctypes.c_int64
+    return loaded
+
+
+def instruction_set() -> str | None:
+    """Return the instruction set that is in use (avx512, avx2 or portable); None without the library."""
+    loaded = library()
+    return loaded.pbg_instruction_set().decode("ascii") if loaded is not None else None

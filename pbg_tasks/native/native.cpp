@@ -1,0 +1,126 @@
+// The native engine: one translation unit with a plain C interface, compiled once for each instruction set; the fastest
+// that the CPU has is picked when the library is loaded.
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define INLINE inline __attribute__((always_inline))
+#define INLINE_LAMBDA __attribute__((always_inline))
+#define PUBLIC extern "C" __attribute__((visibility("default")))
+
+#include "rank.hpp"
+#include "step.hpp"
+
+#if defined(__clang__)
+#define BEGIN_TARGET(features) _Pragma(TEXT(clang attribute push(__attribute__((target(features))), apply_to = function)))
+#define END_TARGET _Pragma("clang attribute pop")
+#else
+#define BEGIN_TARGET(features) _Pragma("GCC push_options") _Pragma(TEXT(GCC target(features)))
+#define END_TARGET _Pragma("GCC pop_options")
+#endif
+#define TEXT(x) #x
+
+namespace portable {
+#define PBG_WIDTH 4
+#define KEEP_IN_REGISTER(value)
+#include "all.inc"
+#undef KEEP_IN_REGISTER
+#undef PBG_WIDTH
+}  // namespace portable
+
+#if defined(__x86_64__)
+// Without it, the compiler loads an operand again for every product it is in.
+#define KEEP_IN_REGISTER(value) __asm__("" : "+v"(value))
+
+BEGIN_TARGET("avx2,fma,bmi2")
+namespace avx2 {
+#define PBG_WIDTH 8
+#include "all.inc"
+#undef PBG_WIDTH
+}  // namespace avx2
+END_TARGET
+
+BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2")
+namespace avx512 {
+#define PBG_WIDTH 16
+#include "all.inc"
+#undef PBG_WIDTH
+}  // namespace avx512
+END_TARGET
+#endif
+
+namespace {
+
+struct InstructionSet {
+  const char* name;
+  bool (*usable)();
+  int64_t (*train_step)(pbg_step*, pbg_workspace*);
+  int64_t (*rank_tile)(const pbg_rank_tile&);
+};
+
+const InstructionSet kSets[] = {
+#if defined(__x86_64__)
+    {"avx512",
+     [] {
+       return bool(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
+     },
+     avx512::train_step, avx512::rank_tile},
+    {"avx2", [] { return bool(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")); }, avx2::train_step,
+     avx2::rank_tile},
+#endif
+    {"portable", [] { return true; }, portable::train_step, portable::rank_tile},
+};
+
+const InstructionSet* fastest() {
+  for (const InstructionSet& set : kSets)
+    if (set.usable()) return &set;
+  return nullptr;
+}
+
+const InstructionSet* chosen = fastest();
+
+}  // namespace
+
+// Changes with every change of a structure or of a function's arguments.
+PUBLIC int32_t pbg_abi() { return 1; }
+
+PUBLIC const char* pbg_instruction_set() { return chosen->name; }
+
+// For tests: 0, or -1 where there is no such set or this CPU lacks it. Not while another thread computes.
+PUBLIC int32_t pbg_use_instruction_set(const char* name) {
+  for (const InstructionSet& set : kSets) {
+    if (std::strcmp(set.name, name) != 0 || !set.usable()) continue;
+    chosen = &set;
+    return 0;
+  }
+  return -1;
+}
+
+PUBLIC pbg_workspace* pbg_workspace_new() { return new (std::nothrow) pbg_workspace; }
+PUBLIC void pbg_workspace_free(pbg_workspace* workspace) { delete workspace; }
+
+// Trains one batch; 0, or -1 when memory is short (tables may have been changed by then).
+PUBLIC int64_t pbg_train_step(pbg_step* step, pbg_workspace* workspace) {
+  try {
+    return chosen->train_step(step, workspace);
+  } catch (const std::bad_alloc&) {
+    return -1;
+  }
+}
+
+// Counts which candidates are no worse than true entities; returns how many are close, which may be more than fit.
+PUBLIC int64_t pbg_rank(const pbg_rank_tile* tile) { return chosen->rank_tile(*tile); }

@@ -1,0 +1,167 @@
+// What a training step is given, and the memory it keeps from one to the next. `pbg_tasks/native/abi.py` has the same
+// structures for ctypes; all fields are 8 bytes wide, so that there is no padding to agree on.
+#pragma once
+
+enum Operator : int64_t { NONE, TRANSLATION, DIAGONAL, COMPLEX_DIAGONAL, LINEAR, AFFINE };
+enum Comparator : int64_t { DOT, COS, L2, SQUARED_L2 };
+enum Loss : int64_t { SOFTMAX, RANKING, LOGISTIC };
+enum Regularizer : int64_t { NO_PENALTY, CUBE, SQUARE };
+
+// The embeddings of one side's entity type: float32 (count, dimension), with the sum of squared gradients of each row.
+struct pbg_table {
+  float* rows;
+  float* sums;
+  int64_t count;
+  int64_t trainable;
+  float* global;       // (dimension), added to every row; null: none
+  float* global_sums;  // its squared gradients, summed
+};
+
+// A parameter of an operator: (relations, size) with dynamic relations, else (1, size).
+struct pbg_parameter {
+  float* values;
+  float* sums;
+  int64_t relations;
+  int64_t size;
+};
+
+// Arrays of two hold the left-hand side, then the right-hand side.
+struct pbg_step {
+  Operator relation_operator;
+  Comparator comparator;
+  Loss loss_fn;
+  Regularizer regularizer;
+  int64_t dynamic;  // operators on both sides, for queries; else on the right-hand side, for all
+  int64_t bias;     // the first number of an embedding is added to its scores
+  double margin, max_norm, coefficient, lr, relation_lr, weight;
+  double times;  // how often a regularizer counts the parameters, if they are not dynamic
+
+  int64_t dimension;
+  int64_t edges;
+  int64_t chunk;  // edges in a chunk; the last may have fewer
+  int64_t own;    // whether the other edges of a chunk give negatives
+
+  const int64_t* ends[2];         // (edges)
+  const int64_t* relations;       // (edges), rows of the parameters; null: row 0
+  const float* weights;           // (edges), or null
+  const int64_t* drawn[2];        // (chunks * drawn_per_chunk), or null
+  int64_t drawn_per_chunk[2];
+  int64_t corrupted[2];           // whether a side has negatives
+  int64_t mask_true[2];           // whether the drawn are all entities, each edge's own masked
+  pbg_table* tables[2];           // twice the same where both are the same partition
+  pbg_parameter parameters[2][2];
+
+  double loss, penalty;  // results
+  int64_t violators[2];
+  float* positive[2];  // (edges), scores to be shown; or null
+  float* negative[2];  // (edges, chunk if `own`, then drawn_per_chunk)
+};
+
+constexpr float MASKED = -1e9f;
+constexpr float EPSILON = 1e-10f;   // of Adagrad
+constexpr float TINY = 1e-30f;      // squared distances are at least this, as in PBG
+
+// Memory of one kind that grows and is kept; aligned to cache lines, in huge pages where it is large.
+template <class Item>
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { std::free(items_); }
+
+  // Room for `count` items. What was in it is lost when it grows; new memory is zero.
+  Item* take(int64_t count) {
+    if (count > capacity_) {
+      std::free(items_);
+      items_ = nullptr;
+      capacity_ = 0;
+      constexpr size_t kHuge = size_t{2} << 20, kLine = 64;
+      size_t bytes = static_cast<size_t>(count) * sizeof(Item);
+      size_t alignment = bytes >= kHuge ? kHuge : kLine;
+      bytes = (bytes + alignment - 1) / alignment * alignment;
+      items_ = static_cast<Item*>(std::aligned_alloc(alignment, bytes));
+      if (!items_) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+      if (alignment == kHuge) madvise(items_, bytes, MADV_HUGEPAGE);
+#endif
+      std::memset(items_, 0, bytes);
+      capacity_ = static_cast<int64_t>(bytes / sizeof(Item));
+    }
+    return items_;
+  }
+
+  Item* zeroed(int64_t count) {
+    std::memset(take(count), 0, static_cast<size_t>(count) * sizeof(Item));
+    return items_;
+  }
+
+  Item* get() const { return items_; }
+
+ private:
+  Item* items_ = nullptr;
+  int64_t capacity_ = 0;
+};
+
+// Gradients of the distinct rows of one array that a step touches. Between steps all of its memory is zero.
+class Gradients {
+ public:
+  // Begins a step over an array of `rows` rows.
+  void begin(int64_t rows, int64_t size) {
+    if (static_cast<int64_t>(place_.size()) < rows) place_.resize(rows, 0);
+    size_ = size;
+    touched_.clear();
+  }
+
+  void touch(int64_t row) {
+    if (place_[row]) return;
+    touched_.push_back(row);
+    place_[row] = static_cast<int32_t>(touched_.size());
+  }
+
+  void touch_all(const int64_t* rows, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) touch(rows[i]);
+  }
+
+  // To be called when all rows have been touched.
+  void reserve() { memory_.take(static_cast<int64_t>(touched_.size()) * size_); }
+
+  float* at(int64_t row) const { return memory_.get() + (place_[row] - 1) * size_; }
+
+  const std::vector<int64_t>& touched() const { return touched_; }
+
+  // Shows each touched row with its gradient, which is then forgotten.
+  template <class Use>
+  void finish(Use use) {
+    for (size_t i = 0; i < touched_.size(); ++i) {
+      float* gradient = memory_.get() + static_cast<int64_t>(i) * size_;
+      use(touched_[i], gradient);
+      std::memset(gradient, 0, size_ * sizeof(float));
+      place_[touched_[i]] = 0;
+    }
+    touched_.clear();
+  }
+
+ private:
+  std::vector<int32_t> place_;  // of each row among the touched ones, from 1; 0: not touched
+  std::vector<int64_t> touched_;
+  Buffer<float> memory_;
+  int64_t size_ = 0;
+};
+
+// Embeddings on their way to the comparator: where they are, where their gradients go, and what was made for them.
+struct RowMemory {
+  Buffer<const float*> raw, ready;
+  Buffer<float*> gradient;
+  Buffer<float> shifted, applied, collected, norms;
+};
+
+struct pbg_workspace {
+  Gradients rows[2];
+  Gradients parameters[2][2];
+  RowMemory ends[4], drawn;
+  Buffer<float> scores, row, positive, positive_gradient, by_candidate, discarded, matrix[2];
+  Buffer<const float*> candidates, pointers;
+  Buffer<float*> candidate_gradients, outputs;
+  Buffer<int64_t> order;
+};
