@@ -1,4 +1,4 @@
-"""The native engine is built where a compiler is; without one the package installs all the same and uses torch alone."""
+"""The native library is built where a compiler is; without one the package installs all the same, on torch alone."""
 
 from pathlib import Path
 
@@ -20,6 +20,7 @@ setup(
                 "-ffp-contract=fast",
                 "-fno-math-errno",
                 "-fno-trapping-math",
+                "-fopenmp-simd",
                 "-fvisibility=hidden",
                 "-Wno-psabi",
             ],

@@ -92,7 +92,7 @@ class Buffer {
   }
 
   Item* zeroed(int64_t count) {
-    std::memset(take(count), 0, static_cast<size_t>(count) * sizeof(Item));
+    if (count > 0) std::memset(take(count), 0, static_cast<size_t>(count) * sizeof(Item));
     return items_;
   }
 
@@ -102,6 +102,10 @@ class Buffer {
   Item* items_ = nullptr;
   int64_t capacity_ = 0;
 };
+
+inline void prefetch(const float* row, int64_t size) {
+  for (int64_t d = 0; d < size; d += 16) __builtin_prefetch(row + d, 1, 2);
+}
 
 // Gradients of the distinct rows of one array that a step touches. Between steps all of its memory is zero.
 class Gradients {
@@ -130,10 +134,15 @@ class Gradients {
 
   const std::vector<int64_t>& touched() const { return touched_; }
 
-  // Shows each touched row with its gradient, which is then forgotten.
-  template <class Use>
-  void finish(Use use) {
+  // Shows each touched row with its gradient, which is then forgotten. `fetch` is told of rows a little before.
+  template <class Fetch, class Use>
+  void finish(Fetch fetch, Use use) {
+    constexpr size_t kAhead = 4;
     for (size_t i = 0; i < touched_.size(); ++i) {
+      if (i + kAhead < touched_.size()) {
+        fetch(touched_[i + kAhead]);
+        prefetch(memory_.get() + static_cast<int64_t>(i + kAhead) * size_, size_);
+      }
       float* gradient = memory_.get() + static_cast<int64_t>(i) * size_;
       use(touched_[i], gradient);
       std::memset(gradient, 0, size_ * sizeof(float));
@@ -161,6 +170,7 @@ struct pbg_workspace {
   Gradients parameters[2][2];
   RowMemory ends[4], drawn;
   Buffer<float> scores, row, positive, positive_gradient, by_candidate, discarded, matrix[2];
+  Buffer<double> global;
   Buffer<const float*> candidates, pointers;
   Buffer<float*> candidate_gradients, outputs;
   Buffer<int64_t> order;

@@ -22,8 +22,9 @@ class State:
     params: dict[str, torch.Tensor]
     param_sums: dict[str, torch.Tensor]
 
-    def copy(self):
-        return State(*({key: value.clone() for key, value in part.items()} for part in self.__dict__.values()))
+    def copy(self, dtype=torch.float64):
+        parts = self.__dict__.values()
+        return State(*({key: value.to(dtype, copy=True) for key, value in part.items()} for part in parts))
 
 
 def operate(name, x, params):
@@ -190,7 +191,10 @@ class ReferenceStep:
                     total = total + self._parameter_penalty(other, rel)
         if not config.dynamic_relations:
             chunked = config.regularizer == "N3" and operator in ("translation", "diagonal", "complex_diagonal")
-            times = -(-len(self.rel) // min(config.num_batch_negs, len(self.rel))) if chunked else len(self.rel)
+            edges = len(self.rel)
+            size = min(config.num_batch_negs or config.num_uniform_negs, edges)
+            chunks = 1 if config.relations[self.index].all_negs else -(-edges // size)
+            times = chunks if chunked else edges
             total = total + times * self._parameter_penalty("rhs", self.index)
         return config.regularization_coef * total
 

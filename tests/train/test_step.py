@@ -2,151 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 
-from pbg_tasks.config import ModelConfig
 from pbg_tasks.model.operators import OPERATORS, Operator
 from pbg_tasks.model.scoring import RelationScorer
-from pbg_tasks.train.batching import Batch
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.lookup import Single
-from pbg_tasks.train.tables import Table
-from tests.train.reference import ReferenceStep, State
-
-EDGES, RELATIONS, BOUND = 13, 3, 1e-9
-COUNTS = {"a": 7, "b": 9}
-COMBINATIONS = list(
-    itertools.product(
-        ("standard", "dynamic"),
-        ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine"),
-        ("dot", "cos", "l2", "squared_l2"),
-        ("softmax", "ranking", "logistic"),
-    )
+from tests.train.steps import (
+    COMBINATIONS,
+    EDGES,
+    FEATURES,
+    Case,
+    assert_equal,
+    assert_same_step,
+    make_config,
+    regularized,
 )
-FEATURES = {
-    "bias": {"bias": True},
-    "max_norm": {"max_norm": 0.8},
-    "batch_only": {"num_uniform_negs": 0},
-    "uniform_only": {"num_batch_negs": 0},
-    "no_lhs_negs": {"disable_lhs_negs": True},
-    "no_rhs_negs": {"disable_rhs_negs": True},
-    "relation_lr": {"relation_lr": 0.02},
-    "one_chunk": {"num_batch_negs": 100, "batch_size": 100},
-    "weights": {},
-    "relation_weight": {},
-    "all_negs": {},
-    "one_type": {},
-}
-
-
-class Draws:
-    """Gives prepared draws."""
-
-    def __init__(self, draws):
-        self.left = list(draws)
-
-    def draw(self, chunks, negatives, entities):
-        assert self.left[0].shape == (chunks, negatives)
-        assert int(self.left[0].max()) < entities
-        return self.left.pop(0)
-
-
-def make_config(mode, operator, comparator, loss, feature=None):
-    relation = {"name": "r", "lhs": "a", "rhs": "a" if feature == "one_type" else "b", "operator": operator}
-    if feature == "relation_weight":
-        relation["weight"] = 0.3
-    if feature == "all_negs":
-        relation["all_negs"] = True
-    settings = {
-        "entities": {name: {"num_partitions": 1} for name in COUNTS},
-        "relations": [relation],
-        "dimension": 6,
-        "comparator": comparator,
-        "loss_fn": loss,
-        "margin": 0.3,
-        "lr": 0.1,
-        "batch_size": 20,
-        "num_batch_negs": 5,
-        "num_uniform_negs": 4,
-        "dynamic_relations": mode == "dynamic",
-        "global_emb": mode == "standard",
-    }
-    return ModelConfig.model_validate(settings | FEATURES.get(feature, {}))
-
-
-def regularized(config, regularizer):
-    settings = config.model_dump() | {"regularizer": regularizer, "regularization_coef": 0.01}
-    return ModelConfig.model_validate(settings)
-
-
-class Case:
-    """A config with random state, a batch and draws."""
-
-    def __init__(self, config, *, weighted=False, seed=0):
-        generator = torch.Generator().manual_seed(seed)
-
-        def random(*shape):
-            return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-        self.config = config
-        self.engine = TorchEngine(config, RELATIONS)
-        params = {path: random(*value.shape) for path, value in self.engine.shared.values.items()}
-        self.state = State(
-            embeddings={name: random(count, 6) for name, count in COUNTS.items()},
-            # sums above 0: the first step of Adagrad would blow up rounding where a gradient is 0
-            row_sums={name: random(count).square() + 0.1 for name, count in COUNTS.items()},
-            params=params,
-            param_sums={path: value.square() + 0.1 for path, value in params.items()},
-        )
-        self.types = {"lhs": config.relations[0].lhs, "rhs": config.relations[0].rhs}
-        ends = (torch.randint(COUNTS[kind], (EDGES,), generator=generator) for kind in self.types.values())
-        rel = torch.randint(RELATIONS, (EDGES,), generator=generator) if config.dynamic_relations else None
-        self.batch = Batch(*map(Single, ends), 0, rel, random(EDGES).abs() if weighted else None)
-        self.draws = self._draws(generator)
-
-    def _draws(self, generator):
-        config = self.config
-        if config.relations[0].all_negs or not config.num_uniform_negs:
-            return {}
-        chunks = -(-EDGES // min(config.num_batch_negs or config.num_uniform_negs, EDGES))
-        disabled = {"lhs": config.disable_lhs_negs, "rhs": config.disable_rhs_negs}
-        return {
-            side: torch.randint(COUNTS[kind], (chunks, config.num_uniform_negs), generator=generator)
-            for side, kind in self.types.items()
-            if not disabled[side]
-        }
-
-    def step(self, observe=None):
-        """Do the step with the engine; return what it showed and the state afterwards."""
-        after = self.state.copy()
-        self.engine.shared.values.update(after.params)
-        self.engine.shared.sums.update(after.param_sums)
-        tables = {name: Table(after.embeddings[name], after.row_sums[name]) for name in COUNTS}
-        figures = self.engine.step(self.batch, tables, tables, Draws(self.draws.values()), observe)
-        return figures, after
-
-    def reference(self):
-        state = self.state.copy()
-        return ReferenceStep(self.config, state, self.batch, self.draws), state
-
-
-def assert_equal(ours, theirs):
-    assert float((ours - theirs).abs().max()) <= BOUND * max(float(theirs.abs().max()), 1e-3)
-
-
-def assert_same_step(case):
-    figures, ours = case.step()
-    reference, theirs = case.reference()
-    assert_equal(figures.loss, reference.loss)
-    assert_equal(figures.reg, reference.reg)
-    for part in ("embeddings", "row_sums", "params", "param_sums"):
-        for name, value in getattr(theirs, part).items():
-            assert_equal(getattr(ours, part)[name], value)
-    moved = any(not torch.equal(ours.embeddings[name], case.state.embeddings[name]) for name in COUNTS)
-    assert moved
 
 
 @pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), COMBINATIONS)

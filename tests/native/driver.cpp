@@ -1,0 +1,156 @@
+// Trains batches of every kind with the native library, for the sanitizers: arrays are exactly as large as they have to
+// be, sizes leave tails of every length. Two threads at once, each with its own tables: whatever they share is a fault.
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include "step.hpp"
+
+extern "C" {
+pbg_workspace* pbg_workspace_new();
+void pbg_workspace_free(pbg_workspace*);
+int64_t pbg_train_step(pbg_step*, pbg_workspace*);
+int32_t pbg_use_instruction_set(const char*);
+}
+
+namespace {
+
+constexpr int64_t kEntities = 23, kRelations = 3;
+
+// Arrays of exactly this size, so that one step further is noticed.
+template <class Item>
+using Array = std::unique_ptr<Item[]>;
+
+struct World {
+  std::mt19937 random;
+  explicit World(unsigned seed) : random(seed) {}
+
+  Array<float> floats(int64_t count, bool positive = false) {
+    std::normal_distribution<float> normal;
+    Array<float> made(new float[count]);
+    for (int64_t i = 0; i < count; ++i) made[i] = positive ? 0.1f + std::abs(normal(random)) : normal(random);
+    return made;
+  }
+
+  Array<int64_t> below(int64_t bound, int64_t count) {
+    std::uniform_int_distribution<int64_t> uniform(0, bound - 1);
+    Array<int64_t> made(new int64_t[count]);
+    for (int64_t i = 0; i < count; ++i) made[i] = uniform(random);
+    return made;
+  }
+};
+
+int64_t parameter_size(Operator kind, int number, int64_t dimension) {
+  switch (kind) {
+    case TRANSLATION:
+    case DIAGONAL:
+      return number == 0 ? dimension : 0;
+    case COMPLEX_DIAGONAL:
+      return dimension / 2;
+    case LINEAR:
+      return number == 0 ? dimension * dimension : 0;
+    case AFFINE:
+      return number == 0 ? dimension * dimension : dimension;
+    default:
+      return 0;
+  }
+}
+
+int train(World& world, pbg_workspace* workspace, int64_t number) {
+  std::mt19937& random = world.random;
+  auto pick = [&](int64_t bound) { return static_cast<int64_t>(random() % bound); };
+  pbg_step step{};
+  step.relation_operator = static_cast<Operator>(number % 6);
+  step.comparator = static_cast<Comparator>(number / 6 % 4);
+  step.loss_fn = static_cast<Loss>(number / 24 % 3);
+  step.dynamic = number / 72 % 2;
+  step.regularizer = static_cast<Regularizer>(pick(3));
+  step.dimension = 2 * (1 + pick(45));
+  step.bias = pick(3) == 0;
+  step.margin = 0.1;
+  step.max_norm = pick(3) == 0 ? 0.7 : 0;
+  step.coefficient = 1e-3;
+  step.lr = step.relation_lr = 0.1;
+  step.weight = step.times = 1;
+  step.edges = 1 + pick(40);
+  step.chunk = 1 + pick(step.edges);
+  step.own = pick(4) != 0;
+  const int64_t chunks = (step.edges + step.chunk - 1) / step.chunk, dimension = step.dimension;
+  const bool same = pick(2) == 0;
+
+  Array<int64_t> ends[2], drawn[2], relations = world.below(kRelations, step.edges);
+  Array<float> rows[2], sums[2], global[2], global_sums[2], values[2][2], value_sums[2][2], positive[2], negative[2];
+  Array<float> weights = world.floats(step.edges, true);
+  pbg_table tables[2];
+  for (int side = 0; side < 2; ++side) {
+    ends[side] = world.below(kEntities, step.edges);
+    step.ends[side] = ends[side].get();
+    step.corrupted[side] = pick(5) != 0;
+    if (step.corrupted[side] && pick(4) != 0) {
+      step.drawn_per_chunk[side] = 1 + pick(20);
+      drawn[side] = world.below(kEntities, chunks * step.drawn_per_chunk[side]);
+      step.drawn[side] = drawn[side].get();
+    }
+    rows[side] = world.floats(kEntities * dimension);
+    sums[side] = world.floats(kEntities, true);
+    tables[side] = {rows[side].get(), sums[side].get(), kEntities, pick(5) != 0, nullptr, nullptr};
+    if (!step.dynamic && pick(2)) {
+      global[side] = world.floats(dimension);
+      global_sums[side] = world.floats(dimension, true);
+      tables[side].global = global[side].get();
+      tables[side].global_sums = global_sums[side].get();
+    }
+    step.tables[side] = same ? &tables[0] : &tables[side];
+    if (pick(2)) {
+      const int64_t own = step.own && step.corrupted[side] ? step.chunk : 0;
+      positive[side] = world.floats(step.edges);
+      negative[side] = world.floats(step.edges * (own + step.drawn_per_chunk[side]));
+      step.positive[side] = positive[side].get();
+      step.negative[side] = negative[side].get();
+    }
+    if (side == 0 && !step.dynamic) continue;
+    for (int which = 0; which < 2; ++which) {
+      const int64_t size = parameter_size(step.relation_operator, which, dimension);
+      if (!size) continue;
+      const int64_t count = step.dynamic ? kRelations : 1;
+      values[side][which] = world.floats(count * size);
+      value_sums[side][which] = world.floats(count * size, true);
+      step.parameters[side][which] = {values[side][which].get(), value_sums[side][which].get(), count, size};
+    }
+  }
+  if (step.dynamic) step.relations = relations.get();
+  if (pick(2)) step.weights = weights.get();
+  return static_cast<int>(pbg_train_step(&step, workspace));
+}
+
+int run(unsigned seed, int64_t batches) {
+  World world(seed);
+  pbg_workspace* workspace = pbg_workspace_new();
+  int failed = 0;
+  for (int64_t number = 0; number < batches; ++number) failed |= train(world, workspace, number);
+  pbg_workspace_free(workspace);
+  return failed;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 3 || pbg_use_instruction_set(arguments[1])) return 2;
+  const int64_t batches = std::atoll(arguments[2]);
+  int failed[2] = {};
+  std::thread other([&] { failed[1] = run(2, batches); });
+  failed[0] = run(1, batches);
+  other.join();
+  if (!failed[0] && !failed[1]) std::puts("done");
+  return failed[0] | failed[1];
+}

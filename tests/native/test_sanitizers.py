@@ -1,0 +1,59 @@
+"""The native library under the address, undefined-behaviour and thread sanitizers, on batches of every kind."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pbg_tasks import native
+from pbg_tasks.native import library
+from tests.train.test_engine_native import INSTRUCTIONS
+
+SOURCES = Path(native.__file__).parent
+BATCHES = 3 * 144  # operators x comparators x losses x modes, thrice
+
+COMPILER = shutil.which("g++")
+
+pytestmark = [
+    pytest.mark.skipif(library() is None, reason="no native library"),
+    pytest.mark.skipif(COMPILER is None, reason="no g++ to build it with sanitizers"),
+]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Return what builds the library and its driver with a sanitizer, once each."""
+    made = {}
+
+    def build(sanitizer):
+        if sanitizer not in made:
+            program = tmp_path_factory.mktemp("sanitizers") / sanitizer.replace(",", "-")
+            options = [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", f"-I{SOURCES}", "-pthread"]
+            options += [
+                "-std=c++17",
+                "-O1",
+                "-g",
+                "-ffp-contract=fast",
+                "-fno-math-errno",
+                "-fopenmp-simd",
+                "-Wno-psabi",
+            ]
+            sources = [str(Path(__file__).with_name("driver.cpp")), str(SOURCES / "native.cpp")]
+            subprocess.run([COMPILER, *options, *sources, "-o", str(program)], check=True)
+            made[sanitizer] = program
+        return made[sanitizer]
+
+    return build
+
+
+@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_nothing_is_found(build, sanitizer, instructions):
+    done = subprocess.run(
+        [str(build(sanitizer)), instructions, str(BATCHES)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == "done\n"

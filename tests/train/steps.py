@@ -1,0 +1,151 @@
+"""One training step from random numbers, and what it must come to: cases for every engine."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import torch
+
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.train.batching import Batch
+from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.lookup import Single
+from pbg_tasks.train.tables import Table
+from tests.train.reference import ReferenceStep, State
+
+RELATIONS, EDGES = 3, 13
+COUNTS = {"a": 7, "b": 9}
+COMBINATIONS = list(
+    itertools.product(
+        ("standard", "dynamic"),
+        ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine"),
+        ("dot", "cos", "l2", "squared_l2"),
+        ("softmax", "ranking", "logistic"),
+    )
+)
+FEATURES = {
+    "bias": {"bias": True},
+    "max_norm": {"max_norm": 0.8},
+    "batch_only": {"num_uniform_negs": 0},
+    "uniform_only": {"num_batch_negs": 0},
+    "no_lhs_negs": {"disable_lhs_negs": True},
+    "no_rhs_negs": {"disable_rhs_negs": True},
+    "relation_lr": {"relation_lr": 0.02},
+    "one_chunk": {"num_batch_negs": 100, "batch_size": 100},
+    "weights": {},
+    "relation_weight": {},
+    "all_negs": {},
+    "one_type": {},
+}
+
+
+class Draws:
+    """Gives prepared draws."""
+
+    def __init__(self, draws):
+        self.left = list(draws)
+
+    def draw(self, chunks, negatives, entities):
+        assert self.left[0].shape == (chunks, negatives)
+        assert int(self.left[0].max()) < entities
+        return self.left.pop(0)
+
+
+def make_config(mode, operator, comparator, loss, feature=None, **changes):
+    relation = {"name": "r", "lhs": "a", "rhs": "a" if feature == "one_type" else "b", "operator": operator}
+    if feature == "relation_weight":
+        relation["weight"] = 0.3
+    if feature == "all_negs":
+        relation["all_negs"] = True
+    settings = {
+        "entities": {name: {"num_partitions": 1} for name in COUNTS},
+        "relations": [relation],
+        "dimension": 6,
+        "comparator": comparator,
+        "loss_fn": loss,
+        "margin": 0.3,
+        "lr": 0.1,
+        "batch_size": 20,
+        "num_batch_negs": 5,
+        "num_uniform_negs": 4,
+        "dynamic_relations": mode == "dynamic",
+        "global_emb": mode == "standard",
+    }
+    return ModelConfig.model_validate(settings | FEATURES.get(feature, {}) | changes)
+
+
+def regularized(config, regularizer):
+    settings = config.model_dump() | {"regularizer": regularizer, "regularization_coef": 0.01}
+    return ModelConfig.model_validate(settings)
+
+
+class Case:
+    """A config with random state, a batch and draws."""
+
+    def __init__(self, config, *, weighted=False, seed=0, make_engine=TorchEngine, edges=EDGES):
+        generator = torch.Generator().manual_seed(seed)
+        dimension = config.dimension
+
+        def random(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        self.config = config
+        self.engine = make_engine(config, RELATIONS)
+        params = {path: random(*value.shape) for path, value in self.engine.shared.values.items()}
+        self.state = State(
+            embeddings={name: random(count, dimension) for name, count in COUNTS.items()},
+            # sums above 0: the first step of Adagrad would blow up rounding where a gradient is 0
+            row_sums={name: random(count).square() + 0.1 for name, count in COUNTS.items()},
+            params=params,
+            param_sums={path: value.square() + 0.1 for path, value in params.items()},
+        )
+        self.types = {"lhs": config.relations[0].lhs, "rhs": config.relations[0].rhs}
+        ends = (torch.randint(COUNTS[kind], (edges,), generator=generator) for kind in self.types.values())
+        rel = torch.randint(RELATIONS, (edges,), generator=generator) if config.dynamic_relations else None
+        self.batch = Batch(*map(Single, ends), 0, rel, random(edges).abs() if weighted else None)
+        self.draws = self._draws(generator, edges)
+
+    def _draws(self, generator, edges):
+        config = self.config
+        if config.relations[0].all_negs or not config.num_uniform_negs:
+            return {}
+        chunks = -(-edges // min(config.num_batch_negs or config.num_uniform_negs, edges))
+        disabled = {"lhs": config.disable_lhs_negs, "rhs": config.disable_rhs_negs}
+        return {
+            side: torch.randint(COUNTS[kind], (chunks, config.num_uniform_negs), generator=generator)
+            for side, kind in self.types.items()
+            if not disabled[side]
+        }
+
+    def step(self, observe=None, dtype=torch.float64):
+        """Do the step with the engine; return what it showed and the state afterwards."""
+        after = self.state.copy(dtype)
+        self.engine.shared.values.update(after.params)
+        self.engine.shared.sums.update(after.param_sums)
+        tables = {name: Table(after.embeddings[name], after.row_sums[name]) for name in COUNTS}
+        weight = None if self.batch.weight is None else self.batch.weight.to(dtype)
+        batch = replace(self.batch, weight=weight)
+        figures = self.engine.step(batch, tables, tables, Draws(self.draws.values()), observe)
+        return figures, after
+
+    def reference(self):
+        state = self.state.copy()
+        return ReferenceStep(self.config, state, self.batch, self.draws), state
+
+
+def assert_equal(ours, theirs, bound=1e-9):
+    apart = float((ours.double() - theirs).abs().max())
+    assert apart <= bound * max(float(theirs.abs().max()), 1e-3)
+
+
+def assert_same_step(case, expected=None, *, bound=1e-9, dtype=torch.float64):
+    figures, ours = case.step(dtype=dtype)
+    reference, theirs = expected or case.reference()
+    assert_equal(figures.loss, reference.loss, bound)
+    assert_equal(figures.reg, reference.reg, bound)
+    for part in ("embeddings", "row_sums", "params", "param_sums"):
+        for name, value in getattr(theirs, part).items():
+            assert_equal(getattr(ours, part)[name], value, bound)
+    moved = any(not torch.equal(ours.embeddings[name].double(), case.state.embeddings[name]) for name in COUNTS)
+    assert moved

@@ -1,0 +1,251 @@
+"""The native engine against autograd in float64 and against the torch engine, on every instruction set this CPU has."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.errors import ConfigError, FormatError, ResourceError
+from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.native import instruction_set, library
+from pbg_tasks.train import engine_native
+from pbg_tasks.train.engine_native import NativeEngine
+from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.engines import engine_name, make_engine
+from pbg_tasks.train.tables import Table
+from tests import pbg_steps
+from tests.train.steps import COMBINATIONS, FEATURES, Case, assert_same_step, make_config, regularized
+
+BOUND = 1e-5
+
+
+def usable(name):
+    before = instruction_set().encode()
+    found = library().pbg_use_instruction_set(name.encode()) == 0
+    library().pbg_use_instruction_set(before)
+    return found
+
+
+STEPS = Path(__file__).parents[2].parent / "shared/data/pbg-steps/steps.npz"
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+
+
+INSTRUCTIONS = [name for name in ("portable", "avx2", "avx512") if library() and usable(name)]
+
+
+@contextmanager
+def instructions(name):
+    before = instruction_set().encode()
+    library().pbg_use_instruction_set(name.encode())
+    try:
+        yield
+    finally:
+        library().pbg_use_instruction_set(before)
+
+
+def assert_same(config, **how):
+    """Compare with the reference on every instruction set."""
+    case = Case(config, make_engine=NativeEngine, **how)
+    expected = case.reference()
+    for name in INSTRUCTIONS:
+        with instructions(name):
+            assert_same_step(case, expected, bound=BOUND, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), COMBINATIONS)
+def test_gradients_are_those_of_autograd(mode, operator, comparator, loss):
+    assert_same(make_config(mode, operator, comparator, loss))
+
+
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), COMBINATIONS)
+@pytest.mark.parametrize("regularizer", ["N3", "L2"])
+def test_regularizers_have_the_gradients_of_autograd(mode, operator, comparator, loss, regularizer):
+    assert_same(regularized(make_config(mode, operator, comparator, loss), regularizer))
+
+
+@pytest.mark.parametrize("operator", ["none", "translation", "diagonal", "complex_diagonal", "linear", "affine"])
+def test_n3_of_edges_has_the_gradients_of_autograd(operator):
+    assert_same(regularized(make_config("standard", operator, "cos", "softmax"), "N3_edge"))
+
+
+@pytest.mark.parametrize("mode", ["standard", "dynamic"])
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize(
+    ("operator", "comparator", "loss", "regularizer"),
+    [
+        ("none", "squared_l2", "softmax", None),
+        ("none", "cos", "ranking", "N3"),
+        ("complex_diagonal", "dot", "softmax", "N3"),
+        ("complex_diagonal", "cos", "softmax", "N3"),
+        ("affine", "l2", "logistic", "L2"),
+    ],
+)
+def test_features_keep_the_gradients_of_autograd(mode, feature, operator, comparator, loss, regularizer):
+    config = make_config(mode, operator, comparator, loss, feature)
+    if regularizer:
+        config = regularized(config, regularizer)
+    assert_same(config, weighted=feature == "weights", seed=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(COMBINATIONS),
+    st.integers(1, 100),
+    st.integers(1, 25),
+    st.integers(0, 12),
+    st.integers(1, 20),
+    st.integers(0, 1000),
+)
+def test_any_dimension_and_chunk_size(combination, dimension, edges, batch_negs, uniform, seed):
+    mode, operator, comparator, loss = combination
+    sizes = {"num_batch_negs": batch_negs, "num_uniform_negs": uniform, "batch_size": 100 * max(batch_negs, 1)}
+    sizes["dimension"] = dimension + dimension % 2
+    config = make_config(mode, operator, comparator, loss, global_emb=False, **sizes)
+    assert_same(config, edges=edges, seed=seed)
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+@pytest.mark.skipif(not STEPS.exists(), reason="the recorded steps of PBG are not here")
+def test_steps_are_pbgs(name):
+    with instructions(name):
+        assert pbg_steps.main(STEPS, NativeEngine) == 0
+
+
+def random_graph(config, *, entities=80, relations=4, edges=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    lhs, rhs = rng.integers(entities, size=(2, edges))
+    kinds = relations if config.relations_from_data else len(config.relations)
+    return EdgeList(lhs, rhs, rng.integers(kinds, size=edges), rng.random(edges, dtype=np.float32))
+
+
+def trained(make, config, edges, *, workers=1, epochs=1, dtype=torch.float32):
+    engine = make(config, 4, workers=workers)
+    for kept in (engine.shared.values, engine.shared.sums):
+        kept.update({path: value.to(dtype) for path, value in kept.items()})
+    start = Table.random(80, config.dimension, 0.3, torch.Generator().manual_seed(1))
+    table = Table(start.embeddings.to(dtype), start.row_sums.to(dtype))
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(epochs):
+        stats = engine.train_bucket(edges, {"e": table}, {"e": table}, generator=generator)
+    return engine, table, stats
+
+
+def graph_config(**changes):
+    keys = {
+        "entities": {"e": {"num_partitions": 1}},
+        "relations": [{"name": "all", "lhs": "e", "rhs": "e", "operator": "complex_diagonal"}],
+        "dynamic_relations": True,
+        "global_emb": False,
+        "dimension": 24,
+        "comparator": "dot",
+        "loss_fn": "softmax",
+        "batch_size": 100,
+        "num_batch_negs": 20,
+        "num_uniform_negs": 30,
+        "regularization_coef": 1e-3,
+        "lr": 0.1,
+    }
+    return ModelConfig.model_validate(keys | changes)
+
+
+STANDARD = {
+    "dynamic_relations": False,
+    "global_emb": True,
+    "relations": [
+        {"name": "affine", "lhs": "e", "rhs": "e", "operator": "affine"},
+        {"name": "heavy", "lhs": "e", "rhs": "e", "operator": "diagonal", "weight": 2.0, "all_negs": True},
+        {"name": "same", "lhs": "e", "rhs": "e", "operator": "none"},
+    ],
+    "comparator": "cos",
+    "loss_fn": "ranking",
+    "max_norm": 1.5,
+}
+
+
+DISTANCES = STANDARD | {"comparator": "squared_l2", "loss_fn": "logistic", "bias": True}
+
+
+@pytest.mark.parametrize("changes", [{}, STANDARD, DISTANCES])
+def test_thirty_batches_take_the_way_of_the_torch_engine(changes):
+    """In float64: so what is left is the native engine's own rounding."""
+    config, edges = graph_config(**changes), random_graph(graph_config(**changes))
+    ours, table, stats = trained(NativeEngine, config, edges)
+    exact = replace(edges, weight=edges.weight.astype(np.float64))
+    theirs, expected, figures = trained(TorchEngine, config, exact, dtype=torch.float64)
+    for mine, other in ((table.embeddings, expected.embeddings), (table.row_sums, expected.row_sums)):
+        assert float((mine - other).abs().max()) <= BOUND * float(other.abs().max())
+    for path, value in theirs.shared.values.items():
+        assert float((ours.shared.values[path] - value).abs().max()) <= BOUND * float(value.abs().max())
+    assert stats.count == figures.count
+    assert stats.loss == pytest.approx(figures.loss, rel=1e-5)
+    assert stats.reg == pytest.approx(figures.reg, rel=1e-5)
+    # Of 50 negatives of an edge about 50 / 80 are its own entity again: such ties go either way by rounding.
+    assert stats.violators_lhs == pytest.approx(figures.violators_lhs, abs=50 / 80)
+
+
+def test_the_same_seed_gives_the_same_bits():
+    config = graph_config()
+    edges = random_graph(config)
+    first, second = (trained(NativeEngine, config, edges, epochs=2)[1] for _ in range(2))
+    assert torch.equal(first.embeddings, second.embeddings)
+
+
+def test_frozen_entities_stay_and_operators_learn():
+    config = graph_config(entities={"e": {"num_partitions": 1, "trainable": False}}, max_norm=0.1)
+    edges = random_graph(config)
+    engine, table, _ = trained(NativeEngine, config, edges)
+    start = Table.random(80, config.dimension, 0.3, torch.Generator().manual_seed(1))
+    assert torch.equal(table.embeddings, start.embeddings)
+    assert not table.row_sums.any()
+    expected = trained(TorchEngine, config, edges)[0]
+    for path, value in expected.shared.values.items():
+        assert float((engine.shared.values[path] - value).abs().max()) <= BOUND * float(value.abs().max())
+
+
+def test_several_workers_train_every_edge_and_learn_as_much():
+    config = graph_config()
+    ids = np.tile(np.arange(80), 40)
+    edges = EdgeList(ids, (ids + 1) % 80, np.zeros(len(ids), np.int64))
+    _, _, alone = trained(NativeEngine, config, edges, epochs=5)
+    _, table, together = trained(NativeEngine, config, edges, epochs=5, workers=4)
+    assert together.count == len(edges)
+    assert torch.isfinite(table.embeddings).all()
+    assert together.loss == pytest.approx(alone.loss, rel=0.1)
+
+
+def test_edges_out_of_range_are_refused_before_memory_is_touched():
+    config = graph_config()
+    edges = EdgeList(np.array([0, 80]), np.array([1, 2]), np.array([0, 0]))
+    with pytest.raises(FormatError, match="column lhs holds 80"):
+        trained(NativeEngine, config, edges)
+
+
+def test_it_is_picked_where_it_computes_the_config():
+    assert engine_name("auto", graph_config()) == ("native", "")
+    assert make_engine("auto", graph_config(), 4).name == "native"
+    assert engine_name("torch", graph_config()) == ("torch", "")
+
+
+def test_what_is_left_to_torch_is_named(capsys):
+    config = graph_config(mask_known_negatives=True)
+    assert make_engine("auto", config, 4).name == "torch"
+    assert capsys.readouterr().err.count("mask_known_negatives: true") == 1
+    with pytest.raises(ConfigError, match="left to engine torch: mask_known_negatives: true"):
+        make_engine("native", config, 4)
+
+
+def test_without_the_library_torch_trains(monkeypatch):
+    monkeypatch.setattr(engine_native, "library", lambda: None)
+    monkeypatch.setattr("pbg_tasks.native.library", lambda: None)
+    assert engine_name("auto", graph_config()) == ("torch", "this installation has no native library")
+    with pytest.raises(ResourceError, match="no C\\+\\+ compiler was found"):
+        make_engine("native", graph_config(), 4)
