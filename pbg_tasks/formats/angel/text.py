@@ -1,0 +1,254 @@
+"""Angel's text formats: a record a line, its fields parted by a separator, numbers as Java writes them.
+
+A block of lines is parsed at once by Arrow. What it does not take, and Java does (``+1``, ``1.5f``, spaces,
+hexadecimal), or takes and Java does not (``nan``, ``inf``), is read line by line, where an error knows its line.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.formats.angel.cells import squeeze, text_cells
+from pbg_tasks.formats.angel.records import Format, Records
+from pbg_tasks.storage.files import disk_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pbg_tasks.formats.angel.records import Span, Style, Types
+
+BLOCK_BYTES = 1 << 22
+MAX_LINE_BYTES = 1 << 26
+ENCODED_NUMBERS = 1 << 17  # a block's cells stay below a few megabytes
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_REAL = re.compile(r"[+-]?(NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII)
+_HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?", re.ASCII)
+_LOST = {"\x1e", "-\x1e", "\xfd"}  # the low bytes of an infinity sign and of the replacement character
+
+
+class TextFormat(Format):
+    """Lines of fields."""
+
+    def __init__(self, *, by_column: bool = False, has_rows: bool = False, has_columns: bool = True) -> None:
+        self.by_column, self.has_rows, self.has_columns = by_column, has_rows, has_columns
+
+    def decode(self, span: Span, types: Types, style: Style) -> Iterator[Records]:
+        """Yield all records of a partition."""
+        width = types.width if self.by_column else 1
+        keys = [np.dtype(np.int32)] * self.has_rows + [types.key] * self.has_columns
+        if span.length and 2 * (width + len(keys)) > span.length + 1:  # metadata may claim any width
+            raise FormatError(f"{span.where}: {span.length} bytes cannot hold a line of {width} values")
+        for columns in parse_lines(span, [*keys, *[types.value] * width], style.separator):
+            values = columns[len(keys) :]
+            yield Records(
+                columns[0] if self.has_rows else None,
+                columns[len(keys) - 1] if self.has_columns else None,
+                np.stack(values, axis=1) if self.by_column else values[0],
+            )
+
+    def encode(self, records: Records, types: Types, style: Style) -> bytes:
+        """Return the bytes of records."""
+        keys = [field for field in (records.rows, records.columns) if field is not None]
+        values = records.values.astype(types.value, copy=False).reshape(len(records), -1)
+        six_decimals = style.six_decimals and self.has_rows and types.value == np.float64
+        return format_lines(keys, values, style.separator, style.separator, six_decimals=six_decimals)
+
+
+def check_separator(separator: str) -> bytes:
+    """Return a separator's bytes.
+
+    Raises:
+        ConfigError: it could be part of a number, or is none.
+    """
+    if not separator or not separator.isascii() or re.search(r"[0-9a-zA-Z.+\-\n\r\0]", separator):
+        raise ConfigError(f"separator {separator!r}: expected ASCII characters that occur in no number or line break")
+    return separator.encode("ascii")
+
+
+def format_lines(
+    keys: list[np.ndarray], values: np.ndarray, after_keys: str, between: str, *, six_decimals: bool = False
+) -> bytes:
+    """Write lines: the keys, then the values of each.
+
+    Args:
+        keys: integers, (n,) each.
+        values: (n, D).
+        after_keys: what follows a key.
+        between: what stands between values.
+        six_decimals: see ``Style``.
+    """
+    parts = []
+    step = max(1, ENCODED_NUMBERS // (values.shape[1] + len(keys)))
+    after, sep = np.bytes_(check_separator(after_keys)), np.bytes_(check_separator(between))
+    for start in range(0, len(values), step):
+        block = values[start : start + step]
+        cells = text_cells(block, six_decimals=six_decimals)
+        ends = np.full(block.shape[1], sep)
+        ends[-1] = b"\n"
+        heads = [text_cells(key[start : start + step]) for key in keys]
+        line = np.dtype(
+            [(f"key{index}", [("text", head.dtype), ("end", after.dtype)]) for index, head in enumerate(heads)]
+            + [("value", [("text", cells.dtype), ("end", ends.dtype)], (block.shape[1],))]
+        )
+        lines = np.zeros(len(block), line)
+        for index, head in enumerate(heads):
+            lines[f"key{index}"]["text"], lines[f"key{index}"]["end"] = head, after
+        lines["value"]["text"], lines["value"]["end"] = cells, ends
+        parts.append(squeeze(lines))
+    return b"".join(parts)
+
+
+def parse_lines(
+    span: Span, types: list[np.dtype], separator: str, key_separator: str | None = None
+) -> Iterator[list[np.ndarray]]:
+    """Yield the fields of a span's lines, one array a field, in blocks.
+
+    Args:
+        span: whole lines.
+        types: of the fields.
+        separator: between fields.
+        key_separator: after the first field, if it is another.
+
+    Raises:
+        FormatError: a line has more or fewer fields, or a field is no number of its type.
+    """
+    first = 1
+    for block in line_blocks(span):
+        columns = _parse_block(block, types, check_separator(separator), check_separator(key_separator or separator))
+        if columns is None:
+            columns = _parse_one_by_one(
+                block, types, separator, key_separator or separator, f"{span.where}, line", first
+            )
+        first += len(columns[0])
+        yield columns
+
+
+def line_blocks(span: Span) -> Iterator[bytes]:
+    """Yield a span's bytes in blocks of whole lines.
+
+    Raises:
+        FormatError: the file is shorter, or a line longer than 64 MiB.
+    """
+    rest, left = b"", span.length
+    with disk_errors(span.where), span.path.open("rb") as file:
+        file.seek(span.offset)
+        while left:
+            data = file.read(min(left, BLOCK_BYTES))
+            if not data:
+                raise FormatError(f"{span.where}: ends {left} bytes early")
+            left -= len(data)
+            whole, line_break, tail = data.rpartition(b"\n")
+            if not line_break:
+                rest += data
+                if len(rest) > MAX_LINE_BYTES:
+                    raise FormatError(f"{span.where}: a line is longer than {MAX_LINE_BYTES} bytes")
+                continue
+            yield rest + whole + line_break
+            rest = tail
+    if rest:
+        yield rest
+
+
+def _parse_block(
+    block: bytes, types: list[np.dtype], separator: bytes, key_separator: bytes
+) -> list[np.ndarray] | None:
+    """Parse lines with Arrow; None where it cannot, or would be more lenient than Java."""
+    if b"x" in block or b"X" in block:
+        return None
+    if key_separator != separator:
+        return None if separator in key_separator else _parse_keyed(block, types, separator, key_separator)
+    if len(separator) > 1:
+        if b"\x1f" in block:
+            return None
+        block, separator = block.replace(separator, b"\x1f"), b"\x1f"
+    names = [str(index) for index in range(len(types))]
+    try:
+        table = csv.read_csv(
+            io.BytesIO(block),
+            csv.ReadOptions(use_threads=False, block_size=2 * len(block) + 64, column_names=names),
+            csv.ParseOptions(delimiter=separator.decode("ascii"), quote_char=False, ignore_empty_lines=False),
+            csv.ConvertOptions(
+                column_types={name: pa.from_numpy_dtype(kind) for name, kind in zip(names, types, strict=True)},
+                null_values=[],
+                check_utf8=False,
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    columns = [column.to_numpy() for column in table.columns]
+    lenient = any(
+        kind.kind == "f" and not np.isfinite(column).all() for kind, column in zip(types, columns, strict=True)
+    )
+    return None if lenient else columns
+
+
+def _parse_keyed(
+    block: bytes, types: list[np.dtype], separator: bytes, key_separator: bytes
+) -> list[np.ndarray] | None:
+    """Parse lines whose first field is followed by another separator: it may occur there only, once a line."""
+    lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    if block.count(key_separator) != lines:
+        return None
+    return _parse_block(block.replace(key_separator, separator), types, separator, separator)
+
+
+def _parse_one_by_one(
+    block: bytes, types: list[np.dtype], separator: str, key_separator: str, where: str, first: int
+) -> list[np.ndarray]:
+    """Parse lines as Java does."""
+    found: list[list[float]] = [[] for _ in types]
+    lines = re.split(rb"\r\n|\r|\n", block)
+    for number, line in enumerate(lines[: -1 if not lines[-1] else None], start=first):
+        head, parted, tail = line.decode("latin-1").partition(key_separator)
+        texts = [head, *(tail.split(separator) if parted else [])]
+        if len(texts) != len(types):
+            raise FormatError(
+                f"{where} {number}: {len(texts)} fields, expected {len(types)} parted by {separator!r}: {line[:60]!r}"
+            )
+        for column, text, kind in zip(found, texts, types, strict=True):
+            column.append(_number(text, kind, f"{where} {number}"))
+    with np.errstate(over="ignore"):  # as Java, a number too large for a float is infinite
+        return [np.array(column, kind) for column, kind in zip(found, types, strict=True)]
+
+
+def _number(text: str, kind: np.dtype, where: str) -> float:
+    """Parse a number as Java does."""
+    if kind.kind == "i":
+        bound = 1 << (8 * kind.itemsize - 1)
+        if _INTEGER.fullmatch(text) and len(text) <= len(str(bound)) + 1 and -bound <= int(text) < bound:
+            return int(text)
+        raise FormatError(f"{where}: {text!r:.40} is no whole number of {8 * kind.itemsize} bits")
+    bare = text.strip(" \t")
+    if real := _REAL.fullmatch(bare):
+        return _narrow(bare[: real.end(1)], kind)
+    if _HEXADECIMAL.fullmatch(bare):
+        return _hexadecimal(bare.rstrip("fFdD"))
+    if bare in _LOST:
+        raise FormatError(
+            f"{where}: an infinite value or NaN, which Angel wrote so that no program can read it: {text!r}"
+        )
+    raise FormatError(f"{where}: {text!r:.40} is no number as Java writes it (not a number is NaN, infinity Infinity)")
+
+
+def _hexadecimal(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return float("-inf" if text.startswith("-") else "inf")
+
+
+def _narrow(text: str, kind: np.dtype) -> float:
+    """Parse a decimal number to the nearest of its type, without a detour over doubles."""
+    if kind == np.float32:
+        with suppress(pa.ArrowInvalid):  # beyond its range: infinite or zero, as of a double
+            return float(pa.scalar(text.lstrip("+")).cast(pa.float32()).as_py())
+    return float(text.replace("Infinity", "inf"))

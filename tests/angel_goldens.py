@@ -1,0 +1,259 @@
+"""Read files that real Angel wrote, compare them with what was put in and what Angel reads, and write them again.
+
+    python -m tests.angel_goldens DIR
+
+DIR, any folder below it or an archive ``.tar.xz`` in it holds cases: a folder each with ``case.json``, ``input.tsv``,
+``model/`` and what Angel loads; and text of LINE named ``line_<key separator>_<feature separator>_<partitioner>.txt``.
+One line a case: exact, refused-as-documented or wrong. Exit status 1 if any is wrong, or there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+import tempfile
+import warnings
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from pbg_tasks.errors import PbgError
+from pbg_tasks.formats.angel import (
+    AngelLossWarning,
+    LocalFolder,
+    MatrixLayout,
+    RowType,
+    Style,
+    open_matrix,
+    parse_meta,
+    serialize_meta,
+    write_cells,
+)
+from pbg_tasks.formats.angel.formats import PACKAGE
+from pbg_tasks.formats.angel.line import SEPARATORS
+from pbg_tasks.formats.angel.meta import META_NAMES
+from pbg_tasks.formats.angel.records import Span
+from pbg_tasks.formats.angel.text import format_lines, parse_lines
+
+EXACT, REFUSED, WRONG = "exact", "refused-as-documented", "wrong"
+UNREADABLE = "no program can read it"  # what the error says of an infinity that Angel wrote as one byte
+
+
+class WrongError(Exception):
+    """What a case shows to be wrong."""
+
+
+class Case:
+    """One matrix that Angel saved."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.facts = json.loads((folder / "case.json").read_text())
+        self.arguments = self.facts.get("args", {})
+        self.separator = self.arguments.get("sep", ",").encode().decode("unicode_escape")
+        self.meta_path = next((path for name in META_NAMES for path in folder.glob(f"model/*/{name}")), None)
+        if self.meta_path is None:
+            raise WrongError("has no metadata")
+        self.model = self.meta_path.parent
+        self.meta = parse_meta(self.meta_path.read_bytes(), str(self.meta_path))
+        self.row_type = RowType(self.meta.row_type)
+        self.format = self.meta.format_class_name.removeprefix(PACKAGE)
+        self.input = self._table("input.tsv")
+
+    def check(self):
+        """Return the outcome and what there is to say of it; raises WrongError."""
+        if self.meta_path.read_bytes() != serialize_meta(self.meta) and self._by_angel():
+            raise WrongError("metadata that is read and written again has other bytes")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", AngelLossWarning)
+            try:
+                matrix = open_matrix(LocalFolder(self.model), separator=self.separator)
+                cells = self._cells(matrix)
+            except PbgError as error:
+                return self._refused(error)
+        if not self._same(cells, self.input):
+            if said and self._same(cells, self._table("load-ps.tsv") or {}):
+                return REFUSED, f"warned: {said[0].message}"
+            raise WrongError(f"reads {self._difference(cells, self.input)}")
+        self._check_vectors(matrix, cells)
+        notes = [self._rewrite(Style(self.separator))]
+        angel = self._table("load-ps.tsv")
+        if angel is not None and not self._same(angel, self.input):
+            notes.append("Angel itself loads it wrong")
+        return EXACT, "; ".join(filter(None, notes))
+
+    def _refused(self, error):
+        """Check that a refusal is for a loss that Angel's own loading shows too."""
+        losses, angel = [], self._table("load-ps.tsv")
+        try:
+            matrix = open_matrix(LocalFolder(self.model), separator=self.separator, on_loss=losses.append)
+            cells = self._cells(matrix)
+        except PbgError as again:
+            if UNREADABLE in str(again):
+                return REFUSED, str(again)
+            raise WrongError(f"refused: {error}") from None
+        kinds = {loss.kind for loss in losses}
+        if not kinds:
+            raise WrongError(f"refused without a loss: {error}")
+        if self._same(cells, self.input) and kinds != {"six-decimals"}:
+            raise WrongError(f"refused, and nothing is lost: {error}")
+        if angel is not None and not self._same(cells, angel):
+            raise WrongError(f"refused; what is left differs from what Angel loads: {self._difference(cells, angel)}")
+        note = self._rewrite(Style(self.separator, six_decimals=True)) if kinds == {"six-decimals"} else ""
+        return REFUSED, "; ".join(filter(None, [", ".join(sorted(kinds)), note]))
+
+    def _rewrite(self, style):
+        """Write the input as Angel did and compare every byte."""
+        parts = self.meta.part_metas.values()
+        if any(len(part.row_metas) != part.end_row - part.start_row for part in parts):
+            return "not written again: some rows only were saved"
+        options = {key: value for key, value in self.meta.options.items() if not key.startswith("feature.index.range")}
+        hashed = self.meta.hashed
+        start, end = (0, 0) if hashed else (min(p.start_col for p in parts), max(p.end_col for p in parts))
+        layout = MatrixLayout(
+            name=self.meta.matrix_name,
+            rows=self.meta.row,
+            start_col=start,
+            end_col=end,
+            row_type=self.row_type,
+            format=self.meta.format_class_name,
+            block_row=None if hashed else self.meta.block_row,
+            block_col=None if hashed else self.meta.block_col,
+            hash_partitions=len(parts) if hashed else None,
+            servers=self.arguments.get("ps", 1),
+            partitions_per_file=self.arguments.get("parts_per_file", 5),
+            style=style,
+            options=options,
+            matrix_id=self.meta.matrix_id,
+            meta_name=self.meta_path.name,
+        )
+        places = np.array(list(self.input), np.int64).reshape(-1, 2)
+        values = np.array(list(self.input.values()), self.row_type.value_type)
+        with tempfile.TemporaryDirectory() as scratch:
+            meta = write_cells(Path(scratch), layout, places[:, 0], places[:, 1], values)
+            written = {path.name: path.read_bytes() for path in (Path(scratch) / layout.name).iterdir()}
+        wanted = {path.name: path.read_bytes() for path in self.model.iterdir() if not path.name.startswith(".")}
+        if {name: data for name, data in written.items() if name not in META_NAMES} != {
+            name: data for name, data in wanted.items() if name not in META_NAMES
+        }:
+            if self._by_angel():
+                raise WrongError("data that is written again has other bytes")
+            return "written again, other bytes (not Angel's)"
+        if replace(meta, options=self.meta.options) != self.meta:
+            raise WrongError("metadata that is written anew says something else")
+        return "" if written[layout.meta_name] == wanted[layout.meta_name] else "written again, rows in another order"
+
+    def _check_vectors(self, matrix, cells):
+        for entities in ("columns", "rows"):
+            if entities == "rows" and matrix.meta.hashed:
+                continue
+            rows = sorted({row for row, _ in cells})
+            columns = range(min(p.start_col for p in self.meta.part_metas.values()), 1 << 62)
+            for ids, block in matrix.vectors(entities):
+                for entity, vector in zip(ids.tolist(), block, strict=True):
+                    for place, value in enumerate(vector):
+                        key = (rows[place], entity) if entities == "columns" else (entity, columns[place])
+                        if bits(cells.get(key, self.row_type.value_type.type(0))) != bits(value):
+                            raise WrongError(f"vectors of {entities} differ at {key}")
+
+    def _cells(self, matrix):
+        found = {}
+        for cells in matrix.cells():
+            for row, column, value in zip(cells.rows.tolist(), cells.columns.tolist(), cells.values, strict=True):
+                if (row, column) in found:
+                    raise WrongError(f"element {row}, {column} comes twice")
+                found[row, column] = value
+        return found
+
+    def _table(self, name):
+        """Read row, column, value a line; None if there is no such file."""
+        if not (self.folder / name).exists():
+            return None
+        kind, found = self.row_type.value_type.type, {}
+        for line in (self.folder / name).read_text().splitlines():
+            row, column, text = line.split("\t")
+            whole = np.issubdtype(kind, np.integer)
+            found[int(row), int(column)] = kind(int(Decimal(text))) if whole else kind(text)
+        return found
+
+    def _same(self, left, right):
+        return self._difference(left, right) is None
+
+    def _difference(self, left, right):
+        """Return the first element that differs; what one lacks is zero."""
+        zero = self.row_type.value_type.type(0)
+        for key in sorted(left.keys() | right.keys()):
+            one, other = left.get(key, zero), right.get(key, zero)
+            if bits(one) != bits(other):
+                return f"{one!s} for {other!s} at {key}"
+        return None
+
+    def _by_angel(self):
+        return self.facts.get("save_rc", 1) == 0
+
+
+def bits(value):
+    """Return a number's bytes; every NaN is one."""
+    return b"NaN" if value != value else value.tobytes()  # noqa: PLR0124 (the test for NaN)
+
+
+def check_line(path):
+    """Read LINE text and write it again."""
+    words = path.name.split(".")[0].split("_")[1:3]
+    after, between = (SEPARATORS[word] for word in words)
+    dimension = path.read_text().splitlines()[0].partition(after)[2].count(between) + 1
+    span = Span(path, 0, path.stat().st_size, str(path))
+    kinds = [np.dtype(np.int64), *[np.dtype(np.float32)] * dimension]
+    blocks = [(nodes, np.stack(columns, axis=1)) for nodes, *columns in parse_lines(span, kinds, between, after)]
+    written = b"".join(format_lines([nodes], vectors, after, between) for nodes, vectors in blocks)
+    if written != path.read_bytes():
+        raise WrongError("text that is read and written again has other bytes")
+    return EXACT, "Angel cannot read this itself" if "bar" in words else ""
+
+
+@contextmanager
+def unpacked(folder):
+    """Give a folder with what is packed in it unpacked, if it is."""
+    archives = sorted(folder.glob("*.tar.xz"))
+    if not archives:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in archives:
+            with tarfile.open(path) as archive:
+                archive.extractall(scratch, filter="data")
+        yield Path(scratch)
+
+
+def outcomes(folder):
+    """Yield (name, outcome, note) of every case below a folder."""
+    cases = [(path.parent.name, Case, path.parent) for path in sorted(folder.rglob("case.json"))]
+    lines = [(path.name, check_line, path) for path in sorted(folder.rglob("line_*.txt*"))]
+    for name, kind, path in [*cases, *lines]:
+        try:
+            outcome, note = Case(path).check() if kind is Case else check_line(path)
+        except WrongError as error:
+            outcome, note = WRONG, str(error)
+        except PbgError as error:
+            outcome, note = WRONG, f"{type(error).__name__}: {error}"
+        yield name, outcome, note
+
+
+def main(folder):
+    """Check every case below a folder; return the exit status."""
+    counts = Counter()
+    with unpacked(folder) as place:
+        for name, outcome, note in outcomes(place):
+            counts[outcome] += 1
+            print(f"{outcome:<22} {name}{f': {note}' if note else ''}")  # noqa: T201 - a command
+    print(", ".join(f"{counts[outcome]} {outcome}" for outcome in (EXACT, REFUSED, WRONG)))  # noqa: T201 - a command
+    return 1 if counts[WRONG] or not counts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
