@@ -16,7 +16,7 @@ from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
-from pbg_tasks.model.numerics import use_fast_float32
+from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ def evaluate_edges(
     Raises:
         FormatError: an embeddings file is damaged, of another shape, or not finite.
     """
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     use_fast_float32()
+    keep_freed_memory()
     families = Families(config, len(relation_names))
     numbering = Numbering(config, counts, families)
     asked = numbering.triples(_limited(held_out, evaluation.max_edges).items())
@@ -84,9 +85,9 @@ def evaluate_edges(
     tables = _tables(config, paths, numbering, sample)
     groups = list(_by_types(config, families, asked))
     work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)
-    budget = Budget.of(memory_bytes, max(map(config.entity_dimension, config.entities)))
+    budget = Budget.of(memory_bytes, max(map(config.entity_dimension, config.entities)), threads)
     with Progress("evaluate", total=work, unit="scores") as progress:
-        model = Model(config, families, params, budget, progress)
+        model = Model(config, families, params, budget, progress, threads)
         of_types = [(tables[lhs], tables[rhs], rows) for (lhs, rhs), rows in groups]
         found = {name: side.rank(model, of_types) for name, side in sides.items()}
     report = EvaluationReport.of(

@@ -23,10 +23,10 @@ def figures(ranks: np.ndarray, candidates: np.ndarray) -> dict[str, float]:
     if not len(ranks):
         return {"count": 0}
     others = np.maximum(candidates - 1, 1)
-    result = {"mr": ranks.mean(), "mrr": (1 / ranks).mean()}
-    result |= {f"hits{k}": (ranks <= k).mean() for k in HITS}
-    result["auc"] = (1 - (ranks - 1) / others).mean()
-    return {"count": len(ranks)} | {name: round(float(value), 8) for name, value in result.items()}
+    totals = {"mr": ranks.sum(), "mrr": (1 / ranks).sum()}
+    totals |= {f"hits{k}": np.count_nonzero(ranks <= k) for k in HITS}
+    totals["auc"] = (1 - (ranks - 1) / others).sum()
+    return {"count": len(ranks)} | {name: round(float(total) / len(ranks), 8) for name, total in totals.items()}
 
 
 def random_scorer(candidates: np.ndarray) -> dict[str, float]:

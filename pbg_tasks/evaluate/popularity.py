@@ -81,7 +81,8 @@ class Popularity:
         result = np.zeros(len(question), np.int64)
         for start in range(0, len(question), _STEP):
             here = slice(start, start + _STEP)
-            row, answer = answers.between(question[here], 0, self._entities)
+            bounds, answer = answers.between(question[here], 0, self._entities)
+            row = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
             counted = (self._count(rel[here][row], answer) >= own[here][row]) & (answer != true[here][row])
             result[here] = np.bincount(row[counted], minlength=len(result[here]))
         return result

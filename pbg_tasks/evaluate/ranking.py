@@ -6,18 +6,23 @@ true entity counts as better (as in PBG), and so does one whose score is not a n
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
 
-from pbg_tasks.evaluate.tables import TILE_EDGES
-from pbg_tasks.evaluate.ties import tie_from
+from pbg_tasks.evaluate.parts import Part
+from pbg_tasks.evaluate.ties import tie_range
 from pbg_tasks.model.scoring import RelationScorer
+from pbg_tasks.storage.parallel import work_off
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.evaluate.filters import Answers
@@ -26,8 +31,8 @@ if TYPE_CHECKING:
     from pbg_tasks.model.families import Families
     from pbg_tasks.progress import Progress
 
-MAX_SETTLED = 1 / 1024
-"""Share of a tile's scores that may be computed again in float64; where more are that close, a model has collapsed."""
+PART_QUESTIONS = 2048
+"""Questions that one thread compares with one block; the candidates are prepared for each part anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class Model:
         params: shared parameters by PBG's path.
         budget: sizes.
         progress: counts scores.
+        threads: CPU threads.
     """
 
     config: ModelConfig
@@ -78,6 +84,7 @@ class Model:
     params: Mapping[str, np.ndarray]
     budget: Budget
     progress: Progress
+    threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,122 +112,76 @@ class Ranker:
             edges: int64, rows of the held-out edges.
             ranks: of all held-out edges, where those of ``edges`` are filled in.
         """
+        edges = edges[np.argsort(self.questions.of_edge[edges], kind="stable")]
         question, true = self.questions.of_edge[edges], self.questions.true[edges]
         ranks.raw[edges] = ranks.filtered[edges] = 1
         ranks.raw_candidates[edges] = among = self.asked.candidates + ~self.asked.eligible(true)
         ranks.filtered_candidates[edges] = among - self.answers.others(question, true)
-        ordered = edges[np.argsort(question, kind="stable")]
-        for start in range(0, len(ordered), self.model.budget.edges):
-            self._rank_batch(ordered[start : start + self.model.budget.edges], ranks)
+        for start in range(0, len(edges), self.model.budget.edges):
+            self._rank_batch(edges[start : start + self.model.budget.edges], ranks)
 
     def _rank_batch(self, edges: np.ndarray, ranks: Ranks) -> None:
-        groups = self._groups(edges)
-        for block in self.asked.blocks(self.model.budget.rows):
-            for group in groups:
-                candidates = group.scorer.candidates(torch.from_numpy(block.rows), predict=self.questions.predict)
-                for start in range(0, len(group.edges), TILE_EDGES):
-                    self._compare(group.tile(start, start + TILE_EDGES), block, candidates, ranks)
+        parts = self._parts(edges)
+        rows = self.model.budget.block_rows(sum(len(part.asked) for part in parts) // len(parts))
+        counting = threading.Lock()  # two threads may have the same edges and different blocks
 
-    def _groups(self, edges: np.ndarray) -> list[_Group]:
+        def compare(_: int, item: tuple[Part, Block]) -> None:
+            part, block = item
+            torch.set_num_threads(1)
+            no_worse, known = part.compare(block, self.answers, self.model.budget.scores)
+            with counting:
+                ranks.raw[part.edges] += no_worse
+                ranks.filtered[part.edges] += no_worse - known
+                self.model.progress.advance(len(part.edges) * len(block.numbers))
+
+        work_off(((part, block) for block in self.asked.blocks(rows) for part in parts), self.model.threads, compare)
+
+    def _parts(self, edges: np.ndarray) -> list[Part]:
         """Prepare the questions of a batch, those of one scorer together."""
-        families = self.model.families
         asked, of_batch = np.unique(self.questions.of_edge[edges], return_inverse=True)
-        order = np.argsort(families.first[self.questions.rel[asked]], kind="stable")
+        order = np.argsort(self.model.families.first[self.questions.rel[asked]], kind="stable")
         asked, of_batch = asked[order], np.argsort(order)[of_batch]
         by_question = np.argsort(of_batch, kind="stable")
         edges, of_batch = edges[by_question], of_batch[by_question]
         rel = self.questions.rel[asked]
-        index = families.first[rel]
+        family, row = self.model.families.first[rel], torch.from_numpy(self.model.families.row[rel])
         known_rows = self.known.gather(self.questions.known[asked], self.model.budget.rows)
         true_rows = self.asked.gather(self.questions.true[edges], self.model.budget.rows)
-        groups = []
-        for number in np.unique(index):
-            first, stop = np.searchsorted(index, (number, number + 1))
-            begin, end = np.searchsorted(of_batch, (first, stop))
-            scorer = RelationScorer(self.model.config, int(number), self.model.params)
-            predict = self.questions.predict
-            place = torch.from_numpy(families.row[rel[first:stop]])
-            queries = scorer.queries(known_rows[first:stop], place, predict=predict)
-            row = of_batch[begin:end] - first
-            true = scorer.candidates(true_rows[begin:end], predict=predict)
-            asking = queries[torch.from_numpy(row)]
-            groups.append(_Group(scorer, queries, edges[begin:end], row, *self._ties(scorer, asking, true)))
-        return groups
+        parts: dict[int, Part] = {}
 
-    def _ties(self, scorer: RelationScorer, asking: torch.Tensor, true: torch.Tensor) -> tuple[np.ndarray, ...]:
-        """Return from which score on a candidate may tie, surely wins, and ties in float64."""
-        score = scorer.score_pairs(asking, true)
-        lowest = tie_from(self.model.config, asking, true, score)
-        asking, true = asking.double(), true.double()
-        exact = tie_from(self.model.config, asking, true, scorer.score_pairs(asking, true), exact=True)
-        return lowest.numpy(), (2 * score - lowest).numpy(), exact.numpy()
+        def prepare(_: int, cut: tuple[int, int]) -> None:
+            torch.set_num_threads(1)
+            questions, own = slice(*cut), slice(*np.searchsorted(of_batch, cut))
+            scorer = RelationScorer(self.model.config, int(family[cut[0]]), self.model.params)
+            query_QD = scorer.queries(known_rows[questions], row[questions], predict=self.questions.predict)
+            parts[cut[0]] = self._part(
+                scorer, asked[questions], query_QD, edges[own], of_batch[own] - cut[0], true_rows[own]
+            )
 
-    def _compare(self, tile: _Group, block: Block, candidates: torch.Tensor, ranks: Ranks) -> None:
-        """Count which candidates of a block are no worse than the true entities of a tile."""
-        scores = tile.scorer.score(tile.queries, candidates).numpy()
-        if len(scores) < len(tile.edges):
-            scores = scores[tile.row]
-        worse = scores < tile.ties[:, np.newaxis]  # False for a score that is not a number
-        tile.settle(scores, candidates, worse)
-        worse[block.places(self.questions.true[tile.edges])] = True
-        better = worse.shape[1] - _count_rows(worse)
-        row, answer = self.answers.between(
-            self.questions.of_edge[tile.edges], int(block.numbers[0]), int(block.numbers[-1]) + 1
-        )
-        not_worse = ~worse[row, np.searchsorted(block.numbers, answer)]
-        ranks.raw[tile.edges] += better
-        ranks.filtered[tile.edges] += better - np.bincount(row[not_worse], minlength=len(better))
-        self.model.progress.advance(worse.size)
+        work_off(_cuts(family), self.model.threads, prepare)
+        return list(parts.values())
+
+    def _part(
+        self,
+        scorer: RelationScorer,
+        asked: np.ndarray,
+        query_QD: Tensor,
+        edges: np.ndarray,
+        question: np.ndarray,
+        true_ND: Tensor,
+    ) -> Part:
+        """Prepare the edges of a part; arguments as it has them, but the true entities raw."""
+        config, predict = self.model.config, self.questions.predict
+        true_ND = scorer.candidates(true_ND, predict=predict)
+        query_ND = query_QD[torch.from_numpy(question)]
+        ties_N, wins_N = tie_range(config, query_ND, true_ND, scorer.score_pairs(query_ND, true_ND))
+        true, bounds = self.questions.true[edges], (ties_N.numpy(), wins_N.numpy())
+        return Part(config, scorer, predict, asked, query_QD, edges, question, true, true_ND, *bounds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Edges with one scorer, ordered by question.
-
-    Attributes:
-        scorer: of their relation.
-        queries: (G, D), prepared, one a question.
-        edges: int64 (N,), rows of the held-out edges.
-        row: int64 (N,), ascending, which query each asks.
-        ties: (N,), from which score on a candidate may be no worse than the true entity.
-        wins: (N,), up to which score that is a matter of rounding.
-        exact: float64 (N,), from which exact score on it is no worse.
-    """
-
-    scorer: RelationScorer
-    queries: torch.Tensor
-    edges: np.ndarray
-    row: np.ndarray
-    ties: np.ndarray
-    wins: np.ndarray
-    exact: np.ndarray
-
-    def tile(self, start: int, stop: int) -> _Group:
-        """Return some of the edges, with the queries they need."""
-        row = self.row[start:stop]
-        queries = self.queries[row[0] : row[-1] + 1]
-        ties, wins, exact = (bounds[start:stop] for bounds in (self.ties, self.wins, self.exact))
-        return _Group(self.scorer, queries, self.edges[start:stop], row - row[0], ties, wins, exact)
-
-    def settle(self, scores: np.ndarray, candidates: torch.Tensor, worse: np.ndarray) -> None:
-        """Decide by exact scores which of the candidates within rounding of the true entity are worse after all.
-
-        Args:
-            scores: float32 (N, K), of the edges' queries.
-            candidates: (K, D), prepared.
-            worse: (N, K), where they are marked.
-        """
-        close = scores <= self.wins[:, np.newaxis]
-        close ^= worse  # whatever is worse lies below ``wins`` as well
-        count = np.count_nonzero(close)
-        if not count or count > 2 * len(self.edges) + MAX_SETTLED * close.size:  # every true entity is close to itself
-            return
-        row, column = np.divmod(np.flatnonzero(close), close.shape[1])  # ten times as fast as nonzero of a matrix
-        queries = self.queries[torch.from_numpy(self.row[row])].double()
-        found = self.scorer.score_pairs(queries, candidates[torch.from_numpy(column)].double()).numpy()
-        worse[row, column] = found < self.exact[row]
-
-
-def _count_rows(flags: np.ndarray) -> np.ndarray:
-    """Count the set flags of each row: numpy counts a flat row several times as fast as along an axis."""
-    return np.fromiter((np.count_nonzero(row) for row in flags), np.int64, len(flags))
+def _cuts(family: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Cut questions where their scorer changes, and into parts of at most ``PART_QUESTIONS``."""
+    ends = [*(np.flatnonzero(np.diff(family)) + 1).tolist(), len(family)]
+    for first, stop in pairwise([0, *ends]):
+        for start in range(first, stop, PART_QUESTIONS):
+            yield start, min(start + PART_QUESTIONS, stop)

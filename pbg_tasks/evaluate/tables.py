@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
     from pbg_tasks.evaluate.filters import Answers
 
-# A tile of scores stays in the processor's cache between the product and the comparison.
-TILE_EDGES = 512
+# A tile of scores stays in the processor's cache between the product and the comparison; 512 questions against 2048
+# candidates are enough for the product to be at its fastest.
+MAX_TILE_SCORES = 1 << 20
+MIN_TILE_SCORES = 1 << 16
 MAX_BLOCK_ROWS = 4096
+ENOUGH_BLOCK_ROWS = 2048
 MIN_BLOCK_ROWS = 256
+
+_GATHERED_ROWS = 512  # copied at a time: they stay in the cache from one copy to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +33,32 @@ class Budget:
 
     Attributes:
         edges: held-out edges whose queries are kept at a time.
-        rows: candidates a block.
+        rows: most candidates in a block.
+        scores: most of them at a time, but those of one question with a block.
     """
 
     edges: int
     rows: int
+    scores: int
 
     @classmethod
-    def of(cls, memory_bytes: int, dimension: int) -> Self:
-        """Give half the memory to queries and true entities, an eighth to candidates and scores.
+    def of(cls, memory_bytes: int, dimension: int, threads: int) -> Self:
+        """Give half the memory to queries and true entities, an eighth to the threads' candidates, as much to scores.
 
-        A query and its true entity exist raw, with their operator's parameters and prepared, together some eight rows;
-        a candidate raw and prepared, together some four, and its tile of scores twice and once as flags.
+        A query and its true entity exist raw and prepared, with what numbers them some five rows; a candidate raw,
+        prepared and as its comparator needs it, some four, and a tile of scores up to three times.
         """
-        edge, row = 4 * 8 * dimension + 100, 4 * 4 * dimension + 9 * TILE_EDGES
-        rows = np.clip(memory_bytes // 8 // row, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS)
-        return cls(max(memory_bytes // 2 // edge, TILE_EDGES), int(rows))
+        edge, row = 4 * 5 * dimension + 100, 4 * 4 * dimension
+        share = memory_bytes // 8 // threads
+        return cls(
+            edges=max(memory_bytes // 2 // edge, 512),
+            rows=min(max(share // row, MIN_BLOCK_ROWS), MAX_BLOCK_ROWS),
+            scores=min(max(share // (3 * 4), MIN_TILE_SCORES), MAX_TILE_SCORES),
+        )
+
+    def block_rows(self, questions: int) -> int:
+        """Return how many candidates to compare at a time with so many questions: with few, every block costs more."""
+        return min(self.rows, max(self.scores // questions, ENOUGH_BLOCK_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +73,11 @@ class Block:
     numbers: np.ndarray
     rows: np.ndarray
 
-    def places(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which of ``numbers`` are in the block, and in which columns."""
+    def columns(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the column of each entity, -1 for one that is not in the block."""
         column = np.searchsorted(self.numbers, numbers)
-        inside = np.flatnonzero(column < len(self.numbers))
-        found = inside[self.numbers[column[inside]] == numbers[inside]]
-        return found, column[found]
+        column[column == len(self.numbers)] = 0
+        return np.where(self.numbers[column] == numbers, column, -1)
 
 
 class EntityTable:
@@ -110,7 +124,9 @@ class EntityTable:
         ordered = numbers[order]
         for first, raw in self._stream(rows):
             start, stop = np.searchsorted(ordered, (first, first + len(raw)))
-            result[order[start:stop]] = raw[ordered[start:stop] - first]
+            for piece in range(start, stop, _GATHERED_ROWS):
+                taken = slice(piece, min(piece + _GATHERED_ROWS, stop))
+                result[order[taken]] = raw[ordered[taken] - first]
         return torch.from_numpy(result)
 
     def _stream(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:

@@ -41,6 +41,12 @@ def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Te
     return lowest(config.comparator, query_ND, true_ND, score_N)
 
 
+def tie_range(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Return between which scores rounding may have decided who is better, (N,) each; arguments as above."""
+    lowest_N = tie_from(config, query_ND, true_ND, score_N)
+    return lowest_N, 2 * score_N - lowest_N
+
+
 def _lowest(comparator: str, query_ND: Tensor, true_ND: Tensor, score_N: Tensor, rounding: float = ROUNDING) -> Tensor:
     query_N, true_N = query_ND.norm(dim=1), true_ND.norm(dim=1)
     if comparator in {"dot", "cos"}:

@@ -6,6 +6,7 @@ of the same kind; ``score_pairs`` agrees with ``score`` to rounding only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,8 +16,6 @@ from pbg_tasks.model.registry import comparator
 from pbg_tasks.model.relations import bind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from torch import Tensor
 
@@ -39,7 +38,7 @@ class RelationScorer:
     def __init__(self, config: ModelConfig, family: int, params: Mapping[str, np.ndarray]) -> None:
         self._config, self._family, self._relation = config, family, config.relations[family]
         self._comparator = comparator(config.comparator, bias=config.bias)
-        self._params = {path: torch.from_numpy(value) for path, value in params.items()}
+        self._params = _Tensors(params)
 
     def queries(self, known_QD: Tensor, row_Q: Tensor, *, predict: Side) -> Tensor:
         """Prepare the known ends to what candidates are compared with.
@@ -78,3 +77,19 @@ class RelationScorer:
         if self._config.max_norm is not None and self._config.entities[entity].trainable:
             x_ND = torch.renorm(x_ND, 2, 0, self._config.max_norm)
         return x_ND + self._params[global_path(entity)] if self._config.global_emb else x_ND
+
+
+class _Tensors(Mapping[str, "Tensor"]):
+    """Arrays as tensors, made when they are looked up: a scorer needs few of a model's parameters."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._arrays = arrays
+
+    def __getitem__(self, path: str) -> Tensor:
+        return torch.from_numpy(self._arrays[path])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)

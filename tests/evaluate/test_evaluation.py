@@ -11,7 +11,7 @@ import torch
 
 from pbg_tasks.config import ConfigSchema, Evaluation
 from pbg_tasks.errors import FormatError
-from pbg_tasks.evaluate import Candidates, evaluate_edges, ranking
+from pbg_tasks.evaluate import Candidates, comparison, evaluate_edges, ranking, tables
 from pbg_tasks.evaluate import evaluation as evaluation_room
 from pbg_tasks.evaluate.metrics import figures, random_scorer
 from pbg_tasks.evaluate.tables import Budget
@@ -156,8 +156,7 @@ def test_ranks_are_those_of_brute_force(tmp_path, operator, comparator, dynamic)
 def test_partitions_and_block_sizes_do_not_change_ranks(tmp_path, monkeypatch):
     reports = []
     for partitions, rows, queries in ((1, 8192, 512), (3, 8192, 512), (3, 2, 3), (5, 7, 1)):
-        monkeypatch.setattr(ranking, "TILE_EDGES", queries)
-        monkeypatch.setattr(Budget, "of", lambda *_, rows=rows, queries=queries: Budget(3 * queries, rows))
+        monkeypatch.setattr(Budget, "of", lambda *_, rows=rows, queries=queries: Budget(3 * queries, rows, 8 * queries))
         directory = tmp_path / f"{partitions}-{rows}"
         directory.mkdir()
         graph = Graph(make_config(partitions=partitions, operator="diagonal"))
@@ -171,7 +170,8 @@ def test_edges_that_ask_the_same_and_edges_twice_each_have_their_rank(tmp_path, 
     held_out = np.concatenate((graph.triples[:25], graph.triples[:5], graph.triples[40:50]))
     raw, filtered, *_ = graph.oracle(held_out)
     for tile in (512, 4):
-        monkeypatch.setattr(ranking, "TILE_EDGES", tile)
+        monkeypatch.setattr(tables, "MIN_TILE_SCORES", 100 * tile)
+        monkeypatch.setattr(tables, "MAX_TILE_SCORES", 100 * tile)
         directory = tmp_path / str(tile)
         directory.mkdir()
         report, _ = graph.evaluate(directory, held_out)
@@ -191,7 +191,8 @@ def test_held_out_edges_that_are_not_among_the_known_ones_are_ranked_all_the_sam
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 def test_equal_embeddings_tie_and_a_collapsed_model_is_ranked_last(tmp_path, monkeypatch, comparator, bias):
     for dimension, users, tile in ((6, 40, 512), (100, 517, 512), (400, 300, 7)):
-        monkeypatch.setattr(ranking, "TILE_EDGES", tile)
+        monkeypatch.setattr(tables, "MIN_TILE_SCORES", 100 * tile)
+        monkeypatch.setattr(tables, "MAX_TILE_SCORES", 100 * tile)
         directory = tmp_path / str(dimension)
         directory.mkdir()
         graph = Graph(
@@ -222,11 +223,12 @@ def test_candidates_whose_scores_are_no_numbers_count_as_better(tmp_path, monkey
     assert graph.evaluate(tmp_path, graph.triples[:10])[0].raw["mr"] == 30
 
 
-def test_embeddings_that_are_not_finite_are_refused(tmp_path):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_embeddings_that_are_not_finite_are_refused(tmp_path, threads):
     graph = Graph(make_config(dynamic=True), users=30)
     graph.embeddings["user"][7, 2] = np.nan
     with pytest.raises(FormatError, match="embeddings_user_0"):
-        graph.evaluate(tmp_path, graph.triples[:10])
+        graph.evaluate(tmp_path, graph.triples[:10], threads=threads)
 
 
 def test_a_limit_on_edges_takes_some_of_every_bucket(tmp_path):
@@ -303,13 +305,36 @@ def test_training_edges_count_as_known(tmp_path):
     assert parts.filtered == whole.filtered
 
 
-def test_less_memory_means_smaller_pieces():
-    assert Budget.of(1 << 40, 100).rows == Budget.of(1 << 32, 100).rows
-    for memory, dimension in ((1 << 26, 400), (1 << 28, 100), (1 << 30, 1000)):
-        budget = Budget.of(memory, dimension)
-        queries = budget.edges * 4 * 8 * dimension
-        candidates = budget.rows * (4 * 4 * dimension + 9 * ranking.TILE_EDGES)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_less_memory_means_smaller_pieces(threads):
+    assert Budget.of(1 << 40, 100, threads).rows == Budget.of(1 << 32, 100, threads).rows
+    for memory, dimension in ((1 << 28, 400), (1 << 28, 100), (1 << 30, 1000)):
+        budget = Budget.of(memory, dimension, threads)
+        queries = budget.edges * 4 * 5 * dimension
+        candidates = threads * (budget.rows * 4 * 4 * dimension + budget.scores * 3 * 4)
         assert memory / 4 < queries + candidates <= memory
+
+
+def test_few_questions_are_compared_with_more_candidates_at_a_time():
+    budget = Budget.of(1 << 32, 100, 1)
+    assert budget.block_rows(1) == budget.rows > budget.block_rows(10_000) == tables.ENOUGH_BLOCK_ROWS
+
+
+def test_threads_do_not_change_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr(ranking, "PART_QUESTIONS", 7)
+    monkeypatch.setattr(Budget, "of", lambda *_: Budget(40, 4, 12))
+    graph = Graph(make_config(partitions=3, operator="translation"), users=90, edges=300)
+    reports = [graph.evaluate(tmp_path, graph.triples[:150], threads=threads)[0] for threads in (1, 2, 5)]
+    assert reports[0] == reports[1] == reports[2]
+    assert reports[0].raw["mr"] == pytest.approx(graph.oracle(graph.triples[:150])[0].mean(), abs=1e-5)
+
+
+def test_ranks_are_the_same_without_the_native_library(tmp_path, monkeypatch):
+    graph = Graph(make_config(partitions=3, dynamic=True, operator="diagonal"), users=90, edges=300)
+    graph.embeddings["user"][1::2] = graph.embeddings["user"][::2]  # ties
+    report, _ = graph.evaluate(tmp_path, graph.triples[:150])
+    monkeypatch.setattr(comparison, "library", lambda: None)
+    assert graph.evaluate(tmp_path, graph.triples[:150])[0] == report
 
 
 def test_all_figures_are_those_of_brute_force_among_a_sample(tmp_path):

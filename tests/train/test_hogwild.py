@@ -1,64 +1,8 @@
 from __future__ import annotations
 
-import threading
-import time
-
-import pytest
 import torch
 
-from pbg_tasks.train.hogwild import forked, work_off
-
-
-def test_one_worker_does_everything_here_in_order():
-    seen = []
-    work_off(iter(range(5)), 1, lambda worker, item: seen.append((worker, item, threading.get_ident())))
-    assert seen == [(0, item, threading.get_ident()) for item in range(5)]
-
-
-def test_several_workers_do_each_item_once():
-    seen, lock = [], threading.Lock()
-
-    def work(worker, item):
-        time.sleep(0.002)
-        with lock:
-            seen.append((item, worker))
-
-    work_off(iter(range(60)), 3, work)
-    assert sorted(item for item, _ in seen) == list(range(60))
-    assert {worker for _, worker in seen} == {0, 1, 2}
-
-
-def test_the_delay_holds_back_all_but_the_first():
-    started = time.monotonic()
-    first = {}
-
-    def work(worker, item):
-        first.setdefault(worker, time.monotonic() - started)
-        time.sleep(0.01)
-
-    work_off(iter(range(60)), 2, work, delay=0.2)
-    assert first[0] < 0.1
-    assert 0.2 <= first[1] < 0.5
-
-
-def test_a_delay_longer_than_the_work_is_not_waited_for():
-    started = time.monotonic()
-    work_off(iter(range(3)), 4, lambda *_: None, delay=30)
-    assert time.monotonic() - started < 5
-
-
-def test_an_error_of_any_worker_ends_all():
-    done = []
-
-    def work(worker, item):
-        time.sleep(0.001)
-        if item == 10:
-            raise ValueError("item 10")
-        done.append(item)
-
-    with pytest.raises(ValueError, match="item 10"):
-        work_off(iter(range(10_000)), 3, work)
-    assert len(done) < 1000
+from pbg_tasks.train.hogwild import forked
 
 
 def test_workers_draw_from_streams_of_their_own():

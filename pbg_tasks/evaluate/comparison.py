@@ -1,0 +1,131 @@
+"""Held-out edges against a tile of scores: how many candidates are no worse than the true entity.
+
+Counting is all that happens to most scores. The native library does it in one pass while the tile is in the cache; the
+numpy version here is for machines without it, and gives the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pbg_tasks.native import library
+from pbg_tasks.native.abi import RankTile
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+_STEP = 512  # edges that numpy compares at a time, for each of which it copies a row of scores
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Scores of some questions against some candidates, with the N held-out edges that ask them.
+
+    A candidate is worse than the true entity when its score is below ``ties``; a score that is not a number never is.
+    It is *close* when its score lies between there and ``wins``, where rounding may have decided.
+
+    Attributes:
+        scores: float32 (Q, K).
+        question: int64 (N,), row of the question each edge asks.
+        ties: float32 (N,).
+        wins: float32 (N,).
+        own: int64 (N,), column of the true entity, which is not counted; -1 where it is not in the tile.
+        answer_start: int64 (Q + 1,), where the known answers of each question begin in ``answers``.
+        answers: int64, columns.
+    """
+
+    scores: np.ndarray
+    question: np.ndarray
+    ties: np.ndarray
+    wins: np.ndarray
+    own: np.ndarray
+    answer_start: np.ndarray
+    answers: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a tile showed.
+
+    Attributes:
+        no_worse: int64 (N,), candidates that are no worse than each edge's true entity, the close ones included.
+        known: int64 (N,), known answers among them.
+        close: int64 (M, 2), edge and column of every close candidate; None when there are too many.
+    """
+
+    no_worse: np.ndarray
+    known: np.ndarray
+    close: np.ndarray | None
+
+
+def compare(tile: Tile, limit: int) -> Comparison:
+    """Compare every candidate with every edge's true entity, and list the close ones if they are at most ``limit``."""
+    native = library()
+    return _with_numpy(tile, limit) if native is None else _natively(native, tile, limit)
+
+
+def _natively(native: ctypes.CDLL, tile: Tile, limit: int) -> Comparison:
+    counts, close = np.empty((len(tile.question), 2), np.int64), np.empty((limit, 2), np.int64)
+    scores = np.ascontiguousarray(tile.scores, np.float32)
+    argument = RankTile(
+        scores=_address(scores, np.float32),
+        columns=scores.shape[1],
+        edges=len(tile.question),
+        question=_address(tile.question, np.int64),
+        ties=_address(tile.ties, np.float32),
+        wins=_address(tile.wins, np.float32),
+        own=_address(tile.own, np.int64),
+        answer_start=_address(tile.answer_start, np.int64),
+        answers=_address(tile.answers, np.int64),
+        counts=_address(counts, np.int64),
+        close=_address(close, np.int64),
+        capacity=limit,
+    )
+    found = native.pbg_rank(ctypes.byref(argument))
+    return Comparison(counts[:, 0], counts[:, 1], close[:found] if found <= limit else None)
+
+
+def _address(array: np.ndarray, dtype: DTypeLike) -> int:
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        raise ValueError(f"an array of {array.dtype} with strides {array.strides} where {dtype} in a row is needed")
+    return array.ctypes.data
+
+
+def _with_numpy(tile: Tile, limit: int) -> Comparison:
+    no_worse, known = (np.empty(len(tile.question), np.int64) for _ in range(2))
+    listed, left = [np.empty((0, 2), np.int64)], limit
+    for first in range(0, len(no_worse), _STEP):
+        here = slice(first, first + _STEP)
+        scores = tile.scores[tile.question[here]]
+        worse = scores < tile.ties[here, np.newaxis]
+        close = scores <= tile.wins[here, np.newaxis]
+        close &= ~worse
+        present = np.flatnonzero(tile.own[here] >= 0)
+        own = tile.own[here][present]
+        worse[present, own], close[present, own] = True, False
+        no_worse[here] = scores.shape[1] - _count_rows(worse)
+        edge, answer = _answers(tile, tile.question[here])
+        known[here] = np.bincount(edge[~worse[edge, answer]], minlength=len(scores))
+        places = np.flatnonzero(close)  # ten times as fast as nonzero of a matrix
+        left -= len(places)
+        if left >= 0:
+            edge, column = np.divmod(places, scores.shape[1])
+            listed.append(np.stack((edge + first, column), axis=1))
+    return Comparison(no_worse, known, np.concatenate(listed) if left >= 0 else None)
+
+
+def _answers(tile: Tile, question: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (place in ``question``, column) of every known answer of some questions."""
+    start = tile.answer_start[question]
+    sizes = tile.answer_start[question + 1] - start
+    edge = np.repeat(np.arange(len(sizes)), sizes)
+    return edge, tile.answers[np.arange(len(edge)) + np.repeat(start - np.cumsum(sizes) + sizes, sizes)]
+
+
+def _count_rows(flags: np.ndarray) -> np.ndarray:
+    """Count the set flags of each row: numpy counts a flat row several times as fast as along an axis."""
+    return np.fromiter((np.count_nonzero(row) for row in flags), np.int64, len(flags))
