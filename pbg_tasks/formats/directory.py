@@ -113,6 +113,24 @@ class EvalStats:
 
 
 @dataclass(frozen=True, slots=True)
+class IoStats:
+    """How well reading and writing was hidden behind an iteration's training. Not PBG's.
+
+    Attributes:
+        seconds: the iteration took, up to its commit.
+        waited: seconds of them in which nothing was trained, because something had to be read or stored first.
+    """
+
+    seconds: float
+    waited: float
+
+    def to_json(self) -> dict[str, float]:
+        """Return both, and the share."""
+        share = self.waited / max(self.seconds, 1e-9)
+        return {"seconds": round(self.seconds, 3), "waited": round(self.waited, 3), "share": round(share, 4)}
+
+
+@dataclass(frozen=True, slots=True)
 class StatsLine:
     """One line of ``training_stats.json``: a bucket's figures and its place in the training.
 
@@ -164,11 +182,20 @@ def stats_line(
     return json.dumps(entry | _place(iteration), allow_nan=False)
 
 
-def iteration_line(held_out: EvalStats, index: int, iteration: IterationInfo) -> str:
-    """Return the line that ends an iteration: its held-out edges' figures, over all buckets as each was trained."""
+def iteration_line(held_out: EvalStats | None, io: IoStats, index: int, iteration: IterationInfo) -> str:
+    """Return the line that ends an iteration.
+
+    Args:
+        held_out: figures of its held-out edges, over all buckets as each was trained.
+        io: what it waited for.
+        index: of its last bucket.
+        iteration: its place.
+    """
     # PBG 1.0.0 knows no such lines and cannot resume when one has no ``stats``; later ones let them be.
-    figures = {"index": index, "stats": {"count": 0, "metrics": {}}, "eval_stats_chunk_avg": held_out.to_json()}
-    return json.dumps(_place(iteration) | figures, allow_nan=False)
+    entry: dict[str, Any] = {"index": index, "stats": {"count": 0, "metrics": {}}}
+    if held_out is not None:
+        entry["eval_stats_chunk_avg"] = held_out.to_json()
+    return json.dumps(_place(iteration) | entry | {"io": io.to_json()}, allow_nan=False)
 
 
 def _place(iteration: IterationInfo) -> dict[str, int]:
@@ -180,7 +207,7 @@ def _place(iteration: IterationInfo) -> dict[str, int]:
 
 
 def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
-    """Parse a line of ``training_stats.json``; None for PBG's lines about a whole iteration.
+    """Parse a line of ``training_stats.json``; None for a line about a whole iteration, PBG's or ours.
 
     Raises:
         FormatError: it is not JSON, or a figure is missing or no number.
@@ -188,7 +215,7 @@ def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
     try:
         entry = json.loads(line)
         epoch_idx = int(entry["epoch_idx"])
-        if "eval_stats_chunk_avg" in entry:
+        if "eval_stats_chunk_avg" in entry or "io" in entry:
             return None
         metrics = entry["stats"]["metrics"]
         stats = BucketStats(

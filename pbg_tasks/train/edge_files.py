@@ -1,15 +1,17 @@
-"""The buckets of all edge paths as files, brought to the local disk when they are first needed."""
+"""The buckets of all edge paths as files, brought to the local disk when they are first needed, and read ahead."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.edges import EdgeList, count_edges, read_edges
+from pbg_tasks.train.background import Background
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
     from pbg_tasks.train.schedule import Bucket
@@ -20,6 +22,18 @@ class BucketFiles(Protocol):
 
     def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
         """Return the local file of a bucket; None when it has none because it is empty."""
+        ...
+
+
+class EdgeFiles(Protocol):
+    """The buckets of every edge path."""
+
+    def count(self, edge_path_idx: int, bucket: Bucket) -> int:
+        """Return how many edges a bucket holds."""
+        ...
+
+    def read(self, edge_path_idx: int, bucket: Bucket, start: int, stop: int) -> EdgeList:
+        """Return edges ``start`` to ``stop`` of a bucket."""
         ...
 
 
@@ -56,3 +70,44 @@ class FiledEdges:
         if len(edges) != stop - start:
             raise FormatError(f"{path}: holds {start + len(edges)} edges where {stop} or more were counted")
         return edges
+
+
+class Piece(NamedTuple):
+    """Edges ``start`` to ``stop`` of a bucket of an edge path."""
+
+    edge_path_idx: int
+    bucket: Bucket
+    start: int
+    stop: int
+
+    @property
+    def edges(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+
+class EdgesAhead:
+    """Reads the edges of the next bucket while the present one is trained.
+
+    Args:
+        edges: the buckets.
+
+    Attributes:
+        io: the thread that reads.
+    """
+
+    def __init__(self, edges: EdgeFiles) -> None:
+        self.io = Background("edges")
+        self._edges = edges
+        self._coming: dict[Piece, Future[EdgeList]] = {}
+
+    def take(self, piece: Piece, upcoming: Piece | None) -> EdgeList:
+        """Return a piece's edges, and begin to read those of ``upcoming``, which is taken next.
+
+        Raises:
+            FormatError: the file of ``piece`` is damaged.
+        """
+        for each in (piece, upcoming):
+            if each is not None and each not in self._coming:
+                self._coming[each] = self.io.submit(self._edges.read, *each)
+        return self.io.wait(self._coming.pop(piece))

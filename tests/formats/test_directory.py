@@ -9,9 +9,11 @@ import pytest
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.directory import (
     BucketStats,
+    IoStats,
     StatsLine,
     checkpoint_version_bytes,
     config_bytes,
+    iteration_line,
     parse_stats_line,
     read_checkpoint_version,
     read_config,
@@ -64,6 +66,15 @@ def test_a_bucket_has_pbgs_line(iteration):
         '"edge_chunk_idx": 1}'
     )
     assert parse_stats_line(line, source="x") == StatsLine(1, 0, 17, stats, 2, 0, 1)
+
+
+def test_an_iteration_ends_with_a_line_that_is_no_buckets(iteration):
+    line = iteration_line(None, IoStats(seconds=8.0, waited=0.5), 17, iteration)
+    assert line == (
+        '{"epoch_idx": 2, "edge_path_idx": 0, "edge_chunk_idx": 1, "index": 17, "stats": {"count": 0, "metrics": {}}, '
+        '"io": {"seconds": 8.0, "waited": 0.5, "share": 0.0625}}'
+    )
+    assert parse_stats_line(line, source="x") is None
 
 
 def test_pbgs_other_lines():

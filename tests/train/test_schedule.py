@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from pbg_tasks.train.schedule import Bucket, bucket_order
+from pbg_tasks.train.schedule import Bucket, Rooms, bucket_order
 
-ORDERS = ("random", "affinity", "inside_out", "outside_in")
+ORDERS = ("random", "affinity", "inside_out", "outside_in", "min_swaps")
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -44,3 +44,11 @@ def test_affinity_reads_fewer_partitions_than_random():
         return sum(len(set(after) - set(before)) for before, after in pairwise(order))
 
     assert reads(bucket_order("affinity", 8, 8, seed="5")) < 0.6 * reads(bucket_order("random", 8, 8, seed="5"))
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 12])
+def test_min_swaps_covers_the_grid_whatever_room_there_is(count, room, shared):
+    order = bucket_order("min_swaps", count, count, seed="1", rooms=Rooms(room, room + 1, shared))
+    assert len(order) == len(set(order)) == count**2

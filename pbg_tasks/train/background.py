@@ -1,0 +1,92 @@
+"""A thread that does one job after another beside the one that trains.
+
+What a job is given belongs to the thread until the job's future is done: nothing is ever held by two threads at once.
+Jobs begin in the order in which they were submitted, each after the one before has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+
+class Background:
+    """Works while its ``with`` block runs; jobs may be submitted before. The first that fails is the last that runs.
+
+    The block's end waits for the job that is under way. What has not begun by then never does: ``drain`` first where
+    that matters.
+
+    Args:
+        name: of the thread.
+        patience: seconds that the end waits; None waits as long as it takes.
+
+    Attributes:
+        waited: seconds that callers spent waiting for jobs.
+    """
+
+    def __init__(self, name: str, *, patience: float | None = None) -> None:
+        self.waited = 0.0
+        self._patience = patience
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._error: BaseException | None = None
+
+    def submit(self, work: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Future[Made]:
+        """Queue a job; its future gives what it returns, or the error of the first job that failed."""
+        future: Future[Made] = Future()
+
+        def job() -> None:
+            if self._error is not None:
+                future.set_exception(self._error)
+                return
+            try:
+                future.set_result(work(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - raised again where a result is waited for
+                self._error = error
+                future.set_exception(error)
+
+        self._jobs.put(job)
+        return future
+
+    def wait(self, future: Future[Made]) -> Made:
+        """Return a job's result once it is there."""
+        started = time.perf_counter()
+        try:
+            return future.result()
+        finally:
+            self.waited += time.perf_counter() - started
+
+    def drain(self) -> None:
+        """Wait for everything that was submitted, and raise the error of the first job that failed."""
+        self.wait(self.submit(lambda: None))
+
+    def check(self) -> None:
+        """Raise the error of the first job that failed, without waiting for any."""
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # and with it whatever it was given
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._error = self._error or CancelledError()
+        self._jobs.put(None)
+        self._thread.join(self._patience)

@@ -1,0 +1,50 @@
+"""The files of the next version, stored while training goes on: the commit waits for them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.train.background import Background
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointWriter, Manifest, ObjectRecord
+
+_PATIENCE_SECONDS = 5.0  # an upload can take minutes, and one that nobody commits does not count
+
+
+class Uploads:
+    """Objects of the version that is being made; none counts before the writer commits it.
+
+    Args:
+        writer: stores them.
+
+    Attributes:
+        io: the thread that uploads.
+    """
+
+    def __init__(self, writer: CheckpointWriter) -> None:
+        self.io = Background("uploads", patience=_PATIENCE_SECONDS)
+        self._writer = writer
+        self._records: dict[str, Future[ObjectRecord]] = {}
+
+    def add(self, path: Path) -> None:
+        """Store a file, which stays as it is until ``collect`` has returned."""
+        self._records[path.name] = self.io.submit(self._writer.put, path.name, path)
+
+    def collect(self) -> dict[str, ObjectRecord]:
+        """Wait for all files and return their records by name.
+
+        Raises:
+            ConflictError: another writer took the run over.
+            StorageError: the store failed.
+        """
+        records = {name: self.io.wait(record) for name, record in self._records.items()}
+        self._records.clear()
+        return records
+
+    def drop(self, manifest: Manifest) -> None:
+        """Delete the data of a version that is no longer the newest; later files are stored after that."""
+        self.io.submit(self._writer.drop, manifest)

@@ -1,0 +1,250 @@
+"""The loop with its reading, writing and storing in other threads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from pbg_tasks.checkpoint import claim, open_committed
+from pbg_tasks.config import ConfigSchema
+from pbg_tasks.errors import FormatError, NotFoundError, StorageError
+from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
+from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.train.edge_files import FiledEdges
+from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.loop import Trainer
+from pbg_tasks.train.partitions import partition_keys
+from pbg_tasks.train.source import StartingPoint
+
+PARTITIONS, ROWS = 4, 25
+SPEC = "a" * 64
+THREADS = {"partitions", "edges", "uploads"}
+
+
+class Buckets:
+    """Files of random edges, one a bucket; (1, 2) is empty."""
+
+    def __init__(self, directory):
+        self._directory = directory
+        directory.mkdir()
+        random = np.random.default_rng(0)
+        for lhs in range(PARTITIONS):
+            for rhs in range(PARTITIONS):
+                count = 0 if (lhs, rhs) == (1, 2) else 60
+                ends = (random.integers(0, ROWS, count) for _ in range(2))
+                write_edges(directory / edge_file_name(lhs, rhs), EdgeList(*ends, np.zeros(count, np.int64)))
+
+    def local(self, _edge_path_idx, bucket):
+        return self._directory / edge_file_name(*bucket)
+
+
+def make_config(**changes):
+    return ConfigSchema.model_validate(
+        {
+            "entities": {"n": {"num_partitions": PARTITIONS}},
+            "relations": [{"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"}],
+            "dimension": 4,
+            "num_epochs": 3,
+            "batch_size": 20,
+            "num_batch_negs": 10,
+            "num_uniform_negs": 10,
+            "lr": 0.1,
+            "eval_fraction": 0.1,
+            "entity_path": "entities",
+            "edge_paths": ["edges"],
+            "checkpoint_path": "checkpoint",
+        }
+        | changes
+    )
+
+
+@pytest.fixture(scope="module")
+def buckets(tmp_path_factory):
+    return Buckets(tmp_path_factory.mktemp("data") / "edges")
+
+
+def train(config, buckets, store, scratch, *, engine=None, edges=None):
+    scratch.mkdir(exist_ok=True)
+    with claim(store, "", SPEC) as writer:
+        counts = dict.fromkeys(partition_keys(config), ROWS)
+        files = writer.files if writer.files.names else None
+        trainer = Trainer(
+            config,
+            engine=engine or TorchEngine(config, 1),
+            edges=edges or FiledEdges(buckets),
+            start=StartingPoint(config, counts, files, grows=False, seed=7, scratch=scratch),
+            writer=writer,
+            seed=7,
+            scratch=scratch,
+        )
+        return trainer.run()
+
+
+def objects(store, config):
+    """Return the digests of the newest version's data sets, whatever the config inside says."""
+    import h5py
+
+    manifest, _ = open_committed(store, "")
+    digests = {}
+    for name in sorted(manifest.objects):
+        with h5py.File(f"{store.url}/{name}") as file:
+            found = []
+            file.visititems(lambda path, item, found=found: found.append((path, item)))
+            data = [(path, item[()].tobytes()) for path, item in found if isinstance(item, h5py.Dataset)]
+        digests[name] = hashlib.sha256(repr(data).encode()).hexdigest()
+    return manifest.version, digests
+
+
+def test_the_buffer_decides_about_time_and_memory_only(buckets, tmp_path):
+    """With two partitions nothing can be read ahead; with four nothing is ever swapped."""
+    found = {}
+    for buffer in (None, 2, 3, 4):
+        config, store = make_config(partition_buffer=buffer), LocalStore(tmp_path / f"store-{buffer}")
+        train(config, buckets, store, tmp_path / f"scratch-{buffer}")
+        found[buffer] = objects(store, config)
+    assert found[2][0] == 3
+    assert len(found[2][1]) == PARTITIONS + 1
+    assert all(each == found[2] for each in found.values())
+
+
+def test_a_training_that_was_interrupted_ends_the_same(buckets, tmp_path):
+    config = make_config(bucket_order="min_swaps", partition_buffer=3)
+    whole, parts = LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "parts")
+    train(config, buckets, whole, tmp_path / "scratch")
+    for epochs in (1, 2, 3):
+        train(
+            make_config(num_epochs=epochs, bucket_order="min_swaps", partition_buffer=3),
+            buckets,
+            parts,
+            tmp_path / f"scratch-{epochs}",
+        )
+    assert objects(parts, config) == objects(whole, config)
+
+
+class Watched(TorchEngine):
+    """Tells what happens while it trains.
+
+    Args:
+        during: called with the number of the bucket, from 0, before it is trained.
+    """
+
+    def __init__(self, config, during):
+        super().__init__(config, 1)
+        self._during, self._buckets = during, 0
+
+    def train_bucket(self, *args, **kwargs):
+        self._during(self._buckets)
+        self._buckets += 1
+        return super().train_bucket(*args, **kwargs)
+
+
+def wait_until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def test_partitions_are_stored_before_the_last_bucket_is_trained(buckets, tmp_path):
+    store = LocalStore(tmp_path / "store")
+
+    def during(number):
+        if number == PARTITIONS**2 - 1:  # the last of the first epoch
+            wait_until(lambda: store.head("embeddings_n_3.v1.h5") or store.head("embeddings_n_2.v1.h5"))
+            assert store.head("model.v1.h5") is None
+            with pytest.raises(NotFoundError, match="no version has been committed"):
+                open_committed(store, "")
+
+    config = make_config()
+    train(config, buckets, store, tmp_path / "scratch", engine=Watched(config, during))
+    assert objects(store, config)[0] == 3
+
+
+class Failing(LocalStore):
+    """A store that takes no partition of version 2."""
+
+    def put_new(self, key, source, *, metadata=None):
+        if key.endswith(".v2.h5"):
+            raise StorageError(f"{key}: the network is gone")
+        return super().put_new(key, source, metadata=metadata)
+
+
+def running():
+    return {thread.name for thread in threading.enumerate()} & THREADS
+
+
+def test_what_fails_in_the_background_ends_the_training_before_the_iteration_does(buckets, tmp_path):
+    store, begun = Failing(tmp_path / "store"), []
+
+    def during(number):
+        begun.append(number)
+        time.sleep(0.02)
+
+    config = make_config()
+    with pytest.raises(StorageError, match=r"v2\.h5: the network is gone"):
+        train(config, buckets, store, tmp_path / "scratch", engine=Watched(config, during))
+    assert len(begun) < 2 * PARTITIONS**2
+    assert not running()
+    assert objects(store, config)[0] == 1
+    assert not any(tmp_path.glob("scratch/*.tmp.h5"))
+    sound = LocalStore(store.url)
+    train(config, buckets, sound, tmp_path / "again")
+    other = LocalStore(tmp_path / "other")
+    train(config, buckets, other, tmp_path / "other-scratch")
+    assert objects(sound, config) == objects(other, config)
+
+
+def test_an_interrupt_ends_the_threads(buckets, tmp_path):
+    def during(number):
+        if number == 5:
+            assert running() == THREADS
+            raise KeyboardInterrupt
+
+    config = make_config()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        train(config, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch", engine=Watched(config, during))
+    assert time.monotonic() - started < 5
+    assert not running()
+
+
+def test_a_damaged_bucket_is_named_though_it_is_read_ahead(buckets, tmp_path):
+    class Damaged(FiledEdges):
+        def read(self, edge_path_idx, bucket, start, stop):
+            if bucket == (0, 0):
+                raise FormatError("edges_0_0.h5: damaged")
+            return super().read(edge_path_idx, bucket, start, stop)
+
+    store = LocalStore(tmp_path / "store")
+    with pytest.raises(FormatError, match=r"edges_0_0\.h5: damaged"):
+        train(make_config(), buckets, store, tmp_path / "scratch", edges=Damaged(buckets))
+    with pytest.raises(NotFoundError):
+        open_committed(store, "")
+
+
+class Slow(LocalStore):
+    def put_new(self, key, source, *, metadata=None):
+        time.sleep(0.1)
+        return super().put_new(key, source, metadata=metadata)
+
+
+@pytest.mark.parametrize("eval_fraction", [0.0, 0.1])
+def test_what_was_not_hidden_is_told(buckets, tmp_path, capsys, eval_fraction):
+    store = Slow(tmp_path / "store")
+    config = make_config(num_epochs=2, eval_fraction=eval_fraction)
+    figures = train(config, buckets, store, tmp_path / "scratch")
+    lines = [json.loads(line) for line in store.get("training_stats.json").data.splitlines()]
+    told = [line for line in lines if "io" in line]
+    assert len(told) == 2
+    assert len(lines) == 2 * (PARTITIONS**2 + 1)
+    for figure, line in zip(figures, told, strict=True):
+        assert ("eval_stats_chunk_avg" in line) == (eval_fraction > 0)
+        assert line["io"]["waited"] > 0.1  # for the model at least: nothing is trained while it is stored
+        assert line["io"]["waited"] <= figure.waited < figure.seconds
+        assert line["io"]["share"] == pytest.approx(line["io"]["waited"] / line["io"]["seconds"], abs=0.01)
+    assert "of it waiting for I/O" in capsys.readouterr().err
