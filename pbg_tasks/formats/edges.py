@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.files import creating, require_space
+from pbg_tasks.formats.files import creating
 from pbg_tasks.formats.guard import FORMAT_VERSION, dataset, open_foreign
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import h5py
 
-CHUNK_ROWS = 1 << 17  # 1 MiB of int64
 _IDS = ("lhs", "rhs", "rel")
 _SIDES = ("lhs", "rhs")
 _TYPES: dict[str, np.dtype[Any]] = {**dict.fromkeys(_IDS, np.dtype(np.int64)), "weight": np.dtype(np.float32)}
@@ -134,55 +133,47 @@ def write_edges(path: Path, edges: EdgeList) -> None:
 
 
 class EdgeFileWriter:
-    """Writes a bucket in pieces, with memory for one chunk; the file appears only when all of it is written.
+    """Writes a bucket in pieces, each where it belongs; the file appears only when all of it is written.
 
-    The bytes depend on the edges and not on how they were cut into pieces. A bucket of less than one chunk is written
-    contiguously.
+    The bytes depend on the edges and not on how they were cut into pieces.
 
     Args:
         path: where it goes.
-        weighted: whether there is a ``weight`` dataset; None lets the first piece decide, and a bucket without any
-            piece has none.
+        count: how many edges there will be; the datasets are laid out at once, contiguous.
+        weighted: whether there is a ``weight`` dataset.
     """
 
-    def __init__(self, path: Path, *, weighted: bool | None = None) -> None:
-        self._path, self._weighted = path, weighted
+    def __init__(self, path: Path, count: int, *, weighted: bool) -> None:
+        self._path, self._count, self._weighted = path, count, weighted
         self._stack = ExitStack()
-        self._buffers: dict[str, np.ndarray] = {}
-        self._buffered = self._written = 0
-
-    @property
-    def count(self) -> int:
-        """Edges appended so far."""
-        return self._written + self._buffered
+        self._written = 0
 
     def append(self, edges: EdgeList) -> None:
         """Add edges after those before.
 
         Raises:
-            ValueError: some pieces have weights and others have none.
-            ResourceError: the disk is full.
+            ValueError: they are more than announced, have weights where there are none or the other way, or features.
         """
         if edges.lhs_features is not None or edges.rhs_features is not None:
             raise ValueError(f"{self._path}: edges with features are written whole, by write_edges")
-        if self._weighted is None:
-            self._weighted = edges.weight is not None
         if self._weighted != (edges.weight is not None):
             raise ValueError(f"{self._path}: either all pieces of a bucket have weights or none has")
-        start = 0
-        while start < len(edges):
-            stop = min(len(edges), start + CHUNK_ROWS - self._buffered)
-            end = self._buffered + stop - start
-            for name, buffer in self._columns().items():
-                buffer[self._buffered : end] = getattr(edges, name)[start:stop]
-            self._buffered, start = end, stop
-            if self._buffered == CHUNK_ROWS:
-                self._flush()
+        stop = self._written + len(edges)
+        if stop > self._count:
+            raise ValueError(f"{self._path}: {self._count} edges were announced, and more came")
+        for name, item in self._items.items():
+            item[self._written : stop] = getattr(edges, name)
+        self._written = stop
 
     def __enter__(self) -> Self:
-        self._file = self._stack.enter_context(creating(self._path))
-        self._file.attrs["format_version"] = np.int64(FORMAT_VERSION)
+        types = {name: _TYPES[name] for name in _names(weighted=self._weighted)}
+        size = self._count * sum(kind.itemsize for kind in types.values())
+        file = self._stack.enter_context(creating(self._path, data_bytes=size))
         self._stack.push(self._finish)
+        file.attrs["format_version"] = np.int64(FORMAT_VERSION)
+        self._items = {
+            name: file.create_dataset(name, (self._count,), kind, track_times=False) for name, kind in types.items()
+        }
         return self
 
     def __exit__(
@@ -190,36 +181,12 @@ class EdgeFileWriter:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
-    def _columns(self) -> dict[str, np.ndarray]:
-        if not self._buffers:
-            names = _names(weighted=bool(self._weighted))
-            self._buffers = {name: np.empty(CHUNK_ROWS, _TYPES[name]) for name in names}
-        return self._buffers
-
-    def _flush(self) -> None:
-        """Move the buffered edges to the end of the file."""
-        stop = self._written + self._buffered
-        require_space(self._path, sum(buffer.nbytes for buffer in self._buffers.values()))
-        for name, buffer in self._buffers.items():
-            if not self._written:
-                self._file.create_dataset(
-                    name, (0,), buffer.dtype, maxshape=(None,), chunks=(CHUNK_ROWS,), track_times=False
-                )
-            item = self._file[name]
-            item.resize((stop,))
-            item[self._written :] = buffer[: self._buffered]
-        self._written, self._buffered = stop, 0
-
     def _finish(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del error, trace
-        if kind is not None:
-            return
-        if not self._written:
-            _write_whole(self._file, {name: buffer[: self._buffered] for name, buffer in self._columns().items()})
-        elif self._buffered:
-            self._flush()
+        if kind is None and self._written < self._count:
+            raise ValueError(f"{self._path}: {self._count} edges were announced, and {self._written} came")
 
 
 def count_edges(path: Path) -> int:
@@ -230,6 +197,16 @@ def count_edges(path: Path) -> int:
     """
     with open_foreign(path) as file:
         return len(_datasets(file)["rel"])
+
+
+def has_weights(path: Path) -> bool:
+    """Tell whether the edges of a bucket's file have weights.
+
+    Raises:
+        FormatError: it is damaged or foreign.
+    """
+    with open_foreign(path) as file:
+        return "weight" in _datasets(file)
 
 
 def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -11,17 +12,23 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
 from pbg_tasks.errors import ConflictError
+from pbg_tasks.memory import evaluation_forecast, preparation_forecast
+from pbg_tasks.prepare import connect, count_snapshot
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.probe import probe
+from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext
+from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pbg_tasks.memory import Forecast
     from pbg_tasks.publish import Release
+    from pbg_tasks.tasks.partitioning import Expected
 
 
 def plan(
@@ -62,7 +69,9 @@ def plan(
         SnapshotFile(uri=uri, size=size, version=version)
         for uri, size, version in list_files(graph.snapshots.resolve(snapshot))
     )
-    previous = continued(graph, Channel(store, graph.channel).before(snapshot))
+    release = Channel(store, graph.channel).before(snapshot)
+    graph, expected = _counted(graph, files, ReleaseSizes.of(store, release) if release else None)
+    previous = continued(graph, release)
     fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
     run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
     run = RunContext(store, run_spec.run_id, run_spec)
@@ -72,6 +81,7 @@ def plan(
         RunContext.open(run.url)  # the same run, planned before: refuse it only if it was changed since
     if previous is not None and previous.reason:
         say(f"plan: {previous.reason}")
+    forecasts = _forecasts(graph, expected)
     size = sum(file.size for file in files)
     say(f"plan: {len(files)} files, {human_count(size)}B; run {run.url}")
     result = {
@@ -84,6 +94,8 @@ def plan(
         "previous_release": previous.seq if previous else None,
         "warm_start": bool(previous and previous.warm_start),
         "epochs": run_spec.epochs,
+        "partitions": partition_counts(graph.model),
+        "memory": {name: forecast.to_json() for name, forecast in forecasts.items()},
     }
     return run.save_result("plan", result)
 
@@ -101,12 +113,47 @@ def _adjusted(
         model["dimension"] = dimension
     if partitions is not None:
         entities = model["entities"].values()
-        partitioned = [entity for entity in entities if entity["num_partitions"] > 1]
+        partitioned = [entity for entity in entities if entity["num_partitions"] != 1]
         for entity in partitioned or entities:
             entity["num_partitions"] = partitions
     if engine is not None:
         data["train"]["engine"] = engine
     return parse(GraphSpec, data, source=source)
+
+
+def _counted(
+    graph: GraphSpec, files: tuple[SnapshotFile, ...], before: ReleaseSizes | None
+) -> tuple[GraphSpec, Expected]:
+    """Count what is to be trained, and choose the numbers of partitions that are still open."""
+    with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
+        counts = count_snapshot(connection, graph, files)
+    return resolve(graph, counts, before, workers=_workers(graph))
+
+
+def _workers(graph: GraphSpec) -> int:
+    return graph.model.workers or len(os.sched_getaffinity(0))
+
+
+def _forecasts(graph: GraphSpec, expected: Expected) -> dict[str, Forecast]:
+    """Forecast the tasks' memory, and say it."""
+    held_out = graph.split.valid if graph.eval.split == "valid" else graph.split.test
+    asked = min(int(expected.edges * held_out), graph.eval.max_edges or expected.edges)
+    train = expected.training(graph, partition_counts(graph.model), workers=_workers(graph))
+    forecasts = {
+        "train": train,
+        "eval": evaluation_forecast(graph, asked=asked, known=expected.edges),
+        "preparation": preparation_forecast(graph.resources),
+    }
+    for forecast in forecasts.values():
+        for line in forecast.table():
+            say(f"plan: {line}")
+    budget = graph.resources.memory_gb * 1e9
+    if train.peak > budget:
+        say(
+            f"warning: train will take {human_count(train.peak)}B, more than resources.memory_gb "
+            f"({graph.resources.memory_gb:g} GB); keys that change it: {', '.join(train.keys)}"
+        )
+    return forecasts
 
 
 def continued(graph: GraphSpec, release: Release | None) -> Previous | None:

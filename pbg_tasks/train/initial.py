@@ -13,7 +13,6 @@ from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import ModelState, model_file_name
 from pbg_tasks.progress import say
 from pbg_tasks.storage import open_store
-from pbg_tasks.train.named_arrays import NamedArrays
 from pbg_tasks.train.stored import StoredVectors
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ def open_initial(
     store, directory = open_store(config.init_path), scratch / "init"
     if _holds_checkpoint(store):
         return CheckpointStart(config, store, directory)
+    from pbg_tasks.train.named_arrays import NamedArrays  # brings Arrow, 40 MB that other trainings do without
+
     return NamedArrays(config, store, directory, names)
 
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats import edges as edges_module
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, count_edges, edge_file_name, read_edges, write_edges
 
 
@@ -57,14 +56,12 @@ def test_file_name_is_pbgs():
 def test_pieces_give_the_same_bytes_however_they_are_cut(data, count, weighted):
     edges = make_edges(count, weighted=weighted)
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edges_module, "CHUNK_ROWS", 16)
+    with tempfile.TemporaryDirectory() as name:
         paths = [Path(name) / "edges_0_0.h5", Path(name) / "edges_0_1.h5"]
         for path, stops in zip(paths, ([count], [*cuts, count]), strict=True):
-            with EdgeFileWriter(path, weighted=weighted) as writer:
+            with EdgeFileWriter(path, count, weighted=weighted) as writer:
                 for start, stop in zip([0, *stops], stops, strict=False):
                     writer.append(part(edges, start, stop))
-                assert writer.count == count
         assert paths[0].read_bytes() == paths[1].read_bytes()
         assert count_edges(paths[0]) == count
         assert_equal(read_edges(paths[0]), edges)
@@ -82,46 +79,60 @@ def test_the_layout_is_pbgs(tmp_path, weighted):
     assert found == ids | ({"weight": ("<f4", (5,), None)} if weighted else {})
 
 
-def test_sizes_fit_the_data(tmp_path):
-    sizes = {}
-    for count in (0, 1000, edges_module.CHUNK_ROWS + 1):
-        path = tmp_path / f"edges_0_{count}.h5"
-        with EdgeFileWriter(path) as writer:
-            writer.append(make_edges(count))
-        sizes[count] = path.stat().st_size
-        with h5py.File(path) as file:
-            assert all(item.chunks is None or item.chunks[0] * 8 <= 1 << 20 for item in file.values())
-    assert sizes[0] < 16_384
-    assert sizes[1000] < 1000 * 24 + 16_384
-    assert sizes[edges_module.CHUNK_ROWS + 1] < 2 * 3 * (1 << 20) + 16_384
+@pytest.mark.parametrize("count", [0, 1000, 1 << 17])
+def test_a_bucket_written_in_pieces_is_contiguous_and_no_larger_than_its_data(tmp_path, count):
+    path, edges = tmp_path / "edges_0_0.h5", make_edges(count, weighted=True)
+    with EdgeFileWriter(path, count, weighted=True) as writer:
+        for start in range(0, count, 300):
+            writer.append(part(edges, start, start + 300))
+    assert path.stat().st_size < count * 28 + 16_384
+    with h5py.File(path) as file:
+        assert all(item.chunks is None for item in file.values())
+    assert_equal(read_edges(path), edges)
 
 
 def test_an_empty_bucket_may_have_weights(tmp_path):
-    with EdgeFileWriter(tmp_path / "edges_0_0.h5", weighted=True):
+    with EdgeFileWriter(tmp_path / "edges_0_0.h5", 0, weighted=True):
         pass
     assert_equal(read_edges(tmp_path / "edges_0_0.h5"), make_edges(0, weighted=True))
 
 
 def test_the_name_appears_only_at_the_end(tmp_path):
-    with EdgeFileWriter(tmp_path / "edges_1_2.h5") as writer:
+    with EdgeFileWriter(tmp_path / "edges_1_2.h5", 3, weighted=False) as writer:
         writer.append(make_edges(3))
         assert [path.name for path in tmp_path.iterdir()] == ["edges_1_2.tmp.h5"]
     assert [path.name for path in tmp_path.iterdir()] == ["edges_1_2.h5"]
 
 
 def test_a_failure_leaves_nothing(tmp_path):
-    with contextlib.suppress(KeyboardInterrupt), EdgeFileWriter(tmp_path / "edges_0_0.h5") as writer:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        EdgeFileWriter(tmp_path / "edges_0_0.h5", 3, weighted=False) as writer,
+    ):
         writer.append(make_edges(3))
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pieces_with_and_without_weights_do_not_mix(tmp_path):
-    with EdgeFileWriter(tmp_path / "edges_0_0.h5") as writer:
+def test_too_few_edges_leave_nothing(tmp_path):
+    with (
+        pytest.raises(ValueError, match="4 edges were announced, and 3 came"),
+        EdgeFileWriter(tmp_path / "edges_0_0.h5", 4, weighted=False) as writer,
+    ):
         writer.append(make_edges(3))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_the_announcement_is_refused(tmp_path):
+    edges = make_edges(3)
+    with EdgeFileWriter(tmp_path / "edges_0_0.h5", 3, weighted=False) as writer:
+        writer.append(part(edges, 0, 2))
         with pytest.raises(ValueError, match="either all pieces"):
-            writer.append(make_edges(3, weighted=True))
-    assert_equal(read_edges(tmp_path / "edges_0_0.h5"), make_edges(3))
+            writer.append(make_edges(1, weighted=True))
+        with pytest.raises(ValueError, match="3 edges were announced, and more came"):
+            writer.append(part(edges, 1, 3))
+        writer.append(part(edges, 2, 3))
+    assert_equal(read_edges(tmp_path / "edges_0_0.h5"), edges)
 
 
 def test_columns_of_different_length_are_no_edges():

@@ -1,0 +1,21 @@
+"""How much memory a task will take, term by term, and how much there is; without torch, so that a plan can tell."""
+
+from __future__ import annotations
+
+from pbg_tasks.memory.forecast import Forecast
+from pbg_tasks.memory.machine import check_fits, forget_peak, peak_bytes, resident_bytes, usable_bytes
+from pbg_tasks.memory.tasks import evaluation_forecast, preparation_forecast
+from pbg_tasks.memory.training import TrainingSize, training_forecast
+
+__all__ = [
+    "Forecast",
+    "TrainingSize",
+    "check_fits",
+    "evaluation_forecast",
+    "forget_peak",
+    "peak_bytes",
+    "preparation_forecast",
+    "resident_bytes",
+    "training_forecast",
+    "usable_bytes",
+]

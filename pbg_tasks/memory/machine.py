@@ -1,0 +1,100 @@
+"""What this process holds and may hold: Linux's own figures, in bytes."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import ResourceError
+from pbg_tasks.progress import human_count, say
+
+if TYPE_CHECKING:
+    from pbg_tasks.memory.forecast import Forecast
+
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+_RESET_PEAK = "5"  # proc(5), clear_refs
+
+
+def resident_bytes() -> int | None:
+    """Return what this process has in memory now; None where the system does not tell."""
+    return _field(PROC / "self/status", "VmRSS")
+
+
+def peak_bytes() -> int:
+    """Return the most this process has had in memory since it began, or since ``forget_peak``."""
+    # ru_maxrss comes second: a process that was forked from a larger one inherits that one's.
+    return _field(PROC / "self/status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_peak() -> None:
+    """Let ``peak_bytes`` count from now on, where the system allows it."""
+    with suppress(OSError):
+        (PROC / "self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
+
+
+def usable_bytes() -> int | None:
+    """Return how much this process may have in memory in all: what is free and its own, within its cgroup's limit.
+
+    Returns:
+        None where the system does not tell.
+    """
+    free = _field(PROC / "meminfo", "MemAvailable")
+    limits = [*_cgroup_limits(), *([] if free is None else [free + (resident_bytes() or 0)])]
+    return min(limits, default=None)
+
+
+def check_fits(forecast: Forecast, *, ignore: bool = False) -> None:
+    """Say what a task will need, and refuse to begin one that this machine would have to end.
+
+    Args:
+        forecast: of the task.
+        ignore: begin it all the same.
+
+    Raises:
+        ResourceError: it needs more than this process may have.
+    """
+    usable = usable_bytes()
+    told = "" if usable is None else f" of {human_count(usable)}B that may be used here"
+    say(f"{forecast.task}: needs up to {human_count(forecast.peak)}B of memory{told}")
+    if usable is None or forecast.peak <= usable:
+        return
+    largest = max(forecast.lines, key=lambda line: line.size)
+    text = (
+        f"{forecast.task} would take {human_count(forecast.peak)}B of memory at its peak, {human_count(largest.size)}B "
+        f"of them for {largest.what}, where {human_count(usable)}B may be used"
+    )
+    if not ignore:
+        raise ResourceError(f"{text}; change {', '.join(forecast.keys)}, or begin all the same with --ignore-memory")
+    say(f"warning: {text}")
+
+
+def _cgroup_limits() -> list[int]:
+    """Return the limits of this process's cgroup (v2) and of those it lies in; none where there are none."""
+    try:
+        entries = (PROC / "self/cgroup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    own = next((entry.removeprefix("0::/") for entry in entries if entry.startswith("0::/")), None)
+    if own is None:
+        return []
+    place = CGROUPS / own
+    limits = []
+    for directory in (place, *place.parents):
+        with suppress(OSError, ValueError):  # no such file, or "max": no limit
+            limits.append(int((directory / "memory.max").read_text(encoding="ascii")))
+        if directory == CGROUPS:
+            break
+    return limits
+
+
+def _field(path: Path, name: str) -> int | None:
+    """Return a field of a file of ``Name:  12 kB`` lines, in bytes."""
+    try:
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    found = next((line.split() for line in lines if line.startswith(f"{name}:")), None)
+    return int(found[1]) * 1024 if found else None

@@ -1,0 +1,30 @@
+"""How many numbers the shared parameters of a model have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import ModelConfig
+
+_MATRICES = {"linear": 1, "affine": 1}
+_VECTORS = {"none": 0, "translation": 1, "diagonal": 1, "complex_diagonal": 1, "linear": 0, "affine": 1}
+
+
+def operator_size(operator: str, dimension: int) -> int:
+    """Return how many numbers one relation's operator has; another's than the built-in ones' are counted by torch."""
+    if operator in _VECTORS:
+        return _MATRICES.get(operator, 0) * dimension**2 + _VECTORS[operator] * dimension
+    from pbg_tasks.model.registry import initial
+
+    return sum(value.numel() for value in initial(operator, dimension).values())
+
+
+def parameter_count(config: ModelConfig, relation_count: int) -> int:
+    """Return how many numbers all operators and global embeddings have (``model.parameters.initial_parameters``)."""
+    sides = 2 if config.dynamic_relations else 1
+    total = 0
+    for relation in config.relations:
+        many = relation_count if config.relations_from_data else 1
+        total += sides * many * operator_size(relation.operator, config.entity_dimension(relation.lhs))
+    return total + (sum(map(config.entity_dimension, config.entities)) if config.global_emb else 0)

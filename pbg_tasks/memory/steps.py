@@ -1,0 +1,173 @@
+"""What the workers of an engine hold while they train batch after batch."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from pbg_tasks.memory.parameters import operator_size
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import ModelConfig, RelationSchema
+    from pbg_tasks.memory.training import TrainingSize
+
+FLOAT = 4
+"""Bytes of a number."""
+MAPPED = 31 << 20
+"""Blocks from this size on go back to the kernel when they are freed (``train.workspace``)."""
+
+_KEPT = 1.3  # smaller ones stay with the allocator, with gaps between them
+_WORKER = 12_000_000  # an allocator's arena, and the scratch of matrix products
+_KERNEL, _MOST_KERNELS = 300_000, 1024  # oneDNN keeps a compiled product for each shape it has seen
+_CHUNK_PRODUCTS, _ROW_PRODUCTS = 6, 6  # with chunks of edges, with rows and a relation's matrix
+_GROUP_SIZES = 60  # different ones, of a batch's edges by relation
+# Temporaries of an operator's forward and backward pass, in rows of embeddings; a plugin's goes through autograd.
+_OPERATOR_ROWS = {
+    "none": 0.0,
+    "translation": 1.0,
+    "diagonal": 3.0,
+    "complex_diagonal": 5.5,
+    "linear": 3.0,
+    "affine": 4.0,
+}
+_PLUGIN_ROWS = 6.0
+_MATRIX_COPIES = 5  # of the matrices of a batch's relations: their gradients, stacked, for both sides
+_MATRICES = {"linear", "affine"}
+
+
+class WorkerMemory(NamedTuple):
+    """Bytes of all workers of an engine.
+
+    Attributes:
+        kept: from batch to batch and bucket to bucket.
+        passing: within a batch.
+    """
+
+    kept: int
+    passing: int
+
+
+def worker_memory(size: TrainingSize) -> WorkerMemory:
+    """Return what all workers of an engine hold."""
+    config = size.config
+    step = _native_step if size.engine == "native" else _torch_step
+    alike = {(each.lhs, each.rhs, each.operator, each.all_negs): each for each in config.relations}.values()
+    steps = [step(size, relation) for relation in alike]
+    first = [*steps, *(_torch_ranking(size, relation) for relation in alike if config.eval_fraction)]
+    kept, passing = (
+        max(each[part] for each in steps) * (size.workers - 1) + max(each[part] for each in first) for part in (0, 1)
+    )
+    return WorkerMemory(kept + (0 if size.engine == "native" else _kernels(config)), passing)
+
+
+def _kernels(config: ModelConfig) -> int:
+    """Return bytes of compiled products: the last batch of a relation's edges in a bucket has a size of its own."""
+    last = relation_kinds(config) * config.partitions("lhs") * config.partitions("rhs")
+    chunk = config.num_batch_negs or config.num_uniform_negs or config.batch_size
+    shapes = _CHUNK_PRODUCTS * min(-(-config.batch_size // chunk), 1 + last)
+    if any(relation.operator in _MATRICES for relation in config.relations):
+        shapes += _ROW_PRODUCTS * (_GROUP_SIZES if config.dynamic_relations else 1 + last)
+    return min(_MOST_KERNELS, shapes) * _KERNEL
+
+
+def relation_kinds(config: ModelConfig) -> int:
+    """Return how many kinds of relations there are whose edges cannot share a batch."""
+    if config.relations_from_data:
+        return 1
+    if not config.dynamic_relations:
+        return len(config.relations)
+    return len({(each.lhs, each.rhs, each.operator, each.weight, each.all_negs) for each in config.relations})
+
+
+class _Rows:
+    """Bytes of the blocks a batch is made of.
+
+    Attributes:
+        ends: of one side's ends.
+        drawn: of the negatives drawn for one side.
+        scores: of one side's negatives.
+    """
+
+    def __init__(self, size: TrainingSize, relation: RelationSchema, batch_negs: int, uniform_negs: int) -> None:
+        config = size.config
+        row = config.entity_dimension(relation.lhs) * FLOAT
+        self.ends = config.batch_size * row
+        if relation.all_negs:
+            entities = _largest_table(size, relation)
+            self.drawn, self.scores = entities * row, config.batch_size * entities * FLOAT
+            return
+        chunks = -(-config.batch_size // min(batch_negs or uniform_negs, config.batch_size))
+        self.drawn = chunks * uniform_negs * row
+        self.scores = config.batch_size * (batch_negs + uniform_negs) * FLOAT
+
+
+def _largest_table(size: TrainingSize, relation: RelationSchema) -> int:
+    """Return the rows of the largest partition that a relation's edges lead to."""
+    return max(max(size.counts[entity]) for entity in (relation.lhs, relation.rhs))
+
+
+def _native_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
+    """Count the buffers of ``native/step.hpp``.
+
+    Rows are read in place: what there is to hold are the gradients of distinct rows, and where each row's lies.
+    """
+    config, dimension = size.config, size.config.entity_dimension(relation.lhs)
+    rows, table = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs), _largest_table(size, relation)
+    looked_up = (rows.ends + rows.drawn) // (dimension * FLOAT)
+    directions = 2 if config.dynamic_relations else 1
+    copies = directions * 2 * (relation.operator != "none") + directions * 2 * config.global_emb
+    kept = copies * rows.ends
+    for sides in _sides_by_table(config, relation):
+        touched = table * -math.expm1(-sides * looked_up / max(table, 1))  # distinct ones, when chance picks them
+        kept += table * FLOAT + int(touched) * (dimension * FLOAT + 8)
+    present = min(size.relation_count, config.batch_size) if config.dynamic_relations else 1
+    kept += directions * present * operator_size(relation.operator, dimension) * FLOAT
+    return WorkerMemory(_WORKER + kept, 4 * rows.drawn // dimension)  # the numbers of both sides' drawn rows
+
+
+def _sides_by_table(config: ModelConfig, relation: RelationSchema) -> tuple[int, ...]:
+    """Return how many sides each buffer of gradients is for: buffers differ where two tables are one."""
+    if relation.lhs != relation.rhs:
+        return (1, 1)
+    return (2,) if config.entities[relation.lhs].num_partitions == 1 else (2, 1)
+
+
+def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
+    """Count the tensors of ``train.step`` that live at once when its second side's gradients are made."""
+    config = size.config
+    rows = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs)
+    dimension = config.entity_dimension(relation.lhs)
+    numbers, matrices = operator_size(relation.operator, dimension), relation.operator in _MATRICES
+    prepared = config.comparator == "cos" or config.bias
+    operator_rows = _OPERATOR_ROWS.get(relation.operator, _PLUGIN_ROWS)
+
+    ends = 4.0 + 2 * (1 + prepared) + operator_rows
+    if config.dynamic_relations:
+        gathered = 0 if matrices else numbers / dimension
+        ends += 2 * (1 + prepared) + 2 * gathered
+    drawn = 3.0 * prepared + (0 if config.dynamic_relations else operator_rows)
+    passing = sum(
+        count * block * (1 if block > MAPPED else _KEPT)
+        for count, block in ((ends, rows.ends), (drawn, rows.drawn), (2.7, rows.scores))
+    )
+    if matrices:
+        present = min(size.relation_count, config.batch_size) if config.dynamic_relations else 1
+        passing += _MATRIX_COPIES * present * numbers * FLOAT
+    # What both sides look up, and its gradients; the latter in other buffers where both sides are one table.
+    buffers = 2 + (4 if _sides_by_table(config, relation) == (2, 1) else 2)
+    return WorkerMemory(_WORKER + buffers * (rows.ends + rows.drawn), int(passing))
+
+
+def _torch_ranking(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
+    """Count the tensors of a batch of held-out edges (``train.held_out``): no gradients, other negatives."""
+    config = size.config
+    batch_negs, uniform_negs = (
+        usual if own is None else own
+        for own, usual in (
+            (config.eval_num_batch_negs, config.num_batch_negs),
+            (config.eval_num_uniform_negs, config.num_uniform_negs),
+        )
+    )
+    rows = _Rows(size, relation, batch_negs, uniform_negs)
+    passing = (2 * rows.ends + rows.drawn + 5 * rows.scores) * _KEPT
+    return WorkerMemory(_WORKER + 2 * (rows.ends + rows.drawn), int(passing))

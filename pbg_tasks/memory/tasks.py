@@ -1,0 +1,53 @@
+"""Rough forecasts of the other tasks: what their budget lets them take, or less where there is less to do."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pbg_tasks.memory.forecast import Forecast, Line
+from pbg_tasks.memory.training import TORCH_BASE
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import GraphSpec, Resources
+
+_DUCKDB_BASE = 130_000_000  # Python, DuckDB, Arrow, h5py
+_ROW_GROUPS = 60_000_000  # what Arrow and HDF5 hold of the pieces that pass through
+# As ``evaluate.tables.Budget`` shares its memory out.
+_QUERY_ROWS, _BLOCK_SHARE = 5, 8
+_BLOCK_ROWS, _ROWS_EACH, _TILES = 4096, 4, 13_000_000
+_KNOWN_BYTES = 32  # of a known edge: both sides' questions and answers, int64, sorted once
+
+
+def preparation_forecast(resources: Resources) -> Forecast:
+    """Forecast ``validate``, ``partition`` and ``bucket``: at most, for with less to do they take less."""
+    return Forecast.of(
+        "preparation, at most",
+        [
+            Line("process", _DUCKDB_BASE),
+            Line("DuckDB", int(resources.memory_gb * 1e9), ("resources.memory_gb",)),
+            Line("pieces being read and written", _ROW_GROUPS),
+        ],
+    )
+
+
+def evaluation_forecast(graph: GraphSpec, *, asked: int, known: int) -> Forecast:
+    """Forecast ``eval``, roughly.
+
+    Args:
+        graph: the spec.
+        asked: edges that are ranked.
+        known: edges that are filtered out.
+    """
+    budget, row = int(graph.resources.memory_gb * 1e9), 4 * max(map(graph.model.entity_dimension, graph.model.entities))
+    threads = graph.resources.threads or len(os.sched_getaffinity(0))
+    blocks = threads * (_BLOCK_ROWS * _ROWS_EACH * row + _TILES)
+    return Forecast.of(
+        "eval, roughly",
+        [
+            Line("process", TORCH_BASE),
+            Line("queries", min(asked * _QUERY_ROWS * row, budget // 2), ("resources.memory_gb",)),
+            Line("candidates and scores", min(blocks, budget // _BLOCK_SHARE), ("resources.memory_gb",)),
+            Line("known edges", known * _KNOWN_BYTES),
+        ],
+    )

@@ -1,0 +1,131 @@
+"""The peak of a training process: what it is made of follows from the config and a few counts.
+
+The figures of an edge and of a row are counted from the code that holds them (``train``); those of the process were
+measured with torch 2.13 on x86-64 Linux. tests/memory compares the whole with real trainings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pbg_tasks.memory.forecast import Forecast, Line
+from pbg_tasks.memory.parameters import parameter_count
+from pbg_tasks.memory.steps import FLOAT, MAPPED, relation_kinds, worker_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pbg_tasks.config import ModelConfig
+
+INT = 8
+"""Bytes of an id."""
+TORCH_BASE = 262_000_000
+"""Resident bytes of a process that has imported what trains: Python, torch, h5py, pydantic and the package."""
+_FIRST_USE = 28_000_000  # code and tables of libraries that come into memory when they are first called
+_S3_UPLOAD = 110_000_000  # boto3, and the parts of an upload that are under way
+_EDGE_KEYS = ("num_edge_chunks", "num_partitions")
+_BATCH_KEYS = ("workers", "batch_size", "num_uniform_negs")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSize:
+    """What a training's memory follows from.
+
+    Attributes:
+        config: the model, ``num_partitions`` resolved.
+        counts: entities (or features) of each partition, by type.
+        relation_count: relations in the data.
+        held: partitions of each entity type that are in memory at most.
+        edges: of the largest bucket, or of the largest chunk of one.
+        ahead: of the next one, which are read meanwhile.
+        workers: threads of the training.
+        engine: its name.
+        weighted: whether edges have weights.
+        remote: whether the checkpoint is on S3.
+    """
+
+    config: ModelConfig
+    counts: Mapping[str, Sequence[int]]
+    relation_count: int
+    held: Mapping[str, int]
+    edges: int
+    ahead: int
+    workers: int
+    engine: str
+    weighted: bool = False
+    remote: bool = False
+
+
+def table_bytes(config: ModelConfig, entity: str, count: int) -> int:
+    """Return what a partition of ``count`` entities takes: embeddings and their sums, float32."""
+    return count * (config.entity_dimension(entity) + 1) * FLOAT
+
+
+def buffered_bytes(size: TrainingSize) -> int:
+    """Return what the embeddings in memory take when the buffer is full, of the largest partitions."""
+    return sum(
+        table_bytes(size.config, entity, count)
+        for entity, held in size.held.items()
+        for count in sorted(size.counts[entity], reverse=True)[:held]
+    )
+
+
+def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecast:
+    """Forecast the peak of ``train``: what stays, and what the worst of its phases needs beside it.
+
+    Args:
+        size: of the training.
+        base: resident bytes before it starts; None: of a process that is to be started.
+    """
+    parameters = parameter_count(size.config, size.relation_count) * FLOAT
+    workers = worker_memory(size)
+    batches = f"batches of {size.workers} worker{'s' if size.workers > 1 else ''}"
+    stays = [
+        Line("process", (base or TORCH_BASE) + _FIRST_USE),
+        Line("embeddings in memory", buffered_bytes(size), ("num_partitions", "dimension", "partition_buffer")),
+        Line("edges of a bucket", size.edges * _columns(size), _EDGE_KEYS),
+        Line("edges of the next", size.ahead * _columns(size), _EDGE_KEYS),
+        Line("edges as they were read", _left_over(size), _EDGE_KEYS),
+        Line("shared parameters", 2 * parameters, ("dimension",)),
+        Line(batches, workers.kept, _BATCH_KEYS),
+        Line("uploads", _S3_UPLOAD if size.remote else 0),
+    ]
+    # torch.save makes a blob of the sums, in a buffer that grows by an eighth
+    blob = max(parameters, max(map(max, size.counts.values())) * FLOAT) * 5 // 4
+    phases = [
+        [Line("holding edges out", size.edges * _split_off(size), _EDGE_KEYS)],
+        [
+            Line("order of the edges", size.edges * _ordered(size), _EDGE_KEYS),
+            Line("scores and gradients", workers.passing, _BATCH_KEYS),
+        ],
+        [Line("files being written", blob)],
+    ]
+    return Forecast.of("train", [*stays, *max(phases, key=lambda lines: sum(line.size for line in lines))])
+
+
+def _columns(size: TrainingSize) -> int:
+    """Return bytes of an edge as it is read."""
+    return 3 * INT + (FLOAT if size.weighted else 0)
+
+
+def _left_over(size: TrainingSize) -> int:
+    """Return bytes of the columns that some edges were held out of, where they stay with their reader's allocator.
+
+    Large ones do not, and torch's temporaries would take their place.
+    """
+    stay = size.config.eval_fraction and not size.ahead and size.edges * INT < MAPPED and size.engine == "native"
+    return size.edges * _columns(size) if stay else 0
+
+
+def _split_off(size: TrainingSize) -> int:
+    """Return bytes an edge: copies of both parts, a permutation, flags."""
+    return _columns(size) + INT + 1 if size.config.eval_fraction else 0
+
+
+def _ordered(size: TrainingSize) -> int:
+    """Return bytes an edge: the most that is made of them while they are trained."""
+    checked = INT + 1  # the family of each relation, flags
+    ordered = INT if relation_kinds(size.config) == 1 else 4 * INT  # the shuffled order; by relation as well
+    known = 8 * INT if size.config.mask_known_negatives else 0  # a copy, one side's answers, the other's being sorted
+    return max(checked, ordered, known)

@@ -1,0 +1,40 @@
+"""What of a config the native library computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.native import abi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pbg_tasks.config import ModelConfig
+
+LEFT_TO_TORCH = (
+    "entity types with featurized: true",
+    "operators, comparators, losses and regularizers of other packages",
+    "mask_known_negatives: true",
+)
+"""Everything that ``left_to_torch`` can find."""
+
+
+def left_to_torch(config: ModelConfig) -> Iterator[str]:
+    """Yield what of a config it does not compute, each as the key and its value."""
+    for name, entity in config.entities.items():
+        if entity.featurized:
+            yield f"entities.{name}.featurized: true"
+    for relation in config.relations:
+        if relation.operator not in abi.OPERATORS:
+            yield f"relations.{relation.name}.operator: {relation.operator}"
+    for key, known in (
+        ("comparator", abi.COMPARATORS),
+        ("loss_fn", abi.LOSSES),
+        ("regularizer", abi.REGULARIZERS),
+    ):
+        if getattr(config, key) not in known:
+            yield f"{key}: {getattr(config, key)}"
+    if config.product_precision == "bf16":
+        yield "half_precision: true" if config.half_precision else "precision: bf16"
+    if config.mask_known_negatives:
+        yield "mask_known_negatives: true"

@@ -1,0 +1,204 @@
+"""``num_partitions: auto``: the smallest number of partitions with which training keeps within its memory.
+
+Ids are stable, so a graph's first run decides: a later night keeps the numbers of the release it continues.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.checkpoint.manifest import decode
+from pbg_tasks.config import ConfigSchema, GraphSpec
+from pbg_tasks.config.base import parse
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.memory import Forecast, TrainingSize, training_forecast
+from pbg_tasks.memory.training import table_bytes
+from pbg_tasks.progress import human_count, say
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.train.engines import engine_name
+from pbg_tasks.train.partitions import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.prepare import SnapshotCounts
+    from pbg_tasks.publish import Release
+    from pbg_tasks.storage import Store
+
+MOST_PARTITIONS = 256  # a bucket of each pair is a file
+_WHOLE_SHARE = 0.05  # of the memory: types that take less than this together are not worth partitioning
+_SPREAD = 3  # standard deviations by which the largest of equally likely partitions may exceed the mean
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSizes:
+    """What a release holds.
+
+    Attributes:
+        partitions: of each entity type.
+        rows: of each entity type, near enough: those of its files' sizes.
+    """
+
+    partitions: Mapping[str, int]
+    rows: Mapping[str, int]
+
+    @classmethod
+    def of(cls, store: Store, release: Release) -> ReleaseSizes:
+        """Look at a release's files.
+
+        Raises:
+            FormatError: it is damaged.
+        """
+        files = open_preserved(store, release.directory, expected_sha256=release.manifest_sha256)
+        with Scratch() as scratch:
+            document = files.fetch("config.json", scratch.path).read_bytes()
+        config, rows = decode(ConfigSchema, document, source=f"{files.url}/config.json"), {}
+        for entity, schema in config.entities.items():
+            names = [embeddings_file_name(entity, part, files.version) for part in range(schema.num_partitions)]
+            row = 4 * (config.entity_dimension(entity) + 2)  # the sums are there twice, see formats.optimizer
+            rows[entity] = sum(files.records[name].size for name in names) // row
+        return cls(partition_counts(config), rows)
+
+    def kept(self, model: ModelConfig) -> dict[str, int] | None:
+        """Return the numbers of partitions with which a model keeps the ids; None where it cannot."""
+        kept = {name: count or self.partitions.get(name, 0) for name, count in partition_counts(model).items()}
+        return kept if kept == self.partitions else None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What training a snapshot will have to hold, as far as counting tells.
+
+    Attributes:
+        entities: by type, those that are only known from the release before included.
+        relations: distinct.
+        edges: of the snapshot.
+    """
+
+    entities: Mapping[str, int]
+    relations: int
+    edges: int
+
+    @classmethod
+    def of(cls, counts: SnapshotCounts, rows: Mapping[str, int]) -> Expected:
+        """Expect what was counted.
+
+        Args:
+            counts: of the snapshot.
+            rows: of a release whose ids are kept, by type. Nights share nearly all of their entities, so the larger
+                number is near that of both together.
+        """
+        entities = {entity: max(count, rows.get(entity, 0)) for entity, count in counts.entities.items()}
+        return cls(entities, counts.relations, counts.edges)
+
+    def training(self, graph: GraphSpec, partitions: Mapping[str, int], *, workers: int) -> Forecast:
+        """Forecast the training with given numbers of partitions."""
+        entities = {
+            name: entity.model_copy(update={"num_partitions": partitions[name]})
+            for name, entity in graph.model.entities.items()
+        }
+        config = graph.model.model_copy(update={"entities": entities})
+        counts = {name: [_largest(self.entities[name], count)] * count for name, count in partitions.items()}
+        buckets = config.partitions("lhs") * config.partitions("rhs")
+        edges = _largest(self.edges, buckets * (config.num_edge_chunks or 1))
+        size = TrainingSize(
+            config=config,
+            counts=counts,
+            relation_count=self.relations,
+            held=Layout(config).capacity(),
+            edges=edges,
+            ahead=edges if edges < self.edges else 0,
+            workers=workers,
+            engine=engine_name(graph.train.engine, config, graph.train.device)[0],
+            weighted=graph.columns.weight is not None,
+            remote=graph.store.startswith("s3://"),
+        )
+        return training_forecast(size)
+
+
+def resolve(
+    graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | None, *, workers: int
+) -> tuple[GraphSpec, Expected]:
+    """Put numbers in place of ``auto``.
+
+    Args:
+        graph: the spec.
+        counts: of its snapshot.
+        before: the release it continues.
+        workers: of the training.
+
+    Returns:
+        The spec, and what its training will have to hold.
+
+    Raises:
+        ConfigError: no number of partitions is enough.
+    """
+    kept = before.kept(graph.model) if before else None
+    expected = Expected.of(counts, before.rows if before and kept else {})
+    auto = graph.model.auto_partitioned
+    if not auto:
+        return graph, expected
+    chosen = kept or _chosen(graph, expected, workers)
+    say(f"plan: num_partitions {', '.join(f'{entity} {chosen[entity]}' for entity in auto)}")
+    if kept and expected.training(graph, kept, workers=workers).peak > _budget(graph):
+        say(
+            "warning: training no longer keeps within resources.memory_gb; the numbers of partitions stay those of the "
+            "release before all the same, since with others ids and vectors start anew: write them in place of auto"
+        )
+    return with_partitions(graph, chosen), expected
+
+
+def partition_counts(model: ModelConfig) -> dict[str, int]:
+    """Return ``num_partitions`` of each entity type."""
+    return {name: entity.num_partitions for name, entity in model.entities.items()}
+
+
+def with_partitions(graph: GraphSpec, partitions: Mapping[str, int]) -> GraphSpec:
+    """Return the spec with these numbers of partitions."""
+    data = graph.model_dump(mode="json")
+    for entity, count in partitions.items():
+        data["model"]["entities"][entity]["num_partitions"] = count
+    return parse(GraphSpec, data, source=f"graph {graph.graph}")
+
+
+def _budget(graph: GraphSpec) -> float:
+    return graph.resources.memory_gb * 1e9
+
+
+def _chosen(graph: GraphSpec, expected: Expected, workers: int) -> dict[str, int]:
+    written, large = partition_counts(graph.model), _large(graph, expected)
+    fixed = sorted({count for count in written.values() if count > 1})
+    candidates = [1, *(fixed or range(2, MOST_PARTITIONS + 1))]
+    forecast = Forecast("", ())
+    for count in candidates:
+        chosen = {name: number or (count if name in large else 1) for name, number in written.items()}
+        forecast = expected.training(graph, chosen, workers=workers)
+        if forecast.peak <= _budget(graph):
+            return chosen
+    raise ConfigError(
+        f"resources.memory_gb: {graph.resources.memory_gb:g} GB are too little: with {candidates[-1]} partitions of "
+        f"{', '.join(sorted(large)) or 'nothing'} training still takes {human_count(forecast.peak)}B; raise it, or "
+        f"change {', '.join(key for key in forecast.keys if key != 'num_partitions')}"
+    )
+
+
+def _large(graph: GraphSpec, expected: Expected) -> set[str]:
+    """Return the types to partition: all but the smallest, and those that are bags of features."""
+    sizes = {name: table_bytes(graph.model, name, expected.entities[name]) for name in graph.model.auto_partitioned}
+    large, together = set(), 0
+    for name in sorted(sizes, key=sizes.__getitem__):
+        together += sizes[name]
+        if together > _WHOLE_SHARE * _budget(graph) and not graph.model.entities[name].featurized:
+            large.add(name)
+    return large
+
+
+def _largest(total: int, parts: int) -> int:
+    """Return how many of ``total`` the largest of ``parts`` has, when chance deals them out."""
+    mean = total / parts
+    return min(total, math.ceil(mean + (_SPREAD * math.sqrt(mean) if parts > 1 else 0)))

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pbg_tasks.errors import ResourceError
+from pbg_tasks.memory import check_fits, forget_peak, machine, peak_bytes, resident_bytes, usable_bytes
+from pbg_tasks.memory.forecast import Forecast, Line
+
+BLOCK = 200_000_000
+
+
+@pytest.fixture
+def linux(tmp_path, monkeypatch):
+    """A machine with 8 GB free, whose files can be written."""
+
+    def write(path, text):
+        target = tmp_path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    write("proc/meminfo", "MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\n")
+    write("proc/self/status", "Name:\tpbg\nVmHWM:\t  600000 kB\nVmRSS:\t  500000 kB\n")
+    write("proc/self/cgroup", "0::/night/train\n")
+    monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path / "cgroup")
+    return write
+
+
+def test_the_peak_of_this_process_counts_what_was_freed_until_it_is_forgotten():
+    before = resident_bytes()
+    block = np.ones(BLOCK, np.uint8)
+    assert resident_bytes() >= before + 0.9 * BLOCK
+    del block
+    assert peak_bytes() >= before + 0.9 * BLOCK
+    forget_peak()
+    assert peak_bytes() < before + 0.5 * BLOCK
+
+
+def test_without_a_limit_what_is_free_and_what_this_process_has_may_be_used(linux):
+    assert usable_bytes() == (8_000_000 + 500_000) * 1024
+
+
+@pytest.mark.parametrize(
+    ("path", "limit", "expected"),
+    [
+        ("cgroup/night/train/memory.max", "2000000000\n", 2_000_000_000),
+        ("cgroup/night/memory.max", "3000000000\n", 3_000_000_000),  # of a group around it
+        ("cgroup/memory.max", "4000000000\n", 4_000_000_000),  # as a container sees its own
+        ("cgroup/night/train/memory.max", "max\n", 8_500_000 * 1024),
+        ("cgroup/night/train/memory.max", "99000000000\n", 8_500_000 * 1024),  # more than is free
+    ],
+)
+def test_the_limit_of_a_cgroup_counts(linux, path, limit, expected):
+    linux(path, limit)
+    assert usable_bytes() == expected
+
+
+def test_a_system_that_tells_nothing_limits_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "PROC", tmp_path)
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    assert usable_bytes() is None
+    assert peak_bytes() > 0  # getrusage knows
+    check_fits(Forecast.of("train", [Line("embeddings", 10**15)]))
+
+
+def test_what_does_not_fit_is_refused_with_numbers_and_the_way_out(linux, capsys):
+    linux("cgroup/memory.max", "2000000000\n")
+    forecast = Forecast.of(
+        "train", [Line("process", 10**9), Line("embeddings in memory", 5 * 10**9, ("num_partitions", "dimension"))]
+    )
+    with pytest.raises(ResourceError) as refused:
+        check_fits(forecast)
+    assert str(refused.value) == (
+        "train would take 6 GB of memory at its peak, 5 GB of them for embeddings in memory, where 2 GB may be used; "
+        "change num_partitions, dimension, or begin all the same with --ignore-memory"
+    )
+    check_fits(forecast, ignore=True)
+    assert "warning: train would take 6 GB" in capsys.readouterr().err

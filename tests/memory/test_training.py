@@ -1,0 +1,107 @@
+"""The forecast against real trainings, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
+
+TOLERANCE = 0.1
+WEIGHTY = 200_000_000  # bytes that a case needs beside the process itself, to show anything
+
+
+def data_set(root, *, entities, edges, partitions=1, relations=1):
+    """Write an entity path and random buckets of unequal sizes."""
+    random = np.random.default_rng(0)
+    sizes = [entities // partitions] * partitions
+    (root / "entities").mkdir()
+    (root / "edges").mkdir()
+    for part, size in enumerate(sizes):
+        (root / "entities" / f"entity_count_n_{part}.txt").write_text(str(size))
+    (root / "entities" / "dynamic_rel_count.txt").write_text(str(relations))
+    buckets = [(lhs, rhs) for lhs in range(partitions) for rhs in range(partitions)]
+    for (lhs, rhs), count in zip(buckets, random.multinomial(edges, [1 / len(buckets)] * len(buckets)), strict=True):
+        columns = (random.integers(0, limit, count) for limit in (sizes[lhs], sizes[rhs], relations))
+        write_edges(root / "edges" / edge_file_name(lhs, rhs), EdgeList(*columns))
+
+
+def trained(root, *, operator="none", partitions=1, relations=1, **keys):
+    """Train in another process and return what it says of its memory."""
+    listed = 1 if keys.get("dynamic_relations") else relations
+    config = {
+        "entity_path": str(root / "entities"),
+        "edge_paths": [str(root / "edges")],
+        "checkpoint_path": str(root / "checkpoint"),
+        "entities": {"n": {"num_partitions": partitions}},
+        "relations": [{"name": f"r{i}", "lhs": "n", "rhs": "n", "operator": operator} for i in range(listed)],
+        "global_emb": False,
+        "eval_fraction": 0,
+        "hogwild_delay": 0,
+        "workers": 1,
+        **keys,
+    }
+    path = root / "config.json"
+    path.write_text(json.dumps(config))
+    done = subprocess.run(
+        [sys.executable, "-m", "pbg_tasks", "train", path, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PBG_SCRATCH": str(root / "scratch")},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["memory"]
+
+
+CASES = {
+    "one partition, ComplEx, many negatives, two workers": (
+        {"entities": 100_000, "edges": 8_000, "relations": 200},
+        {
+            "operator": "complex_diagonal",
+            "dynamic_relations": True,
+            "dimension": 400,
+            "comparator": "dot",
+            "loss_fn": "softmax",
+            "num_uniform_negs": 500,
+            "workers": 2,
+        },
+    ),
+    "engine torch": (
+        {"entities": 120_000, "edges": 8_000},
+        {"dimension": 300, "loss_fn": "softmax", "num_uniform_negs": 500, "mask_known_negatives": True},
+    ),
+    "four partitions, three of them in memory": (
+        {"entities": 340_000, "edges": 20_000, "partitions": 4},
+        {"dimension": 200, "partition_buffer": 3},
+    ),
+    "more edges than embeddings, several relations, held-out edges": (
+        {"entities": 100_000, "edges": 3_200_000, "relations": 3},
+        {
+            "operator": "translation",
+            "dimension": 64,
+            "batch_size": 10_000,
+            "num_batch_negs": 2,
+            "num_uniform_negs": 2,
+            "eval_fraction": 0.01,
+            "eval_num_batch_negs": 2,
+            "eval_num_uniform_negs": 2,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_forecast_is_within_a_tenth_of_the_measured_peak(tmp_path, case):
+    data, model = CASES[case]
+    data_set(tmp_path, **data)
+    shared = {key: value for key, value in data.items() if key in {"partitions", "relations"}}
+    told = trained(tmp_path, **shared, **model)
+    assert told["peak"] - told["lines"]["process"] > WEIGHTY
+    assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)

@@ -1,0 +1,51 @@
+"""``train`` on a machine that is too small for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.errors import ResourceError
+from pbg_tasks.memory import machine
+from pbg_tasks.tasks.chain import run_task
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.train import train
+from tests.tasks.conftest import ring
+
+
+@pytest.fixture
+def small_machine(tmp_path, monkeypatch):
+    """Linux with 100 MB left."""
+    directory = tmp_path / "proc"
+    directory.mkdir()
+    (directory / "meminfo").write_text("MemAvailable:     100000 kB\n")
+    monkeypatch.setattr(machine, "PROC", directory)
+
+
+def test_it_is_refused_before_anything_is_trained_unless_one_insists(place, small_machine, capsys):
+    place.snapshot("d1", ring(50))
+    url = plan(place.spec, "d1")["run"]
+    for task in ("validate", "partition", "bucket"):
+        run_task(task, url)
+    with pytest.raises(ResourceError, match=r"train would take \d+ MB of memory .* where 102 MB may be used; change "):
+        train(url)
+    run = RunContext.open(url)
+    assert run.result("train") is None
+    assert not list((place.store / "runs" / run.run_id / "checkpoint").glob("embeddings*"))
+
+    result = train(url, ignore_memory=True)
+    assert "warning: train would take" in capsys.readouterr().err
+    assert result["edges_trained"] > 0
+    assert result["memory"]["measured_peak"] > 0
+
+
+def test_the_forecast_is_said_before_and_kept_beside_the_measured_peak(place, capsys):
+    place.snapshot("d1", ring(50))
+    url = plan(place.spec, "d1")["run"]
+    assert "peak of train" in capsys.readouterr().err
+    for task in ("validate", "partition", "bucket"):
+        run_task(task, url)
+    memory = train(url)["memory"]
+    assert "train: needs up to" in capsys.readouterr().err
+    assert memory["peak"] == sum(memory["lines"].values())
+    assert memory["measured_peak"] > 0

@@ -1,0 +1,176 @@
+"""``num_partitions: auto``, and what ``plan`` says of memory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.plan import plan
+from tests.tasks.conftest import ring
+
+AUTO = {"entities": {"n": {"num_partitions": "auto"}}}
+WIDE = 20_000  # numbers an entity: few entities make many bytes
+
+
+def planned(place, memory_gb, model=None, snapshot="d1", **options):
+    place.write_spec({"dimension": WIDE, **AUTO, **(model or {})}, resources={"memory_gb": memory_gb, "threads": 1})
+    return plan(place.spec, snapshot, **options)
+
+
+def test_the_smallest_number_that_fits_is_chosen_and_stored(place):
+    place.snapshot("d1", ring(3000))  # 240 MB of embeddings
+    assert planned(place, 1.0)["partitions"] == {"n": 1}
+    chosen = planned(place, 0.42)
+    count = chosen["partitions"]["n"]
+    assert count > 4  # four are in memory at once
+    assert chosen["memory"]["train"]["peak"] <= 0.42e9
+    fewer = planned(place, 0.42, partitions=count - 1)
+    assert fewer["memory"]["train"]["peak"] > 0.42e9
+    assert fewer["partitions"] == {"n": count - 1}
+    spec = RunContext.open(chosen["run"]).spec
+    assert spec.graph.model.entities["n"].num_partitions == count
+    assert spec.graph.model.auto_partitioned == []
+
+
+def test_planning_again_makes_the_same_run(place):
+    place.snapshot("d1", ring(3000))
+    first = planned(place, 0.42)
+    assert planned(place, 0.42) == first
+    assert plan(place.spec, "d1", overrides=[f"model.entities.n.num_partitions={first['partitions']['n']}"]) == first
+
+
+def test_what_no_number_can_fit_is_refused_with_the_keys_that_could(place):
+    place.snapshot("d1", ring(3000))
+    with pytest.raises(ConfigError, match=r"0.28 GB are too little: with 256 partitions of n .* change .*batch_size"):
+        planned(place, 0.28)
+
+
+def test_small_types_stay_whole_and_the_partitioned_ones_share_a_number(place):
+    rows = [(f"user{i}", "buys", f"item{i % 1500}") for i in range(3000)]
+    rows += [(f"user{i}", "lives in", f"city{i % 5}") for i in range(3000)]
+    place.snapshot("d1", rows)
+    model = {
+        "entities": {name: {"num_partitions": "auto"} for name in ("user", "item", "city")},
+        "relations": [
+            {"name": "buys", "lhs": "user", "rhs": "item"},
+            {"name": "lives in", "lhs": "user", "rhs": "city"},
+        ],
+    }
+    chosen = planned(place, 0.5, {**model, "dynamic_relations": False})["partitions"]
+    assert chosen["city"] == 1
+    assert chosen["user"] == chosen["item"] > 1
+
+
+def test_a_number_beside_it_is_the_only_one_it_may_take(place):
+    place.snapshot("d1", [(f"user{i}", "buys", f"item{i}") for i in range(3000)])
+    model = {
+        "entities": {"user": {"num_partitions": 6}, "item": {"num_partitions": "auto"}},
+        "relations": [{"name": "buys", "lhs": "user", "rhs": "item"}],
+        "dynamic_relations": False,
+    }
+    assert planned(place, 0.55, model)["partitions"] == {"user": 6, "item": 6}
+    with pytest.raises(ConfigError, match="with 6 partitions"):
+        planned(place, 0.45, model)
+
+
+def test_a_later_night_keeps_the_number_of_the_release(place, capsys):
+    place.snapshot("d1", ring(400))
+    place.write_spec({"dimension": 400, **AUTO}, resources={"memory_gb": 1, "threads": 1})
+    run_chain(place.spec, "d1", epochs=1, partitions=3)
+    place.snapshot("d2", ring(500))
+    second = run_chain(place.spec, "d2", epochs=1)
+    assert second["warm_start"] is True
+    assert second["entities"]["kept"] == 400
+    result = RunContext.open(second["run"]).require("plan")
+    assert result["partitions"] == {"n": 3}
+    said = capsys.readouterr().err
+    assert "num_partitions n 3" in said
+    assert "warning" not in said
+
+    # Much larger nights do not fit any more: that is said, and the ids still stay.
+    place.snapshot("d3", ring(3000))
+    place.write_spec({"dimension": 400, **AUTO}, resources={"memory_gb": 0.25, "threads": 1})
+    third = plan(place.spec, "d3")
+    assert third["partitions"] == {"n": 3}
+    said = capsys.readouterr().err
+    assert "training no longer keeps within resources.memory_gb" in said
+    assert "more than resources.memory_gb (0.25 GB)" in said
+
+
+def test_a_release_whose_ids_are_lost_anyway_decides_nothing(place):
+    rows = [(f"user{i}", "buys", f"item{(i + step) % 300}") for i in range(300) for step in (0, 1, 5)]
+    model = {
+        "relations": [{"name": "buys", "lhs": "user", "rhs": "item", "operator": "translation"}],
+        "dynamic_relations": False,
+        "dimension": 8,
+    }
+    place.snapshot("d1", rows)
+    place.write_spec({**model, "entities": {"user": {"num_partitions": 3}, "item": {"num_partitions": "auto"}}})
+    run_chain(place.spec, "d1", epochs=0, partitions=3)
+    place.snapshot("d2", rows)
+    place.write_spec({**model, "entities": {"user": {"num_partitions": 2}, "item": {"num_partitions": "auto"}}})
+    assert plan(place.spec, "d2")["partitions"] == {"user": 2, "item": 1}
+
+
+def test_entities_that_only_the_release_knows_count(place):
+    place.snapshot("d1", ring(2000))
+    place.write_spec({"dimension": 1000}, resources={"memory_gb": 1, "threads": 1})
+    first = run_chain(place.spec, "d1", epochs=0)
+    place.snapshot("d2", ring(50))
+    second = plan(place.spec, "d2")
+    before = RunContext.open(first["run"]).require("plan")
+    embeddings = [result["memory"]["train"]["lines"]["embeddings in memory"] for result in (before, second)]
+    assert embeddings[1] == pytest.approx(embeddings[0], rel=0.1)
+
+
+def test_the_forecast_of_a_plan_is_that_of_its_training(place):
+    place.snapshot("d1", ring(3000))
+    place.write_spec({"dimension": 4000}, resources={"memory_gb": 1, "threads": 1})
+    summary = run_chain(place.spec, "d1", epochs=0)
+    run = RunContext.open(summary["run"])
+    ahead, there = (run.require(task)["memory"] for task in ("plan", "train"))
+    told, known = ahead["train"]["lines"], there["lines"]
+    assert told["embeddings in memory"] == pytest.approx(known["embeddings in memory"], rel=0.1)
+    assert told["batches of 1 worker"] == pytest.approx(known["batches of 1 worker"], rel=0.1)
+
+
+def test_a_pbg_config_needs_a_number(tmp_path):
+    from pbg_tasks.tasks.configs import load_config_from
+
+    config = {
+        "entity_path": "e",
+        "edge_paths": ["x"],
+        "checkpoint_path": "c",
+        "dimension": 4,
+        **AUTO,
+        "relations": [{"name": "r", "lhs": "n", "rhs": "n"}],
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"entities.n.num_partitions: auto is for graph specs"):
+        load_config_from(str(path))
+    assert load_config_from(str(path), ["entities.n.num_partitions=2"]).entities["n"].num_partitions == 2
+
+
+def test_every_command_that_reads_a_spec_takes_auto(place):
+    from pbg_tasks.config.loading import load_graph_spec
+
+    place.write_spec(AUTO)
+    spec = load_graph_spec(place.spec)
+    assert spec.model.entities["n"].written_partitions == "auto"
+    assert yaml.safe_load(place.spec.read_text())["model"]["entities"] == AUTO["entities"]
+    assert spec.model_dump(mode="json")["model"]["entities"]["n"]["num_partitions"] == "auto"
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "many", 1.5, True, None])
+def test_nothing_else_is_a_number_of_partitions(place, wrong):
+    from pbg_tasks.config.loading import load_graph_spec
+
+    place.write_spec({"entities": {"n": {"num_partitions": wrong}}})
+    with pytest.raises(ConfigError, match=r"model.entities.n.num_partitions"):
+        load_graph_spec(place.spec)
