@@ -30,7 +30,7 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
         "engine": Param(
             None,
             type=["null", "string"],
-            enum=[None, "auto", "torch"],
+            enum=[None, "auto", "torch", "native"],
             title="Engine",
             description=f"{AS_THE_SPEC_SAYS}: {spec.train.engine}.",
             section="Training",
@@ -63,4 +63,4 @@ def _spec_epochs(spec: GraphSpec) -> str:
 
 
 def _spec_partitions(spec: GraphSpec) -> str:
-    return ", ".join(f"{name} {entity.num_partitions}" for name, entity in spec.model.entities.items())
+    return ", ".join(f"{name} {entity.written_partitions}" for name, entity in spec.model.entities.items())

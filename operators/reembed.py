@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, TaskGroup, chain, task
 
+from operators.export import ExportOperator
 from operators.form import trigger_form
 from operators.plan import PlanOperator
 from operators.publish import PublishOperator
@@ -65,18 +66,36 @@ def build_dag(spec_path: Path) -> DAG:
             publish = PublishOperator(
                 task_id="publish", arguments=[RUN], scratch=SCRATCH, asset=embeddings, facts=FACTS, inlets=[edges]
             )
-        # A run that is not to be published skips `publish`; it succeeded all the same.
+        exports = _exports(spec)
+        # A run that is not to be published skips `publish` and exports; it succeeded all the same.
         summary = _task("show", task_id="summary", trigger_rule="none_failed")
         dag.add_result(summary.output)
 
         begin, end = task(make_scratch)().as_setup(), task(remove_scratch)().as_teardown()
-        chain(begin, *prepare, *train, *judge, publish, summary, end)
+        chain(begin, *prepare, *train, *judge, publish, *([exports] if exports else []), summary, end)
         begin >> end  # which makes them a pair
     return dag
 
 
 def _task(command: str, *, task_id: str | None = None, **kwargs: Any) -> PbgOperator:  # noqa: ANN401 - BaseOperator's
     return PbgOperator(task_id=task_id or command, command=command, arguments=[RUN], scratch=SCRATCH, **kwargs)
+
+
+def _exports(spec: GraphSpec) -> list[ExportOperator]:
+    """Make a task of each export of the spec; they do not wait for each other."""
+    if not spec.exports:
+        return []
+    with TaskGroup("exports", tooltip="The release in the formats of other tools"):
+        return [
+            ExportOperator(
+                task_id=export.name,
+                arguments=[RUN, export.name],
+                scratch=SCRATCH,
+                snapshot=FACTS["snapshot"],
+                asset=_asset(f"{spec.graph}_{spec.channel}_{export.name}", export.place(spec.store), "exports"),
+            )
+            for export in spec.exports
+        ]
 
 
 def assets(spec: GraphSpec) -> tuple[Asset, Asset]:
@@ -101,6 +120,7 @@ def _asset(name: str, place: str, group: str) -> Asset:
 def documentation(spec: GraphSpec, spec_path: Path) -> str:
     """Return what the DAG's page says about it."""
     model = spec.model
+    entities = (f"{name} ({entity.written_partitions} partitions)" for name, entity in model.entities.items())
     return f"""
 Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its edges.
 
@@ -108,7 +128,7 @@ Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its e
 |---|---|
 | snapshots | `{spec.snapshots.location}` |
 | store | `{spec.store}`, channel `{spec.channel}` |
-| entities | {", ".join(f"{name} ({entity.num_partitions} partitions)" for name, entity in model.entities.items())} |
+| entities | {", ".join(entities)} |
 | model | dimension {model.dimension}, {model.comparator}, {model.loss_fn}, {model.num_epochs} epochs |
 | gate | filtered MRR at least {spec.gates.min_mrr}, falling at most {spec.gates.max_mrr_drop:.0%} |
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.show import show
 
@@ -34,7 +35,7 @@ def run_task(name: str, url: str) -> Result:
 
 
 def run_chain(spec: Path, snapshot: str, **options: Any) -> Result:  # noqa: ANN401 - plan's options
-    """Plan a run and do all its tasks; a second call finds everything done.
+    """Plan a run and do all its tasks, exports included; a second call finds everything done.
 
     Returns:
         The run's summary, as ``show`` gives it.
@@ -42,4 +43,10 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Result:  # noqa: ANN
     url = plan(spec, snapshot, **options)["run"]
     for name in TASKS:
         run_task(name, url)
+    run = RunContext.open(url)
+    if run.spec.graph.exports and run.require("publish")["published"]:
+        from pbg_tasks.tasks.export_release import export_release
+
+        for export in run.spec.graph.exports:
+            export_release(url, export.name)
     return show(url)

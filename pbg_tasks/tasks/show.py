@@ -26,6 +26,7 @@ def show(url: str) -> Result:
         "run": run.url,
         "finished": [task for task in CHAIN if results[task]],
         "release": _release(published),
+        "exports": _exports(run),
         "tasks": {task: {"seconds": result["seconds"]} for task, result in results.items() if result},
         "edges": results["bucket"].get("edges", {}),
         "entities": results["partition"].get("entities", {}),
@@ -47,6 +48,12 @@ def _release(published: Result) -> dict[str, Any] | None:
     if "release" not in published:
         return None
     return {key: published[key] for key in ("channel", "release", "directory", "published")}
+
+
+def _exports(run: RunContext) -> dict[str, str]:
+    """Return where each export that is finished lies."""
+    results = {export.name: run.result(export.task) for export in run.spec.graph.exports}
+    return {name: result["destination"] for name, result in results.items() if result is not None}
 
 
 def _changes(run: RunContext, results: dict[str, Result]) -> dict[str, Any]:

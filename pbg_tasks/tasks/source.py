@@ -1,10 +1,10 @@
-"""Where a model's files lie: one version of them, pinned when it is opened."""
+"""Where a model's files lie: one version of them, pinned when it is opened, and brought to the local disk."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pbg_tasks.checkpoint import VerifiedFiles, open_committed, open_preserved
 from pbg_tasks.checkpoint.contents import checkpoint_names
@@ -14,27 +14,41 @@ from pbg_tasks.checkpoint.reader import location, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.entities import (
+    RELATION_COUNT,
+    RELATION_NAMES,
+    entity_names_file_name,
+    read_relation_count,
+    read_relation_names,
+)
 from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
-from pbg_tasks.formats.model import model_file_name
+from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.model.parameters import initial_parameters
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.storage.staging import fetch_verified, sha256_file
+from pbg_tasks.storage.staging import fetch_verified, named, sha256_file
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import open_directory as open_directory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    import numpy as np
 
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.storage import Store
 
+Loaded = TypeVar("Loaded")
+
 CONFIG = "config.json"
 HERE = "."  # as entity_path of a directory that holds its names itself
 _THREADS = 4
+_TRIES = 5
 _CHANGED = "not the bytes that were recorded when it was written; restore it"
 
 
@@ -121,6 +135,71 @@ class Source:
     checkpoint: Directory
     entities: Directory
 
+    def parameters(self, scratch: Path, relation_count: int) -> dict[str, np.ndarray]:
+        """Return the shared parameters by PBG's path below ``model/``.
+
+        Raises:
+            FormatError: the file is damaged, or lacks a parameter of the config or has it in another shape.
+        """
+        name = model_file_name(self.version)
+        (path,) = self.checkpoint.bring([name], scratch)
+        with named(path, f"{self.checkpoint.url}/{name}"):
+            params = read_model(path).params
+            for parameter, value in initial_parameters(self.config, relation_count).items():
+                found = params.get(parameter)
+                if found is None or found.shape != value.shape:
+                    what = "is missing" if found is None else f"has shape {found.shape}"
+                    raise FormatError(
+                        f"{path}: parameter model/{parameter} {what}; config and relation names ask for shape "
+                        f"{tuple(value.shape)}"
+                    )
+        return params
+
+    def embeddings(self, entity: str, scratch: Path) -> list[Path]:
+        """Return the local files of a type's embeddings, by partition."""
+        names = [embeddings_file_name(entity, part, self.version) for part in self._partitions(entity)]
+        return self.checkpoint.bring(names, scratch)
+
+    def entity_names(self, entity: str, scratch: Path) -> list[Path]:
+        """Return the local files of a type's names, by partition."""
+        return self.entities.bring([entity_names_file_name(entity, part) for part in self._partitions(entity)], scratch)
+
+    def _partitions(self, entity: str) -> range:
+        return range(self.config.entities[entity].num_partitions)
+
+    def relations(self, scratch: Path) -> tuple[str, ...]:
+        """Return the names of the relations, by id."""
+        if not self.config.relations_from_data:
+            return tuple(relation.name for relation in self.config.relations)
+        try:
+            (path,) = self.entities.bring([RELATION_NAMES], scratch)
+        except NotFoundError:  # PBG itself needs their number only
+            (path,) = self.entities.bring([RELATION_COUNT], scratch)
+            return tuple(map(str, range(read_relation_count(path.parent))))
+        return tuple(read_relation_names(path.parent))
+
+
+def load_newest(find: Callable[[], Source], load: Callable[[Source], Loaded]) -> Loaded:
+    """Load the newest version; if its trainer replaces it meanwhile, the next one.
+
+    Args:
+        find: locates the newest version.
+        load: brings its files.
+
+    Raises:
+        FormatError: a file is missing or damaged, or files do not fit together.
+    """
+    source = find()
+    for _ in range(_TRIES):
+        try:
+            return load(source)
+        except (NotFoundError, FormatError):
+            newest = find()
+            if newest.version == source.version:
+                raise
+            source = newest
+    return load(source)
+
 
 def locate(
     url: str | Path, scratch: Path, *, channel: str | None = None, entity_path: str | Path | None = None
@@ -147,6 +226,19 @@ def locate(
     if "/runs/" in text and "/" not in text.rpartition("/runs/")[2]:
         return _of_run(RunContext.open(text), names, scratch)
     return _plain(open_store(url), names, scratch)
+
+
+def locate_config(config: ConfigSchema) -> Source:
+    """Find the newest version of the checkpoint that a config names, with the names at its entity path.
+
+    Raises:
+        NotFoundError: there is no checkpoint.
+        FormatError: the directory is damaged.
+    """
+    store = open_store(config.checkpoint_path)
+    files = open_directory(store, "", expect=checkpoint_names(config))
+    checkpoint = Directory(store, "", files.records if isinstance(files, VerifiedFiles) else None)
+    return Source(files.version, config, checkpoint, Directory(open_store(config.entity_path), ""))
 
 
 def _current(store: Store, channel: str) -> VerifiedFiles:

@@ -1,0 +1,156 @@
+"""``pbg export FORMAT`` and ``pbg import-embeddings FORMAT``: between embeddings and other tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pbg_tasks.cli.common import Json, Override, is_config, show_result
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.exports import ExportOptions
+
+app = typer.Typer()
+
+_EXPORTS = "parquet, npy, word2vec, word2vec-bin, safetensors, faiss, projector, tsv, angel or angel-line."
+_IMPORTS = "parquet, npy, word2vec, tsv, wikidata-pbg, angel or angel-line."
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the destination.")]
+_OF_PBG = {"entities_output": "entity_embeddings.tsv", "relation_types_output": "relation_types_parameters.tsv"}
+
+
+@app.command()
+def export(
+    exchange: Annotated[str, typer.Argument(metavar="FORMAT", help=_EXPORTS, show_default=False)],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A release, run or checkpoint directory, a graph's store (with --channel), or a PBG config; local or "
+            "s3://.",
+            show_default=False,
+        ),
+    ],
+    destination: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DEST",
+            help="Folder to write, local or s3://. Only tsv of a config goes without: it writes PBG's two files.",
+            show_default=False,
+        ),
+    ] = None,
+    channel: Annotated[str | None, typer.Option(help="Export the current release of this channel.")] = None,
+    entity_path: Annotated[str | None, typer.Option(help="Where the names lie, if not where the config says.")] = None,
+    types: Annotated[list[str] | None, typer.Option("--type", help="Export this entity type; may be repeated.")] = None,
+    entities_output: Annotated[str | None, typer.Option(help="tsv without DEST: text of embeddings.")] = None,
+    relation_types_output: Annotated[str | None, typer.Option(help="tsv without DEST: text of operators.")] = None,
+    layout: Annotated[
+        Literal["TextColumn", "BinaryColumn"] | None, typer.Option(help="angel: matrix format of the embeddings.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="projector: most points of a type.")] = None,
+    index: Annotated[str | None, typer.Option(help="faiss: the index, as index_factory spells it.")] = None,
+    parameters: Annotated[str | None, typer.Option(help="faiss: search parameters, such as efSearch=128.")] = None,
+    neighbors: Annotated[int | None, typer.Option(min=1, help="faiss: the k of recall@k.")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="faiss: rows asked for their neighbours.")] = None,
+    min_recall: Annotated[float | None, typer.Option(min=0, max=1, help="faiss: fail below this recall.")] = None,
+    param: Override = None,
+    *,
+    escape: Annotated[
+        bool | None, typer.Option("--escape", help="Percent-encode what names may not hold, instead of refusing them.")
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Write embeddings in a format that other tools read, with a manifest of what was written."""
+    outputs = {"entities_output": entities_output, "relation_types_output": relation_types_output}
+    options = {
+        "types": types or None,
+        "escape": escape,
+        "layout": layout,
+        "limit": limit,
+        "index": index,
+        "parameters": parameters,
+        "neighbors": neighbors,
+        "queries": queries,
+        "min_recall": min_recall,
+    }
+    model = _model(source, param)
+    if destination is None:
+        if exchange != "tsv" or isinstance(model, str):
+            raise typer.BadParameter("DEST is missing; only `export tsv CONFIG` goes without")
+        _refuse("only with DEST", channel=channel, entity_path=entity_path, **options)
+        result = _export_as_pbg(model, outputs, overwrite=overwrite)
+    else:
+        from pbg_tasks.tasks.exchange import export as task
+
+        _refuse("only for tsv without DEST", **outputs)
+        result = task(
+            exchange,
+            model,
+            destination,
+            channel=channel,
+            entity_path=entity_path,
+            options=_options(options, exchange),
+            overwrite=overwrite,
+        )
+    show_result(result, as_json=as_json)
+
+
+def _export_as_pbg(config: ConfigSchema, outputs: dict[str, str | None], *, overwrite: bool) -> dict[str, Any]:
+    from pbg_tasks.tasks.exporting import export_directory
+
+    places = {name: outputs[name] or usual for name, usual in _OF_PBG.items()}
+    return export_directory(config, **places, overwrite=overwrite)
+
+
+def _refuse(why: str, **options: object) -> None:
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if given:
+        raise typer.BadParameter(f"{', '.join(given)}: {why}")
+
+
+def _model(source: str, param: list[str] | None) -> str | ConfigSchema:
+    """Return the config that ``source`` names, or the URL that it is."""
+    if is_config(source):
+        from pbg_tasks.tasks.configs import load_config_from
+
+        return load_config_from(source, param or ())
+    _refuse(f"only for a PBG config, which {source} is not", param=param)
+    return source
+
+
+def _options(given: dict[str, Any], exchange: str) -> ExportOptions:
+    from pbg_tasks.config.base import parse
+    from pbg_tasks.config.exports import ExportOptions
+
+    said = {name: value for name, value in given.items() if value is not None}
+    return parse(ExportOptions, said, source=f"export {exchange}")
+
+
+@app.command()
+def import_embeddings(
+    exchange: Annotated[str, typer.Argument(metavar="FORMAT", help=_IMPORTS, show_default=False)],
+    source: Annotated[str, typer.Argument(help="File or folder, local or s3://.", show_default=False)],
+    destination: Annotated[
+        str, typer.Argument(metavar="DEST", help="Folder to write, local or s3://: an init_path.", show_default=False)
+    ],
+    entity: Annotated[
+        str | None, typer.Option("--type", help="Entity type of the vectors; where SOURCE tells types, read only it.")
+    ] = None,
+    id_column: Annotated[str | None, typer.Option(help="parquet: column of the names; id or name by default.")] = None,
+    vector_column: Annotated[str, typer.Option(help="parquet: column of the vectors.")] = "embedding",
+    key_separator: Annotated[
+        str, typer.Option(help="angel-line: after the node: a word of Angel's or itself.")
+    ] = "colon",
+    feature_separator: Annotated[str, typer.Option(help="angel-line: between numbers: the same.")] = "space",
+    *,
+    escaped: Annotated[bool, typer.Option("--escaped", help="Names are percent-encoded.")] = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Read vectors with names, and write them as an init_path from which `pbg train` starts."""
+    from pbg_tasks.publish.exchange import ReadOptions
+    from pbg_tasks.tasks.exchange_import import import_embeddings as task
+
+    options = ReadOptions(entity, escaped, id_column, vector_column, key_separator, feature_separator)
+    show_result(task(exchange, source, destination, options=options, overwrite=overwrite), as_json=as_json)

@@ -1,0 +1,114 @@
+"""What is written for other tools after a release: one export a format, with the options that format has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.schema import PositiveInt
+
+ExportFormat = Literal[
+    "angel", "angel-line", "parquet", "npy", "word2vec", "word2vec-bin", "safetensors", "faiss", "projector", "tsv"
+]
+FORMATS: tuple[str, ...] = get_args(ExportFormat)
+# Of an export: part of task ids and object keys.
+ExportName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+RUN = "{run}"
+SNAPSHOT = "{snapshot}"
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "word2vec": ("escape",),
+    "word2vec-bin": ("escape",),
+    "projector": ("escape", "limit"),
+    "tsv": ("escape",),
+    "angel": ("escape", "layout"),
+    "angel-line": ("escape",),
+    "faiss": ("index", "parameters", "neighbors", "queries", "min_recall"),
+}
+
+
+class ExportOptions(Frozen):
+    """How an export is made; a format takes some of it, and nothing else may be said.
+
+    Attributes:
+        types: entity types that are written; all of them when empty.
+        escape: percent-encode what a name may not hold in the format, instead of refusing the name.
+        limit: projector: most points of a type; of more, every so many-th is taken.
+        layout: angel: matrix format of the embeddings.
+        index: faiss: the index, as its ``index_factory`` spells it.
+        parameters: faiss: search parameters stored with the index, such as ``efSearch=128``.
+        neighbors: faiss: the k of recall@k.
+        queries: faiss: rows asked for their neighbours, in the index and by exact search.
+        min_recall: faiss: floor of recall@k; an index below it is not exported.
+    """
+
+    types: tuple[str, ...] = ()
+    escape: bool = False
+    limit: PositiveInt = 100_000
+    layout: Literal["BinaryColumn", "TextColumn"] = "BinaryColumn"
+    index: Annotated[str, Field(min_length=1, max_length=200)] = "HNSW32"
+    parameters: Annotated[str, Field(max_length=200)] = "efSearch=128"
+    neighbors: PositiveInt = 10
+    queries: PositiveInt = 1000
+    min_recall: Annotated[float, Field(ge=0, le=1)] = 0.9
+
+    def foreign_to(self, format_name: str) -> list[str]:
+        """Return the options that are not as usual and that a format does not have."""
+        known = {"types", *_OPTIONS.get(format_name, ())}
+        return [
+            name
+            for name, field in ExportOptions.model_fields.items()
+            if name not in known and getattr(self, name) != field.default
+        ]
+
+
+class Export(ExportOptions):
+    """One export of a graph spec.
+
+    Attributes:
+        format: what is written.
+        name: tells exports of one graph apart; the format by default.
+        destination: where to, local or ``s3://``, with ``{run}`` or ``{snapshot}`` where a night's own part goes;
+            ``{store}/exports/{name}/{run}`` by default.
+    """
+
+    format: ExportFormat
+    name: ExportName = ""
+    destination: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: object) -> object:
+        if isinstance(data, dict) and "format" in data and not data.get("name"):
+            return data | {"name": data["format"]}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if foreign := self.foreign_to(self.format):
+            raise ValueError(f"format {self.format} has no option {foreign[0]!r}")
+        if self.destination is not None and RUN not in self.destination and SNAPSHOT not in self.destination:
+            raise ValueError("destination must contain {run} or {snapshot}, or every night would write the same place")
+        return self
+
+    @property
+    def task(self) -> str:
+        """Name under which a run stores its result."""
+        return f"export-{self.name}"
+
+    def place(self, store: str) -> str:
+        """Return the part of the destination that all nights share.
+
+        Args:
+            store: root of the graph's store.
+        """
+        where = self._pattern(store)
+        return where[: min(where.index(mark) for mark in (RUN, SNAPSHOT) if mark in where)].rstrip("/")
+
+    def resolve(self, store: str, *, run: str, snapshot: str) -> str:
+        """Return the destination of one run."""
+        return self._pattern(store).replace(RUN, run).replace(SNAPSHOT, snapshot)
+
+    def _pattern(self, store: str) -> str:
+        return self.destination or f"{store.rstrip('/')}/exports/{self.name}/{RUN}"

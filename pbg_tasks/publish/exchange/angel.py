@@ -1,0 +1,122 @@
+"""An Angel model: a matrix ``{type}_embedding`` for each entity type, D rows and a column an entity.
+
+Angel has no place for names: ``mapping/{type}`` has a line ``column:name`` for each. Each parameter of the relations is
+a small matrix of its own, such as ``relations.0.rhs.translation``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.angel import MatrixLayout, open_matrix, write_cells, write_mapping, write_matrix
+from pbg_tasks.progress import say
+from pbg_tasks.publish.exchange.angel_folders import MAPPING, InboxFolder, named_blocks, of_type
+from pbg_tasks.publish.exchange.names import BREAKS, writable
+from pbg_tasks.publish.exchange.relations import parameter_key, write_relations
+from pbg_tasks.publish.exchange.vectors import Vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.formats.angel import Loss, MatrixFilesMeta
+    from pbg_tasks.publish.exchange.contents import Contents, EntityRows
+    from pbg_tasks.publish.exchange.inbox import Inbox
+    from pbg_tasks.publish.exchange.outbox import Outbox
+    from pbg_tasks.publish.exchange.vectors import ReadOptions
+
+SUFFIX = "_embedding"
+_METAS = ("_meta", "meta")
+_MOST_ROWS = 100_000  # of a matrix: each is an entry of its metadata
+
+
+def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+    """Write the matrix and the mapping of each type, and the relations' parameters.
+
+    Raises:
+        FormatError: an embedding is damaged, or a name holds a line break.
+    """
+    for rows in contents.entities.values():
+        layout = MatrixLayout(
+            name=f"{rows.entity}{SUFFIX}", rows=rows.dimension, end_col=len(rows), format=f"{options.layout}Format"
+        )
+        write_matrix(outbox.root, layout, columns(rows))
+        write_names(rows, outbox, f"{MAPPING}/{rows.entity}", options)
+        outbox.record(rows, *outbox.adopt(layout.name), *outbox.adopt(f"{MAPPING}/{rows.entity}"))
+    for path, value in contents.params.items():
+        _write_parameter(parameter_key(path), value, outbox)
+    write_relations(contents, outbox)
+    return {}
+
+
+def columns(rows: EntityRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the numbers of rows, from 0, with their vectors."""
+    start = 0
+    for block in rows.blocks():
+        yield np.arange(start, start + len(block.names)), block.vectors
+        start += len(block.names)
+
+
+def write_names(rows: EntityRows, outbox: Outbox, folder: str, options: ExportOptions) -> None:
+    """Write the mapping of a type.
+
+    Raises:
+        FormatError: a name holds a line break.
+    """
+    names = (name for part in rows.names() for name in writable(part, BREAKS, escape=options.escape, form="angel"))
+    write_mapping(outbox.root / folder, enumerate(names))
+
+
+def _write_parameter(name: str, value: np.ndarray, outbox: Outbox) -> None:
+    """Write a parameter as a matrix: its last axis are the columns."""
+    matrix = value.reshape(-1, value.shape[-1])
+    if not matrix.size or len(matrix) > _MOST_ROWS:
+        say(f"export angel: parameter {name} of shape {value.shape} is left out: Angel's metadata lists every row")
+        return
+    layout = MatrixLayout(
+        name=name,
+        rows=len(matrix),
+        end_col=matrix.shape[1],
+        format="RowIdColIdValueTextRowFormat",
+        block_col=matrix.shape[1],
+    )
+    rows, columns = np.indices(matrix.shape)
+    write_cells(outbox.root, layout, rows.ravel(), columns.ravel(), matrix.ravel())
+    outbox.adopt(name)
+
+
+def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
+    """Yield the columns of each matrix of embeddings: of a model, or of one matrix folder.
+
+    Raises:
+        FormatError: a matrix is damaged, or Angel itself lost something while it saved it.
+    """
+    metas = (name.rpartition("/") for name in inbox.names)
+    matrices = [folder for folder, _, file in metas if file in _METAS]
+    embeddings = [folder for folder in matrices if folder.endswith(SUFFIX)] or matrices
+    found = {folder.rpartition("/")[2].removesuffix(SUFFIX): folder for folder in embeddings}
+    for entity, folder in of_type(inbox, options.entity, found).items():
+        with InboxFolder(inbox, folder) as files:
+            matrix = open_matrix(files, on_loss=_tell)
+            mappings = (f"{MAPPING}/{entity}", MAPPING)
+            blocks = named_blocks(inbox, matrix.vectors(), mappings)
+            yield Vectors(entity, dimension(matrix.meta), files.where, blocks)
+
+
+def dimension(meta: MatrixFilesMeta) -> int:
+    """Return how many rows of a matrix were saved: the dimension of its columns, whatever ``row`` says."""
+    return len({row for part in meta.part_metas.values() for row in part.row_metas})
+
+
+def _tell(loss: Loss) -> None:
+    """Refuse what is lost for certain, and say what may be.
+
+    Raises:
+        FormatError: it is certain.
+    """
+    if loss.certain:
+        raise FormatError(loss.message)
+    say(loss.message)

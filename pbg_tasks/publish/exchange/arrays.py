@@ -1,0 +1,109 @@
+"""Arrays with names, the form that ``init_path`` reads: ``{type}.npy`` with ``{type}.json``, written in blocks."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.files import replacing
+from pbg_tasks.publish.exchange.names import check_unicode, listed_names, names_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from pbg_tasks.publish.exchange.contents import Block
+    from pbg_tasks.publish.exchange.names import NamesFile
+    from pbg_tasks.publish.exchange.vectors import Vectors
+
+
+class NamedArray:
+    """A ``.npy`` file of float32 (N, D) and a list of N names, whose N is known when they are finished.
+
+    Args:
+        array: open for writing, at its start.
+        names: takes the names.
+        dimension: D.
+
+    Attributes:
+        rows: written so far.
+    """
+
+    def __init__(self, array: BinaryIO, names: NamesFile, dimension: int) -> None:
+        self._array, self._names, self._dimension, self.rows = array, names, dimension, 0
+        self._write_header()
+
+    def append(self, block: Block) -> None:
+        """Write rows with their names."""
+        self._array.write(np.ascontiguousarray(block.vectors, "<f4").data)
+        self._names.append(block.names)
+        self.rows += len(block.names)
+
+    def finish(self) -> None:
+        """Put the number of rows into the array's header."""
+        self._array.seek(0)
+        self._write_header()
+
+    def _write_header(self) -> None:
+        """Write the header; numpy leaves room for the rows to grow, so the final one takes the place of the first."""
+        shape = (self.rows, self._dimension)
+        np.lib.format.write_array_header_1_0(self._array, {"descr": "<f4", "fortran_order": False, "shape": shape})
+
+
+@contextmanager
+def named_array(array: Path, names: Path, dimension: int) -> Iterator[NamedArray]:
+    """Open a new array with names; both take their places when the block ends without an error.
+
+    Raises:
+        ResourceError: the disk is full.
+    """
+    with names_file(names) as listed, replacing(array) as partial, partial.open("wb") as file:
+        result = NamedArray(file, listed, dimension)
+        yield result
+        result.finish()
+
+
+def write_vectors(vectors: Vectors, array: Path, names: Path, *, on_rows: Callable[[int], None]) -> int:
+    """Write what a reader yields, checked; return how many rows there were.
+
+    Args:
+        vectors: of one type.
+        array: where the vectors go.
+        names: where the names go.
+        on_rows: told how many rows were written since the last time.
+
+    Raises:
+        FormatError: a vector is not finite in float32, or a name comes twice or is no text; the message names it.
+    """
+    hashes = []
+    with named_array(array, names, vectors.dimension) as result:
+        for block in vectors.blocks:
+            check_unicode(block.names, source=vectors.source)
+            _check_finite(block, vectors.source)
+            result.append(block)
+            hashes.append(np.fromiter(map(hash, block.names), np.int64, len(block.names)))
+            on_rows(len(block.names))
+    _check_distinct(hashes, names, vectors.source)
+    return result.rows
+
+
+def _check_finite(block: Block, source: str) -> None:
+    finite = np.isfinite(block.vectors).all(axis=1)
+    if not finite.all():
+        name = block.names[int(np.argmin(finite))]
+        raise FormatError(f"{source}: the vector of {name!r:.60} is not finite in float32")
+
+
+def _check_distinct(hashes: Sequence[np.ndarray], names: Path, source: str) -> None:
+    """Refuse a name that comes twice; eight bytes a name are held, and only where hashes meet are names compared."""
+    ordered = np.sort(np.concatenate(hashes)) if hashes else np.empty(0, np.int64)
+    suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+    seen: set[str] = set()
+    for name in listed_names(names) if suspects else ():
+        if hash(name) in suspects:
+            if name in seen:
+                raise FormatError(f"{source}: the name {name!r:.60} comes twice; one row a name is needed")
+            seen.add(name)

@@ -1,0 +1,132 @@
+"""What a writer is given: embeddings with names in blocks, relations and their parameters, all from local files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.embeddings import embeddings_shape, iter_blocks
+from pbg_tasks.formats.entities import read_entity_names
+from pbg_tasks.publish.exchange.names import check_unicode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+
+    from pbg_tasks.config import ConfigSchema
+
+_BLOCK_VALUES = 1 << 20  # numbers in a block: 4 MiB of float32
+
+
+class Block(NamedTuple):
+    """Rows that follow each other in one partition.
+
+    Attributes:
+        names: of the rows.
+        vectors: float32 (len(names), D).
+    """
+
+    names: list[str]
+    vectors: np.ndarray
+
+
+class Partition(NamedTuple):
+    """Local files of one partition."""
+
+    embeddings: Path
+    names: Path
+
+
+class EntityRows:
+    """The embeddings of one entity type, partition after partition; the rows are numbered through.
+
+    Args:
+        entity: the type.
+        partitions: its files, in order.
+        dimension: of the embeddings, D.
+        added: float32 (D,), the type's global embedding: it is part of every embedding.
+        on_rows: told how many rows were handed out since the last time.
+
+    Attributes:
+        counts: rows of each partition.
+
+    Raises:
+        FormatError: a file is damaged or of another dimension.
+    """
+
+    def __init__(
+        self,
+        entity: str,
+        partitions: Sequence[Partition],
+        dimension: int,
+        *,
+        added: np.ndarray | None = None,
+        on_rows: Callable[[int], None] | None = None,
+    ) -> None:
+        self.entity, self.dimension = entity, dimension
+        self._partitions, self._added, self._on_rows = tuple(partitions), added, on_rows
+        shapes = [embeddings_shape(partition.embeddings) for partition in partitions]
+        for partition, (_, columns) in zip(partitions, shapes, strict=True):
+            if columns != dimension:
+                raise FormatError(f"{partition.embeddings}: has dimension {columns}, the config needs {dimension}")
+        self.counts = tuple(rows for rows, _ in shapes)
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    def blocks(self) -> Iterator[Block]:
+        """Stream all rows.
+
+        Raises:
+            FormatError: a file is damaged, not finite, or has other names than rows, or a name is no text.
+        """
+        for names, count, files in zip(self.names(), self.counts, self._partitions, strict=True):
+            start = 0
+            for vectors in self._partition_vectors(files.embeddings, count):
+                stop = start + len(vectors)
+                yield Block(names[start:stop], vectors)
+                if self._on_rows is not None:
+                    self._on_rows(len(vectors))
+                start = stop
+
+    def names(self) -> Iterator[list[str]]:
+        """Yield the names of each partition; raises as ``blocks``."""
+        for number, (count, files) in enumerate(zip(self.counts, self._partitions, strict=True)):
+            names = read_entity_names(files.names.parent, self.entity, number, count=count)
+            check_unicode(names, source=str(files.names))
+            yield names
+
+    def vectors(self) -> Iterator[np.ndarray]:
+        """Stream all rows without names, float32 (N, D) each; raises as ``blocks``, and counts as no progress."""
+        for count, files in zip(self.counts, self._partitions, strict=True):
+            yield from self._partition_vectors(files.embeddings, count)
+
+    def _partition_vectors(self, path: Path, count: int) -> Iterator[np.ndarray]:
+        rows = max(1, _BLOCK_VALUES // self.dimension)
+        for _, block in iter_blocks(path, rows, count=count, dimension=self.dimension):
+            yield block if self._added is None else block + self._added
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """All that an export may hold.
+
+    Attributes:
+        config: of the model.
+        entities: by type.
+        relations: names by id.
+        params: shared parameters by PBG's path below ``model/``; with dynamic relations the first axis is the relation.
+    """
+
+    config: ConfigSchema
+    entities: Mapping[str, EntityRows]
+    relations: tuple[str, ...]
+    params: Mapping[str, np.ndarray]
+
+    @property
+    def rows(self) -> int:
+        """Embeddings of all types."""
+        return sum(map(len, self.entities.values()))

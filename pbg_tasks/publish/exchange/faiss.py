@@ -1,0 +1,144 @@
+"""FAISS: an index of approximate nearest neighbours for each type, as the model compares its embeddings.
+
+``dot`` becomes the inner product, ``cos`` the inner product of vectors of length 1, ``l2`` and ``squared_l2`` the
+Euclidean distance. An id of the index is the place of a name in ``{type}.json``. FAISS holds the whole index in memory.
+
+The finished index is asked for the neighbours of a sample of its own vectors. The share of them that are as near as the
+k nearest, found by comparing all vectors, is its recall; the manifest tells it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pbg_tasks.errors import ConfigError, QualityGateError
+from pbg_tasks.progress import say
+from pbg_tasks.publish.exchange.names import names_file
+from pbg_tasks.publish.exchange.recall import Recall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.publish.exchange.contents import Contents, EntityRows
+    from pbg_tasks.publish.exchange.outbox import Outbox
+
+_TRAINING_ROWS = 200_000
+_DISTANCES = ("l2", "squared_l2")
+_SHORTEST = 1e-12
+
+
+def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+    """Write ``{type}.faiss`` and the names of each type.
+
+    Raises:
+        ConfigError: FAISS is not installed, or knows no such index or parameter.
+        QualityGateError: an index finds too few of the nearest vectors.
+        FormatError: an embedding is damaged, or a name is no text.
+    """
+    faiss, comparator = _library(), contents.config.comparator
+    measured = {}
+    for rows in contents.entities.values():
+        files = index_name, names_name = (f"{rows.entity}.faiss", f"{rows.entity}.json")
+        index = _build(faiss, rows, comparator, options)
+        with names_file(outbox.path(names_name)) as names:
+            for block in rows.blocks():
+                names.append(block.names)
+                _call(index.add, _comparable(block.vectors, comparator))
+        recall = _measure(index, rows, comparator, options)
+        say(f"export faiss: {rows.entity}: recall@{options.neighbors} {recall:.4f} of index {options.index}")
+        if recall < options.min_recall:
+            raise QualityGateError(
+                f"index {options.index!r} of {rows.entity} finds {recall:.4f} of the {options.neighbors} nearest "
+                f"vectors, the floor is {options.min_recall}: raise efSearch or nprobe in --parameters, choose another "
+                "--index (Flat finds all), or lower --min-recall"
+            )
+        faiss.write_index(index, str(outbox.path(index_name)))
+        outbox.record(rows, *files)
+        measured[rows.entity] = {
+            "metric": "l2" if comparator in _DISTANCES else "inner_product",
+            "normalized": comparator == "cos",
+            "index": options.index,
+            "parameters": options.parameters,
+            "neighbors": options.neighbors,
+            "queries": min(options.queries, len(rows)),
+            "recall": round(recall, 6),
+        }
+    return {"recall": measured}
+
+
+def _library() -> ModuleType:
+    try:
+        import faiss
+    except ImportError:
+        raise ConfigError("format faiss needs the package faiss-cpu: pip install 'pbg-tasks[faiss]'") from None
+    library: ModuleType = faiss
+    return library
+
+
+def _build(faiss: ModuleType, rows: EntityRows, comparator: str, options: ExportOptions) -> Any:  # noqa: ANN401 - untyped
+    """Return the index, trained where it has to be, and empty."""
+    metric = faiss.METRIC_L2 if comparator in _DISTANCES else faiss.METRIC_INNER_PRODUCT
+    index = _call(faiss.index_factory, rows.dimension, options.index, metric)
+    if not index.is_trained:
+        _call(index.train, _sample(rows, _TRAINING_ROWS, comparator)[1])
+    if options.parameters:
+        _call(faiss.ParameterSpace().set_index_parameters, index, options.parameters)
+    return index
+
+
+def _call(function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - untyped
+    """Call FAISS; what it raises for an index or parameter that it does not know says so in its own words."""
+    try:
+        return function(*arguments)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise ConfigError(
+            f"FAISS refuses the index or its parameters ({reason}); correct --index or --parameters"
+        ) from None
+
+
+def _comparable(block_ND: np.ndarray, comparator: str) -> np.ndarray:
+    """Return rows as the index compares them: of length 1 for ``cos``."""
+    if comparator != "cos":
+        return np.ascontiguousarray(block_ND)
+    lengths = np.linalg.norm(block_ND, axis=1, keepdims=True)
+    scaled: np.ndarray = block_ND / np.maximum(lengths, _SHORTEST)
+    return scaled
+
+
+def _sample(rows: EntityRows, count: int, comparator: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers, int64 (S,), and comparable vectors, float32 (S, D), of at most ``count`` rows from all over."""
+    total = len(rows)
+    numbers = np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
+    chosen, start = [], 0
+    for block in rows.vectors():
+        inside = numbers[(numbers >= start) & (numbers < start + len(block))]
+        chosen.append(block[inside - start])
+        start += len(block)
+    vectors = np.concatenate(chosen) if chosen else np.empty((0, rows.dimension), np.float32)
+    return numbers, _comparable(vectors, comparator)
+
+
+def _measure(index: Any, rows: EntityRows, comparator: str, options: ExportOptions) -> float:  # noqa: ANN401 - untyped
+    """Return recall@k over a sample of rows, each asked for its neighbours but itself."""
+    neighbors = min(options.neighbors, len(rows) - 1)
+    if neighbors < 1:
+        return 1.0  # nobody has a neighbour
+    numbers_S, queries_SD = _sample(rows, options.queries, comparator)
+    _, found_SK = index.search(queries_SD, neighbors + 1)
+    recall = Recall(numbers_S, queries_SD, found_SK, neighbors, distance=comparator in _DISTANCES)
+    for block in _pieces(rows, len(numbers_S)):
+        recall.compare(_comparable(block, comparator))
+    return recall.value()
+
+
+def _pieces(rows: EntityRows, queries: int) -> Iterator[np.ndarray]:
+    """Yield all vectors in blocks whose scores with all queries take at most 64 MiB."""
+    step = max(1, (1 << 24) // queries)
+    for block in rows.vectors():
+        for start in range(0, len(block), step):
+            yield block[start : start + step]

@@ -1,0 +1,143 @@
+"""What is imported: one file, or a folder of files, local or in a store; verified where a manifest says how."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint.manifest import decode
+from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
+from pbg_tasks.publish.exchange.manifest import MANIFEST, ExchangeManifest
+from pbg_tasks.storage import LocalStore, open_file, open_store
+from pbg_tasks.storage.staging import fetch_verified, sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pbg_tasks.storage import Store
+
+
+class Inbox:
+    """The files of one import.
+
+    Args:
+        url: a file or a folder, local or ``s3://``.
+        scratch: local directory for downloads.
+
+    Attributes:
+        url: as given.
+        single: whether the URL names one file.
+        sizes: bytes of each file, by name; the manifest is left out.
+        manifest: what an export of ours says of itself; None in a folder of someone else's.
+
+    Raises:
+        InputError: nothing is there.
+        FormatError: the manifest is damaged.
+    """
+
+    def __init__(self, url: str, scratch: Path) -> None:
+        self.url, self._scratch = url.rstrip("/"), scratch
+        self.single, self._store, self.sizes = _look(url)
+        self.manifest = None if self.single else self._read_manifest()
+        if self.manifest is not None:
+            self.sizes = {name: record.size for name, record in sorted(self.manifest.objects.items())}
+
+    def _read_manifest(self) -> ExchangeManifest | None:
+        try:
+            data = self._store.get(MANIFEST).data
+        except NotFoundError:
+            return None
+        return decode(ExchangeManifest, data, source=self.source(MANIFEST))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the files, sorted."""
+        return list(self.sizes)
+
+    def source(self, name: str) -> str:
+        """Return what messages call a file."""
+        return f"{self._store.url}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there, beside a single one or in the folder."""
+        return self._store.head(name) is not None
+
+    @contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """Bring a file to the local disk for as long as the block runs.
+
+        Raises:
+            FormatError: it has other bytes than the manifest says.
+            NotFoundError: it is missing.
+        """
+        record = None if self.manifest is None else self.manifest.objects.get(name)
+        in_place = isinstance(self._store, LocalStore)
+        path = Path(self._store.url) / name if in_place else self._scratch / name
+        if not in_place and record is None:
+            self._store.fetch(name, path)
+        elif not in_place and record is not None:
+            fetch_verified(self._store, name, path, sha256=record.sha256, size=record.size)
+        elif not path.is_file():
+            raise NotFoundError(f"{path}: missing")
+        elif record is not None and (path.stat().st_size != record.size or sha256_file(path) != record.sha256):
+            raise FormatError(f"{path}: not the bytes that {MANIFEST} recorded; it was damaged or changed")
+        try:
+            yield path
+        finally:
+            if not in_place:
+                path.unlink()
+
+    def typed(self, suffixes: tuple[str, ...], entity: str | None) -> dict[str, list[str]]:
+        """Return the files of each entity type.
+
+        Args:
+            suffixes: that files of vectors end with.
+            entity: the type of all files; None where the manifest tells.
+
+        Raises:
+            ConfigError: nothing tells the type.
+            InputError: there is no file of vectors.
+        """
+        files = [name for name in self.names if name.lower().endswith(suffixes) and not _hidden(name)]
+        if self.single:
+            files = self.names
+        if not files:
+            raise InputError(f"{self.url}: holds no file that ends in {' or '.join(suffixes)}")
+        told = self._told(files)
+        if entity is None and not told:
+            raise ConfigError(f"{self.url}: nothing here tells the entity type of the vectors; give --type")
+        if entity is None:
+            return told
+        if told and entity not in told:
+            raise ConfigError(f"{self.url}: holds vectors of {', '.join(told)}, none of {entity!r}")
+        return {entity: told.get(entity, files)}
+
+    def _told(self, files: list[str]) -> dict[str, list[str]]:
+        """Return the files of each type that the manifest tells; none where a file holds several types."""
+        if self.manifest is None:
+            return {}
+        told = {name: [file for file in record.files if file in files] for name, record in self.manifest.types.items()}
+        listed = [file for found in told.values() for file in found]
+        return told if len(set(listed)) == len(listed) else {}
+
+    @property
+    def is_escaped(self) -> bool:
+        """Whether the manifest says that names are percent-encoded."""
+        return self.manifest is not None and self.manifest.names == "percent-encoded"
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in name.split("/"))
+
+
+def _look(url: str) -> tuple[bool, Store, dict[str, int]]:
+    if not url.endswith("/"):
+        store, name = open_file(url)
+        if (info := store.head(name)) is not None:
+            return True, store, {name: info.size}
+    store = open_store(url)
+    sizes = {info.key: info.size for info in store.list() if info.key != MANIFEST}
+    if not sizes:
+        raise InputError(f"{url}: nothing there to import; check the path")
+    return False, store, sizes

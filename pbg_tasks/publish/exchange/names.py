@@ -1,0 +1,126 @@
+"""Names that a format cannot hold: refused, or percent-encoded so that they come back as they were."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+from urllib.parse import unquote
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.files import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+WHITESPACE = re.compile(r"\s")
+"""What word2vec's names may not hold."""
+
+TABS_AND_BREAKS = re.compile(r"[\t\n\r]")
+"""What a name in tab-separated text may not hold."""
+
+BREAKS = re.compile(r"[\n\r]")
+"""What a name that takes a line to its end may not hold."""
+
+_SHOWN = 60
+
+
+def writable(names: Sequence[str], unsafe: re.Pattern[str], *, escape: bool, form: str) -> list[str]:
+    """Return names as a format can hold them.
+
+    Args:
+        names: as they are.
+        unsafe: what may not stand in a name.
+        escape: percent-encode it (and every percent sign, so that decoding is exact), instead of refusing.
+        form: the format, for messages.
+
+    Raises:
+        FormatError: a name is empty, or holds what the format cannot.
+    """
+    if "" in names:
+        raise FormatError(f"an entity has an empty name, which format {form} cannot hold; export another format")
+    if escape:
+        pattern = re.compile(f"{unsafe.pattern}|%")
+        return [pattern.sub(_encoded, name) for name in names]
+    if unsafe.search("".join(names)):
+        name = next(name for name in names if unsafe.search(name))
+        raise FormatError(
+            f"name {name!r:.{_SHOWN}} holds a blank, tab or line break that format {form} cannot hold; give --escape "
+            "to percent-encode such names, or export another format"
+        )
+    return list(names)
+
+
+def _encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())
+
+
+def decoded(names: Iterable[str], *, source: str) -> list[str]:
+    """Return percent-encoded names as they were.
+
+    Raises:
+        FormatError: one does not decode to UTF-8.
+    """
+    result = []
+    for name in names:
+        try:
+            result.append(unquote(name, errors="strict") if "%" in name else name)
+        except UnicodeDecodeError:
+            raise FormatError(f"{source}: name {name!r:.{_SHOWN}} does not decode to UTF-8") from None
+    return result
+
+
+def check_unicode(names: Sequence[str], *, source: str) -> None:
+    """Refuse names that are no Unicode text.
+
+    Raises:
+        FormatError: one holds half a character (a lone surrogate).
+    """
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError:
+        name = next(name for name in names if any("\ud800" <= letter <= "\udfff" for letter in name))
+        raise FormatError(
+            f"{source}: name {name!r:.{_SHOWN}} holds half a character (a lone surrogate), which no other tool can read"
+        ) from None
+
+
+class NamesFile:
+    """A JSON list of names, one a line, that grows."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file, self._before = file, "[\n"
+        self._encode = json.JSONEncoder(ensure_ascii=False).encode
+
+    def append(self, names: Sequence[str]) -> None:
+        """Write more names."""
+        for name in names:
+            self._file.write(self._before + self._encode(name))
+            self._before = ",\n"
+
+    def finish(self) -> None:
+        """End the list."""
+        self._file.write("\n]\n" if self._before == ",\n" else "[]\n")
+
+
+@contextmanager
+def names_file(path: Path) -> Iterator[NamesFile]:
+    """Open a new list of names; it takes its place when the block ends without an error.
+
+    Raises:
+        ResourceError: the disk is full.
+    """
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+        names = NamesFile(file)
+        yield names
+        names.finish()
+
+
+def listed_names(path: Path) -> Iterator[str]:
+    """Read back, one at a time, what a ``NamesFile`` holds."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.startswith('"'):
+                yield json.loads(line.rstrip(",\n"))

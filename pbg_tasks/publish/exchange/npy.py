@@ -1,0 +1,149 @@
+"""numpy: ``{type}.npy``, float32 (N, D) that ``np.load(..., mmap_mode="r")`` maps, with ``{type}.json``, the names.
+
+The folder is an ``init_path`` as it is. Parameters of the relations go to ``_relations/``. Arrays of others may have
+any float type, and their names may be a JSON list, a text of one name a line, or an array of integers or strings.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pbg_tasks.errors import FormatError, InputError
+from pbg_tasks.publish.exchange.arrays import named_array
+from pbg_tasks.publish.exchange.contents import Block
+from pbg_tasks.publish.exchange.relations import FOLDER, parameter_key, write_relations
+from pbg_tasks.publish.exchange.vectors import Vectors
+from pbg_tasks.storage.staging import named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.publish.exchange.contents import Contents
+    from pbg_tasks.publish.exchange.inbox import Inbox
+    from pbg_tasks.publish.exchange.outbox import Outbox
+    from pbg_tasks.publish.exchange.vectors import ReadOptions
+
+NAMES = ("{stem}.json", "ids.json", "ids.txt", "ids.npy")
+"""Where the names of ``{stem}.npy`` may lie; the first that is there counts."""
+
+_BLOCK_VALUES = 1 << 20
+_MATRIX = 2
+
+
+def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:  # noqa: ARG001 - no option
+    """Write an array and a list of names for each type, and an array for each parameter of the relations.
+
+    Raises:
+        FormatError: an embedding is damaged, or a name is no text.
+    """
+    for rows in contents.entities.values():
+        files = array_path, names_path = (f"{rows.entity}.npy", f"{rows.entity}.json")
+        with named_array(outbox.path(array_path), outbox.path(names_path), rows.dimension) as array:
+            for block in rows.blocks():
+                array.append(block)
+        outbox.record(rows, *files)
+    for path, value in contents.params.items():
+        np.save(outbox.path(f"{FOLDER}/{parameter_key(path)}.npy"), value.astype("<f4"), allow_pickle=False)
+    write_relations(contents, outbox)
+    return {}
+
+
+def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
+    """Yield the vectors of each ``.npy`` file that has names.
+
+    Raises:
+        FormatError: an array is damaged or of another shape, or has other names than rows.
+    """
+    for entity, file in _arrays(inbox, options.entity).items():
+        wanted = [pattern.format(stem=PurePath(file).stem) for pattern in NAMES]
+        beside = next(filter(inbox.has, wanted), None)
+        if beside is None:
+            raise FormatError(f"{inbox.source(file)}: no names beside it; put one of {', '.join(wanted)} there")
+        with (
+            inbox.local(file) as path,
+            inbox.local(beside) as names_path,
+        ):
+            with named(path, inbox.source(file)), named(names_path, inbox.source(beside)):
+                vectors, names = _mapped(path), _names(names_path)
+            if len(names) != len(vectors):
+                raise FormatError(
+                    f"{inbox.source(file)}: has {len(vectors)} rows, {inbox.source(beside)} has {len(names)} names"
+                )
+            blocks = _blocks(vectors, names)
+            yield Vectors(entity, vectors.shape[1], inbox.source(file), blocks, len(vectors))
+
+
+def _arrays(inbox: Inbox, entity: str | None) -> dict[str, str]:
+    """Return the array of each type: that of the same name, or the only one there is."""
+    if entity is None and inbox.manifest is None and not inbox.single:
+        stems = {name.removesuffix(".npy") for name in inbox.names if name.endswith(".npy") and "/" not in name}
+        paired = [stem for stem in sorted(stems) if f"{stem}.json" in inbox.names and stem != "ids"]
+        if paired:
+            return {stem: f"{stem}.npy" for stem in paired}
+    arrays = {}
+    for name, files in inbox.typed((".npy",), entity).items():
+        found = [file for file in files if file != "ids.npy"]
+        if len(found) > 1 and f"{name}.npy" in found:
+            found = [f"{name}.npy"]
+        if len(found) != 1:
+            raise InputError(f"{inbox.url}: holds {len(found)} arrays for type {name!r}; name the file itself")
+        arrays[name] = found[0]
+    return arrays
+
+
+def _mapped(path: Path) -> np.ndarray:
+    try:
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise FormatError(f"{path}: not a readable .npy array ({error})") from None
+    if array.ndim != _MATRIX or array.dtype.kind != "f" or not array.shape[1]:
+        raise FormatError(
+            f"{path}: holds {array.dtype} of shape {array.shape}; floats of shape (rows, dimension) are needed"
+        )
+    return array
+
+
+def _blocks(vectors: np.ndarray, names: Sequence[str]) -> Iterator[Block]:
+    step = max(1, _BLOCK_VALUES // vectors.shape[1])
+    for start in range(0, len(vectors), step):
+        with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, and is refused as such
+            yield Block(list(names[start : start + step]), np.array(vectors[start : start + step], np.float32))
+
+
+def _names(path: Path) -> Sequence[str]:
+    """Read the names of all rows.
+
+    Raises:
+        FormatError: they are no list of names.
+    """
+    if path.suffix == ".npy":
+        return _array_names(path)
+    try:
+        text = path.read_bytes().decode().replace("\r\n", "\n")
+        names = text.removesuffix("\n").split("\n") if path.suffix == ".txt" else json.loads(text)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8 (byte {error.start})") from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: not readable JSON: {error}") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise FormatError(f"{path}: not a JSON list of strings")
+    return names
+
+
+def _array_names(path: Path) -> Sequence[str]:
+    """Read names from an array of integers (their decimal text) or of strings."""
+    try:
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise FormatError(f"{path}: not a readable .npy array ({error})") from None
+    if array.ndim != 1 or array.dtype.kind not in "iuU":
+        raise FormatError(
+            f"{path}: holds {array.dtype} of shape {array.shape}; whole numbers or strings, one a row, are needed"
+        )
+    return [str(item) for item in array.tolist()]

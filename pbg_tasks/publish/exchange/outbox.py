@@ -1,0 +1,60 @@
+"""A local folder in which an export or import is put together before any of it is seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.publish.exchange.manifest import MANIFEST, TypeRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.publish.exchange.contents import EntityRows
+
+
+class Outbox:
+    """The files of one export, and which of them hold which entity type.
+
+    Args:
+        folder: an empty local directory.
+
+    Attributes:
+        root: the directory.
+        files: paths by name, which may hold slashes; in the order in which they are to appear.
+        types: what was written of each entity type.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        self.files: dict[str, Path] = {}
+        self.types: dict[str, TypeRecord] = {}
+
+    def path(self, name: str) -> Path:
+        """Return where to write the file ``name``.
+
+        Raises:
+            ConfigError: it was given out before, so two entity types would share a file.
+        """
+        if name in self.files or name == MANIFEST:
+            raise ConfigError(f"two files of this format would be named {name}: rename the entity type it comes from")
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.files[name] = path
+        return path
+
+    def adopt(self, folder: str) -> list[str]:
+        """Take what was written below ``root`` into a folder; files with an underscore in front are to appear last.
+
+        Returns:
+            The names of its files.
+        """
+        found = [path for path in (self.root / folder).rglob("*") if path.is_file()]
+        found.sort(key=lambda path: (path.name.startswith("_"), path))
+        names = {path.relative_to(self.root).as_posix(): path for path in found}
+        self.files |= names
+        return list(names)
+
+    def record(self, rows: EntityRows, *files: str) -> None:
+        """Note that ``files`` hold all rows of a type."""
+        self.types[rows.entity] = TypeRecord(rows=len(rows), dimension=rows.dimension, files=files)

@@ -1,0 +1,72 @@
+"""Vectors of a type from one file or from several that follow each other."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.publish.exchange.vectors import Vectors
+from pbg_tasks.storage.staging import named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pbg_tasks.publish.exchange.contents import Block
+    from pbg_tasks.publish.exchange.inbox import Inbox
+    from pbg_tasks.publish.exchange.vectors import ReadOptions
+
+
+class Part(NamedTuple):
+    """Vectors of one file.
+
+    Attributes:
+        dimension: of each.
+        total: how many there are; None when the file does not say.
+        blocks: names with float32 rows.
+    """
+
+    dimension: int
+    total: int | None
+    blocks: Iterator[Block]
+
+
+def read_parts(
+    inbox: Inbox, options: ReadOptions, suffixes: tuple[str, ...], open_part: Callable[[Path], Part]
+) -> Iterator[Vectors]:
+    """Yield the vectors of each type.
+
+    Args:
+        inbox: holds the files.
+        options: what the user says of them.
+        suffixes: that the files' names end with.
+        open_part: opens a local file; what it raises may name that file.
+
+    Raises:
+        FormatError: files of one type differ in dimension.
+    """
+    for entity, files in inbox.typed(suffixes, options.entity).items():
+        head, *others = files
+        with inbox.local(head) as path:
+            with named(path, inbox.source(head)):
+                first = open_part(path)
+            rest = _rest(inbox, others, open_part, first.dimension)
+            blocks: Iterator[Block] = chain(told(first.blocks, path, inbox.source(head)), rest)
+            source = inbox.url if others else inbox.source(head)
+            yield Vectors(entity, first.dimension, source, blocks, None if others else first.total)
+
+
+def told(blocks: Iterator[Block], path: Path, source: str) -> Iterator[Block]:
+    """Yield blocks; errors name ``source`` where they name its local copy."""
+    with named(path, source):
+        yield from blocks
+
+
+def _rest(inbox: Inbox, files: list[str], open_part: Callable[[Path], Part], dimension: int) -> Iterator[Block]:
+    for file in files:
+        with inbox.local(file) as path, named(path, inbox.source(file)):
+            part = open_part(path)
+            if part.dimension != dimension:
+                raise FormatError(f"{path}: has dimension {part.dimension}, the files before it have {dimension}")
+            yield from part.blocks

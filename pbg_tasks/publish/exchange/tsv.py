@@ -1,0 +1,64 @@
+"""PBG's own text: ``entity_embeddings.tsv`` (name, numbers) and ``relation_types_parameters.tsv``.
+
+The numbers have nine decimals, as PBG writes them, so what is read back is near and not equal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.publish.decimals import format_rows
+from pbg_tasks.publish.exchange.delimited import first_lines, read_lines
+from pbg_tasks.publish.exchange.names import TABS_AND_BREAKS, writable
+from pbg_tasks.publish.exchange.parts import Part, read_parts
+from pbg_tasks.publish.tsv import write_relations_tsv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.publish.exchange.contents import Contents
+    from pbg_tasks.publish.exchange.inbox import Inbox
+    from pbg_tasks.publish.exchange.outbox import Outbox
+    from pbg_tasks.publish.exchange.vectors import ReadOptions, Vectors
+
+ENTITIES = "entity_embeddings.tsv"
+RELATIONS = "relation_types_parameters.tsv"
+
+
+def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+    """Write the embeddings of all types into one text, and the parameters of the relations into another.
+
+    Raises:
+        FormatError: a name holds a tab or a line break, or an embedding is damaged.
+    """
+    with outbox.path(ENTITIES).open("w", encoding="utf-8", newline="") as out:
+        for rows in contents.entities.values():
+            for block in rows.blocks():
+                names = writable(block.names, TABS_AND_BREAKS, escape=options.escape, form="tsv")
+                pairs = zip(names, format_rows(block.vectors), strict=True)
+                out.writelines(f"{name}\t{numbers}" for name, numbers in pairs)
+            outbox.record(rows, ENTITIES)
+    relations = writable(contents.relations, TABS_AND_BREAKS, escape=options.escape, form="tsv")
+    with outbox.path(RELATIONS).open("w", encoding="utf-8", newline="") as out:
+        lines = write_relations_tsv(out, contents.config, relations, contents.params)
+    return {"relation_parameters": lines}
+
+
+def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
+    """Yield the vectors of each text.
+
+    Raises:
+        FormatError: a line is wrong.
+    """
+    return read_parts(inbox, options, (".tsv", ".tsv.gz"), _open)
+
+
+def _open(path: Path) -> Part:
+    lines = first_lines(path, 1)
+    dimension = lines[0].count("\t") if lines else 0
+    if not dimension:
+        raise FormatError(f"{path}: line 1: no name and numbers with tabs between")
+    return Part(dimension, None, read_lines(path, delimiter="\t", dimension=dimension))

@@ -1,0 +1,51 @@
+"""What a reader yields: vectors with names, of one entity type, in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pbg_tasks.publish.exchange.contents import Block
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How vectors are read.
+
+    Attributes:
+        entity: type of all vectors; None where the source itself tells the types.
+        escaped: names are percent-encoded; a manifest that says so does not need it.
+        id_column: parquet: column of the names; None for ``id`` or ``name``.
+        vector_column: parquet: column of the vectors.
+        key_separator: angel-line: after the node, as ``formats.angel`` takes it.
+        feature_separator: angel-line: between numbers.
+    """
+
+    entity: str | None = None
+    escaped: bool = False
+    id_column: str | None = None
+    vector_column: str = "embedding"
+    key_separator: str = "colon"
+    feature_separator: str = "space"
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Vectors of one entity type.
+
+    Attributes:
+        entity: the type.
+        dimension: of each vector.
+        source: the file or folder, for messages.
+        blocks: names with float32 rows, in order; nothing is checked yet but shapes.
+        total: how many there are to come; None where the source does not say.
+    """
+
+    entity: str
+    dimension: int
+    source: str
+    blocks: Iterator[Block]
+    total: int | None = None

@@ -1,0 +1,50 @@
+"""The exports of a spec as tasks and assets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+
+from tests.dags.test_reembed import DAGS
+from tests.operators.specs import small_spec
+
+EXPORTS = [{"format": "parquet"}, {"format": "faiss", "name": "ann", "destination": "s3://bucket/ann/{run}"}]
+
+
+@pytest.fixture
+def dag(tmp_path, monkeypatch):
+    (tmp_path / "graphs").mkdir()
+    spec = {**small_spec(tmp_path, "small"), "exports": EXPORTS}
+    (tmp_path / "graphs" / "small.yaml").write_text(yaml.safe_dump(spec))
+    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    return bag.dags["reembed_small"]
+
+
+def test_each_export_follows_the_release_and_waits_for_no_other(dag):
+    for name in ("parquet", "ann"):
+        task = dag.get_task(f"exports.{name}")
+        assert task.upstream_task_ids == {"release.publish"}
+        assert "summary" in task.downstream_task_ids
+        assert task.arguments[1] == name
+    assert dag.get_task("summary").upstream_task_ids == {"exports.parquet", "exports.ann"}
+
+
+def test_each_export_is_an_asset(dag, tmp_path):
+    (parquet,) = dag.get_task("exports.parquet").outlets
+    (ann,) = dag.get_task("exports.ann").outlets
+    assert (parquet.name, parquet.uri) == (
+        "small_production_parquet",
+        f"file://{tmp_path}/store/small/exports/parquet",
+    )
+    assert (ann.name, ann.uri) == ("small_production_ann", "s3://bucket/ann")
+
+
+def test_it_survives_serialisation(dag):
+    again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+    assert {"exports.parquet", "exports.ann"} <= set(again.task_ids)

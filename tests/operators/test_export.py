@@ -1,0 +1,49 @@
+"""Who is told of an export."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from operators.export import ExportOperator
+
+PLACE = Asset(name="g_production_npy", uri="file:///store/exports/npy")
+DONE = {
+    "destination": "/store/exports/npy/r",
+    "exchange": "npy",
+    "types": {"n": {"rows": 3, "dimension": 2}},
+    "files": 4,
+}
+
+
+@pytest.fixture
+def task():
+    return ExportOperator(
+        task_id="npy", arguments=["/store/runs/r", "npy"], store_conn_id=None, asset=PLACE, snapshot='"day-1"'
+    )
+
+
+def test_the_event_tells_where_the_export_lies(fake_pbg, context, task):
+    fake_pbg(
+        f"assert sys.argv[1:4] == ['export-release', '/store/runs/r', 'npy']\nprint({json.dumps(json.dumps(DONE))})"
+    )
+    context["outlet_events"] = OutletEventAccessors()
+    assert task.outlets == [PLACE]
+    assert task.execute(context) == DONE
+    event = context["outlet_events"][PLACE]
+    assert event.extra == {
+        "directory": "/store/exports/npy/r", "format": "npy", "types": DONE["types"], "snapshot": "day-1"
+    }  # fmt: skip
+    assert event.partition_keys == {"day-1"}
+
+
+def test_an_export_that_fails_is_no_news(fake_pbg, context, task):
+    fake_pbg("sys.stderr.write('error: quality_gate: finds 0.3\\n'); sys.exit(8)")
+    context["outlet_events"] = OutletEventAccessors()
+    with pytest.raises(AirflowFailException, match=r"finds 0\.3"):
+        task.execute(context)
+    assert not context["outlet_events"][PLACE].extra

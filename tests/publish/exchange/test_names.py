@@ -1,0 +1,86 @@
+"""Names come back as they were, or are refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.publish.exchange.names import (
+    TABS_AND_BREAKS,
+    WHITESPACE,
+    check_unicode,
+    decoded,
+    listed_names,
+    names_file,
+    writable,
+)
+
+TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=20)
+ODD = [
+    "New York",
+    "a%20b",
+    "%",
+    "tab\there",
+    "line\nbreak",
+    "\u00a0",
+    "\u2028",
+    "\x1c",
+    "\x85",
+    "日本 語",
+    '"quoted"',
+    "\\",
+]
+
+
+@settings(deadline=None, max_examples=50)
+@given(TEXTS, st.sampled_from([WHITESPACE, TABS_AND_BREAKS]))
+def test_escaped_names_decode_to_themselves(names, unsafe):
+    written = writable(names, unsafe, escape=True, form="f")
+    assert not [name for name in written if unsafe.search(name)]
+    assert decoded(written, source="s") == names
+
+
+def test_odd_names_have_no_blank_that_any_reader_splits_at():
+    written = writable(ODD, WHITESPACE, escape=True, form="f")
+    assert all(name.split() == [name] for name in written)
+    assert decoded(written, source="s") == ODD
+
+
+def test_without_escaping_names_stay_or_are_refused():
+    fine = ["a", "ü", "%41", '"', "#"]
+    assert writable(fine, WHITESPACE, escape=False, form="f") == fine
+    for name in ODD[3:9]:
+        with pytest.raises(FormatError, match=re.escape(repr(name))):
+            writable([*fine, name], WHITESPACE, escape=False, form="f")
+
+
+@pytest.mark.parametrize("escape", [True, False])
+def test_an_empty_name_fits_nowhere(escape):
+    with pytest.raises(FormatError, match="empty name"):
+        writable(["a", ""], WHITESPACE, escape=escape, form="f")
+
+
+def test_percent_signs_of_others_that_are_no_utf_8_are_told():
+    assert decoded(["100%", "a%2"], source="s") == ["100%", "a%2"]
+    with pytest.raises(FormatError, match=r"s: name 'a%FF'"):
+        decoded(["a%FF"], source="s")
+
+
+def test_half_characters_are_refused():
+    check_unicode(["a", "\U0001f600"], source="s")
+    with pytest.raises(FormatError, match=r"s: name 'b\\ud83d'"):
+        check_unicode(["a", "b\ud83d"], source="s")
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(TEXTS, max_size=3))
+def test_a_names_file_gives_back_its_names(tmp_path_factory, blocks):
+    path = tmp_path_factory.mktemp("names") / "n.json"
+    with names_file(path) as file:
+        for names in blocks:
+            file.append(names)
+    assert list(listed_names(path)) == [name for names in blocks for name in names]

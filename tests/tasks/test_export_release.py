@@ -1,0 +1,93 @@
+"""Exports that a graph spec lists: after the release, once, and shown."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from pbg_tasks.config import GraphSpec, load_graph_spec
+from pbg_tasks.config.base import parse
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.publish.exchange.manifest import MANIFEST
+from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.export_release import export_release
+from tests.operators.specs import small_spec
+from tests.tasks.conftest import ring
+from tests.tasks.exchanges import files
+
+
+def test_a_night_exports_what_its_spec_lists(place):
+    place.snapshot("d1", ring(40))
+    place.write_spec(
+        exports=[
+            {"format": "npy"},
+            {"format": "word2vec", "name": "gensim", "destination": f"{place.root}/vectors/{{snapshot}}/w2v"},
+        ]
+    )
+    summary = run_chain(place.spec, "d1")
+    run_id = summary["run"].rpartition("/")[2]
+    assert summary["exports"] == {
+        "npy": f"{place.store}/exports/npy/{run_id}",
+        "gensim": f"{place.root}/vectors/d1/w2v",
+    }
+    manifest = json.loads((place.store / "exports" / "npy" / run_id / MANIFEST).read_text())
+    assert manifest["source"]["url"] == summary["release"]["directory"]
+    assert len(np.load(place.store / "exports" / "npy" / run_id / "n.npy")) == 40
+    assert (place.root / "vectors" / "d1" / "w2v" / "n.txt").read_text().startswith("40 8\n")
+
+
+def test_an_export_is_made_once_and_replaces_what_a_crash_left(place):
+    place.snapshot("d1", ring(40))
+    place.write_spec(exports=[{"format": "npy", "destination": f"{place.root}/out/{{run}}"}])
+    run = run_chain(place.spec, "d1")["run"]
+    out = place.root / "out" / run.rpartition("/")[2]
+    (out / "n.npy").write_bytes(b"half")
+    export_release(run, "npy")
+    assert (out / "n.npy").read_bytes() == b"half"  # done before, nothing to do
+    (place.store / "runs" / run.rpartition("/")[2] / "results" / "export-npy.json").unlink()
+    (out / MANIFEST).unlink()
+    export_release(run, "npy")
+    assert len(np.load(out / "n.npy")) == 40
+    assert MANIFEST in files(out)
+
+
+def test_only_what_was_published_is_exported(place):
+    place.snapshot("d1", ring(40))
+    place.write_spec(exports=[{"format": "npy"}])
+    summary = run_chain(place.spec, "d1", publish=False)
+    assert summary["exports"] == {}
+    with pytest.raises(ConfigError, match="was not published"):
+        export_release(summary["run"], "npy")
+    with pytest.raises(ConfigError, match=r"its spec lists no export 'parquet'; it lists npy"):
+        export_release(summary["run"], "parquet")
+
+
+@pytest.mark.parametrize(
+    ("exports", "message"),
+    [
+        ([{"format": "glove"}], "exports.0.format"),
+        ([{"format": "npy"}, {"format": "npy"}], "two exports have the same name"),
+        ([{"format": "npy", "escape": True}], "format npy has no option 'escape'"),
+        ([{"format": "npy", "destination": "/data/out"}], r"destination must contain \{run\} or \{snapshot\}"),
+        ([{"format": "npy", "types": ["thing"]}], "names entity type 'thing', which the model has not"),
+        ([{"format": "npy", "name": "a/b"}], "exports.0.name"),
+        ([{"format": "faiss", "min_recal": 0.9}], "did you mean 'min_recall'"),
+    ],
+)
+def test_a_spec_with_wrong_exports_is_refused(tmp_path, exports, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(GraphSpec, {**small_spec(tmp_path, "g"), "exports": exports}, source="g.yaml")
+
+
+def test_places_of_an_export(place):
+    place.write_spec(
+        exports=[{"format": "faiss", "min_recall": 0.5}, {"format": "npy", "destination": "s3://b/x-{run}/y"}]
+    )
+    first, second = load_graph_spec(place.spec).exports
+    assert first.place("/store/") == "/store/exports/faiss"
+    assert first.resolve("/store/", run="r", snapshot="s") == "/store/exports/faiss/r"
+    assert second.place("/store") == "s3://b/x-"
+    assert second.resolve("/store", run="r", snapshot="s") == "s3://b/x-r/y"
+    assert (first.name, first.min_recall, first.task) == ("faiss", 0.5, "export-faiss")
