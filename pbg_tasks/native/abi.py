@@ -40,6 +40,7 @@ class Step(Structure):
         ("regularizer", c_int64),
         ("dynamic", c_int64),
         ("bias", c_int64),
+        ("half", c_int64),
         ("margin", c_double),
         ("max_norm", c_double),
         ("coefficient", c_double),

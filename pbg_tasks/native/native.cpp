@@ -33,6 +33,8 @@
 #endif
 #define TEXT(x) #x
 
+#define PBG_HALF 0
+
 namespace portable {
 #define PBG_WIDTH 4
 #define KEEP_IN_REGISTER(value)
@@ -60,6 +62,16 @@ namespace avx512 {
 #undef PBG_WIDTH
 }  // namespace avx512
 END_TARGET
+
+#undef PBG_HALF
+#define PBG_HALF 1
+BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,bmi2")
+namespace avx512_bf16 {
+#define PBG_WIDTH 16
+#include "all.inc"
+#undef PBG_WIDTH
+}  // namespace avx512_bf16
+END_TARGET
 #endif
 
 namespace {
@@ -71,14 +83,18 @@ struct InstructionSet {
   int64_t (*rank_tile)(const pbg_rank_tile&);
 };
 
+#if defined(__x86_64__)
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+#endif
+
 const InstructionSet kSets[] = {
 #if defined(__x86_64__)
-    {"avx512",
-     [] {
-       return bool(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
-     },
-     avx512::train_step, avx512::rank_tile},
+    {"avx512_bf16", [] { return has_avx512() && bool(__builtin_cpu_supports("avx512bf16")); }, avx512_bf16::train_step,
+     avx512_bf16::rank_tile},
+    {"avx512", has_avx512, avx512::train_step, avx512::rank_tile},
     {"avx2", [] { return bool(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")); }, avx2::train_step,
      avx2::rank_tile},
 #endif
@@ -96,7 +112,7 @@ const InstructionSet* chosen = fastest();
 }  // namespace
 
 // Changes with every change of a structure or of a function's arguments.
-PUBLIC int32_t pbg_abi() { return 1; }
+PUBLIC int32_t pbg_abi() { return 2; }
 
 PUBLIC const char* pbg_instruction_set() { return chosen->name; }
 

@@ -33,6 +33,7 @@ struct pbg_step {
   Regularizer regularizer;
   int64_t dynamic;  // operators on both sides, for queries; else on the right-hand side, for all
   int64_t bias;     // the first number of an embedding is added to its scores
+  int64_t half;     // products of numbers rounded to bfloat16, where the instruction set has them
   double margin, max_norm, coefficient, lr, relation_lr, weight;
   double times;  // how often a regularizer counts the parameters, if they are not dynamic
 
@@ -171,6 +172,7 @@ struct pbg_workspace {
   RowMemory ends[4], drawn;
   Buffer<float> scores, row, positive, positive_gradient, by_candidate, discarded, matrix[2];
   Buffer<double> global;
+  Buffer<uint16_t> half_queries, half_rows, half_factors, half_in_turns;
   Buffer<const float*> candidates, pointers;
   Buffer<float*> candidate_gradients, outputs;
   Buffer<int64_t> order;
