@@ -2,6 +2,8 @@
 # make test    the whole test-suite
 # make lint    style, types, import rules
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
+# make bench    speed and memory against torchbiggraph: measures what is not in the results yet (hours), writes docs/performance.md
+# make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
 # make setup   the environment only, in .venv; the others do it by themselves
 # make lock    resolve requirements.in anew
 
@@ -16,7 +18,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint down lock quality
+.PHONY: setup demo test lint down lock quality bench bench-quick
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -45,6 +47,13 @@ test: setup
 # One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
 quality: setup
 	@$(PY) -m benchmarks.quality $(ARGS)
+
+# One benchmark: make bench ARGS="steps --again"; the user's race, of hours: make bench ARGS=race.
+bench: setup
+	@$(PY) -m benchmarks.speed $(ARGS)
+
+bench-quick: setup
+	@$(PY) -m benchmarks.speed --quick $(ARGS)
 
 lint: setup
 	@$(VENV)/bin/ruff check .

@@ -38,12 +38,14 @@ class Panel:
         x_label: below it.
         lines: at least one, with a point at least.
         legend: ``top`` or ``bottom``, where the lines leave room, on the right.
+        logarithmic: whether both axes are; values have to be above 0 then.
     """
 
     title: str
     x_label: str
     lines: Sequence[Line]
     legend: str = "bottom"
+    logarithmic: bool = False
 
 
 def draw(panels: Sequence[Panel]) -> str:
@@ -65,21 +67,36 @@ def ticks(low: float, high: float) -> list[float]:
     return [round(number * step, 10) for number in range(first, max(last, first + 1) + 1)]
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return powers of ten, or of two where these are few, from at most ``low`` to at least ``high``."""
+    base = 10 if high >= low * 100 else 2
+    first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
+    return [float(base) ** number for number in range(first, max(last, first + 1) + 1)]
+
+
 class _Axes:
     """Places a panel's values in its frame."""
 
     def __init__(self, panel: Panel) -> None:
         self._panel = panel
         xs, ys = zip(*(point for line in panel.lines for point in line.points), strict=True)
-        self._x_ticks, self._y_ticks = ticks(0, max(xs)), ticks(min(ys), max(ys))
+        if panel.logarithmic:
+            self._x_ticks, self._y_ticks = log_ticks(min(xs), max(xs)), log_ticks(min(ys), max(ys))
+        else:
+            self._x_ticks, self._y_ticks = ticks(0, max(xs)), ticks(min(ys), max(ys))
 
     def _x(self, value: float) -> float:
-        low, high = self._x_ticks[0], self._x_ticks[-1]
-        return _LEFT + (value - low) / (high - low) * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + self._share(value, self._x_ticks) * (WIDTH - _LEFT - _RIGHT)
 
     def _y(self, value: float) -> float:
-        low, high = self._y_ticks[0], self._y_ticks[-1]
-        return HEIGHT - _BOTTOM - (value - low) / (high - low) * (HEIGHT - _TOP - _BOTTOM)
+        return HEIGHT - _BOTTOM - self._share(value, self._y_ticks) * (HEIGHT - _TOP - _BOTTOM)
+
+    def _share(self, value: float, marks: Sequence[float]) -> float:
+        """Return how far along an axis a value stands, from 0 to 1."""
+        low, high = marks[0], marks[-1]
+        if self._panel.logarithmic:
+            value, low, high = math.log(value), math.log(low), math.log(high)
+        return (value - low) / (high - low)
 
     def draw(self) -> Iterator[str]:
         left, right, bottom = _LEFT, WIDTH - _RIGHT, HEIGHT - _BOTTOM

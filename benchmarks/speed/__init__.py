@@ -1,0 +1,1 @@
+"""Benchmarks of speed and memory, each against torchbiggraph in the same run: ``python -m benchmarks.speed``."""

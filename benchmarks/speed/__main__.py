@@ -1,0 +1,64 @@
+"""Measure what was not measured on this code yet, write the document, and print a table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.quality.data import cache_directory
+from benchmarks.speed.catalogue import BENCHMARKS, BY_NAME
+from benchmarks.speed.harness import PBG_EPOCHS
+from benchmarks.speed.report import write
+from benchmarks.speed.results import Results
+from benchmarks.speed.runner import Runner
+from benchmarks.speed.table import HEADINGS, aligned, cells
+from benchmarks.speed.worker import ROOT
+from pbg_tasks.errors import PbgError
+
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENT = ROOT / "docs" / "performance.md"
+RATIOS, GROWTH = DOCUMENT.with_suffix(".svg"), DOCUMENT.with_name("performance-growth.svg")
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Of {', '.join(BY_NAME)}; all but the race.")] = None,
+    data: Annotated[Path, typer.Option(help="Folder with the data sets, as folders or NAME.tar.zst.")] = Path(
+        "../shared/data"
+    ),
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The short ones, shorter; kept apart from the others.")
+    ] = False,
+    race_epochs: Annotated[int, typer.Option(help="Of PBG; with fewer, its time is extrapolated.")] = PBG_EPOCHS,
+    again: Annotated[bool, typer.Option("--again", help="Also what was measured on this very code.")] = False,
+) -> None:
+    """Measure speed and memory against torchbiggraph."""
+    unknown = [name for name in names or () if name not in BY_NAME]
+    if unknown:
+        raise typer.BadParameter(f"no benchmark is named {', '.join(unknown)}")
+    chosen = [each for each in BENCHMARKS if (each.name in names if names else not each.apart and each.quick >= quick)]
+    path = RESULTS / ("quick.json" if quick else "latest.json")
+
+    def keep(results: Results) -> None:
+        results.write(path)
+        if not quick:
+            write(results, DOCUMENT, RATIOS, GROWTH)
+
+    runner = Runner(Results.read(path), keep, cache_directory(), data, quick=quick, race_epochs=race_epochs)
+    runner.run(chosen, again=again)
+    keep(runner.results)
+    for name, reason in runner.failures.items():
+        print(f"{name} FAILED: {reason}")
+    rows = [cells(entry) for benchmark in chosen for entry in runner.results.of(benchmark.name)]
+    print(aligned([HEADINGS, *rows]))
+    raise typer.Exit(bool(runner.failures))
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except PbgError as error:
+        sys.exit(f"error: {error.kind}: {error}")

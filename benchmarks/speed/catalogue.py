@@ -1,0 +1,54 @@
+"""The benchmarks there are, and the order they are run in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.speed.harness import Tools
+    from benchmarks.speed.measurement import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A module with ``measure``.
+
+    Attributes:
+        name: of the module, and on the command line.
+        title: in the document.
+        quick: whether it is one of ``make bench-quick``.
+        apart: whether it is run only when it is asked for, since it takes hours.
+    """
+
+    name: str
+    title: str
+    quick: bool = False
+    apart: bool = False
+
+    def measure(self, tools: Tools, *, quick: bool) -> list[Measurement]:
+        """Run it."""
+        module = import_module(f"benchmarks.speed.{self.name}")
+        found: list[Measurement] = module.measure(tools, quick=quick)
+        return found
+
+    def rerun(self, *, quick: bool = False) -> str:
+        """Return the command that measures it again."""
+        return f'make {"bench-quick" if quick else "bench"} ARGS="{self.name} --again"'
+
+
+BENCHMARKS = (
+    Benchmark("steps", "Training steps", quick=True),
+    Benchmark("importing", "Import", quick=True),
+    Benchmark("evaluating", "Evaluation", quick=True),
+    Benchmark("exporting", "Export", quick=True),
+    Benchmark("epochs", "Partitions and their I/O"),
+    Benchmark("memory", "Peak memory"),
+    Benchmark("staging", "S3 staging"),
+    Benchmark("angel", "Angel's formats"),
+    Benchmark("pykeen", "PyKEEN"),
+    Benchmark("growth", "Growth"),
+    Benchmark("race", "The race to a filtered MRR of 0.79 on FB15k", apart=True),
+)
+BY_NAME = {benchmark.name: benchmark for benchmark in BENCHMARKS}

@@ -1,0 +1,75 @@
+"""How the cost of an epoch, and of an import, grows with the graph: CPU seconds at sizes a factor apart."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.speed.epochs import MODEL
+from benchmarks.speed.importing import write_edges_tsv
+from benchmarks.speed.measurement import Measurement
+from benchmarks.speed.workloads import RandomGraph, placed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.speed.harness import Tools
+
+_ROUNDS = 3
+_EDGES = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
+_ENTITIES = (50_000, 200_000, 800_000, 3_200_000)
+_DIMENSIONS = (32, 64, 128, 256, 512)
+_PARTITIONS = (1, 2, 4, 8, 16)
+_DEFAULT = RandomGraph(200_000, 1_000_000)
+
+
+def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 - not one of the quick ones
+    """Measure an epoch of our default engine, by one worker, and an import, at every size."""
+    epochs = [
+        _fitted(f"growth of an epoch with {what}", [(size, _epoch(tools, *job)) for size, job in jobs.items()])
+        for what, jobs in _jobs()
+    ]
+    return [*epochs, _fitted("growth of an import with edges", [(size, _import(tools, size)) for size in _EDGES])]
+
+
+def _jobs() -> Iterator[tuple[str, dict[int, tuple[RandomGraph, int]]]]:
+    """Yield what grows, and the graph and dimension at each size; all else stays."""
+    entities, edges, dimension = _DEFAULT.entities, _DEFAULT.edges, MODEL["dimension"]
+    yield "edges", {size: (RandomGraph(entities, size), dimension) for size in _EDGES}
+    yield "entities", {size: (RandomGraph(size, edges), dimension) for size in _ENTITIES}
+    yield "dimension", {size: (_DEFAULT, size) for size in _DIMENSIONS}
+    yield "partitions", {size: (RandomGraph(entities, edges, size), dimension) for size in _PARTITIONS}
+
+
+def _epoch(tools: Tools, graph: RandomGraph, dimension: int) -> float:
+    """Return the CPU seconds of an epoch, with reading and writing; the first, which starts anew, does not count."""
+    with tools.scratch() as directory:
+        config = graph.write(MODEL | {"dimension": dimension}, directory)
+        with tools.ours("benchmarks.speed.epochs:Ours", config=config) as ours:
+            ours("epoch")
+            return statistics.median(ours("epoch").cpu for _ in range(_ROUNDS))
+
+
+def _import(tools: Tools, edges: int) -> float:
+    """Return the CPU seconds of an import; the first, which loads libraries, does not count."""
+    with tools.scratch() as directory:
+        source = directory / "edges.tsv"
+        write_edges_tsv(source, edges=edges, entities=_DEFAULT.entities)
+        config = placed(MODEL, directory)
+        with tools.ours("benchmarks.speed.importing:Ours", config=config) as ours:
+            done = [ours("import_tsv", files=[str(source)]).cpu for _ in range(1 + _ROUNDS)]
+    return statistics.median(done[1:])
+
+
+def _fitted(name: str, points: list[tuple[float, float]]) -> Measurement:
+    sizes, costs = (np.log(side) for side in zip(*points, strict=True))
+    slope, _ = np.polyfit(sizes, costs, 1)
+    return Measurement(
+        name,
+        "exponent",
+        float(slope),
+        note="slope of log cost over log size: 1 is proportional, 0 is independent",
+        points=tuple(points),
+    )

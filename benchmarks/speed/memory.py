@@ -1,0 +1,157 @@
+"""Peak memory of training one graph in one partition and in sixteen, and what it costs in quality.
+
+The graph has communities, so that there is something to learn, and as many edges an entity as Freebase has, on which
+PBG's paper reports 88 % less memory. Both trainings have the same entities, edges and held-out edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.speed.measurement import Measurement
+from benchmarks.speed.workloads import LIVEJOURNAL, Document, placed
+from pbg_tasks.config import ConfigSchema
+from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
+from pbg_tasks.formats.entities import write_entity_count
+from pbg_tasks.tasks.evaluate_directory import evaluate_directory
+from pbg_tasks.tasks.train import train_directory
+
+if TYPE_CHECKING:
+    from benchmarks.speed.harness import Tools
+
+MODEL = LIVEJOURNAL | {
+    "dimension": 100,
+    "comparator": "dot",
+    "loss_fn": "softmax",
+    "lr": 0.1,
+    "num_uniform_negs": 10,
+    "workers": 2,
+    "hogwild_delay": 0.0,
+}
+PARTITIONS = 16
+_TARGET = 0.12
+_CANDIDATES = 100_000
+_COMMUNITY = 50
+_LOYALTY = 0.9  # share of the edges that stay within a community
+_HELD_OUT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Communities:
+    """A graph whose edges mostly stay within communities of 50 entities.
+
+    Attributes:
+        entities: a multiple of the number of partitions.
+        edges: for training.
+    """
+
+    entities: int
+    edges: int
+
+    def write(self, root: Path, partitions: int) -> Document:
+        """Write the graph below ``root`` and return a config: entity ``i`` lies in partition ``i % partitions``."""
+        for directory in ("entities", "edges", "held_out"):
+            (root / directory).mkdir(parents=True)
+        (entity,) = MODEL["entities"]
+        for part in range(partitions):
+            write_entity_count(root / "entities", entity, part, self.entities // partitions)
+        lhs, rhs = self._ends(np.random.default_rng(0))
+        for name, chosen in (("edges", slice(_HELD_OUT, None)), ("held_out", slice(_HELD_OUT))):
+            _write_buckets(root / name, lhs[chosen], rhs[chosen], partitions)
+        return placed(MODEL, root) | {"entities": {entity: {"num_partitions": partitions}}}
+
+    def _ends(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        count = self.edges + _HELD_OUT
+        lhs = rng.integers(self.entities, size=count, dtype=np.int32)
+        rhs = lhs - lhs % _COMMUNITY + rng.integers(_COMMUNITY, size=count, dtype=np.int32)
+        strays = np.flatnonzero(rng.random(count, dtype=np.float32) > _LOYALTY)
+        rhs[strays] = rng.integers(self.entities, size=len(strays), dtype=np.int32)
+        return lhs, np.minimum(rhs, self.entities - 1)
+
+
+def _write_buckets(directory: Path, lhs: np.ndarray, rhs: np.ndarray, partitions: int) -> None:
+    bucket = (lhs % partitions * partitions + rhs % partitions).astype(np.uint16)
+    order = np.argsort(bucket, kind="stable")
+    stops = np.cumsum(np.bincount(bucket, minlength=partitions**2))
+    for number, piece in enumerate(np.split(order, stops[:-1])):
+        left, right = ((side[piece] // partitions).astype(np.int64) for side in (lhs, rhs))
+        path = directory / edge_file_name(*divmod(number, partitions))
+        write_edges(path, EdgeList(left, right, np.zeros(len(piece), np.int64)))
+
+
+class Graph:
+    """Makes the files, in a process of its own: it takes more memory than any training.
+
+    Args:
+        entities: of the graph.
+        edges: same.
+    """
+
+    def __init__(self, entities: int, edges: int) -> None:
+        self._graph = Communities(entities, edges)
+
+    def write(self, root: str, partitions: int) -> Document:
+        """Return a config of the graph, written below ``root``."""
+        return self._graph.write(Path(root), partitions)
+
+
+class Ours:
+    """``pbg train`` and ``pbg eval``.
+
+    Args:
+        config: of the graph.
+    """
+
+    def __init__(self, config: Document) -> None:
+        self._config = config
+
+    def train(self) -> dict[str, Any]:
+        """Train one epoch and return what it says of its memory."""
+        memory: dict[str, Any] = train_directory(ConfigSchema(**self._config))["memory"]
+        return memory
+
+    def mrr(self) -> float:
+        """Return the MRR of the held-out edges."""
+        held_out = self._config | {"edge_paths": [str(Path(self._config["edge_paths"][0]).with_name("held_out"))]}
+        result = evaluate_directory(ConfigSchema(**held_out), max_candidates=_CANDIDATES)
+        return float(result["raw"]["mrr"])
+
+
+def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
+    """Train the graph in one partition, and in sixteen with two and with the usual four of them in memory."""
+    graph = Communities(400_000, 9_000_000) if quick else Communities(4_000_000, 90_000_000)
+    buffers = {"1 partition": None, f"{PARTITIONS} partitions": 2, f"{PARTITIONS} partitions, read ahead": None}
+    trained = {title: _trained(tools, graph, int(title.split()[0]), buffer) for title, buffer in buffers.items()}
+    whole, _, mrr = trained["1 partition"]
+    name = f"peak memory, {graph.entities / 1e6:g} M entities, {graph.edges / 1e6:g} M edges, dimension 100"
+    found = []
+    for title, (peak, forecast, quality) in trained.items():
+        details = {
+            "MRR": quality,
+            "MRR in 1 partition": mrr,
+            "forecast": forecast,
+            "forecast error": forecast / peak - 1,
+        }
+        found.append(Measurement(f"{name}: {title}", "B", peak, details=details))
+    note = "of the whole process, with Python and torch; partition_buffer: 2"
+    share = trained[f"{PARTITIONS} partitions"][0] / whole
+    return [
+        *found,
+        Measurement(f"{name}: {PARTITIONS} partitions of 1", "share", share, target=_TARGET, at_most=True, note=note),
+    ]
+
+
+def _trained(tools: Tools, graph: Communities, partitions: int, buffer: int | None) -> tuple[int, int, float]:
+    """Return the measured peak, the forecast, and the MRR of held-out edges."""
+    with tools.scratch() as root:
+        with tools.ours(f"{__name__}:Graph", **asdict(graph)) as maker:
+            config = maker("write", root=str(root), partitions=partitions).value | {"partition_buffer": buffer}
+        with tools.ours(f"{__name__}:Ours", config=config) as ours:
+            memory = ours("train").value
+        with tools.ours(f"{__name__}:Ours", config=config) as ours:
+            mrr = ours("mrr").value
+    return memory["measured_peak"], memory["peak"], mrr

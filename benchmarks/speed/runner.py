@@ -1,0 +1,69 @@
+"""Running benchmarks one after the other: what fails is told, and the others go on."""
+
+from __future__ import annotations
+
+import shutil
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from benchmarks.speed.environment import environment, revision
+from benchmarks.speed.harness import PBG_EPOCHS, Tools
+from benchmarks.speed.worker import ROOT
+from pbg_tasks.progress import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from benchmarks.speed.catalogue import Benchmark
+    from benchmarks.speed.results import Results
+
+
+@dataclass(slots=True)
+class Runner:
+    """Measures and keeps.
+
+    Attributes:
+        results: taken over and added to.
+        keep: called whenever there is more in the results.
+        cache: below which benchmarks have their files.
+        data: folder with data sets.
+        quick: whether the benchmarks are to be short.
+        race_epochs: that PBG trains in the race.
+        failures: what went wrong, by benchmark.
+    """
+
+    results: Results
+    keep: Callable[[Results], None]
+    cache: Path
+    data: Path
+    quick: bool = False
+    race_epochs: int = PBG_EPOCHS
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def run(self, benchmarks: Sequence[Benchmark], *, again: bool) -> None:
+        """Run benchmarks; unless ``again``, those that were run on this very code are left as they are."""
+        for benchmark in benchmarks:
+            code = revision(ROOT)
+            if not again and self.results.has(benchmark.name, code):
+                say(f"{benchmark.name}: measured on {code} already")
+                continue
+            say(f"{benchmark.name}: measuring")
+            try:
+                self._measure(benchmark, code)
+            except Exception as error:  # noqa: BLE001 - the others are still to be measured
+                traceback.print_exc()
+                self.failures[benchmark.name] = f"{type(error).__name__}: {error}"
+
+    def _measure(self, benchmark: Benchmark, code: str | None) -> None:
+        circumstances = environment()
+        directory = self.cache / "runs" / benchmark.name
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        tools = Tools(directory, self.cache, self.data, race_epochs=self.race_epochs)
+        found = benchmark.measure(tools, quick=self.quick)
+        common = {"rerun": benchmark.rerun(quick=self.quick), "revision": code, "environment": circumstances}
+        self.results.replace(benchmark.name, found, **common)
+        self.keep(self.results)
+        shutil.rmtree(directory)

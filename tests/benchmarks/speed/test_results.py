@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from benchmarks.quality.plot import log_ticks
+from benchmarks.speed import report
+from benchmarks.speed.catalogue import BENCHMARKS
+from benchmarks.speed.environment import environment, revision
+from benchmarks.speed.measurement import Measurement, Round
+from benchmarks.speed.results import Results
+from pbg_tasks.errors import FormatError
+
+GIT = shutil.which("git") or ""
+COMMON = {"rerun": "make bench", "revision": "abc", "environment": environment()}
+
+
+def compared(name):
+    return Measurement.rate(name, "edges/cpu-s", [Round(30, 1, 1, 0)], [Round(10, 1, 1, 0)], target=2, note="a note")
+
+
+def grown():
+    return Measurement("growth of an epoch with edges", "exponent", 1.0, points=((10, 1), (100, 10), (1000, 100)))
+
+
+def test_results_are_a_list_and_come_back_as_they_were_written(tmp_path):
+    results = Results()
+    results.replace("steps", [compared("FB <step>")], **COMMON)
+    results.write(tmp_path / "new" / "latest.json")
+    assert Results.read(tmp_path / "new" / "latest.json") == results
+    assert Results.read(tmp_path / "none.json") == Results()
+
+
+def test_foreign_results_are_refused(tmp_path):
+    path = tmp_path / "latest.json"
+    for text in ("{", "{}", "[1]", '[{"name": "x"}]'):
+        path.write_text(text)
+        with pytest.raises(FormatError, match=r"latest\.json.*start over"):
+            Results.read(path)
+
+
+def test_a_benchmark_takes_the_place_of_its_older_run():
+    results = Results()
+    results.replace("steps", [compared("one"), compared("two")], **COMMON)
+    results.replace("export", [compared("three")], **COMMON)
+    results.replace("steps", [compared("four")], **COMMON | {"revision": "def"})
+    assert [entry["name"] for entry in results.entries] == ["four", "three"]
+    assert results.has("steps", "def")
+    assert not results.has("steps", "abc")
+    assert not results.has("none", "abc")
+    assert not results.has("steps", None)
+
+
+@pytest.mark.skipif(not GIT, reason="git is not installed")
+def test_the_revision_follows_the_code_and_nothing_else(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=n", "-c", "user.email=e"]
+        subprocess.run([GIT, *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "pbg_tasks").mkdir()
+    code = tmp_path / "pbg_tasks" / "code.py"
+    code.write_text("1")
+    git("add", ".")
+    git("commit", "-m", "first")
+    first = revision(tmp_path)
+    (tmp_path / "README").write_text("words")
+    git("add", ".")
+    git("commit", "-m", "words")
+    assert revision(tmp_path) == first
+    code.write_text("2")
+    changed = revision(tmp_path)
+    code.write_text("3")
+    assert len({first, changed, revision(tmp_path)}) == 3
+    assert changed.startswith(f"{first}+")
+    assert revision(tmp_path / "nowhere") is None
+
+
+def test_the_document_tells_what_was_measured_and_what_was_not(tmp_path):
+    results = Results()
+    results.replace("steps", [compared("FB <step>")], **COMMON)
+    results.replace("growth", [grown()], **COMMON)
+    paths = [tmp_path / name for name in ("p.md", "ratios.svg", "growth.svg")]
+    report.write(results, *paths)
+    text = paths[0].read_text()
+    assert "| FB <step> | 30 | 10 | edges/cpu-s | 3 (3 - 3) | 2: met |" in text
+    assert "- FB <step>: a note." in text
+    assert text.count("Not measured yet.") == len(BENCHMARKS) - 2
+    assert '`make bench ARGS="steps --again"`' in text
+    drawn = [{part.text for part in ET.parse(path).iter() if part.text} for path in paths[1:]]  # noqa: S314 - ours
+    assert "FB <step>" in drawn[0]
+    assert "slope 1.00" in drawn[1]
+
+
+@pytest.mark.parametrize(("reach", "expected"), [((3, 900), [1, 10, 100, 1000]), ((3, 9), [2, 4, 8, 16])])
+def test_logarithmic_axes_are_marked_at_powers(reach, expected):
+    assert log_ticks(*reach) == expected
+
+
+def test_a_fitted_line_is_straight_on_logarithmic_axes(tmp_path):
+    results = Results()
+    results.replace("growth", [grown()], **COMMON)
+    report.write(results, tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")
+    root = ET.parse(tmp_path / "g.svg").getroot()  # noqa: S314 - ours
+    measured, fitted = (
+        [tuple(map(float, place.split(","))) for place in line.get("points").split()]
+        for line in root.iter("{http://www.w3.org/2000/svg}polyline")
+    )
+    assert fitted[0] == pytest.approx(measured[0], abs=0.2)
+    assert fitted[1] == pytest.approx(measured[2], abs=0.2)
+    assert not (tmp_path / "r.svg").exists()

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.speed.catalogue import BENCHMARKS, BY_NAME
+from benchmarks.speed.environment import revision
+from benchmarks.speed.measurement import Measurement
+from benchmarks.speed.results import Results
+from benchmarks.speed.runner import Runner
+from benchmarks.speed.worker import ROOT
+from pbg_tasks.errors import ResourceError
+
+
+@dataclass
+class Counting:
+    """A benchmark that tells how often it was run."""
+
+    name: str
+    error: Exception | None = None
+    runs: int = 0
+
+    def rerun(self, *, quick):
+        return f"make {quick}"
+
+    def measure(self, tools, *, quick):
+        assert not quick
+        assert not list(tools.directory.iterdir())
+        (tools.directory / "file").write_text("left behind")
+        self.runs += 1
+        if self.error is not None:
+            raise self.error
+        return [Measurement(self.name, "runs", self.runs)]
+
+
+def runner(tmp_path, results=None):
+    kept = []
+    made = Runner(results or Results(), lambda found: kept.append(list(found.entries)), tmp_path, tmp_path)
+    return made, kept
+
+
+def test_what_fails_is_told_and_the_others_go_on(tmp_path):
+    found, kept = runner(tmp_path)
+    found.run([Counting("one", ResourceError("no PBG here")), Counting("two")], again=False)
+    assert found.failures == {"one": "ResourceError: no PBG here"}
+    assert [entry["name"] for entry in found.results.entries] == ["two"]
+    assert len(kept) == 1
+    (entry,) = kept[0]
+    assert entry["rerun"] == "make False"
+    assert entry["revision"] == revision(ROOT)
+    assert entry["environment"]["cores"] >= 1
+    assert not (tmp_path / "runs" / "two").exists()
+
+
+def test_what_was_measured_on_this_code_is_left_unless_it_is_asked_for(tmp_path):
+    found, _ = runner(tmp_path)
+    benchmark = Counting("one")
+    found.run([benchmark], again=False)
+    found.run([benchmark], again=False)
+    assert benchmark.runs == 1
+    found.run([benchmark], again=True)
+    assert [entry["ours"] for entry in found.results.entries] == [2]
+
+
+def test_the_quick_ones_are_those_that_are_promised():
+    assert {each.name for each in BENCHMARKS if each.quick} == {"steps", "importing", "evaluating", "exporting"}
+    assert BY_NAME["race"].apart

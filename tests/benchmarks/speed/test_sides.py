@@ -1,0 +1,99 @@
+"""Both sides of each comparison on small graphs: they do the same work and find the same figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.speed import epochs, evaluating, exporting, importing, steps
+from benchmarks.speed.engines import available
+from benchmarks.speed.harness import Tools
+from benchmarks.speed.workloads import FB15K, LIVEJOURNAL, TRIPLES, RandomGraph, placed
+from pbg_tasks.config import ConfigSchema
+from pbg_tasks.errors import ResourceError
+from pbg_tasks.formats.entities import read_entity_count
+from pbg_tasks.tasks.importing import import_edges
+from pbg_tasks.tasks.train import train_directory
+
+SMALL = {"dimension": 8, "num_uniform_negs": 10}
+
+
+@pytest.fixture
+def tools(pytestconfig, tmp_path):
+    found = Tools(tmp_path / "run", Path(pytestconfig.cache.mkdir("torchbiggraph")).parent, tmp_path, pairs=1)
+    try:
+        found.pbg_python()
+    except ResourceError as error:
+        pytest.skip(str(error))
+    return found
+
+
+def write_triples(path, lines=1000, entities=100):
+    rows = (f"n{i % entities}\tr{i % 3}\tn{(i * 7 + i // entities) % entities}\n" for i in range(lines))
+    path.write_text("".join(rows))
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_random_graph_falls_evenly_into_its_partitions(partitions, tmp_path):
+    config = ConfigSchema(**RandomGraph(1001, 5000, partitions).write(LIVEJOURNAL, tmp_path))
+    counts = [read_entity_count(tmp_path / "entities", "user_id", part) for part in range(partitions)]
+    assert sum(counts) == 1001
+    assert max(counts) - min(counts) <= 1
+    result = train_directory(config.model_copy(update={"dimension": 4}))
+    assert result["edges_trained"] == 5000
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("workers", [1, 2])
+def test_both_train_as_many_edges_as_they_are_asked_for(workers, tools, tmp_path):
+    config = RandomGraph(500, 3000).write(LIVEJOURNAL | SMALL, tmp_path / "graph")
+    race = steps._Race("LJ", config, available(config), ours=2000, theirs=1500)
+    with race.our_worker(tools, workers) as ours, tools.theirs("Training", config=config, workers=workers) as pbg:
+        assert [side().value for side in race.our_sides(ours).values()] == [2000] * len(race.variants)
+        assert pbg("train", edges=1500).value == 1500
+
+
+@pytest.mark.interop
+def test_an_epoch_of_both_is_every_edge_once(tools, tmp_path):
+    config = RandomGraph(400, 1500, partitions=2).write(epochs.MODEL | SMALL, tmp_path / "graph")
+    theirs = config | {"checkpoint_path": str(tmp_path / "theirs"), "num_epochs": 3}
+    with (
+        tools.ours("benchmarks.speed.epochs:Ours", config=config) as ours,
+        tools.theirs("Epochs", config=theirs) as pbg,
+    ):
+        assert [side("epoch").value for side in (ours, pbg, ours, pbg)] == [1500] * 4
+        shares = ours("shares").value
+    assert len(shares) == 2
+    assert all(0 <= share <= 1 for share in shares)
+
+
+@pytest.mark.interop
+def test_both_import_rank_and_export_alike(tools, tmp_path):
+    source = tmp_path / "edges.tsv"
+    write_triples(source)
+    config = placed(FB15K | SMALL, tmp_path / "graph")
+    theirs = placed(FB15K | SMALL, tmp_path / "theirs")
+    importer = importing.Ours(config)
+    with tools.theirs("Conversion", config=theirs) as pbg:
+        assert importer.import_tsv([str(source)]) == pbg("import_tsv", files=[str(source)]).value == 1000
+    train_directory(ConfigSchema(**config))
+    everything = config | {"relations": [config["relations"][0] | {"all_negs": True}], "num_uniform_negs": 0}
+    with tools.theirs("Evaluation", config=everything) as pbg:
+        mrr = pbg("rank", known=config["edge_paths"]).value
+    assert evaluating.Ours(config).rank(config["edge_paths"]) == pytest.approx(mrr, abs=2e-6)
+    written = {side: [str(tmp_path / f"{side}-{what}") for what in ("entities", "relations")] for side in ("we", "pbg")}
+    assert exporting.Ours(config, 100).export_tsv(*written["we"]) == 500
+    with tools.theirs("Conversion", config=config) as pbg:
+        assert pbg("export_tsv", entities=written["pbg"][0], relations=written["pbg"][1]).value == 100
+    ours, others = (sorted(Path(paths[0]).read_text().splitlines()) for paths in written.values())
+    assert [line.split("\t")[0] for line in ours] == [line.split("\t")[0] for line in others]
+
+
+def test_random_edges_are_written_as_triples(tmp_path):
+    path = tmp_path / "edges.tsv"
+    importing.write_edges_tsv(path, edges=2000, entities=50)
+    config = ConfigSchema(**placed(LIVEJOURNAL, tmp_path / "graph"))
+    result = import_edges(config, [str(path)], TRIPLES)
+    assert result["edges"] == 2000
+    assert 40 < result["entities"]["total"] <= 50

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.speed.usage import cpu_seconds, tree
+from benchmarks.speed.worker import Worker
+from pbg_tasks.errors import PbgError
+from tests.benchmarks.speed.subject import BURN
+
+PLACE = "tests.benchmarks.speed.subject:Subject"
+
+
+def worker(tmp_path, place=PLACE, **arguments):
+    return Worker(Path(sys.executable), place, arguments, tmp_path / "worker.log", {})
+
+
+def test_methods_of_one_object_are_called_in_a_process_of_its_own(tmp_path):
+    with worker(tmp_path, start=5) as subject:
+        assert subject("add", number=2).value == 7
+        assert subject("add", number=3).value == 10
+    assert "printed" in (tmp_path / "worker.log").read_text()
+
+
+def test_seconds_of_what_it_starts_and_its_own_peak_are_counted(tmp_path):
+    with worker(tmp_path) as subject:
+        idle, busy = subject("add", number=1), subject("burn", seconds=0.3)
+        taken = subject("take", mebibytes=100)
+    assert idle.cpu <= 0.05
+    assert 0.55 <= busy.cpu < 1.2
+    assert busy.wall >= busy.cpu * 0.9
+    assert 90 << 20 < taken.peak - busy.peak < 130 << 20
+
+
+def test_what_fails_there_is_told_and_the_worker_goes_on(tmp_path):
+    with worker(tmp_path) as subject:
+        with pytest.raises(PbgError, match=r"fail: ValueError: not today"):
+            subject("fail")
+        assert subject("add", number=1).value == 1
+
+
+def test_the_last_words_of_a_process_that_ends_are_told(tmp_path):
+    with worker(tmp_path) as subject, pytest.raises(PbgError, match=r"die: the process ended: last words"):
+        subject("die")
+
+
+def test_an_object_that_cannot_be_made_is_told(tmp_path):
+    with pytest.raises(PbgError, match=r"make: AttributeError.*Nobody"), worker(tmp_path, f"{PLACE[:-7]}Nobody"):
+        pass
+
+
+def test_cpu_seconds_are_those_of_living_descendants_as_well():
+    command = [sys.executable, "-c", f"{BURN.format(0.3)}\nprint(flush=True)\ninput()"]
+    before = cpu_seconds(os.getpid())
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        assert child.pid in tree(os.getpid())
+        alive = cpu_seconds(os.getpid())
+        child.communicate(b"\n")
+    assert alive - before > 0.25
+    assert cpu_seconds(os.getpid()) >= alive
+    assert child.pid not in tree(os.getpid())
