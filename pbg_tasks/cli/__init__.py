@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pbg_tasks import __version__
-from pbg_tasks.cli import configs, models, nightly, transfer
+from pbg_tasks.cli import configs, exchange, info, models, nightly, transfer
 from pbg_tasks.errors import PbgError, ResourceError
 
 app = typer.Typer(
@@ -26,7 +26,9 @@ app = typer.Typer(
 app.add_typer(nightly.app)
 app.add_typer(models.app)
 app.add_typer(configs.app)
+app.add_typer(info.app)
 app.add_typer(transfer.app)
+app.add_typer(exchange.app)
 
 
 @app.callback(invoke_without_command=True)

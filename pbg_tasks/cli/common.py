@@ -13,6 +13,14 @@ Override = Annotated[
 ]
 
 
+CONFIG_SUFFIXES = (".py", ".json", ".yaml", ".yml")
+
+
+def is_config(target: str) -> bool:
+    """Whether an argument names a PBG config."""
+    return target.lower().endswith(CONFIG_SUFFIXES)
+
+
 def show_result(result: dict[str, Any], *, as_json: bool) -> None:
     """Print a task's result on stdout."""
     if as_json:

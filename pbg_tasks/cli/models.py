@@ -6,11 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, show_result
+from pbg_tasks.cli.common import Json, Override, is_config, show_result
 
 app = typer.Typer()
-
-CONFIG_SUFFIXES = (".py", ".json", ".yaml", ".yml")
 
 Target = Annotated[
     str,
@@ -20,11 +18,14 @@ Target = Annotated[
         show_default=False,
     ),
 ]
+IgnoreMemory = Annotated[bool, typer.Option("--ignore-memory", help="Train even if memory is forecast to run out.")]
+Engine = Annotated[
+    Literal["auto", "torch", "native"], typer.Option(help="Who computes; auto is the fastest that can (config only).")
+]
+Device = Annotated[
+    Literal["cpu", "cuda", "auto"], typer.Option(help="Where it computes; auto: a GPU if there is one (config only).")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Decides every random choice (config only).")]
-
-
-def _is_config(target: str) -> bool:
-    return target.lower().endswith(CONFIG_SUFFIXES)
 
 
 def _only_config(target: str, **options: object) -> None:
@@ -35,18 +36,30 @@ def _only_config(target: str, **options: object) -> None:
 
 
 @app.command()
-def train(target: Target, param: Override = None, seed: Seed = 0, *, as_json: Json = False) -> None:
+def train(
+    target: Target,
+    param: Override = None,
+    seed: Seed = 0,
+    engine: Engine = "auto",
+    device: Device = "cpu",
+    *,
+    ignore_memory: IgnoreMemory = False,
+    as_json: Json = False,
+) -> None:
     """Train to the end, from the last committed epoch."""
-    if not _is_config(target):
+    if not is_config(target):
         from pbg_tasks.tasks.train import train as task
 
-        _only_config(target, param=param, seed=seed)
-        show_result(task(target), as_json=as_json)
+        given = {"engine": engine if engine != "auto" else None, "device": device if device != "cpu" else None}
+        _only_config(target, param=param, seed=seed, **given)
+        show_result(task(target, ignore_memory=ignore_memory), as_json=as_json)
         return
     from pbg_tasks.tasks.configs import load_config_from
     from pbg_tasks.tasks.train import train_directory
 
-    show_result(train_directory(load_config_from(target, param or ()), seed=seed), as_json=as_json)
+    config = load_config_from(target, param or ())
+    result = train_directory(config, seed=seed, engine=engine, device=device, ignore_memory=ignore_memory)
+    show_result(result, as_json=as_json)
 
 
 @app.command(name="eval")
@@ -71,7 +84,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Rank held-out edges (of a config: those of its edge_paths) against all entities."""
-    if not _is_config(target):
+    if not is_config(target):
         from pbg_tasks.tasks.evaluate import evaluate as task
 
         _only_config(target, param=param, known=known, seed=seed, filtered=filtered)

@@ -20,7 +20,7 @@ Snapshot = Annotated[str, typer.Option(help="Key of the snapshot.", show_default
 Epochs = Annotated[int | None, typer.Option(min=0, help="Epochs, instead of the spec's.")]
 Dimension = Annotated[int | None, typer.Option(min=1, help="Dimension, instead of the spec's.")]
 Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions, instead of the spec's.")]
-Engine = Annotated[Literal["auto", "torch"] | None, typer.Option(help="Engine, instead of the spec's.")]
+Engine = Annotated[Literal["auto", "torch", "native"] | None, typer.Option(help="Engine, instead of the spec's.")]
 Publish = Annotated[bool, typer.Option("--publish/--no-publish", help="Whether the run may become a release.")]
 
 
@@ -71,6 +71,19 @@ _task("bucket", "Hold edges out and write the others by partition.")
 _task("preserve", "Keep the trained version with its names.")
 _task("gate", "Compare with the release before.")
 _task("publish", "Point the channel to the run.")
+
+
+@app.command(name="export-release")
+def export_release(
+    run: Run,
+    name: Annotated[str, typer.Argument(help="Name of the export in the spec.", show_default=False)],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Write one of the exports that the run's spec lists."""
+    from pbg_tasks.tasks.export_release import export_release as task
+
+    show_result(task(run, name), as_json=as_json)
 
 
 @app.command(name="run")

@@ -1,4 +1,4 @@
-"""``pbg import`` and ``pbg export``: between edge lists, PBG's directories and text."""
+"""``pbg import``: edge lists into PBG's directories."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 imports = typer.Typer(help="Import edge lists into PBG's directories.", no_args_is_help=True)
-exports = typer.Typer(help="Export embeddings from PBG's directories.", no_args_is_help=True)
 app.add_typer(imports, name="import")
-app.add_typer(exports, name="export")
 
 Config = Annotated[str, typer.Argument(help="PBG config (.py, .json, .yaml; local or s3://).", show_default=False)]
 Lists = Annotated[
@@ -97,30 +95,3 @@ def parquet(
     how = EdgeLists("parquet", lhs_col, rhs_col, rel_col, weight_col, feature_separator=feature_separator)
     counts = (entity_min_count, relation_type_min_count)
     _import(config, lists, how, param, counts, memory_gb, as_json=as_json)
-
-
-@exports.command(name="tsv")
-def export_tsv(
-    config: Config,
-    entities_output: Annotated[
-        str, typer.Option("--entities-output", help="Text of embeddings, local or s3://.")
-    ] = "entity_embeddings.tsv",
-    relation_types_output: Annotated[
-        str, typer.Option("--relation-types-output", help="Text of operators' parameters.")
-    ] = "relation_types_parameters.tsv",
-    param: Override = None,
-    *,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Write embeddings and operators as PBG's export does: name, then the numbers, by tabs."""
-    from pbg_tasks.tasks.configs import load_config_from
-    from pbg_tasks.tasks.exporting import export_directory
-
-    result = export_directory(
-        load_config_from(config, param or ()),
-        entities_output=entities_output,
-        relation_types_output=relation_types_output,
-        overwrite=overwrite,
-    )
-    show_result(result, as_json=as_json)

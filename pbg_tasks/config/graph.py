@@ -7,10 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.exports import Export
 from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 # Where a night's defaults are not PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
 NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
+EngineName = Literal["auto", "torch", "native"]
+DeviceName = Literal["cpu", "cuda", "auto"]
 Fraction = Annotated[float, Field(ge=0, lt=0.5)]
 # Of a graph or a channel: part of DAG ids and object keys.
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
@@ -82,12 +85,14 @@ class Training(Frozen):
 
     Attributes:
         engine: ``auto`` picks the fastest one that covers the config.
+        device: where it computes; ``auto`` is a GPU where torch finds one. ``model.num_gpus: 1`` means ``cuda``.
         warm_start: begin from the previous release of the channel when there is one.
         warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``.
         seed: every random choice of a run follows from it.
     """
 
-    engine: Literal["auto", "torch"] = "auto"
+    engine: EngineName = "auto"
+    device: DeviceName = "cpu"
     warm_start: bool = True
     warm_epochs: PositiveInt | None = None
     seed: NonNegativeInt = 0
@@ -144,6 +149,7 @@ class GraphSpec(Frozen):
         store: root of everything written for this graph, ``s3://bucket/prefix`` or a directory.
         channel: the pointer readers follow.
         model: PBG's config without its paths.
+        exports: what is written for other tools after each release.
     """
 
     graph: Name
@@ -157,6 +163,7 @@ class GraphSpec(Frozen):
     eval: Evaluation = Evaluation()
     gates: Gates = Gates()
     resources: Resources = Resources()
+    exports: tuple[Export, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -175,4 +182,14 @@ class GraphSpec(Frozen):
             names = [relation.name for relation in self.model.relations]
             if len(set(names)) != len(names):
                 raise ValueError("relation names repeat: name columns.lhs_type and columns.rhs_type to tell them apart")
+        return self
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        names = [export.name for export in self.exports]
+        if len(set(names)) < len(names):
+            raise ValueError("two exports have the same name: give them different ones with key 'name'")
+        for export in self.exports:
+            if unknown := [entity for entity in export.types if entity not in self.model.entities]:
+                raise ValueError(f"export {export.name!r} names entity type {unknown[0]!r}, which the model has not")
         return self

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen, canonical_json, digest
 from pbg_tasks.config.graph import GraphSpec
@@ -76,6 +76,12 @@ class RunSpec(Frozen):
     files: tuple[SnapshotFile, ...] = Field(min_length=1)
     previous: Previous | None = None
     publish: bool = True
+
+    @model_validator(mode="after")
+    def _resolved(self) -> Self:
+        if self.graph.model.auto_partitioned:
+            raise ValueError("num_partitions: auto must be resolved before a run is made")
+        return self
 
     @property
     def run_id(self) -> str:

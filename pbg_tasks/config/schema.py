@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
@@ -55,7 +55,7 @@ Loss = Annotated[str, *_named(LOSSES)]
 Regularizer = Annotated[str, *_named(REGULARIZERS)]
 
 # Keys of ours that PBG does not know.
-EXTENSIONS = ("lr_schedule", "lr_warmup_epochs", "lr_final", "mask_known_negatives")
+EXTENSIONS = ("lr_schedule", "lr_warmup_epochs", "lr_final", "mask_known_negatives", "partition_buffer", "precision")
 ENTITY_EXTENSIONS = ("trainable",)
 
 
@@ -69,13 +69,41 @@ def _lower(value: Any) -> Any:  # noqa: ANN401 - validators see any input
     return value.lower() if isinstance(value, str) else value
 
 
+AUTO = 0
+"""The ``num_partitions`` that stands for the word ``auto`` until a plan has chosen a number."""
+
+
+def _read_auto(value: Any) -> Any:  # noqa: ANN401 - validators see any input
+    if value == "auto":
+        return AUTO
+    if type(value) is int and value < 1:
+        raise ValueError("must be greater than 0, or auto")
+    return value
+
+
+Partitions = Annotated[
+    NonNegativeInt,
+    BeforeValidator(_read_auto),
+    PlainSerializer(lambda value: value or "auto", when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"const": "auto"}]}),
+]
+
+
+Precision = Literal["f32", "tf32", "bf16"]
+
+
 class EntitySchema(Frozen):
     """One entity type."""
 
-    num_partitions: PositiveInt
+    num_partitions: Partitions
     featurized: bool = False
     dimension: PositiveInt | None = None
     trainable: bool = True  # not PBG's
+
+    @property
+    def written_partitions(self) -> str:
+        """``num_partitions`` as a spec has it."""
+        return str(self.num_partitions or "auto")
 
 
 class RelationSchema(Frozen):
@@ -128,9 +156,12 @@ class ModelConfig(Frozen):
     num_epochs: NonNegativeInt = 1
     num_edge_chunks: PositiveInt | None = None
     max_edges_per_chunk: PositiveInt = 1_000_000_000
-    bucket_order: Annotated[Literal["random", "affinity", "inside_out", "outside_in"], BeforeValidator(_lower)] = (
-        "inside_out"
-    )
+    bucket_order: Annotated[
+        Literal["random", "affinity", "inside_out", "outside_in", "min_swaps"],  # the last is not PBG's
+        BeforeValidator(_lower),
+    ] = "inside_out"
+    # Not PBG's: partitions of an entity type in memory at most; two for each side it stands on where this is null.
+    partition_buffer: PositiveInt | None = None
     workers: PositiveInt | None = None
     batch_size: PositiveInt = 1000
     num_batch_negs: NonNegativeInt = 50
@@ -145,6 +176,8 @@ class ModelConfig(Frozen):
     lr_final: Annotated[Float, Field(ge=0, le=1)] = 0.0
     # Not PBG's: a negative that is an edge of the bucket is not trained against.
     mask_known_negatives: bool = False
+    # Not PBG's: what goes into the matrix products that compare edges with their negatives; sums are float32.
+    precision: Precision = "f32"
 
     eval_fraction: Annotated[Float, Field(ge=0, lt=1)] = 0.05
     eval_num_batch_negs: NonNegativeInt | None = 1000
@@ -177,6 +210,16 @@ class ModelConfig(Frozen):
         return self.entities[entity_type].dimension or self.dimension
 
     @property
+    def product_precision(self) -> Precision:
+        """``precision``, or what ``half_precision`` means: PBG's float16 would overflow where bfloat16 does not."""
+        return "bf16" if self.half_precision else self.precision
+
+    @property
+    def auto_partitioned(self) -> list[str]:
+        """Entity types whose number of partitions is yet to be chosen: nothing but a plan may work with them."""
+        return [name for name, entity in self.entities.items() if entity.num_partitions == AUTO]
+
+    @property
     def relations_from_data(self) -> bool:
         """Whether the one entry of ``relations`` stands for all there are in the data (PBG's dynamic relations)."""
         return self.dynamic_relations and len(self.relations) == 1
@@ -205,6 +248,15 @@ class ConfigSchema(ModelConfig):
     edge_paths: tuple[str, ...]
     checkpoint_path: str
 
+    @model_validator(mode="after")
+    def _partitioned(self) -> Self:
+        if self.auto_partitioned:
+            raise ValueError(
+                f"entities.{self.auto_partitioned[0]}.num_partitions: auto is for graph specs, where `pbg plan` counts "
+                "the entities; a PBG config needs a number (`pbg train` says before it begins what memory it takes)"
+            )
+        return self
+
     def to_pbg(self) -> dict[str, Any]:
         """Return the dict PBG writes into ``config.json``: every key, enums by lower-case name.
 
@@ -231,6 +283,11 @@ def contradictions(config: ModelConfig) -> Iterator[str]:
             listed = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
             yield f"all partitioned entity types of the {side} need the same num_partitions, got {listed}"
     yield from _place_contradictions(config)
+    if config.product_precision == "bf16" and config.comparator not in {"dot", "cos"}:
+        yield (
+            "precision: bf16 (or half_precision) needs comparator dot or cos: the distances of "
+            f"{config.comparator} are differences of products, and would drown in their rounding"
+        )
     if config.bias and min(map(config.entity_dimension, config.entities)) == 1:
         yield "bias takes the first of each entity's numbers, so dimension must be at least 2"
 
@@ -252,6 +309,8 @@ def _place_contradictions(config: ModelConfig) -> Iterator[str]:
     if config.half_precision:
         if config.num_gpus == 0:
             yield "half_precision needs num_gpus > 0"
+        if config.precision == "tf32":
+            yield "half_precision means precision: bf16, so precision cannot be tf32"
         sizes = {"batch_size": config.batch_size, "num_batch_negs": config.num_batch_negs}
         sizes |= {"num_uniform_negs": config.num_uniform_negs}
         sizes |= {f"dimension of {name!r}": config.entity_dimension(name) for name in config.entities}

@@ -106,7 +106,11 @@ class UniformSampler:
 
 
 def draw_negatives(
-    config: ModelConfig, relation: RelationSchema, plan: ChunkPlan, entities: Mapping[Side, int], sampler: NegativeSampler
+    config: ModelConfig,
+    relation: RelationSchema,
+    plan: ChunkPlan,
+    entities: Mapping[Side, int],
+    sampler: NegativeSampler,
 ) -> dict[Side, Tensor]:
     """Draw the candidates of each side, left first, as PBG does; bags of features cannot be drawn.
 
@@ -121,10 +125,11 @@ def draw_negatives(
         int64 (C * U,) offsets by side, all of them (n,) with ``all_negs``; a side may have none.
     """
     drawn: dict[Side, Tensor] = {}
-    for side, entity, disabled in (
+    sides: tuple[tuple[Side, str, bool], ...] = (
         ("lhs", relation.lhs, config.disable_lhs_negs),
         ("rhs", relation.rhs, config.disable_rhs_negs),
-    ):
+    )
+    for side, entity, disabled in sides:
         if disabled or config.entities[entity].featurized:
             continue
         if plan.kind == "all":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pbg_tasks.config import registry as names
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.model import probes
-from pbg_tasks.model.comparators import COMPARATORS, Biased, Comparator, ForwardComparator
+from pbg_tasks.model.comparators import BFLOAT16, COMPARATORS, Biased, Comparator, ForwardComparator
 from pbg_tasks.model.losses import LOSSES, ForwardLoss, Loss
 from pbg_tasks.model.operators import OPERATORS, Operator
 from pbg_tasks.model.regularizers import REGULARIZERS, ForwardRegularizer, Regularizer
@@ -36,13 +36,19 @@ def operator(name: str) -> Operator:
     return OPERATORS[name] if name in OPERATORS else _installed_operator(name)
 
 
-def comparator(name: str, *, bias: bool) -> Comparator:
-    """Return the comparator of a name; ``bias``: with dimension 0 as a bias.
+def comparator(name: str, *, bias: bool, bfloat16: bool = False) -> Comparator:
+    """Return the comparator of a name.
+
+    Args:
+        name: of a built-in one or of a package's.
+        bias: with dimension 0 as a bias.
+        bfloat16: with products of bfloat16 numbers; dot and cos only.
 
     Raises:
         ConfigError: there is none, or the package that has it is at fault.
     """
-    base = COMPARATORS[name] if name in COMPARATORS else _installed_comparator(name)
+    built_in = BFLOAT16 if bfloat16 else COMPARATORS
+    base = built_in[name] if name in built_in else _installed_comparator(name)
     return Biased(base) if bias else base
 
 

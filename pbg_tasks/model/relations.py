@@ -6,6 +6,7 @@ gathered row by row, or, where they are matrices, rows are grouped by relation.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from pbg_tasks.model.parameters import operator_path
 from pbg_tasks.model.registry import operator, parameter_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor
 
@@ -82,19 +83,54 @@ class RowwiseOperator(BoundOperator):
         return [ParamGrad(self.paths[name], grad, self._rel_N) for name, grad in grads.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows grouped by relation. What the host must know, it knows without asking the device that computes.
+
+    Attributes:
+        order_N: int64, the rows, one relation's after the other's.
+        present_M: int64, the relations there are, ascending.
+        counts_M: int64, rows of each.
+        relations: as ``present_M``.
+        sizes: as ``counts_M``.
+    """
+
+    order_N: Tensor
+    present_M: Tensor
+    counts_M: Tensor
+    relations: list[int]
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, rel_N: Tensor) -> Groups:
+        """Group rows by their relations."""
+        order_N = torch.argsort(rel_N, stable=True)
+        present_M, counts_M = torch.unique_consecutive(rel_N[order_N], return_counts=True)
+        return cls(order_N, present_M, counts_M, present_M.tolist(), counts_M.tolist())
+
+    def moved(self, put: Callable[[Tensor], Tensor]) -> Groups:
+        """Return the same with tensors on another device."""
+        return Groups(put(self.order_N), put(self.present_M), put(self.counts_M), self.relations, self.sizes)
+
+
 class GroupedOperator(BoundOperator):
     """An operator with matrices: one call for all rows of a relation, instead of a copy of the matrix for each row."""
 
     def __init__(
-        self, operator: Operator, paths: Mapping[str, str], values: Mapping[str, Tensor], rel_N: Tensor
+        self,
+        operator: Operator,
+        paths: Mapping[str, str],
+        values: Mapping[str, Tensor],
+        rel_N: Tensor,
+        groups: Groups | None = None,
     ) -> None:
         super().__init__(operator, paths, values)
-        self._order = torch.argsort(rel_N, stable=True)
-        self._present, self._counts = torch.unique_consecutive(rel_N[self._order], return_counts=True)
-        self._rows = torch.split_with_sizes(self._order, self._counts.tolist())
+        groups = Groups.of(rel_N) if groups is None else groups
+        self._present, self._counts, self._relations = groups.present_M, groups.counts_M, groups.relations
+        self._rows = torch.split_with_sizes(groups.order_N, groups.sizes)
 
     def _groups(self) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-        for relation, rows in zip(self._present.tolist(), self._rows, strict=True):
+        for relation, rows in zip(self._relations, self._rows, strict=True):
             yield rows, {name: value[relation] for name, value in self.params.items()}
 
     def forward(self, x_ND: Tensor) -> Tensor:
@@ -120,7 +156,12 @@ class GroupedOperator(BoundOperator):
 
 
 def bind(
-    config: ModelConfig, values: Mapping[str, Tensor], side: Side, family: int, row_N: Tensor | None
+    config: ModelConfig,
+    values: Mapping[str, Tensor],
+    side: Side,
+    family: int,
+    row_N: Tensor | None,
+    groups: Groups | None = None,
 ) -> BoundOperator:
     """Return the operator of one side for rows of a family's relations.
 
@@ -130,6 +171,7 @@ def bind(
         side: whose operators; standard mode only has those of the right-hand side.
         family: index of the family's first relation.
         row_N: int64, each row's place in the stacked parameters; None without dynamic relations: all have the same.
+        groups: of ``row_N``, if they are known; operators with matrices need them.
     """
     relation = config.relations[family]
     applied = operator(relation.operator)
@@ -137,5 +179,6 @@ def bind(
     if row_N is None:
         return BoundOperator(applied, {name: operator_path(family, side, name) for name in names}, values)
     paths = {name: operator_path(family, side, applied.stacked_name(name)) for name in names}
-    kind = GroupedOperator if applied.matrices else RowwiseOperator
-    return kind(applied, paths, values, row_N)
+    if applied.matrices:
+        return GroupedOperator(applied, paths, values, row_N, groups)
+    return RowwiseOperator(applied, paths, values, row_N)

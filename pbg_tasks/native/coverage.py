@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.native import abi
+from pbg_tasks.native.library import instruction_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pbg_tasks.config import ModelConfig
 
+BFLOAT16 = "avx512_bf16"
+"""The instruction set that multiplies such numbers."""
+
 LEFT_TO_TORCH = (
     "entity types with featurized: true",
     "operators, comparators, losses and regularizers of other packages",
     "mask_known_negatives: true",
+    "precision: bf16, on a CPU without AVX512_BF16",
 )
 """Everything that ``left_to_torch`` can find."""
 
@@ -34,7 +39,7 @@ def left_to_torch(config: ModelConfig) -> Iterator[str]:
     ):
         if getattr(config, key) not in known:
             yield f"{key}: {getattr(config, key)}"
-    if config.product_precision == "bf16":
-        yield "half_precision: true" if config.half_precision else "precision: bf16"
+    if config.product_precision == "bf16" and instruction_set() != BFLOAT16:
+        yield "precision: bf16 (this CPU has no AVX512_BF16)"
     if config.mask_known_negatives:
         yield "mask_known_negatives: true"

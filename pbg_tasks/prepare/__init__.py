@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from pbg_tasks.prepare.buckets import BucketReport, write_buckets
 from pbg_tasks.prepare.connection import connect
+from pbg_tasks.prepare.counting import SnapshotCounts, count_snapshot
 from pbg_tasks.prepare.ids import EntityReport, Minimum, assign_ids, entity_ids_file_name, partition_of
-from pbg_tasks.prepare.validate import SnapshotReport, validate_snapshot
+from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
+from pbg_tasks.prepare.validate import SnapshotReport, check_rows, validate_snapshot
 
 __all__ = [
     "BucketReport",
     "EntityReport",
     "Minimum",
+    "SnapshotCounts",
     "SnapshotReport",
+    "StagedFiles",
     "assign_ids",
+    "check_rows",
     "connect",
+    "count_snapshot",
     "entity_ids_file_name",
     "partition_of",
+    "stage_snapshot",
     "validate_snapshot",
     "write_buckets",
 ]

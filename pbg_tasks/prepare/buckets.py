@@ -14,15 +14,16 @@ from pbg_tasks.prepare.features import FeaturizedBucketWriter, make_bags
 from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
-from pbg_tasks.prepare.split import NAMES, TRAIN, candidate_sql, settle
+from pbg_tasks.prepare.split import NAMES, TRAIN, candidate_sql, draws, settle
 from pbg_tasks.prepare.sql import md5_head, one_file, quoted
 from pbg_tasks.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     import duckdb
+    import pyarrow as pa
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
     from pbg_tasks.prepare.features import Bags
@@ -62,6 +63,7 @@ def write_buckets(
     returned_previous: Path | None,
     out: Path,
     feature_separator: str = ",",
+    splits: Collection[str] = NAMES,
 ) -> BucketReport:
     """Split the snapshot's edges, and write every bucket of the grid, empty ones too.
 
@@ -75,6 +77,7 @@ def write_buckets(
         returned_previous: pairs that may not be held out, from the release this run continues.
         out: directory for the files.
         feature_separator: between two features in the column of a featurized type.
+        splits: of which empty buckets are written, too.
 
     Raises:
         FormatError: a file of ``entities`` or ``returned_previous`` is missing or damaged.
@@ -87,19 +90,24 @@ def write_buckets(
     _make_ends(connection, spec, entities)
     with phase(connection, "edges to ids"), reading(files):
         _make_edges(connection, spec, matches)
-    with phase(connection, "split"):
-        settled = settle(connection, returned_previous, out)
+        settled = settle(connection, spec.split, returned_previous, out)
         _make_placed(connection, spec)
-    written = _write_grid(connection, spec, out, bags)
-    total, dropped = _totals(connection)
-    edges = {name: sum(map(sum, written[name])) for name in NAMES} | {"total": total, "dropped": dropped}
-    return BucketReport(edges, written["train"], **settled, untrained_entities=_untrained(connection))
+    counts, dropped = _count(connection, spec)
+    _write_grid(connection, spec, out, bags, counts, splits)
+    edges = dict(zip(NAMES, counts.sum(axis=(1, 2)).tolist(), strict=True))
+    return BucketReport(
+        edges | {"total": int(counts.sum()) + dropped, "dropped": dropped},
+        counts[TRAIN].tolist(),
+        **settled,
+        untrained_entities=_untrained(connection) if draws(spec.split) else 0,
+    )
 
 
 def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities: Path) -> None:
-    """Make ``ends(type, id, name)``; an id packs type, partition (16 bits) and offset (40 bits) into one number.
+    """Make ``ends(type, name, id, word)``; an id packs type, partition (16 bits) and offset (40 bits) into one number.
 
-    Of a featurized type an end is a bag; its number takes the offset's place.
+    Of a featurized type an end is a bag; its number takes the offset's place. A word is 64 bits that follow from the
+    name.
     """
 
     def ends_of(index: int, entity: str) -> str:
@@ -111,19 +119,25 @@ def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities:
 
     selects = " UNION ALL ".join(ends_of(index, entity) for index, entity in enumerate(spec.model.entities))
     with loading(entities):
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW ends AS {selects}")
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE ends AS SELECT type, name, id, {md5_head('name')} AS word FROM ({selects})"
+        )
 
 
 def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches: str) -> None:
-    """Make ``edges``: ids, relation, weight, the drawn split, and a hash that orders and spreads.
+    """Make ``edges``: ids, relation, weight, the drawn split, and a hash of the names that orders and spreads.
 
-    Only candidates keep their keys and their relation's name: text would be most of the table.
+    Only candidates keep their keys and their relation's name: text would be most of the table. Where nothing is drawn,
+    it is a view, of which only what is asked for is computed.
     """
+    kind = "TABLE" if draws(spec.split) else "VIEW"
+    typed = len(spec.model.entities) > 1
+    same_lhs, same_rhs = (f" AND {side[0]}.type = drawn.{side}_type" if typed else "" for side in ("lhs", "rhs"))
     connection.execute(
         f"""
-        CREATE OR REPLACE TEMP TABLE edges AS
+        CREATE OR REPLACE TEMP {kind} edges AS
         WITH keyed AS (
-            SELECT relations.id AS rel, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
+            SELECT relations.id AS rel, relations.word, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
                 coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
                 relations.lhs_type || chr(30) || raw.lhs AS lhs_key, relations.rhs_type || chr(30) || raw.rhs AS rhs_key
             FROM raw JOIN relations ON {matches}
@@ -133,31 +147,32 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches:
             if(candidate <> {TRAIN}, rel_name, NULL) AS rel_name,
             if(candidate <> {TRAIN}, lhs_key, NULL) AS lhs_key,
             if(candidate <> {TRAIN}, rhs_key, NULL) AS rhs_key,
-            {md5_head("lhs_key || chr(31) || rel_name || chr(31) || rhs_key")} AS hash
+            xor(xor(l.word, r.word >> 1), drawn.word >> 2) AS hash
         FROM drawn
-            JOIN ends l ON l.type = drawn.lhs_type AND l.name = drawn.lhs
-            JOIN ends r ON r.type = drawn.rhs_type AND r.name = drawn.rhs
+            JOIN ends l ON l.name = drawn.lhs{same_lhs}
+            JOIN ends r ON r.name = drawn.rhs{same_rhs}
         """
     )
 
 
 def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None:
-    """Make ``placed``: each edge's split (null: dropped) and bucket."""
+    """Make ``placed``: each edge's split (null: dropped), and bucket, counted over splits, rows and columns."""
     partitioned = [index for index, entity in enumerate(spec.model.entities.values()) if entity.num_partitions > 1]
     listed = ", ".join(map(str, partitioned)) or "-1"
+    rows, columns = spec.model.partitions("lhs"), spec.model.partitions("rhs")
 
-    def bucket(side: str, shift: int) -> str:
-        count = spec.model.partitions("lhs" if side == "lhs" else "rhs")
+    def place(side: str, shift: int, count: int) -> str:
+        if count == 1:
+            return "0"
         return (
             f"if(({side}_id >> 56) IN ({listed}), (({side}_id >> 40) & 65535)::INTEGER, "
             f"((hash >> {shift}) % {count})::INTEGER)"
         )
 
-    connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE placed AS
-        WITH settled AS (
-            SELECT *, {TRAIN} AS split FROM edges WHERE candidate = {TRAIN}
+    settled = f"SELECT *, {TRAIN} AS split FROM edges"
+    if draws(spec.split):
+        settled += f"""
+            WHERE candidate = {TRAIN}
             UNION ALL
             SELECT edges.*,
                 CASE WHEN least_id IS NULL THEN {TRAIN}
@@ -165,80 +180,89 @@ def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None
                                              ORDER BY rel_name, lhs_key, rhs_key, weight) = 1 THEN candidate END
             FROM edges LEFT JOIN held_out ON least_id = least(lhs_id, rhs_id) AND greatest_id = greatest(lhs_id, rhs_id)
             WHERE candidate <> {TRAIN}
-        )
+        """
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE placed AS
         SELECT rel, weight, lhs_id, rhs_id, hash, split,
-            {bucket("lhs", 0)} AS lhs_bucket, {bucket("rhs", 32)} AS rhs_bucket
-        FROM settled
+            ((split * {rows} + {place("lhs", 0, rows)}) * {columns} + {place("rhs", 32, columns)})::INTEGER AS bucket
+        FROM ({settled})
         """
     )
 
 
+def _count(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> tuple[np.ndarray, int]:
+    """Count the edges of every split's buckets, int64 (splits, rows, columns), and those dropped."""
+    found = dict(connection.execute("SELECT bucket, count(*) FROM placed GROUP BY bucket").fetchall())
+    dropped = found.pop(None, 0)
+    counts = np.zeros((len(NAMES), spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
+    for bucket, count in found.items():
+        counts.flat[bucket] = count
+    return counts, dropped
+
+
 def _write_grid(
-    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, out: Path, bags: Bags | None
-) -> dict[str, list[list[int]]]:
-    lhs_count, rhs_count = spec.model.partitions("lhs"), spec.model.partitions("rhs")
+    connection: duckdb.DuckDBPyConnection,
+    spec: GraphSpec,
+    out: Path,
+    bags: Bags | None,
+    counts: np.ndarray,
+    splits: Collection[str],
+) -> None:
     weighted = spec.columns.weight is not None
-    counts = {name: [[0] * rhs_count for _ in range(lhs_count)] for name in NAMES}
-    (row,) = connection.execute("SELECT count(*) FROM placed WHERE split IS NOT NULL").fetchall()
-    pieces = _pieces(connection, spec, weighted=weighted)
-    piece = next(pieces, None)
-    with Progress("write buckets", total=int(row[0])) as progress:
-        for split, name in enumerate(NAMES):
-            (out / name).mkdir()
-            for lhs in range(lhs_count):
-                for rhs in range(rhs_count):
-                    with _writer(out / name / edge_file_name(lhs, rhs), bags, weighted=weighted) as writer:
-                        while piece is not None and piece[0] == (split, lhs, rhs):
-                            writer.append(piece[1])
-                            progress.advance(len(piece[1]))
-                            piece = next(pieces, None)
-                    counts[name][lhs][rhs] = writer.count
-    return counts
+    with phase(connection, "sort"):
+        edges = _SortedEdges(connection, spec, weighted=weighted)
+    with Progress("write buckets", total=int(counts.sum())) as progress:
+        for (split, lhs, rhs), count in np.ndenumerate(counts):
+            if not count and NAMES[split] not in splits:
+                continue
+            path = out / NAMES[split] / edge_file_name(lhs, rhs)
+            path.parent.mkdir(exist_ok=True)
+            with _writer(path, int(count), bags, weighted=weighted) as writer:
+                for piece in edges.take(int(count)):
+                    writer.append(piece)
+                    progress.advance(len(piece))
 
 
-def _writer(path: Path, bags: Bags | None, *, weighted: bool) -> EdgeFileWriter | FeaturizedBucketWriter:
+def _writer(path: Path, count: int, bags: Bags | None, *, weighted: bool) -> EdgeFileWriter | FeaturizedBucketWriter:
     if bags is None:
-        return EdgeFileWriter(path, weighted=weighted)
+        return EdgeFileWriter(path, count, weighted=weighted)
     return FeaturizedBucketWriter(path, bags, weighted=weighted)
 
 
-def _pieces(
-    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, *, weighted: bool
-) -> Iterator[tuple[tuple[int, int, int], EdgeList]]:
-    """Stream the edges sorted by split, bucket and hash, cut where the bucket changes.
+class _SortedEdges:
+    """The edges of ``placed`` in the order of their buckets, and of their hashes in a bucket, streamed.
+
+    Between two ends, edges of one hash have one relation. Each further column to sort by would cost a third.
 
     Instead of an offset, a bag has -1 minus its number.
     """
-    bagged = [index for index, entity in enumerate(spec.model.entities.values()) if entity.featurized]
-    listed = ", ".join(map(str, bagged)) or "-1"
 
-    def end(side: str) -> str:
-        offset = f"({side}_id & {(1 << 40) - 1})::BIGINT"
-        return f"if(({side}_id >> 56) IN ({listed}), -1 - {offset}, {offset})"
+    def __init__(self, connection: duckdb.DuckDBPyConnection, spec: GraphSpec, *, weighted: bool) -> None:
+        bagged = [index for index, entity in enumerate(spec.model.entities.values()) if entity.featurized]
 
-    reader = connection.sql(
-        f"""
-        SELECT split::BIGINT AS split, lhs_bucket::BIGINT AS lhs_bucket, rhs_bucket::BIGINT AS rhs_bucket,
-            {end("lhs")} AS lhs, {end("rhs")} AS rhs, rel, weight
-        FROM placed WHERE split IS NOT NULL
-        ORDER BY split, lhs_bucket, rhs_bucket, hash, lhs_id, rhs_id, rel, weight
-        """
-    ).to_arrow_reader(BATCH_ROWS)
-    for batch in reader:
-        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-        place = np.stack([columns["split"], columns["lhs_bucket"], columns["rhs_bucket"]])
-        cuts = np.flatnonzero((place[:, 1:] != place[:, :-1]).any(axis=0)) + 1
-        for start, stop in zip([0, *cuts], [*cuts, len(batch)], strict=True):
-            weight = columns["weight"][start:stop] if weighted else None
-            lhs_ids, rhs_ids, rel = (columns[name][start:stop] for name in ("lhs", "rhs", "rel"))
-            piece = EdgeList(lhs_ids, rhs_ids, rel, weight)
-            split, lhs, rhs = (int(value) for value in place[:, start])
-            yield (split, lhs, rhs), piece
+        def end(side: str) -> str:
+            offset = f"({side}_id & {(1 << 40) - 1})::BIGINT"
+            if not bagged:
+                return offset
+            return f"if(({side}_id >> 56) IN ({', '.join(map(str, bagged))}), -1 - {offset}, {offset})"
 
+        self._batches = connection.sql(
+            f"""
+            SELECT {end("lhs")} AS lhs, {end("rhs")} AS rhs, rel::BIGINT AS rel{", weight" if weighted else ""}
+            FROM placed WHERE bucket IS NOT NULL ORDER BY bucket, hash, lhs_id, rhs_id{", weight" if weighted else ""}
+            """
+        ).to_arrow_reader(BATCH_ROWS)
+        self._batch: pa.RecordBatch | None = None
 
-def _totals(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-    (row,) = connection.execute("SELECT count(*), count(*) FILTER (split IS NULL) FROM placed").fetchall()
-    return int(row[0]), int(row[1])
+    def take(self, count: int) -> Iterator[EdgeList]:
+        """Yield the next ``count`` edges in pieces."""
+        while count:
+            batch = self._batch or self._batches.read_next_batch()
+            taken = batch.slice(0, count)
+            self._batch = batch.slice(len(taken)) if len(taken) < len(batch) else None
+            count -= len(taken)
+            yield EdgeList(**{name: taken.column(name).to_numpy() for name in taken.schema.names})
 
 
 def _untrained(connection: duckdb.DuckDBPyConnection) -> int:

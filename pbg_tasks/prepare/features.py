@@ -121,11 +121,6 @@ class FeaturizedBucketWriter:
         self._path, self._bags, self._weighted = path, bags, weighted
         self._pieces: list[EdgeList] = []
 
-    @property
-    def count(self) -> int:
-        """Edges appended so far."""
-        return sum(map(len, self._pieces))
-
     def append(self, edges: EdgeList) -> None:
         """Add edges after those before."""
         self._pieces.append(edges)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import ConfigError
@@ -20,10 +21,10 @@ from pbg_tasks.formats.entities import (
 from pbg_tasks.prepare.connection import load_table, phase
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
-from pbg_tasks.prepare.sql import features_sql, md5_tail, quoted
+from pbg_tasks.prepare.sql import features_sql, md5_tail, one_file, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import duckdb
@@ -129,8 +130,7 @@ def assign_ids(
             types[entity] = _assign(connection, schema.num_partitions, snapshot)
             target = quoted(str(out / entity_ids_file_name(entity)))
             connection.execute(
-                f"""COPY (SELECT * FROM ids ORDER BY partition, "offset") TO {target}
-                (FORMAT parquet, COMPRESSION zstd)"""
+                f'COPY (FROM ids ORDER BY partition, "offset") TO {target} (FORMAT parquet, COMPRESSION zstd)'
             )
             counts[entity] = [
                 _write_partition(connection, entity, partition, out) for partition in range(schema.num_partitions)
@@ -209,13 +209,13 @@ def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: st
 
 
 def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partition: int, out: Path) -> int:
-    result = connection.execute('SELECT name FROM ids WHERE partition = ? ORDER BY "offset"', [partition])
-
-    def names() -> Iterator[str]:
-        while rows := result.fetchmany(FETCH_ROWS):
-            yield from (name for (name,) in rows)
-
-    count = write_entity_names(out, entity, partition, names())
+    # The file is sorted by partition: unlike the table, it is not read whole for each.
+    file = one_file(out / entity_ids_file_name(entity))
+    reader = connection.sql(
+        f'SELECT name FROM read_parquet({file}) WHERE partition = {partition} ORDER BY "offset"'
+    ).to_arrow_reader(FETCH_ROWS)
+    names = chain.from_iterable(batch.column("name").to_pylist() for batch in reader)
+    count = write_entity_names(out, entity, partition, names)
     write_entity_count(out, entity, partition, count)
     return count
 

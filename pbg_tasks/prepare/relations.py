@@ -6,6 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import InputError
+from pbg_tasks.prepare.sql import md5_head
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names: list[str] | None = None) -> str:
-    """Make the table ``relations(id, name, lhs_type, rhs_type)``; a name is null where any matches.
+    """Make the table ``relations(id, name, lhs_type, rhs_type, word)``; a name is null where any matches.
+
+    A word is 64 bits that follow from the name and the types.
 
     Args:
         connection: the table is made here.
@@ -34,11 +37,18 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
         named = spec.columns.rel is not None
         rows = [(i, r.name if named else None, r.lhs, r.rhs) for i, r in enumerate(spec.model.relations)]
     connection.execute(
-        "CREATE OR REPLACE TEMP TABLE relations (id BIGINT, name VARCHAR, lhs_type VARCHAR, rhs_type VARCHAR)"
+        "CREATE OR REPLACE TEMP TABLE relations "
+        "(id INTEGER, name VARCHAR, lhs_type VARCHAR, rhs_type VARCHAR, word UBIGINT)"
     )
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]
-        connection.execute("INSERT INTO relations SELECT unnest(?), unnest(?), unnest(?), unnest(?)", columns)
+        connection.execute(
+            f"""
+            INSERT INTO relations SELECT *, {md5_head("concat_ws(chr(31), name, lhs_type, rhs_type)")} FROM (
+                SELECT unnest(?) AS id, unnest(?)::VARCHAR AS name, unnest(?) AS lhs_type, unnest(?) AS rhs_type)
+            """,
+            columns,
+        )
     pairs = {"lhs_type": "lhs_type", "rhs_type": "rhs_type"} if spec.columns.lhs_type is not None else {}
     if rows and rows[0][1] is not None:
         pairs["name"] = "rel"

@@ -1,21 +1,26 @@
-"""A snapshot's files as one table: ``raw(lhs, rel, rhs, weight, lhs_type, rhs_type)``, all text."""
+"""A snapshot's files as one table: ``raw(lhs, rel, rhs, weight, lhs_type, rhs_type)``, all text.
+
+It is a view, so every query reads the files again. Who asks much of them stages them first: reads them once into a
+table, which DuckDB moves to scratch where memory ends.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import duckdb
 
 from pbg_tasks.errors import InputError, StorageError
-from pbg_tasks.prepare.connection import is_disk_full
+from pbg_tasks.prepare.connection import is_disk_full, phase
 from pbg_tasks.prepare.delimited import compression, delimiter, first_record
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.storage.columnar import filesystem_for, list_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pbg_tasks.config import Columns, GraphSpec, SnapshotFile, Snapshots
 
@@ -38,17 +43,71 @@ class _Layout:
     compression: str
 
 
+class StagedFiles(Sequence["SnapshotFile"]):
+    """Files whose rows lie in tables of a connection; there, they stand for the files.
+
+    Args:
+        files: that were read.
+        tables: with their rows, in the columns of ``raw``.
+    """
+
+    def __init__(self, files: Sequence[SnapshotFile], tables: Sequence[str]) -> None:
+        self.files, self.tables = tuple(files), tuple(tables)
+
+    @overload
+    def __getitem__(self, index: int) -> SnapshotFile: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SnapshotFile]: ...
+
+    def __getitem__(self, index: int | slice) -> SnapshotFile | Sequence[SnapshotFile]:
+        return self.files[index]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @classmethod
+    def together(cls, parts: Sequence[StagedFiles]) -> StagedFiles:
+        """Return the files of all parts."""
+        return cls([file for part in parts for file in part.files], [table for part in parts for table in part.tables])
+
+
+def stage_snapshot(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile], table: str
+) -> StagedFiles:
+    """Read the snapshot's files once, into a table.
+
+    Args:
+        connection: the table is made here.
+        spec: how the files are written and which columns hold what.
+        files: as they were planned.
+        table: its name.
+
+    Raises:
+        InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
+    """
+    open_snapshot(connection, spec, files)
+    fields = ", ".join(_chosen(spec.columns))
+    with phase(connection, "read"), reading(files):
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {fields} FROM raw")
+    return StagedFiles(files, [table])
+
+
 def open_snapshot(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]) -> None:
     """Make the view ``raw`` over the snapshot's files.
 
     Args:
         connection: the view is made here.
         spec: how the files are written and which columns hold what.
-        files: as they were planned.
+        files: as they were planned, or staged.
 
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
+    if isinstance(files, StagedFiles):
+        fields = ", ".join(field if field in _chosen(spec.columns) else f"NULL::VARCHAR AS {field}" for field in FIELDS)
+        _make_raw(connection, [f"SELECT {fields} FROM {table}" for table in files.tables])
+        return
     alike: dict[_Layout, list[str]] = {}
     for file in files:
         _register(connection, file.uri)
@@ -56,10 +115,8 @@ def open_snapshot(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files:
         layout = _layout(connection, spec.snapshots, file)
         _check_columns(spec.columns, file.uri, layout)
         alike.setdefault(layout, []).append(file.uri)
-    selects = (
-        f"SELECT {_fields(spec, layout)} FROM {_scan(spec.snapshots, uris, layout)}" for layout, uris in alike.items()
-    )
-    connection.execute("CREATE OR REPLACE TEMP VIEW raw AS " + " UNION ALL ".join(selects))
+    scans = {layout: _scan(spec.snapshots, uris, layout) for layout, uris in alike.items()}
+    _make_raw(connection, [f"SELECT {_fields(spec, layout)} FROM {scan}" for layout, scan in scans.items()])
 
 
 def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: SnapshotFile) -> None:
@@ -95,6 +152,10 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         named = (file.uri for file in files if file.uri in text or file.uri.partition("://")[2] in text)
         uri = next(named, files[0].uri if len(files) == 1 else "snapshot")
         raise _unreadable(uri, error) from None
+
+
+def _make_raw(connection: duckdb.DuckDBPyConnection, selects: Sequence[str]) -> None:
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS {' UNION ALL '.join(selects)}")
 
 
 def _register(connection: duckdb.DuckDBPyConnection, uri: str) -> None:

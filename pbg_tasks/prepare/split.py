@@ -38,12 +38,20 @@ def candidate_sql(split: Split) -> str:
     return f"(({drawn} < {test})::TINYINT + ({drawn} < {valid})::TINYINT)"
 
 
-def settle(connection: duckdb.DuckDBPyConnection, returned_before: Path | None, out: Path) -> dict[str, int]:
+def draws(split: Split) -> bool:
+    """Say whether any edge is drawn to be held out."""
+    return split.valid > 0 or split.test > 0
+
+
+def settle(
+    connection: duckdb.DuckDBPyConnection, split: Split, returned_before: Path | None, out: Path
+) -> dict[str, int]:
     """Settle the candidates of table ``edges`` and write the pairs that stay in training for ever.
 
     Args:
         connection: holds ``edges`` with ``candidate``, ``lhs_id``, ``rhs_id``, and ``lhs_key``, ``rhs_key`` where it is
             a candidate; the table ``held_out`` (least_id and greatest_id of the chosen pairs) is made.
+        split: without a draw, ``edges`` is not looked at.
         returned_before: the list of the release this run continues.
         out: where the list of this run goes.
 
@@ -55,21 +63,11 @@ def settle(connection: duckdb.DuckDBPyConnection, returned_before: Path | None, 
     """
     load_table(connection, "returned_before", {"least_key": "VARCHAR", "greatest_key": "VARCHAR"}, returned_before)
     connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE candidates AS
-        WITH trained AS (
-            SELECT lhs_id AS id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
-            UNION SELECT rhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
-        ), pairs AS (
-            SELECT DISTINCT least(lhs_id, rhs_id) AS least_id, greatest(lhs_id, rhs_id) AS greatest_id,
-                least(lhs_key, rhs_key) AS least_key, greatest(lhs_key, rhs_key) AS greatest_key
-            FROM edges WHERE candidate <> {TRAIN}
-        )
-        SELECT pairs.*, returned_before.least_key IS NOT NULL
-            OR least_id NOT IN (SELECT id FROM trained) OR greatest_id NOT IN (SELECT id FROM trained) AS returned
-        FROM pairs LEFT JOIN returned_before USING (least_key, greatest_key)
-        """
+        "CREATE OR REPLACE TEMP TABLE candidates "
+        "(least_id UBIGINT, greatest_id UBIGINT, least_key VARCHAR, greatest_key VARCHAR, returned BOOLEAN)"
     )
+    if draws(split):
+        _find_candidates(connection)
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE held_out AS SELECT least_id, greatest_id FROM candidates WHERE NOT returned"
     )
@@ -82,3 +80,22 @@ def settle(connection: duckdb.DuckDBPyConnection, returned_before: Path | None, 
         "SELECT count(*) FILTER (NOT returned), count(*) FILTER (returned) FROM candidates"
     ).fetchall()
     return {"held_out_pairs": int(row[0]), "returned_pairs": int(row[1])}
+
+
+def _find_candidates(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute(
+        f"""
+        INSERT INTO candidates
+        WITH trained AS (
+            SELECT lhs_id AS id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+            UNION SELECT rhs_id FROM edges WHERE candidate = {TRAIN} AND lhs_id <> rhs_id
+        ), pairs AS (
+            SELECT DISTINCT least(lhs_id, rhs_id) AS least_id, greatest(lhs_id, rhs_id) AS greatest_id,
+                least(lhs_key, rhs_key) AS least_key, greatest(lhs_key, rhs_key) AS greatest_key
+            FROM edges WHERE candidate <> {TRAIN}
+        )
+        SELECT pairs.*, returned_before.least_key IS NOT NULL
+            OR least_id NOT IN (SELECT id FROM trained) OR greatest_id NOT IN (SELECT id FROM trained)
+        FROM pairs LEFT JOIN returned_before USING (least_key, greatest_key)
+        """
+    )

@@ -23,6 +23,21 @@ _SHOWN_RELATIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """What one look at every row tells.
+
+    Attributes:
+        edges: rows.
+        self_loops: rows whose ends are one name.
+        weights: smallest and largest weight, None without a weight column.
+    """
+
+    edges: int
+    self_loops: int
+    weights: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotReport:
     """What a snapshot holds.
 
@@ -57,6 +72,23 @@ _FIT_CHECK = ("NOT fits", "")  # told by unknown_relation
 def validate_snapshot(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
 ) -> SnapshotReport:
+    """Check every row, and tell what the snapshot holds.
+
+    Raises:
+        InputError: a file cannot be read, there are no edges, or a row is bad (naming file, line and column).
+    """
+    checked = check_rows(connection, spec, files)
+    with phase(connection, "count"), reading(files):
+        return SnapshotReport(
+            edges=checked.edges,
+            self_loops=checked.self_loops,
+            duplicates=checked.edges - _distinct(connection),
+            relations=_by_relation(connection, spec),
+            weights=checked.weights,
+        )
+
+
+def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]) -> CheckedRows:
     """Check every row.
 
     Raises:
@@ -80,13 +112,7 @@ def validate_snapshot(
         for (condition, sentence), count in zip(checks, bad, strict=True):
             if count:
                 raise _bad_row(connection, spec, files, f"SELECT * FROM {checked} WHERE {condition}", sentence, count)
-        return SnapshotReport(
-            edges=edges,
-            self_loops=loops,
-            duplicates=edges - _distinct(connection),
-            relations=_by_relation(connection, spec),
-            weights=(low, high) if spec.columns.weight is not None else None,
-        )
+    return CheckedRows(edges, loops, (low, high) if spec.columns.weight is not None else None)
 
 
 def _end_checks(spec: GraphSpec) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,11 @@ A name that holds a tab or a line break would be read as something else and is r
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, TextIO
+
+import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.embeddings import iter_blocks
@@ -18,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import numpy as np
-
     from pbg_tasks.config import ModelConfig
 
-BLOCK_ROWS = 512
+BLOCK_ROWS = 128  # what a block is on its way to text stays in a core's cache
+_BLOCK_NUMBERS = 1 << 16
 _UNSAFE = ("\t", "\n", "\r")
 
 
@@ -50,8 +53,9 @@ def write_embeddings_tsv(
     """
     for start, raw in iter_blocks(path, BLOCK_ROWS, count=len(names), dimension=dimension):
         block = raw if added is None else raw + added
-        rows = zip(names[start : start + len(block)], format_rows(block), strict=True)
-        out.writelines(f"{_safe(name)}\t{row}" for name, row in rows)
+        some = names[start : start + len(block)]
+        _check(some)
+        out.writelines(map("\t".join, zip(some, format_rows(block), strict=True)))
         if on_rows is not None:
             on_rows(len(block))
 
@@ -71,27 +75,31 @@ def write_relations_tsv(
         How many lines were written; an operator without parameters has none.
     """
     count = 0
-    params = {path: params[path] for path in parameter_order(params, list(config.entities))}
-    families = Families(config, len(names))
-    for relation, name in enumerate(names):
-        family = int(families.first[relation])
-        for side, parameter, value in _parameters(config, params, family, int(families.row[relation])):
-            shape = "x".join(map(str, value.shape))
-            (numbers,) = format_rows(value.reshape(1, -1))
-            out.write(f"{_safe(name)}\t{side}\t{config.relations[family].operator}\t{parameter}\t{shape}\t{numbers}")
-            count += 1
+    for size, lines in groupby(_parameters(config, names, params), key=lambda line: line[1].size):
+        while some := list(islice(lines, max(1, _BLOCK_NUMBERS // size))):
+            heads, values = zip(*some, strict=True)
+            out.writelines(map("\t".join, zip(heads, format_rows(np.stack(values)), strict=True)))
+            count += len(some)
     return count
 
 
 def _parameters(
-    config: ModelConfig, params: Mapping[str, np.ndarray], family: int, row: int
-) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield (side, name, values) of one relation's parameters."""
-    for side in SIDES:
-        prefix = operator_path(family, side, "")
-        for path, value in params.items():
-            if path.startswith(prefix):
-                yield side, path.removeprefix(prefix), value[row] if config.dynamic_relations else value
+    config: ModelConfig, names: Sequence[str], params: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what a line begins with and its numbers, float32 (M,), for every parameter of every relation."""
+    of_operator = defaultdict(list)
+    for path in parameter_order(params, list(config.entities)):
+        operator, _, parameter = path.rpartition("/")
+        of_operator[f"{operator}/"].append((parameter, params[path]))
+    families = Families(config, len(names))
+    for name, family, row in zip(names, families.first.tolist(), families.row.tolist(), strict=True):
+        for side in SIDES:
+            for parameter, values in of_operator[operator_path(family, side, "")]:
+                _check([name])
+                value = values[row] if config.dynamic_relations else values
+                shape = "x".join(map(str, value.shape))
+                head = f"{name}\t{side}\t{config.relations[family].operator}\t{parameter}\t{shape}"
+                yield head, value.ravel()
 
 
 def global_embedding(config: ModelConfig, params: Mapping[str, np.ndarray], entity: str) -> np.ndarray | None:
@@ -99,11 +107,18 @@ def global_embedding(config: ModelConfig, params: Mapping[str, np.ndarray], enti
     return params[global_path(entity)] if config.global_emb else None
 
 
-def _safe(name: str) -> str:
-    if any(character in name for character in _UNSAFE):
-        raise FormatError(
-            f"name {name!r:.60} holds a tab or a line break, which this text format cannot hold; export another format"
-        )
-    if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
-        raise FormatError(f"name {name!r:.60} holds half a character (a lone surrogate), which no text file can hold")
-    return name
+def _check(names: Sequence[str]) -> None:
+    """Refuse names that cannot be written; nearly always, one look at all of them together is enough."""
+    together = "".join(names)
+    if together.isascii() and not any(character in together for character in _UNSAFE):
+        return
+    for name in names:
+        if any(character in name for character in _UNSAFE):
+            raise FormatError(
+                f"name {name!r:.60} holds a tab or a line break, which this text format cannot hold; "
+                "export another format"
+            )
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise FormatError(
+                f"name {name!r:.60} holds half a character (a lone surrogate), which no text file can hold"
+            )

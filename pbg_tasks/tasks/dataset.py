@@ -22,6 +22,7 @@ from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.model.families import Families
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.storage.staging import named
+from pbg_tasks.tasks.import_claim import UNFINISHED
 from pbg_tasks.train.batching import check_edges
 from pbg_tasks.train.parameters import SharedParameters
 from pbg_tasks.train.partitions import PartitionKey, partition_keys
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.storage import Store
     from pbg_tasks.train.schedule import Bucket
-
-
-UNFINISHED = "import.unfinished"
-"""Lies in an entity path while an import changes it and its edge paths."""
 
 
 def _refuse_unfinished(store: Store) -> None:

@@ -23,8 +23,9 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch, named
 from pbg_tasks.tasks.dataset import EdgePaths, EntityPath, stored_parameters
 from pbg_tasks.train import StartingPoint, TorchEngine, partition_keys
+from pbg_tasks.train.buffer import PartitionBuffer
 from pbg_tasks.train.edge_files import FiledEdges
-from pbg_tasks.train.partitions import PartitionBuffer
+from pbg_tasks.train.partition_files import PartitionFiles, Stamp
 from pbg_tasks.train.schedule import Bucket, bucket_order, grid
 from pbg_tasks.train.source import seeded
 
@@ -199,7 +200,7 @@ def _against_config(place: _Place, seed: int) -> dict[str, Any]:
     state = start.model(ModelState(*engine.parameters()))
     if state is not None:
         engine.load_parameters(state.params, state.sums)
-    buffer = PartitionBuffer(config, start, place.scratch, keep=False)
+    buffer = PartitionBuffer(config, start, PartitionFiles(config, place.scratch), keep=False)
     pieces: dict[Bucket, list[EdgeList]] = {}
     for bucket, piece in place.edges(config.edge_paths):
         pieces.setdefault(bucket, []).append(piece)
@@ -208,11 +209,13 @@ def _against_config(place: _Place, seed: int) -> dict[str, Any]:
         raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")
     order = bucket_order("inside_out", config.partitions("lhs"), config.partitions("rhs"), seed=str(seed))
     parts = []
-    with Progress("evaluate", total=total) as progress:
+    buffer.begin(order, [], Stamp(0, _NOTHING_DONE))
+    with buffer.io, Progress("evaluate", total=total) as progress:
         for bucket in order:
-            lhs, rhs = buffer.swap_to(bucket, 0, _NOTHING_DONE)
+            lhs, rhs = buffer.swap_to(bucket)
             for number, piece in enumerate(pieces[bucket]):
                 generator = seeded(seed, "evaluation", number, *bucket)
                 parts.append(engine.evaluate(piece, lhs, rhs, generator=generator))
                 progress.advance(len(piece))
+            del lhs, rhs  # given back: the buffer may let go of them
     return {"edges": total, "sampled": EvalStats.mean(parts).to_json()["metrics"]}

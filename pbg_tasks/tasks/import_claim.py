@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
 from pbg_tasks.errors import ConflictError
-from pbg_tasks.tasks.dataset import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import ObjectInfo, Store
 
 LEASE = "import.lease.json"
+UNFINISHED = "import.unfinished"
+"""Lies in an entity path while an import changes it and its edge paths."""
 
 
 class ImportClaim:

@@ -19,13 +19,21 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
 from pbg_tasks.formats.entities import RELATION_NAMES, entity_count_file_name, entity_names_file_name, read_entity_names
-from pbg_tasks.prepare import Minimum, assign_ids, connect, entity_ids_file_name, validate_snapshot, write_buckets
+from pbg_tasks.prepare import (
+    Minimum,
+    StagedFiles,
+    assign_ids,
+    check_rows,
+    connect,
+    entity_ids_file_name,
+    stage_snapshot,
+    write_buckets,
+)
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.import_claim import claimed
-from pbg_tasks.train.partitions import PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,14 +119,14 @@ def import_edges(
         connect(graph.resources, scratch.path) as connection,
     ):
         known = _known_ids(config, store, scratch.path / "known")
-        rows = [validate_snapshot(connection, graph, listed).edges for listed in files]
+        staged = [stage_snapshot(connection, graph, listed, f"list_{number}") for number, listed in enumerate(files)]
+        rows = [check_rows(connection, graph, listed).edges for listed in staged]
         out = scratch.path / "entities"
         out.mkdir()
-        everything = [file for listed in files for file in listed]
         entities = assign_ids(
             connection,
             graph,
-            everything,
+            StagedFiles.together(staged),
             snapshot="",
             previous=known,
             out=out,
@@ -132,7 +140,7 @@ def import_edges(
         claim.changing = True
         _upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")
         reports = []
-        for number, (listed, target) in enumerate(zip(files, targets, strict=True)):
+        for number, (listed, target) in enumerate(zip(staged, targets, strict=True)):
             buckets = scratch.path / str(number)
             buckets.mkdir()
             say(f"import: {listed[0].uri}{' and others' if len(listed) > 1 else ''} into {target.url}")
@@ -144,6 +152,7 @@ def import_edges(
                 returned_previous=None,
                 out=buckets,
                 feature_separator=how.feature_separator,
+                splits=("train",),
             )
             claim.check()
             _store_buckets(target, sorted((buckets / "train").iterdir()))
@@ -212,7 +221,7 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path) -> Path | No
             )
         columns: dict[str, list[pa.Array]] = {"name": [], "partition": [], "offset": []}
         for partition in range(schema.num_partitions):
-            names = _known_names(store, PartitionKey(entity, partition), there, directory)
+            names = _known_names(store, entity, partition, there, directory)
             columns["name"].append(pa.array(names, pa.string()))
             columns["partition"].append(pa.array([partition] * len(names), pa.int32()))
             columns["offset"].append(pa.array(range(len(names)), pa.int64()))
@@ -227,21 +236,21 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path) -> Path | No
     return directory
 
 
-def _known_names(store: Store, key: PartitionKey, there: set[str], directory: Path) -> list[str]:
-    name = entity_names_file_name(*key)
+def _known_names(store: Store, entity: str, partition: int, there: set[str], directory: Path) -> list[str]:
+    name = entity_names_file_name(entity, partition)
     if name not in there:
-        if entity_count_file_name(*key) in there:
+        if entity_count_file_name(entity, partition) in there:
             raise ConfigError(
                 f"{store.url}/{name}: missing, so the ids of the entities there cannot be kept; restore it or choose "
                 "another entity_path"
             )
         raise ConfigError(
-            f"{store.url}: has entities, but none of {key.entity} {key.partition}; ids cannot be kept when entity "
+            f"{store.url}: has entities, but none of {entity} {partition}; ids cannot be kept when entity "
             "types or num_partitions change: choose another entity_path"
         )
     try:
         store.fetch(name, directory / name)
-        return read_entity_names(directory, *key)
+        return read_entity_names(directory, entity, partition)
     except NotFoundError:
         raise ConfigError(f"{store.url}/{name}: went away while it was read; is another program at work?") from None
 

@@ -36,6 +36,7 @@ from pbg_tasks.train.edge_files import FiledEdges
 from pbg_tasks.train.engines import engine_name, make_engine
 from pbg_tasks.train.iterations import chunk_count
 from pbg_tasks.train.partitions import Layout
+from pbg_tasks.train.place import find_place, on_gpu
 from pbg_tasks.train.schedule import Bucket, grid
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Job:
 
     @property
     def _workers(self) -> int:
-        return self.config.workers or usable_cpus()
+        return 1 if on_gpu(self.device, self.config) else self.config.workers or usable_cpus()
 
     def _start(self, writer: CheckpointWriter, scratch: Path) -> StartingPoint:
         committed, initial = writer.files if writer.files.names else None, None
@@ -176,6 +177,7 @@ def train(url: str, *, ignore_memory: bool = False) -> Result:
 
 def _train_run(run: RunContext, *, ignore_memory: bool) -> Result:
     run.require("bucket")
+    find_place(run.spec.graph.train.device, run.config)
     previous = run.spec.previous
     warm_start = None
     if previous is not None and previous.warm_start:
@@ -242,6 +244,7 @@ def train_directory(
         ResourceError: memory would run out, or there is no GPU.
     """
     check_supported(config, source="config")
+    find_place(device, config)  # before anything is read or written
     if not config.edge_paths:
         raise ConfigError("edge_paths: is empty, so there is nothing to train on")
     started = time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -12,11 +12,12 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.train.lookup import Bags, Single
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sized
+    from collections.abc import Callable, Iterator, Mapping, Sized
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.formats.edges import EdgeList, Features
     from pbg_tasks.model.families import Families
+    from pbg_tasks.model.relations import Groups
     from pbg_tasks.train.lookup import Lookup
 
 
@@ -32,6 +33,7 @@ class Batch:
         weight: float32 (B,), or None.
         ids: int64 (B,), the relations' ids; what looks edges up needs them.
         like: index of a relation that all are trained like; None: the family's first.
+        groups: of ``rel``, if they are known.
     """
 
     lhs: Lookup
@@ -41,6 +43,7 @@ class Batch:
     weight: torch.Tensor | None = None
     ids: np.ndarray | None = None
     like: int | None = None
+    groups: Groups | None = None
 
     @property
     def relation(self) -> int:
@@ -98,31 +101,72 @@ def _check_range(column: str, numbers: np.ndarray, count: int, what: str) -> Non
         raise FormatError(f"edges: column {column} holds {outlier}, but there are {count} {what} in this bucket")
 
 
-def batches(edges: EdgeList, config: ModelConfig, families: Families, generator: torch.Generator) -> Iterator[Batch]:
+class EdgeSource(Protocol):
+    """Makes batches of a bucket's edges."""
+
+    def batch(self, kind: int, piece: slice) -> Batch:
+        """Return the batch of some edges, by their places in the order of training; all are of one kind."""
+        ...
+
+
+class GatheredEdges:
+    """Gathers the edges of a batch when it is its turn.
+
+    Args:
+        edges: of the bucket.
+        order: int64, the order they are trained in.
+        config: the model.
+        families: of its relations.
+    """
+
+    def __init__(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> None:
+        self._edges, self._order, self._config, self._families = edges, order, config, families
+
+    def batch(self, kind: int, piece: slice) -> Batch:
+        """Return the batch of some edges; all are of one kind."""
+        edges, chosen, config, families = self._edges, self._order[piece], self._config, self._families
+        relation = config.relations[kind]
+        return Batch(
+            _ends(edges.lhs, edges.lhs_features, chosen, featurized=config.entities[relation.lhs].featurized),
+            _ends(edges.rhs, edges.rhs_features, chosen, featurized=config.entities[relation.rhs].featurized),
+            int(families.first[kind]),
+            torch.from_numpy(families.row[edges.rel[chosen]]) if config.dynamic_relations else None,
+            None if edges.weight is None else torch.from_numpy(edges.weight[chosen]),
+            edges.rel[chosen],
+            kind,
+        )
+
+
+def batches(
+    edges: EdgeList,
+    config: ModelConfig,
+    families: Families,
+    generator: torch.Generator,
+    source: Callable[[EdgeList, np.ndarray, ModelConfig, Families], EdgeSource] = GatheredEdges,
+) -> Iterator[Batch]:
     """Shuffle edges and cut them into batches of at most ``batch_size``.
 
     A batch holds edges of relations that are trained alike; which come next is drawn with a chance proportional to the
     edges they have left, as PBG does for its single relations.
+
+    Args:
+        edges: offsets into the tables.
+        config: the model.
+        families: of its relations.
+        generator: decides the order and which come next.
+        source: makes the batches.
     """
-    shuffled = torch.randperm(len(edges), generator=generator).numpy()
+    order = torch.randperm(len(edges), generator=generator).numpy()
     if not families.alike.any():
-        pieces: Iterator[tuple[int, np.ndarray]] = (
-            (0, shuffled[start : start + config.batch_size]) for start in range(0, len(edges), config.batch_size)
-        )
+        starts = range(0, len(edges), config.batch_size)
+        pieces: Iterator[tuple[int, slice]] = ((0, slice(start, start + config.batch_size)) for start in starts)
     else:
         kinds = families.alike[edges.rel]
-        pieces = _turns(kinds, shuffled[np.argsort(kinds[shuffled], kind="stable")], config.batch_size, generator)
+        order = order[np.argsort(kinds[order], kind="stable")]
+        pieces = _turns(kinds, config.batch_size, generator)
+    made = source(edges, order, config, families)
     for kind, piece in pieces:
-        relation = config.relations[kind]
-        yield Batch(
-            _ends(edges.lhs, edges.lhs_features, piece, featurized=config.entities[relation.lhs].featurized),
-            _ends(edges.rhs, edges.rhs_features, piece, featurized=config.entities[relation.rhs].featurized),
-            int(families.first[kind]),
-            torch.from_numpy(families.row[edges.rel[piece]]) if config.dynamic_relations else None,
-            None if edges.weight is None else torch.from_numpy(edges.weight[piece]),
-            edges.rel[piece],
-            kind,
-        )
+        yield made.batch(kind, piece)
 
 
 def _ends(ids: np.ndarray, features: Features | None, piece: np.ndarray, *, featurized: bool) -> Lookup:
@@ -132,10 +176,8 @@ def _ends(ids: np.ndarray, features: Features | None, piece: np.ndarray, *, feat
     return Bags(torch.from_numpy(chosen.offsets), torch.from_numpy(chosen.data))
 
 
-def _turns(
-    kinds: np.ndarray, ordered: np.ndarray, size: int, generator: torch.Generator
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (kind, some of its edges) in PBG's random order, from edges ordered by kind."""
+def _turns(kinds: np.ndarray, size: int, generator: torch.Generator) -> Iterator[tuple[int, slice]]:
+    """Yield (kind, some of its edges) in PBG's random order; edges are ordered by kind."""
     left = np.bincount(kinds)
     starts = np.cumsum(left) - left
     chances = torch.from_numpy(left.astype(np.float64))
@@ -145,4 +187,4 @@ def _turns(
         starts[kind] += taken
         left[kind] -= taken
         chances[kind] = float(left[kind])
-        yield kind, ordered[start : start + taken]
+        yield kind, slice(start, start + taken)

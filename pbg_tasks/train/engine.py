@@ -13,17 +13,19 @@ import torch
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import TrainingDivergedError
 from pbg_tasks.model.families import Families
-from pbg_tasks.model.negatives import UniformSampler
-from pbg_tasks.model.numerics import use_fast_float32
+from pbg_tasks.model.negatives import UniformSampler, chunk_plan, draw_negatives
+from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.registry import comparator
-from pbg_tasks.train.batching import batches, check_edges
+from pbg_tasks.storage.parallel import work_off
+from pbg_tasks.train.batching import GatheredEdges, batches, check_edges
 from pbg_tasks.train.held_out import Ranking, evaluation_config
-from pbg_tasks.train.hogwild import forked, work_off
+from pbg_tasks.train.hogwild import forked
 from pbg_tasks.train.known import KnownEdges
 from pbg_tasks.train.parameters import SharedParameters
+from pbg_tasks.train.place import Host
 from pbg_tasks.train.step import Model, Step
 from pbg_tasks.train.tally import CHECK_EVERY, Tally
-from pbg_tasks.train.workspace import Workspace, keep_freed_memory
+from pbg_tasks.train.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.model.negatives import NegativeSampler
     from pbg_tasks.model.parameters import Side
-    from pbg_tasks.train.batching import Batch
+    from pbg_tasks.train.batching import Batch, EdgeSource
     from pbg_tasks.train.step import Figures, Observer
     from pbg_tasks.train.tables import Table
 
@@ -49,6 +51,7 @@ class Engine(ABC):
         config: the model.
         relation_count: relations in the data, for a config that does not list them.
         workers: threads that train a bucket together (HOGWILD). Only one gives the same bits again.
+        place: where buckets are trained; None: in this machine's memory.
 
     Raises:
         ConfigError: the config asks for what this engine does not have.
@@ -56,14 +59,17 @@ class Engine(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, config: ModelConfig, relation_count: int, *, workers: int = 1) -> None:
+    def __init__(
+        self, config: ModelConfig, relation_count: int, *, workers: int = 1, place: Host | None = None
+    ) -> None:
         check_supported(config, source=f"engine {self.name}")
         torch.set_num_threads(1)  # the products are too small for two threads to help each other
         self.fast_float32 = use_fast_float32()
         keep_freed_memory()
         self.config, self.workers = config, workers
+        self.place = Host() if place is None else place
         self.families = Families(config, relation_count)
-        self.shared = SharedParameters(config, relation_count)
+        self.shared = SharedParameters(config, relation_count, self.place.device)
         self._model = Model(config, self.shared.values, comparator(config.comparator, bias=config.bias))
         self._workspaces = [Workspace() for _ in range(workers)]
 
@@ -103,8 +109,26 @@ class Engine(ABC):
         """
         started = time.perf_counter()
         check_edges(edges, self.config, self.families, lhs, rhs)
+        tally = Tally(len(edges), on_batch, self.place)
+        with self.place.hold(lhs, rhs, trained=True) as (there_lhs, there_rhs):
+            self._train(edges, there_lhs, there_rhs, tally, generator, rate, delay)
+        stats = tally.stats(time.perf_counter() - started)
+        if not math.isfinite(stats.reg):
+            raise TrainingDivergedError(f"the penalty of the regularizer is {stats.reg}; try a smaller lr")
+        return stats
+
+    def _train(
+        self,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        tally: Tally,
+        generator: torch.Generator,
+        rate: Callable[[float], float] | None,
+        delay: float,
+    ) -> None:
+        """Train a bucket whose tables are where it is trained."""
         samplers = [UniformSampler(generator), *map(UniformSampler, forked(generator, self.workers - 1))]
-        tally = Tally(len(edges), on_batch)
         known = KnownEdges(edges) if self.config.mask_known_negatives else None
 
         def work(worker: int, item: tuple[int, Batch]) -> None:
@@ -115,13 +139,9 @@ class Engine(ABC):
             if loss is not None:
                 self._check_loss(loss, number, batch)
 
-        cut = enumerate(batches(edges, self.config, self.families, generator), start=1)
+        cut = enumerate(batches(edges, self.config, self.families, generator, self._edge_source), start=1)
         work_off(cut, self.workers, work, delay=delay)
         self._check_finite(lhs, rhs)
-        stats = tally.stats(time.perf_counter() - started)
-        if not math.isfinite(stats.reg):
-            raise TrainingDivergedError(f"the penalty of the regularizer is {stats.reg}; try a smaller lr")
-        return stats
 
     def evaluate(
         self,
@@ -140,11 +160,14 @@ class Engine(ABC):
         check_edges(edges, self.config, self.families, lhs, rhs)
         config = evaluation_config(self.config)
         model = replace(self._model, config=config)
-        sampler, ranking, loss = UniformSampler(generator), Ranking.start(generator), torch.zeros(())
-        for batch in batches(edges, config, self.families, generator):
-            tables = self._tables(batch, lhs, rhs)
-            step = Step(model, batch, tables, sampler, self._workspaces[0], ranking.add, train=False)
-            loss = loss + step.figures.loss
+        sampler, ranking = UniformSampler(generator), Ranking.start(generator)
+        loss = torch.zeros((), device=self.place.device)
+        with self.place.hold(lhs, rhs, trained=False) as (there_lhs, there_rhs):
+            for batch in batches(edges, config, self.families, generator, self._edge_source):
+                tables = self._tables(batch, there_lhs, there_rhs)
+                drawn = self._draw(config, batch, tables, sampler)
+                step = Step(model, batch, tables, drawn, self._workspaces[0], ranking.add, train=False)
+                loss = loss + step.figures.loss
         if not math.isfinite(float(loss)):
             raise TrainingDivergedError(f"held-out edges: the loss is {float(loss)}; try a smaller lr, or set max_norm")
         return ranking.stats(len(edges), float(loss))
@@ -175,6 +198,19 @@ class Engine(ABC):
             worker: which one's memory to use.
         """
 
+    def _edge_source(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> EdgeSource:
+        """Return what makes the batches of a bucket."""
+        return GatheredEdges(edges, order, config, families)
+
+    def _draw(
+        self, config: ModelConfig, batch: Batch, tables: Mapping[Side, Table], sampler: NegativeSampler
+    ) -> dict[Side, torch.Tensor]:
+        """Draw the negatives of a batch; every place has the same."""
+        relation = config.relations[batch.relation]
+        entities = {side: len(table) for side, table in tables.items()}
+        drawn = draw_negatives(config, relation, chunk_plan(config, relation, len(batch)), entities, sampler)
+        return {side: self.place.put(rows_N) for side, rows_N in drawn.items()}
+
     def _tables(self, batch: Batch, lhs: Mapping[str, Table], rhs: Mapping[str, Table]) -> dict[Side, Table]:
         relation = self.config.relations[batch.relation]
         return {"lhs": lhs[relation.lhs], "rhs": rhs[relation.rhs]}
@@ -184,7 +220,8 @@ class Engine(ABC):
             return
         where = f"relation {self.config.relations[batch.relation].name!r}, " if batch.rel is None else ""
         raise TrainingDivergedError(
-            f"{where}batch {number} or one of the {CHECK_EVERY - 1} before it: the loss is {loss}; "
+            f"{where}batch {number} or one of the {CHECK_EVERY * (1 + self.place.late) - 1} before it: "
+            f"the loss is {loss}; "
             "try a smaller lr, or set max_norm"
         )
 

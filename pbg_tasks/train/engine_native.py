@@ -13,6 +13,7 @@ from pbg_tasks.model.negatives import chunk_plan, draw_negatives
 from pbg_tasks.model.parameters import SIDES, global_path, operator_path
 from pbg_tasks.model.registry import operator, parameter_names, regularizer
 from pbg_tasks.native import abi, library
+from pbg_tasks.native.coverage import left_to_torch
 from pbg_tasks.train.engine import Engine
 from pbg_tasks.train.step import Figures
 
@@ -28,25 +29,6 @@ if TYPE_CHECKING:
     from pbg_tasks.train.known import KnownEdges
     from pbg_tasks.train.step import Observer
     from pbg_tasks.train.tables import Table
-
-
-def left_to_torch(config: ModelConfig) -> Iterator[str]:
-    """Yield what of a config this engine does not compute, each as the key and its value."""
-    for name, entity in config.entities.items():
-        if entity.featurized:
-            yield f"entities.{name}.featurized: true"
-    for relation in config.relations:
-        if relation.operator not in abi.OPERATORS:
-            yield f"relations.{relation.name}.operator: {relation.operator}"
-    for key, known in (
-        ("comparator", abi.COMPARATORS),
-        ("loss_fn", abi.LOSSES),
-        ("regularizer", abi.REGULARIZERS),
-    ):
-        if getattr(config, key) not in known:
-            yield f"{key}: {getattr(config, key)}"
-    if config.mask_known_negatives:
-        yield "mask_known_negatives: true"
 
 
 class NativeEngine(Engine):
@@ -86,6 +68,11 @@ class NativeEngine(Engine):
         rate: float = 1.0,
         worker: int = 0,
     ) -> Figures:
+        """Train one batch; see ``Engine.step``.
+
+        Raises:
+            ResourceError: there is no memory for its gradients.
+        """
         del known  # mask_known_negatives is left to torch
         tables = self._tables(batch, lhs, rhs)
         plan = chunk_plan(self.config, self.config.relations[batch.relation], len(batch))
@@ -129,6 +116,7 @@ class _Call:
             regularizer=abi.REGULARIZERS[config.regularizer] if config.regularization_coef else abi.NO_PENALTY,
             dynamic=config.dynamic_relations,
             bias=config.bias,
+            half=config.product_precision == "bf16",
             margin=config.margin,
             max_norm=config.max_norm or 0.0,
             coefficient=config.regularization_coef,

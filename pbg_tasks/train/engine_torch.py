@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
+from pbg_tasks.model.registry import comparator
+from pbg_tasks.model.relations import ParamGrad
 from pbg_tasks.train.engine import Engine
 from pbg_tasks.train.optimizers import adagrad, adagrad_rows, row_adagrad
 from pbg_tasks.train.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
     from pbg_tasks.model.negatives import NegativeSampler
-    from pbg_tasks.model.relations import ParamGrad
     from pbg_tasks.train.batching import Batch
     from pbg_tasks.train.known import KnownEdges
+    from pbg_tasks.train.place import Host
     from pbg_tasks.train.step import Figures, Observer
     from pbg_tasks.train.tables import Table
 
@@ -26,6 +32,13 @@ class TorchEngine(Engine):
     """Computes with torch."""
 
     name = "torch"
+
+    def __init__(
+        self, config: ModelConfig, relation_count: int, *, workers: int = 1, place: Host | None = None
+    ) -> None:
+        super().__init__(config, relation_count, workers=workers, place=place)
+        products = comparator(config.comparator, bias=config.bias, bfloat16=config.product_precision == "bf16")
+        self._trained = replace(self._model, comparator=products)
 
     def step(
         self,
@@ -39,24 +52,38 @@ class TorchEngine(Engine):
         rate: float = 1.0,
         worker: int = 0,
     ) -> Figures:
+        """Train one batch; see ``Engine.step``."""
         tables = self._tables(batch, lhs, rhs)
-        step = Step(self._model, batch, tables, sampler, self._workspaces[worker], observe, known)
+        drawn = self._draw(self.config, batch, tables, sampler)
+        step = Step(self._trained, batch, tables, drawn, self._workspaces[worker], observe, known)
+        lr, relation_lr = self._learning_rates(rate)
         for grads in step.row_grads:
-            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, self.config.lr * rate)
-        self._step_parameters(step.param_grads, rate)
+            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)
+        for path, grad, rows_M in by_parameter(step.param_grads):
+            values, sums = self.shared.values[path], self.shared.sums[path]
+            if rows_M is None:
+                adagrad(values, sums, grad, relation_lr)
+            else:
+                adagrad_rows(values, sums, rows_M, grad, relation_lr)
         return step.figures
 
-    def _step_parameters(self, param_grads: list[ParamGrad], rate: float) -> None:
-        lr = rate * (self.config.lr if self.config.relation_lr is None else self.config.relation_lr)
-        whole: dict[str, list[torch.Tensor]] = defaultdict(list)
-        by_row: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = defaultdict(list)
-        for path, grad, rows_M in param_grads:
-            if rows_M is None:
-                whole[path].append(grad)
-            else:
-                by_row[path].append((rows_M, grad))
-        for path, grads in whole.items():
-            adagrad(self.shared.values[path], self.shared.sums[path], torch.stack(grads).sum(0), lr)
-        for path, pieces in by_row.items():
-            rows_M, grads_M = (torch.cat(column) for column in zip(*pieces, strict=True))
-            adagrad_rows(self.shared.values[path], self.shared.sums[path], rows_M, grads_M, lr)
+    def _learning_rates(self, rate: float) -> tuple[float, float]:
+        """Return the learning rates of embeddings and of shared parameters, times a factor."""
+        lr, relation_lr = self.config.lr, self.config.relation_lr
+        return lr * rate, (lr if relation_lr is None else relation_lr) * rate
+
+
+def by_parameter(param_grads: list[ParamGrad]) -> Iterator[ParamGrad]:
+    """Yield one gradient of each parameter; of several, their sum, or their rows one after the other."""
+    whole: dict[str, list[Tensor]] = defaultdict(list)
+    by_row: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for path, grad, rows_M in param_grads:
+        if rows_M is None:
+            whole[path].append(grad)
+        else:
+            by_row[path].append((rows_M, grad))
+    for path, grads in whole.items():
+        yield ParamGrad(path, torch.stack(grads).sum(0))
+    for path, pieces in by_row.items():
+        rows_M, grads_M = (torch.cat(column) for column in zip(*pieces, strict=True))
+        yield ParamGrad(path, grads_M, rows_M)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import say
+from pbg_tasks.train.place import Accelerator, find_place, on_gpu
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.config.graph import EngineName
+    from pbg_tasks.config.graph import DeviceName, EngineName
     from pbg_tasks.train.engine import Engine
 
 
-def engine_name(name: EngineName, config: ModelConfig) -> tuple[str, str]:
+def engine_name(name: EngineName, config: ModelConfig, device: DeviceName = "cpu") -> tuple[str, str]:
     """Return the name of the engine that ``name`` means for a config, and why ``auto`` leaves it to torch, if so."""
     if name != "auto":
         return name, ""
+    if on_gpu(device, config):
+        return "torch", "it computes on the GPU"
     from pbg_tasks.native import library
     from pbg_tasks.native.coverage import left_to_torch
 
@@ -25,26 +29,36 @@ def engine_name(name: EngineName, config: ModelConfig) -> tuple[str, str]:
     return ("torch", f"the native engine does not compute {left}") if left else ("native", "")
 
 
-def make_engine(name: EngineName, config: ModelConfig, relation_count: int, *, workers: int = 1) -> Engine:
+def make_engine(
+    name: EngineName, config: ModelConfig, relation_count: int, *, workers: int = 1, device: DeviceName = "cpu"
+) -> Engine:
     """Make the engine of a training.
 
     Args:
         name: ``torch``, ``native`` or ``auto``.
-        config: the model.
+        config: the model; its ``num_gpus: 1`` means ``device`` cuda.
         relation_count: relations in the data, for a config that does not list them.
-        workers: threads that train a bucket together.
+        workers: threads that train a bucket together; a GPU has one.
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
 
     Raises:
-        ConfigError: the engine that was asked for does not compute the config.
-        ResourceError: it is not installed.
+        ConfigError: the engine that was asked for does not compute the config, or not on this device.
+        ResourceError: it is not installed, or there is no GPU.
     """
-    chosen, reason = engine_name(name, config)
+    chosen, reason = engine_name(name, config, device)
+    if chosen == "native" and on_gpu(device, config):
+        raise ConfigError("engine native: left to engine torch: device cuda (or num_gpus: 1)")
+    place = find_place(device, config)
     if reason:
         say(f"engine torch: {reason}")
     if chosen == "native":
         from pbg_tasks.train.engine_native import NativeEngine
 
         return NativeEngine(config, relation_count, workers=workers)
+    if isinstance(place, Accelerator):
+        from pbg_tasks.train.engine_device import DeviceEngine
+
+        return DeviceEngine(config, relation_count, place=place)
     from pbg_tasks.train.engine_torch import TorchEngine
 
     return TorchEngine(config, relation_count, workers=workers)

@@ -72,12 +72,12 @@ class Ranking:
             return
         rank_B = 1 + (negative_BK >= positive_B.unsqueeze(1)).sum(1)
         negatives = negative_BK[negative_BK > MASKED / 2]
-        beaten = torch.ones(())
+        beaten = positive_B.new_ones(())
         if len(negatives):
-            drawn = torch.randint(len(negatives), (len(positive_B),), generator=self.generator)
+            drawn = torch.randint(len(negatives), (len(positive_B),), generator=self.generator).to(positive_B.device)
             beaten = (positive_B > negatives[drawn]).sum()
         hits = [(rank_B <= k).sum() for k in HITS]
-        self._sums += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten]).double()
+        self._sums += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten]).double().cpu()
         self._asked += len(positive_B)
 
     def stats(self, count: int, loss: float) -> EvalStats:

@@ -33,6 +33,22 @@ class Lookup(Protocol):
         ...
 
 
+def shrink_rows(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
+    """Shrink rows of a table to ``max_norm``, in place, as PBG's lookup does; rows may repeat."""
+    if table.device.type == "cpu":
+        torch.embedding_renorm_(table, rows_M, max_norm, 2.0)
+    else:
+        shrink_rows_unseen(table, rows_M, max_norm)
+
+
+def shrink_rows_unseen(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
+    """Do the same where ``embedding_renorm_``, which first sees which rows repeat, would make the host wait."""
+    found_MD = table.index_select(0, rows_M)
+    norm_M1 = found_MD.norm(dim=1, keepdim=True)
+    found_MD.mul_(torch.where(norm_M1 > max_norm, max_norm / (norm_M1 + 1e-7), 1.0))
+    table.index_copy_(0, rows_M, found_MD)  # equal rows are written with equal numbers
+
+
 class Single:
     """One row each."""
 
@@ -72,11 +88,12 @@ class Bags:
         """Write the means."""
         rows_M = self.rows_M
         if max_norm is not None:
-            table, rows_M = torch.renorm(table[rows_M], 2, 0, max_norm), torch.arange(len(rows_M))
+            table, rows_M = torch.renorm(table[rows_M], 2, 0, max_norm), torch.arange(len(rows_M), device=rows_M.device)
         out_ND.copy_(embedding_bag(rows_M, table, self._offsets, mode="mean", include_last_offset=True))
 
     def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
         """Give each feature its share."""
         counts_N = self._offsets.diff()
         shares_ND = grad_ND / counts_N.clamp_min(1).unsqueeze(1)
-        torch.index_select(shares_ND, 0, torch.repeat_interleave(counts_N), out=out_MD)
+        owner_M = torch.repeat_interleave(counts_N, output_size=len(self.rows_M))
+        torch.index_select(shares_ND, 0, owner_M, out=out_MD)

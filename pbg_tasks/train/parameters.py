@@ -23,15 +23,17 @@ class SharedParameters:
     Args:
         config: the model.
         relation_count: relations in dynamic mode.
+        device: where they are trained.
 
     Attributes:
         values: parameters by PBG's path below ``model/``.
         sums: accumulated squared gradients, same paths and shapes.
     """
 
-    def __init__(self, config: ModelConfig, relation_count: int) -> None:
+    def __init__(self, config: ModelConfig, relation_count: int, device: torch.device | None = None) -> None:
         self._dynamic = config.dynamic_relations
-        self.values = initial_parameters(config, relation_count)
+        initial = initial_parameters(config, relation_count)
+        self.values = {path: value.to(device) for path, value in initial.items()}
         self.sums = {path: torch.zeros_like(value) for path, value in self.values.items()}
 
     def load(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
@@ -62,6 +64,8 @@ class SharedParameters:
             raise FormatError(f"model/{path}: has shape {stored}, the config needs {wanted}")
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return parameters and sums as arrays over the same memory."""
-        params, sums = ({path: value.numpy() for path, value in kept.items()} for kept in (self.values, self.sums))
+        """Return parameters and sums as arrays, over the same memory unless they are on another device."""
+        params, sums = (
+            {path: value.cpu().numpy() for path, value in kept.items()} for kept in (self.values, self.sums)
+        )
         return params, sums

@@ -10,15 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import torch
-
-from pbg_tasks.model.negatives import chunk_plan, draw_negatives
+from pbg_tasks.model.negatives import chunk_plan
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 from pbg_tasks.model.registry import loss, operator, regularizer
 from pbg_tasks.model.regularizers import penalty_of_parameters, penalty_of_rows
 from pbg_tasks.model.relations import ParamGrad, bind
 from pbg_tasks.train.contrast import Contrast
-from pbg_tasks.train.lookup import Single
+from pbg_tasks.train.lookup import Single, shrink_rows
 from pbg_tasks.train.rows import RowGradients, Rows
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.model.comparators import Comparator
-    from pbg_tasks.model.negatives import NegativeSampler
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.batching import Batch
     from pbg_tasks.train.known import KnownEdges
@@ -82,7 +79,7 @@ class Step:
         model: config, shared parameters and comparator.
         batch: the edges.
         tables: of both sides' entities; the same object twice where both are the same partition.
-        sampler: draws negatives.
+        drawn: int64, offsets of the negatives drawn for each side that has some (``draw_negatives``).
         workspace: large buffers.
         observe: shown the scores.
         known: edges that are no negatives.
@@ -99,7 +96,7 @@ class Step:
         model: Model,
         batch: Batch,
         tables: Mapping[Side, Table],
-        sampler: NegativeSampler,
+        drawn: Mapping[Side, Tensor],
         workspace: Workspace,
         observe: Observer | None = None,
         known: KnownEdges | None = None,
@@ -112,8 +109,6 @@ class Step:
         self._types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
         self._plan = chunk_plan(self._config, self._relation, len(batch))
         self._ends: dict[Side, Lookup] = {"lhs": batch.lhs, "rhs": batch.rhs}
-        entities = {side: len(table) for side, table in tables.items()}
-        drawn = draw_negatives(self._config, self._relation, self._plan, entities, sampler)
         self._drawn = {side: Single(rows_N) for side, rows_N in drawn.items()}
         if self._config.max_norm is not None and train:
             self._renorm(self._config.max_norm)
@@ -135,7 +130,7 @@ class Step:
         """Shrink the rows that are looked up to ``max_norm``, in place, as PBG's lookup does; frozen ones stay."""
         for side in SIDES:
             for lookup in self._lookups(side) if self._trainable(side) else []:
-                torch.embedding_renorm_(self._tables[side].embeddings, lookup.rows_M, max_norm, 2.0)
+                shrink_rows(self._tables[side].embeddings, lookup.rows_M, max_norm)
 
     def _reserve(self) -> None:
         """Give every looked-up row a place for its gradient."""
@@ -171,7 +166,8 @@ class Step:
     def _prepared(self, side: Side, raw_ND: Tensor, *, operator: bool) -> Rows:
         bound = None
         if operator:
-            bound = bind(self._config, self._model.values, side, self._batch.family, self._batch.rel)
+            batch = self._batch
+            bound = bind(self._config, self._model.values, side, batch.family, batch.rel, batch.groups)
         return Rows(side, raw_ND, bound, self._model.comparator)
 
     def _pairs(self) -> dict[Side, tuple[Rows, Rows]]:
@@ -190,7 +186,7 @@ class Step:
         (loss_lhs, violators_lhs), (loss_rhs, violators_rhs) = (self._corrupt(side, *pairs[side]) for side in SIDES)
         # In standard mode the two pairs are of the same rows.
         ends = list({id(rows): rows for pair in pairs.values() for rows in pair}.values())
-        reg = self._regularize(ends) if self._config.regularization_coef else torch.zeros(())
+        reg = self._regularize(ends) if self._config.regularization_coef else loss_lhs.new_zeros(())
         for side in SIDES if self._train else ():
             total, *others = (self._sent_back(rows) for rows in ends if rows.side == side)
             for other in others:
@@ -257,7 +253,7 @@ class Step:
         applied, times = operator(self._relation.operator), 1
         if not self._config.dynamic_relations:
             times = penalty.times(applied, edges=len(self._batch), chunks=self._plan.chunks)
-        total = torch.zeros(())
+        total = ends[0].ready_ND.new_zeros(())
         for rows in ends:
             value, grad = penalty_of_rows(penalty, applied, rows.ready_ND, coefficient)
             rows.add(grad)

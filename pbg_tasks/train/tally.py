@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,7 @@ from pbg_tasks.formats.directory import BucketStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pbg_tasks.train.place import Host, Reading
     from pbg_tasks.train.step import Figures
 
 CHECK_EVERY = 16
@@ -24,32 +26,46 @@ class Tally:
     Args:
         edges: in the bucket.
         on_batch: told, now and then, the number of edges since the last time and their mean loss.
+        place: where the figures are.
 
     Attributes:
         count: edges done.
     """
 
-    def __init__(self, edges: int, on_batch: Callable[[int, float], None] | None) -> None:
+    def __init__(self, edges: int, on_batch: Callable[[int, float], None] | None, place: Host) -> None:
         self.count = 0
-        self._edges, self._on_batch = edges, on_batch
-        self._totals = torch.zeros(4, dtype=torch.float64)
+        self._edges, self._on_batch, self._place = edges, on_batch, place
+        self._totals = torch.zeros(4, dtype=torch.float64, device=place.device)
+        self._looks: deque[tuple[int, Reading]] = deque()
         self._batches = self._told = 0
         self._told_loss = 0.0
         self._lock = threading.Lock()
 
     def add(self, count: int, figures: Figures) -> float | None:
-        """Count a batch; return the sum of all losses every ``CHECK_EVERY`` batches and at the end."""
+        """Count a batch; return a sum of all losses so far, as of the last look.
+
+        There is a look every ``CHECK_EVERY`` batches and at the end. Where figures take their time to arrive, one may
+        tell what the look before it asked for; None: nothing new.
+        """
         with self._lock:
             self._totals += torch.stack(figures)
             self.count += count
             self._batches += 1
             if self._batches % CHECK_EVERY and self.count < self._edges:
                 return None
-            loss = float(self._totals[0])
+            self._looks.append((self.count, self._place.read(self._totals)))
+            return self._tell(everything=self.count >= self._edges)
+
+    def _tell(self, *, everything: bool) -> float | None:
+        """Tell of what has arrived; wait for all but the last look, which is far enough behind not to be waited for."""
+        loss = None
+        while self._looks and (everything or len(self._looks) > 1 or self._looks[0][1].ready()):
+            count, reading = self._looks.popleft()
+            loss = float(reading.wait()[0])
             if self._on_batch is not None:
-                self._on_batch(self.count - self._told, (loss - self._told_loss) / (self.count - self._told))
-            self._told, self._told_loss = self.count, loss
-            return loss
+                self._on_batch(count - self._told, (loss - self._told_loss) / (count - self._told))
+            self._told, self._told_loss = count, loss
+        return loss
 
     def stats(self, seconds: float) -> BucketStats:
         """Return the means over the edges."""

@@ -9,21 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import torch
-
 if TYPE_CHECKING:
     from torch import Tensor
-
-_LARGEST_KEPT = 31 << 20
-
-
-def keep_freed_memory() -> None:
-    """Make the allocator keep blocks of up to 31 MiB that are freed, for this process.
-
-    glibc returns freed blocks above a threshold to the kernel. The threshold follows the largest block freed, up to
-    32 MiB (mallopt(3), M_MMAP_THRESHOLD); so one block is freed. Other allocators take no notice.
-    """
-    torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
 
 
 class Workspace:

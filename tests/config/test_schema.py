@@ -188,6 +188,8 @@ def edge(lhs, rhs, **keys):
         ({"num_partition_servers": 2}, "num_partition_servers > 0 needs num_machines > 1"),
         ({"num_machines": 2}, "num_machines > 1 needs distributed_init_method"),
         ({"half_precision": True}, "half_precision needs num_gpus > 0"),
+        ({"half_precision": True, "num_gpus": 1, "precision": "tf32"}, "half_precision means precision: bf16"),
+        ({"precision": "bf16", "comparator": "l2"}, "precision: bf16 (or half_precision) needs comparator dot or cos"),
         ({"half_precision": True, "num_gpus": 1}, "half_precision needs multiples of 8, but num_batch_negs is 50"),
         ({"bias": True, "dimension": 1}, "dimension must be at least 2"),
         ({"entities": {"a.b": {"num_partitions": 1}}, "relations": [edge("a.b", "a.b")]}, "set global_emb: false"),

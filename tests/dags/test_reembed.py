@@ -112,7 +112,7 @@ def test_a_run_that_is_not_to_be_published_succeeds_all_the_same(dag):
         ("epochs", [1, 1000, None], [0, 1001, "3", 1.5]),
         ("dimension", [1, 4096, None], [0, 4097]),
         ("partitions", [1, 1024, None], [0, 1025]),
-        ("engine", ["auto", "torch", None], ["fast", ""]),
+        ("engine", ["auto", "torch", "native", None], ["fast", ""]),
         ("publish", [True, False], [None, "yes"]),
     ],
 )

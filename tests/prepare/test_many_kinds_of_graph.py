@@ -18,7 +18,15 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError, StorageError
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.entities import read_entity_names, read_relation_count, read_relation_names
-from pbg_tasks.prepare import assign_ids, connect, entity_ids_file_name, partition_of, write_buckets
+from pbg_tasks.prepare import (
+    StagedFiles,
+    assign_ids,
+    connect,
+    entity_ids_file_name,
+    partition_of,
+    stage_snapshot,
+    write_buckets,
+)
 from pbg_tasks.prepare.snapshot import reading
 from pbg_tasks.prepare.sql import md5_head, md5_tail, quoted
 from pbg_tasks.storage.columnar import filesystem_for, list_files
@@ -249,3 +257,21 @@ def test_little_memory_gives_the_same_bytes_by_spilling(tmp_path):
     assert fingerprint(*prepare(scant, roots[1], "d")) == expected
     with pytest.raises(ResourceError, match=r"resources\.memory_gb = 0\.06"):
         prepare(scant, roots[2], "d", limit="1MB")
+
+
+def test_staged_files_are_read_once_and_give_the_same_bytes(tmp_path):
+    spec = make_spec(tmp_path)
+    paths = [put(tmp_path, "d", EDGES), put(tmp_path, "d", [("x", "r1", "y")], "more.tsv")]
+    expected = fingerprint(*prepare(spec, tmp_path, "d"))
+    files, entities, edges = planned(spec, "d"), tmp_path / "staged-entities", tmp_path / "staged-edges"
+    for directory in (entities, edges, tmp_path / "scratch"):
+        directory.mkdir()
+    with connect(spec.resources, tmp_path / "scratch") as connection:
+        parts = [stage_snapshot(connection, spec, [file], f"part_{i}") for i, file in enumerate(files)]
+        for path in paths:
+            path.unlink()
+        staged = StagedFiles.together(parts)
+        assert tuple(staged) == files
+        assign_ids(connection, spec, staged, snapshot="d", previous=None, out=entities)
+        write_buckets(connection, spec, staged, entities=entities, returned_previous=None, out=edges)
+    assert fingerprint(entities, edges) == expected

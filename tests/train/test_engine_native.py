@@ -39,7 +39,7 @@ STEPS = Path(__file__).parents[2].parent / "shared/data/pbg-steps/steps.npz"
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 
 
-INSTRUCTIONS = [name for name in ("portable", "avx2", "avx512") if library() and usable(name)]
+INSTRUCTIONS = [name for name in ("portable", "avx2", "avx512", "avx512_bf16") if library() and usable(name)]
 
 
 @contextmanager
@@ -190,6 +190,20 @@ def test_thirty_batches_take_the_way_of_the_torch_engine(changes):
     assert stats.reg == pytest.approx(figures.reg, rel=1e-5)
     # Of 50 negatives of an edge about 50 / 80 are its own entity again: such ties go either way by rounding.
     assert stats.violators_lhs == pytest.approx(figures.violators_lhs, abs=50 / 80)
+
+
+@pytest.mark.skipif("avx512_bf16" not in INSTRUCTIONS, reason="this CPU has no AVX512_BF16")
+@pytest.mark.parametrize("dimension", [6, 16, 50, 96])
+@pytest.mark.parametrize(("comparator", "loss"), [("dot", "softmax"), ("dot", "logistic"), ("cos", "softmax")])
+def test_bfloat16_takes_about_the_way_of_float32(dimension, comparator, loss):
+    """Numbers of 8 bits: each is off by up to 1/256."""
+    changes = {"dimension": dimension, "comparator": comparator, "loss_fn": loss}
+    edges = random_graph(graph_config(**changes), edges=700)
+    _, exact, _ = trained(TorchEngine, graph_config(**changes), edges)
+    _, rounded, _ = trained(NativeEngine, graph_config(precision="bf16", **changes), edges)
+    start = Table.random(80, dimension, 0.3, torch.Generator().manual_seed(1)).embeddings
+    moved, apart = (exact.embeddings - start).norm(), (rounded.embeddings - exact.embeddings).norm()
+    assert 1e-5 * moved < apart < 1e-2 * moved
 
 
 def test_the_same_seed_gives_the_same_bits():

@@ -159,8 +159,8 @@ def test_edges_beyond_the_table_are_refused_before_anything_changes(ring):
 
 
 def test_what_this_engine_does_not_have_is_refused():
-    with pytest.raises(ConfigError, match="num_gpus: 1"):
-        TorchEngine(make_config(num_gpus=1), 2)
+    with pytest.raises(ConfigError, match="num_gpus: 2"):
+        TorchEngine(make_config(num_gpus=2), 2)
 
 
 def test_random_tables_have_the_scale_asked_for():
