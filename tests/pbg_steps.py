@@ -1,9 +1,9 @@
-"""Replay single training steps of PyTorch-BigGraph through our engine and compare everything they changed.
+"""Replay single training steps of PyTorch-BigGraph through each engine and compare everything they changed.
 
     python -m tests.pbg_steps STEPS.npz
 
-The cases' configs lie beside the file as .json. One line a case with the worst difference of each kind: largest
-absolute difference over largest absolute value of PBG's. Exit status 1 if any is above the bound.
+The cases' configs lie beside the file as .json. One line a case and engine with the worst difference of each kind:
+largest absolute difference over largest absolute value of PBG's. Exit status 1 if any is above the bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import numpy as np
 import torch
 
 from pbg_tasks.config import ModelConfig
+from pbg_tasks.native import library
 from pbg_tasks.train.batching import Batch
+from pbg_tasks.train.engine_native import NativeEngine
 from pbg_tasks.train.engine_torch import TorchEngine
 from pbg_tasks.train.lookup import Single
 from pbg_tasks.train.tables import Table
@@ -162,11 +164,13 @@ def main(path, make_engine=TorchEngine):
         good = all(value <= BOUND for value in worst.values())
         figures = "  ".join(f"{kind} {value:.1e}" for kind, value in sorted(worst.items()))
         noise = f"  ({replay.noise} rows moved by rounding alone)" if replay.noise else ""
-        print(f"{'ok  ' if good else 'FAIL'} {case}: {max(worst.values()):.1e}  {figures}{noise}")  # noqa: T201 - a command
+        engine = f"{make_engine.name:6} {case}"
+        print(f"{'ok  ' if good else 'FAIL'} {engine}: {max(worst.values()):.1e}  {figures}{noise}")  # noqa: T201 - a command
         failed, count = failed + (not good), count + 1
-    print(f"{count - failed} of {count} cases within {BOUND:g}")  # noqa: T201 - a command
+    print(f"{make_engine.name}: {count - failed} of {count} cases within {BOUND:g}")  # noqa: T201 - a command
     return 1 if failed or not count else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    engines = [TorchEngine, *([NativeEngine] if library() is not None else [])]
+    sys.exit(max(main(Path(sys.argv[1]), engine) for engine in engines))

@@ -9,6 +9,7 @@ import numpy as np
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.files import creating
 from pbg_tasks.formats.guard import dataset, open_foreign
+from pbg_tasks.formats.memory import empty_rows
 from pbg_tasks.formats.metadata import IterationInfo, write_metadata
 from pbg_tasks.formats.optimizer import PLAIN_SUMS, read_row_sums, row_adagrad_state, write_state
 
@@ -92,7 +93,7 @@ def read_embeddings(
         rows, columns = item.shape
         if out is not None and rows > len(out):
             raise FormatError(f"{path}: holds {rows} rows, more than the {len(out)} entities of the partition")
-        embeddings = np.empty((rows, columns), np.float32) if out is None else out[:rows]
+        embeddings = empty_rows(rows, columns) if out is None else out[:rows]
         _read_into(item, 0, embeddings)
         return embeddings, read_row_sums(file, rows)
 

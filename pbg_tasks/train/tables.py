@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pbg_tasks.formats.memory import empty_rows
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -26,7 +28,8 @@ class Table:
     @classmethod
     def random(cls, count: int, dimension: int, scale: float, generator: torch.Generator) -> Table:
         """Return ``count`` rows drawn from a normal distribution of standard deviation ``scale``."""
-        return cls(torch.randn(count, dimension, generator=generator).mul_(scale), torch.zeros(count))
+        rows = torch.from_numpy(empty_rows(count, dimension))
+        return cls(rows.normal_(generator=generator).mul_(scale), torch.zeros(count))
 
     @classmethod
     def from_arrays(cls, embeddings: np.ndarray, row_sums: np.ndarray | None) -> Table:
