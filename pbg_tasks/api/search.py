@@ -119,8 +119,8 @@ def best(
         for first, raw_KD in vectors.blocks(BLOCK_ROWS):
             score_QK = metric.score(tile_QD, metric.candidates(raw_KD))
             if excluded is not None:
-                row, number = excluded.between(queries, first, first + len(raw_KD))
-                score_QK[row, number - first] = -torch.inf
+                bounds, number = excluded.between(queries, first, first + len(raw_KD))
+                score_QK[np.repeat(np.arange(len(queries)), np.diff(bounds)), number - first] = -torch.inf
             pool.add(first, score_QK)
         for query_D, number in zip(tile_QD, pool.candidates(), strict=True):
             results.append(_ranked(metric, query_D, vectors, number, count))
