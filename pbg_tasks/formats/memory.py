@@ -12,8 +12,8 @@ _LINE = 64
 def empty_rows(count: int, dimension: int) -> np.ndarray:
     """Return float32 (count, dimension) with whatever is in it, aligned to cache lines.
 
-    numpy aligns to 16 bytes, so that every load of 64 bytes would touch two lines. But it asks the kernel for huge pages
-    (from 4 MiB on), which torch does not.
+    numpy aligns to 16 bytes, so that every load of 64 bytes would touch two lines. But, unlike torch, it asks the
+    kernel for huge pages (from 4 MiB on).
     """
     size = math.prod((count, dimension)) * 4
     memory = np.empty(size + _LINE, np.uint8)
