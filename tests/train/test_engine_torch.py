@@ -176,7 +176,7 @@ def test_steps_are_those_of_pbg(capsys):
     status = pbg_steps.main(STEPS)
     printed = capsys.readouterr().out
     assert status == 0, printed
-    assert printed.splitlines()[-1].startswith("147 of 147")
+    assert printed.splitlines()[-1].startswith("torch: 147 of 147")
 
 
 def test_a_lost_parameter_stops_training(ring):
