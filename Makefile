@@ -24,7 +24,7 @@ READY := $(VENV)/.ready
 setup: $(READY)
 
 # torch comes first and alone: resolved together with the rest, pip may replace it by a CUDA build of 5 GB.
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/native/*.inc)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing torch"

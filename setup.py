@@ -1,8 +1,12 @@
 """The native library is built where a compiler is; without one the package installs all the same, on torch alone."""
 
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+
+# What the archives define is ours alone; macOS' linker exports nothing of them.
+HIDDEN = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
 
 setup(
     ext_modules=[
@@ -24,7 +28,7 @@ setup(
                 "-fvisibility=hidden",
                 "-Wno-psabi",
             ],
-            extra_link_args=["-static-libstdc++", "-static-libgcc"],
+            extra_link_args=["-static-libstdc++", "-static-libgcc", *HIDDEN],
             py_limited_api=True,
             optional=True,
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import decode, encode
-from pbg_tasks.errors import ConflictError, FormatError, NotFoundError, PbgError
+from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
 from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest
 from pbg_tasks.storage.staging import sha256_file
 
@@ -45,19 +45,19 @@ def deliver(
         outbox: the files.
         exchange: name of the exchange format.
         source: where they come from.
-        overwrite: whether what is there is replaced. The manifest of before goes first, and what only it listed goes
-            too, so that nothing of two exports is ever seen as one.
+        overwrite: whether what is there is replaced. The manifest of before goes first and what only it listed goes
+            last, so that nothing of two exports is ever seen as one.
         facts: more fields of the manifest.
 
     Raises:
-        ConflictError: another writer put something there meanwhile. What this one put there is removed again.
+        ConflictError: another writer put something there meanwhile. What this one put beside it is removed again;
+            what it replaced stays, without a manifest, and a further try replaces it.
     """
     records = {
         name: ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size) for name, path in outbox.files.items()
     }
     manifest = ExchangeManifest(exchange=exchange, source=source, types=outbox.types, objects=records, **facts)
-    if overwrite:
-        _clear(store)
+    before = _take_manifest(store) if overwrite else set()
     put: list[str] = []
     try:
         for name, path in outbox.files.items():
@@ -65,25 +65,25 @@ def deliver(
                 store.put(name, path)
             else:
                 store.put_new(name, path)
-            put.append(name)
+                put.append(name)
         store.put_new(MANIFEST, encode(manifest))
-    except PbgError:
+    except BaseException:
         for name in put:
             store.delete(name)
         raise
+    for name in before - records.keys():
+        store.delete(name)
     return manifest
 
 
-def _clear(store: Store) -> None:
-    """Remove the export that is there, its manifest first."""
+def _take_manifest(store: Store) -> set[str]:
+    """Remove the manifest that is there; return what it listed."""
     try:
         data = store.get(MANIFEST).data
     except NotFoundError:
-        return
+        return set()
     store.delete(MANIFEST)
     try:
-        before = decode(ExchangeManifest, data, source=f"{store.url}/{MANIFEST}")
+        return set(decode(ExchangeManifest, data, source=f"{store.url}/{MANIFEST}").objects)
     except FormatError:
-        return  # damaged: its files are replaced by name
-    for name in before.objects:
-        store.delete(name)
+        return set()  # damaged: its files are replaced by name

@@ -19,7 +19,6 @@ from pbg_tasks.memory import Forecast, TrainingSize, training_forecast
 from pbg_tasks.memory.training import table_bytes
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.train.engines import engine_name
 from pbg_tasks.train.partitions import Layout
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_PARTITIONS = 256  # a bucket of each pair is a file
 _WHOLE_SHARE = 0.05  # of the memory: types that take less than this together are not worth partitioning
+_WORKERS = 4  # where the spec leaves the number to the machine that trains
 _SPREAD = 3  # standard deviations by which the largest of equally likely partitions may exceed the mean
 
 
@@ -96,7 +96,17 @@ class Expected:
         entities = {entity: max(count, rows.get(entity, 0)) for entity, count in counts.entities.items()}
         return cls(entities, counts.relations, counts.edges)
 
-    def training(self, graph: GraphSpec, partitions: Mapping[str, int], *, workers: int) -> Forecast:
+    def worst(self, graph: GraphSpec, partitions: Mapping[str, int]) -> Forecast:
+        """Forecast the training with given numbers of partitions, whichever engine it is left to.
+
+        It follows from the spec alone: a plan that is tried again on another machine has to choose the same numbers.
+        """
+        asked = graph.train.engine
+        engines = ("torch", "native") if asked == "auto" else (asked,)
+        found = [self.training(graph, partitions, workers=graph.model.workers or _WORKERS, engine=e) for e in engines]
+        return max(found, key=lambda forecast: forecast.peak)
+
+    def training(self, graph: GraphSpec, partitions: Mapping[str, int], *, workers: int, engine: str) -> Forecast:
         """Forecast the training with given numbers of partitions."""
         entities = {
             name: entity.model_copy(update={"num_partitions": partitions[name]})
@@ -114,23 +124,20 @@ class Expected:
             edges=edges,
             ahead=edges if edges < self.edges else 0,
             workers=workers,
-            engine=engine_name(graph.train.engine, config, graph.train.device)[0],
+            engine=engine,
             weighted=graph.columns.weight is not None,
             remote=graph.store.startswith("s3://"),
         )
         return training_forecast(size)
 
 
-def resolve(
-    graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | None, *, workers: int
-) -> tuple[GraphSpec, Expected]:
+def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | None) -> tuple[GraphSpec, Expected]:
     """Put numbers in place of ``auto``.
 
     Args:
         graph: the spec.
         counts: of its snapshot.
         before: the release it continues.
-        workers: of the training.
 
     Returns:
         The spec, and what its training will have to hold.
@@ -143,9 +150,9 @@ def resolve(
     auto = graph.model.auto_partitioned
     if not auto:
         return graph, expected
-    chosen = kept or _chosen(graph, expected, workers)
+    chosen = kept or _chosen(graph, expected)
     say(f"plan: num_partitions {', '.join(f'{entity} {chosen[entity]}' for entity in auto)}")
-    if kept and expected.training(graph, kept, workers=workers).peak > _budget(graph):
+    if kept and expected.worst(graph, kept).peak > _budget(graph):
         say(
             "warning: training no longer keeps within resources.memory_gb; the numbers of partitions stay those of the "
             "release before all the same, since with others ids and vectors start anew: write them in place of auto"
@@ -170,14 +177,14 @@ def _budget(graph: GraphSpec) -> float:
     return graph.resources.memory_gb * 1e9
 
 
-def _chosen(graph: GraphSpec, expected: Expected, workers: int) -> dict[str, int]:
+def _chosen(graph: GraphSpec, expected: Expected) -> dict[str, int]:
     written, large = partition_counts(graph.model), _large(graph, expected)
     fixed = sorted({count for count in written.values() if count > 1})
     candidates = [1, *(fixed or range(2, MOST_PARTITIONS + 1))]
     forecast = Forecast("", ())
     for count in candidates:
         chosen = {name: number or (count if name in large else 1) for name, number in written.items()}
-        forecast = expected.training(graph, chosen, workers=workers)
+        forecast = expected.worst(graph, chosen)
         if forecast.peak <= _budget(graph):
             return chosen
     raise ConfigError(

@@ -22,6 +22,7 @@ from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
+from pbg_tasks.train.engines import engine_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,18 +128,19 @@ def _counted(
     """Count what is to be trained, and choose the numbers of partitions that are still open."""
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         counts = count_snapshot(connection, graph, files)
-    return resolve(graph, counts, before, workers=_workers(graph))
-
-
-def _workers(graph: GraphSpec) -> int:
-    return graph.model.workers or len(os.sched_getaffinity(0))
+    return resolve(graph, counts, before)
 
 
 def _forecasts(graph: GraphSpec, expected: Expected) -> dict[str, Forecast]:
     """Forecast the tasks' memory, and say it."""
     held_out = graph.split.valid if graph.eval.split == "valid" else graph.split.test
     asked = min(int(expected.edges * held_out), graph.eval.max_edges or expected.edges)
-    train = expected.training(graph, partition_counts(graph.model), workers=_workers(graph))
+    train = expected.training(
+        graph,
+        partition_counts(graph.model),
+        workers=graph.model.workers or len(os.sched_getaffinity(0)),
+        engine=engine_name(graph.train.engine, graph.model, graph.train.device)[0],
+    )
     forecasts = {
         "train": train,
         "eval": evaluation_forecast(graph, asked=asked, known=expected.edges),

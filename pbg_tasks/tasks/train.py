@@ -33,10 +33,10 @@ from pbg_tasks.tasks.dataset import EdgePaths, EntityPath
 from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.train import PartitionKey, StartingPoint, Trainer, open_initial
 from pbg_tasks.train.edge_files import FiledEdges
-from pbg_tasks.train.engines import engine_name, make_engine
+from pbg_tasks.train.engines import engine_name, make_engine, on_gpu
 from pbg_tasks.train.iterations import chunk_count
 from pbg_tasks.train.partitions import Layout
-from pbg_tasks.train.place import find_place, on_gpu
+from pbg_tasks.train.place import find_place
 from pbg_tasks.train.schedule import Bucket, grid
 
 if TYPE_CHECKING:

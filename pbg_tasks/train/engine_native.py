@@ -45,8 +45,8 @@ class NativeEngine(Engine):
         loaded, left = library(), list(left_to_torch(config))
         if loaded is None:
             raise ResourceError(
-                "engine native: this installation has no native library, because no C++ compiler was found when it was "
-                "made; install one and the package again, or use engine torch"
+                "engine native: this installation has no native library, because no C++ compiler that could build it "
+                "(GCC 12 or newer, or clang) was found; install one and the package again, or use engine torch"
             )
         if left:
             raise ConfigError(f"engine native: left to engine torch: {'; '.join(left)}")

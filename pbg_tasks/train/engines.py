@@ -1,17 +1,31 @@
-"""Which engine trains: the one that was asked for, or the fastest that covers the config."""
+"""Which engine trains: the one that was asked for, or the fastest that covers the config.
+
+It can be told without torch, so that a plan can.
+"""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import say
-from pbg_tasks.train.place import Accelerator, find_place, on_gpu
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.config.graph import DeviceName, EngineName
     from pbg_tasks.train.engine import Engine
+
+
+def on_gpu(device: DeviceName, config: ModelConfig) -> bool:
+    """Whether a training of a config is to run on a GPU: ``num_gpus: 1`` asks for one as ``cuda`` does."""
+    if config.num_gpus > 0 or device == "cuda":
+        return True
+    if device != "auto" or find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def engine_name(name: EngineName, config: ModelConfig, device: DeviceName = "cpu") -> tuple[str, str]:
@@ -48,6 +62,8 @@ def make_engine(
     chosen, reason = engine_name(name, config, device)
     if chosen == "native" and on_gpu(device, config):
         raise ConfigError("engine native: left to engine torch: device cuda (or num_gpus: 1)")
+    from pbg_tasks.train.place import Accelerator, find_place
+
     place = find_place(device, config)
     if reason:
         say(f"engine torch: {reason}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import torch
 
 from pbg_tasks.errors import ResourceError
+from pbg_tasks.train.engines import on_gpu
 from pbg_tasks.train.tables import Table
 
 if TYPE_CHECKING:
@@ -157,11 +158,6 @@ def _pieces(tensor: Tensor) -> list[Tensor]:
     row = tensor.element_size() * max(tensor[:1].numel(), 1)
     step = max(_STAGED_BYTES // row, 1)
     return [tensor[start : start + step] for start in range(0, len(tensor), step)]
-
-
-def on_gpu(device: DeviceName, config: ModelConfig) -> bool:
-    """Whether a training of a config is to run on a GPU: ``num_gpus: 1`` asks for one as ``cuda`` does."""
-    return config.num_gpus > 0 or device == "cuda" or (device == "auto" and torch.cuda.is_available())
 
 
 def find_place(device: DeviceName, config: ModelConfig) -> Host:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -17,8 +20,9 @@ AUTO = {"entities": {"n": {"num_partitions": "auto"}}}
 WIDE = 20_000  # numbers an entity: few entities make many bytes
 
 
-def planned(place, memory_gb, model=None, snapshot="d1", **options):
-    place.write_spec({"dimension": WIDE, **AUTO, **(model or {})}, resources={"memory_gb": memory_gb, "threads": 1})
+def planned(place, memory_gb, model=None, snapshot="d1", engine="torch", **options):
+    resources = {"memory_gb": memory_gb, "threads": 1}
+    place.write_spec({"dimension": WIDE, **AUTO, **(model or {})}, resources=resources, train={"engine": engine})
     return plan(place.spec, snapshot, **options)
 
 
@@ -42,6 +46,24 @@ def test_planning_again_makes_the_same_run(place):
     first = planned(place, 0.42)
     assert planned(place, 0.42) == first
     assert plan(place.spec, "d1", overrides=[f"model.entities.n.num_partitions={first['partitions']['n']}"]) == first
+
+
+def test_the_machine_that_plans_has_no_say_in_it(place, monkeypatch):
+    """A plan that is tried again elsewhere has to make the same run."""
+    place.snapshot("d1", ring(3000))
+    model = {"workers": None}
+    here = planned(place, 0.7, model, engine="auto")
+    monkeypatch.setattr("pbg_tasks.native.library", lambda: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert planned(place, 0.7, model, engine="auto")["run"] == here["run"]
+
+
+def test_a_plan_needs_no_torch(place):
+    """The scheduler's image has none."""
+    place.snapshot("d1", ring(50))
+    place.write_spec({"dimension": 8, **AUTO}, resources={"memory_gb": 1, "threads": 1})
+    code = "import sys; sys.modules['torch'] = None; from pbg_tasks.cli import main; main()"
+    subprocess.run([sys.executable, "-c", code, "plan", str(place.spec), "--snapshot", "d1"], check=True)
 
 
 def test_what_no_number_can_fit_is_refused_with_the_keys_that_could(place):
