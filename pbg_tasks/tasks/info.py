@@ -34,8 +34,7 @@ def info(config: str | None = None, overrides: list[str] | None = None) -> dict[
         "machine": platform.machine(),
         "cpus": _cpus(),
         "engines": ["torch", *(["native"] if native else [])] if _version("torch") else [],
-        "native": native
-        or "not built: the installation found no C++ compiler for it (GCC 12 or newer, or clang)",
+        "native": native or "not built: the installation found no C++ compiler for it (GCC 12 or newer, or clang)",
         "left_to_torch": list(LEFT_TO_TORCH),
         "packages": {name: version for name in _SHOWN if (version := _version(name))},
     }
