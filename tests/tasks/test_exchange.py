@@ -1,4 +1,7 @@
-"""Exports: read by the tools they are for, whole or not at all, from wherever a model lies."""
+"""Exports: read by the tools they are for, whole or not at all, from wherever a model lies.
+
+Longer than other files: every format goes through the same sources, destinations and mishaps.
+"""
 
 from __future__ import annotations
 

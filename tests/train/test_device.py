@@ -1,7 +1,8 @@
 """The torch engine on another device.
 
 The CPU stands in for one wherever numbers are compared. That the host waits for nothing is shown on ``meta``, a device
-whose tensors have no numbers: whatever would ask for one fails.
+whose tensors have no numbers: whatever would ask for one fails. Both take the same configs and batches, so that they
+stand in one file though it is long.
 """
 
 from __future__ import annotations
