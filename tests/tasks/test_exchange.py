@@ -25,11 +25,12 @@ from pbg_tasks.errors import (
     NotFoundError,
     QualityGateError,
     ResourceError,
+    StorageError,
 )
 from pbg_tasks.formats.angel import LocalFolder, open_matrix, read_line, read_mapping
 from pbg_tasks.publish.exchange.manifest import MANIFEST
 from pbg_tasks.publish.exchange.registry import READERS
-from pbg_tasks.storage import open_store
+from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.exchange import export
 from pbg_tasks.tasks.exchange_import import import_embeddings
@@ -360,6 +361,37 @@ def test_overwriting_leaves_nothing_of_the_export_before(data, place):
     assert files(place / "out") == [
         "_manifest.json", "_relations/parameters.parquet", "_relations/relations.json", "item.parquet", "mine.txt"
     ]  # fmt: skip
+
+
+def test_an_interrupted_export_leaves_the_way_free(data, place, monkeypatch):
+    real, calls = LocalStore.put_new, []
+
+    def put_new(store, key, *args, **kwargs):
+        calls.append(key)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(store, key, *args, **kwargs)
+
+    monkeypatch.setattr(LocalStore, "put_new", put_new)
+    with pytest.raises(KeyboardInterrupt):
+        exported(data, "npy", place / "out")
+    assert not files(place / "out")
+    monkeypatch.undo()
+    exported(data, "npy", place / "out")
+    assert "_manifest.json" in files(place / "out")
+
+
+def test_a_failed_overwriting_deletes_nothing_and_claims_nothing(data, place, monkeypatch):
+    exported(data, "npy", place / "out")
+    before = set(files(place / "out"))
+
+    def put(store, key, *args, **kwargs):
+        raise StorageError("the store is out of order")
+
+    monkeypatch.setattr(LocalStore, "put", put)
+    with pytest.raises(StorageError):
+        export("parquet", str(data.checkpoint), str(place / "out"), overwrite=True)
+    assert set(files(place / "out")) == before - {"_manifest.json"}
 
 
 def test_a_full_disk_leaves_nothing_half_written(place, small_disk):

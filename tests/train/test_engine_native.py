@@ -22,7 +22,7 @@ from pbg_tasks.train.engine_torch import TorchEngine
 from pbg_tasks.train.engines import engine_name, make_engine
 from pbg_tasks.train.tables import Table
 from tests import pbg_steps
-from tests.train.steps import COMBINATIONS, FEATURES, Case, assert_same_step, make_config, regularized
+from tests.train.steps import COMBINATIONS, COUNTS, FEATURES, Case, assert_same_step, make_config, regularized
 
 BOUND = 1e-5
 
@@ -234,6 +234,17 @@ def test_several_workers_train_every_edge_and_learn_as_much():
     assert together.count == len(edges)
     assert torch.isfinite(table.embeddings).all()
     assert together.loss == pytest.approx(alone.loss, rel=0.1)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "ranking", "logistic"])
+def test_a_negative_that_is_not_a_number_shows_in_the_loss(loss):
+    case = Case(make_config("dynamic", "none", "dot", loss), make_engine=NativeEngine)
+    entity, drawn = case.types["rhs"], int(case.draws["rhs"][0, 0])
+    case.state.embeddings[entity][drawn] = float("nan")
+    case.batch.rhs.rows_M[case.batch.rhs.rows_M == drawn] = (drawn + 1) % COUNTS[entity]
+    for name in INSTRUCTIONS:
+        with instructions(name):
+            assert torch.isnan(case.step(dtype=torch.float32)[0].loss)
 
 
 def test_edges_out_of_range_are_refused_before_memory_is_touched():
