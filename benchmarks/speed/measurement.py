@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -110,9 +110,8 @@ class Measurement:
         **more: Any,  # noqa: ANN401 - the other attributes
     ) -> Self:
         """Compare a figure of which less is better, such as CPU seconds of the same work."""
-        mine, others = [figure(each) for each in ours], [figure(each) for each in theirs]
-        ratios = tuple(other / one for one, other in zip(mine, others, strict=True))
-        return cls(name, unit, statistics.median(mine), statistics.median(others), ratios, **more)
+        found = cls.rate(name, unit, ours, theirs, figure, **more)
+        return replace(found, ratios=tuple(1 / ratio for ratio in found.ratios))
 
     @property
     def figure(self) -> float:
