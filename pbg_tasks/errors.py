@@ -83,6 +83,22 @@ class ResourceError(PbgError):
     retryable = True
 
 
+class RankLostError(PbgError):
+    """A rank of the gang died, fell silent or never came; what was stored stays, a new gang goes on from there."""
+
+    kind = "rank_lost"
+    exit_code = 12
+    retryable = True
+
+
+class EvictedError(PbgError):
+    """This process was told to end (SIGTERM) and stored what it had; a new gang goes on from there."""
+
+    kind = "evicted"
+    exit_code = 13
+    retryable = True
+
+
 class QualityGateError(PbgError):
     """The work succeeded, the result is not good enough to be published."""
 
@@ -106,6 +122,8 @@ BY_EXIT_CODE: dict[int, type[PbgError]] = {
         ConflictError,
         StorageError,
         ResourceError,
+        RankLostError,
+        EvictedError,
         QualityGateError,
         AccessError,
         NotFoundError,

@@ -55,7 +55,17 @@ Loss = Annotated[str, *_named(LOSSES)]
 Regularizer = Annotated[str, *_named(REGULARIZERS)]
 
 # Keys of ours that PBG does not know.
-EXTENSIONS = ("lr_schedule", "lr_warmup_epochs", "lr_final", "mask_known_negatives", "partition_buffer", "precision")
+EXTENSIONS = (
+    "lr_schedule",
+    "lr_warmup_epochs",
+    "lr_final",
+    "mask_known_negatives",
+    "partition_buffer",
+    "precision",
+    "store_interval",
+    "parameter_interval",
+    "parameter_bandwidth",
+)
 ENTITY_EXTENSIONS = ("trainable",)
 
 
@@ -197,6 +207,11 @@ class ModelConfig(Frozen):
     num_groups_per_sharded_partition_server: PositiveInt = 1
     partition_shard_size: PositiveInt = 250
     half_precision: bool = False
+    # Not PBG's: seconds after which a partition server has stored what it was given, which is what a crash can lose.
+    store_interval: PositiveFloat = 60.0
+    # PBG's constants: shared parameters travel at most so often each (seconds), and so fast (bytes a second and rank).
+    parameter_interval: PositiveFloat = 0.01
+    parameter_bandwidth: PositiveFloat = 1e8
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -1,0 +1,1 @@
+"""Training by several ranks: PBG's distributed mode, made to survive the loss of one."""
