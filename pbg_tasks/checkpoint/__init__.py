@@ -6,6 +6,7 @@ from pbg_tasks.checkpoint.contents import Names, check_rows, checkpoint_names
 from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord
 from pbg_tasks.checkpoint.plain import PlainFiles, open_directory
 from pbg_tasks.checkpoint.preserve import PreservedManifest, open_preserved, preserve, preserved_prefix
+from pbg_tasks.checkpoint.progress import LeaseRecord, PartialObjects, PieceRecord, Progress, StoredObject
 from pbg_tasks.checkpoint.reader import CheckpointFiles, VerifiedFiles, open_committed
 from pbg_tasks.checkpoint.stats import StatsMirror
 from pbg_tasks.checkpoint.writer import CheckpointWriter, claim
@@ -15,12 +16,17 @@ __all__ = [
     "CheckpointWriter",
     "Head",
     "Iteration",
+    "LeaseRecord",
     "Manifest",
     "Names",
     "ObjectRecord",
+    "PartialObjects",
+    "PieceRecord",
     "PlainFiles",
     "PreservedManifest",
+    "Progress",
     "StatsMirror",
+    "StoredObject",
     "VerifiedFiles",
     "check_rows",
     "checkpoint_names",

@@ -46,6 +46,8 @@ class Manifest(Frozen):
         parent: hash of the manifest before, None for the first.
         iteration: the one just finished; None for a version 0.
         edges: ledger, how many edges each finished iteration trained.
+        retrained: of each iteration, how many of them were, or may have been, trained before a rank was lost with what
+            it had not stored, and were trained again; empty where nothing ever was.
         objects: by file name.
     """
 
@@ -56,16 +58,32 @@ class Manifest(Frozen):
     parent: Sha256 | None = None
     iteration: Iteration | None = None
     edges: tuple[int, ...] = ()
+    retrained: tuple[int, ...] = ()
     objects: dict[str, ObjectRecord]
 
 
+class NamedRecord(Frozen):
+    """A small object, by name and bytes."""
+
+    name: str
+    sha256: Sha256
+
+
 class Head(Frozen):
-    """The one mutable object of a run: who may write, and which version counts."""
+    """The one mutable object of a run: who may write, and which version counts.
+
+    Attributes:
+        writer_epoch: of the last who claimed the run.
+        version: that counts.
+        manifest_sha256: of its manifest.
+        progress: of the iteration after it, where a gang has begun one.
+    """
 
     format: Literal[1] = 1
     writer_epoch: int
     version: Annotated[int, Field(ge=0)] = 0
     manifest_sha256: Sha256 | None = None
+    progress: NamedRecord | None = None
 
 
 def encode(document: Frozen) -> bytes:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 HEAD = "HEAD.json"
 VERSION_MIRROR = "checkpoint_version.txt"
 SHA256 = "sha256"
-"""Name of the metadata that every object of ours carries."""
+WRITER_EPOCH = "writer-epoch"
+"""Names of the metadata that every object of ours carries."""
 
 
 def manifest_name(version: int) -> str:

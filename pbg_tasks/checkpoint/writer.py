@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.contents import Contents
 from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
-from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord, encode, sha256
+from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, NamedRecord, ObjectRecord, decode, encode, sha256
 from pbg_tasks.checkpoint.plain import Newest, newest, read_head
 from pbg_tasks.checkpoint.preserve import MANIFEST
+from pbg_tasks.checkpoint.progress import PARTIAL, PartialObjects, Progress, progress_name
 from pbg_tasks.checkpoint.reader import (
     HEAD,
     SHA256,
     VERSION_MIRROR,
+    WRITER_EPOCH,
     VerifiedFiles,
     location,
     manifest_name,
     read_manifest,
 )
-from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import sha256_file
 
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import ObjectInfo, Store
 
 LEASE = "lease.json"
-WRITER_EPOCH = "writer-epoch"
 
 
 class CheckpointWriter:
@@ -47,6 +48,7 @@ class CheckpointWriter:
     Attributes:
         manifest: the newest committed version; None when there is none, or when PBG wrote the newest.
         files: those of the newest version, for which ``names`` may be empty.
+        progress: what is stored of the iteration after it; None when no gang has begun one.
     """
 
     files: CheckpointFiles
@@ -57,6 +59,12 @@ class CheckpointWriter:
         self.store, self.prefix, self.spec = store, prefix, spec
         self.manifest, self.files = found.manifest, found.files
         self._head, self._info, self._outdated = head, info, outdated
+        self.progress = _read_progress(store, prefix, head, spec)
+
+    @property
+    def partial(self) -> PartialObjects:
+        """Where ranks store what the next version will be made of."""
+        return PartialObjects(self.store, self.prefix, self._head.writer_epoch)
 
     @property
     def version(self) -> int:
@@ -100,13 +108,61 @@ class CheckpointWriter:
                 "another writer took this run over"
             )
 
-    def commit(self, objects: dict[str, ObjectRecord], *, iteration: Iteration | None, edges: int) -> Manifest:
+    def record(self, progress: Progress) -> None:
+        """Make what is stored of the iteration under way count: write its record, then swap HEAD.json.
+
+        Raises:
+            ConflictError: another writer claimed the run since; nothing of ours counts.
+        """
+        before, data = self._head.progress, encode(progress)
+        name = progress_name(progress.iteration.number, progress.writer_epoch, progress.number)
+        self.put(name, data)
+        self._swap({"progress": NamedRecord(name=name, sha256=sha256(data))}, what=f"record {progress.number}")
+        named = {stored.name for stored in progress.objects.values()}
+        for stored in self.progress.objects.values() if self.progress else ():
+            if stored.name not in named:
+                self.store.delete(self.key(stored.name))
+        self.progress = progress
+        if before is not None:
+            self.store.delete(self.key(before.name))
+
+    def settle(self, progress: Progress) -> dict[str, ObjectRecord]:
+        """Give the objects of a finished iteration the names that a version has, and return their records by name.
+
+        Raises:
+            ConflictError: a newer writer wrote one of them.
+        """
+        for name, stored in progress.objects.items():
+            key = self.key(name)
+            there = self.store.head(key)
+            if there is not None and not self._is_mine(there, stored.record):
+                self._refuse_newer(key, there)
+                self.store.delete(key)
+            self.store.copy(self.key(stored.name), key)
+        return {name: stored.record for name, stored in progress.objects.items()}
+
+    def sweep(self) -> None:
+        """Delete what ranks have stored and no record names: what a lost gang left, or what a version has now."""
+        kept = {stored.name for stored in self.progress.objects.values()} if self.progress else set()
+        records = {self._head.progress.name} if self._head.progress else set()
+        start = len(self.key("x")) - 1
+        for info in list(self.store.list(self.key(f"{PARTIAL}/"))):
+            if info.key[start:] not in kept:
+                self.store.delete(info.key)
+        for info in list(self.store.list(self.key("progress.v"))):
+            if info.key[start:] not in records:
+                self.store.delete(info.key)
+
+    def commit(
+        self, objects: dict[str, ObjectRecord], *, iteration: Iteration | None, edges: int, retrained: int = 0
+    ) -> Manifest:
         """Make a version count: write its manifest, then swap HEAD.json.
 
         Args:
             objects: every object of the version, as ``put`` returned them.
             iteration: the one just finished; None commits a version 0 (nothing trained).
             edges: how many edges it trained.
+            retrained: how many of them may have been trained before, by ranks that were lost.
 
         Raises:
             ConflictError: another writer claimed the run since; nothing of ours counts.
@@ -119,25 +175,40 @@ class CheckpointWriter:
             parent=self._head.manifest_sha256,
             iteration=iteration,
             edges=(*(self.manifest.edges if self.manifest else ()), *((edges,) if iteration else ())),
+            retrained=self._retrained(retrained) if iteration else (),
             objects=objects,
         )
         data = encode(manifest)
         self.put(manifest_name(version), data)
-        head = self._head.model_copy(update={"version": version, "manifest_sha256": sha256(data)})
-        try:
-            self._info = self.store.swap(self.key(HEAD), encode(head), expected=self._info)
-        except ConflictError:
-            raise ConflictError(
-                f"{self.store.url}/{self.key(HEAD)}: another writer claimed this run; version {version} of "
-                f"writer epoch {self._head.writer_epoch} does not count"
-            ) from None
-        self._head, self.manifest = head, manifest
+        update = {"version": version, "manifest_sha256": sha256(data), "progress": None}
+        self._swap(update, what=f"version {version}")
+        begun, self.manifest, self.progress = self.progress, manifest, None
         self.files = VerifiedFiles(self.store, self.prefix, version, objects)
         self.write_mirror()
         for name in self._outdated:
             self.store.delete(self.key(name))
         self._outdated = []
+        if begun is not None:
+            self.sweep()
         return manifest
+
+    def _retrained(self, edges: int) -> tuple[int, ...]:
+        """Return the ledger's second column with an iteration more; empty as long as there is nothing in it."""
+        if self.manifest is None:
+            return (edges,) if edges else ()
+        column = [*self.manifest.retrained, *[0] * (len(self.manifest.edges) - len(self.manifest.retrained)), edges]
+        return tuple(column) if any(column) else ()
+
+    def _swap(self, update: dict[str, object], *, what: str) -> None:
+        head = self._head.model_copy(update=update)
+        try:
+            self._info = self.store.swap(self.key(HEAD), encode(head), expected=self._info)
+        except ConflictError:
+            raise ConflictError(
+                f"{self.store.url}/{self.key(HEAD)}: another writer claimed this run; {what} of "
+                f"writer epoch {self._head.writer_epoch} does not count"
+            ) from None
+        self._head = head
 
     def write_mirror(self) -> None:
         """Tell PBG which version counts."""
@@ -184,6 +255,7 @@ def claim(
         writer_epoch=head.writer_epoch if head else _first_epoch(store, prefix, found.files.version, adopt),
         version=found.files.version,
         manifest_sha256=head.manifest_sha256 if head and found.manifest else None,
+        progress=head.progress if head and head.version == found.files.version else None,
     )
     if info is None or claimed != head:
         info = _swap_head(store, prefix, claimed, info)
@@ -193,6 +265,25 @@ def claim(
         if adopt is not None:
             writer.write_mirror()
         yield writer
+
+
+def _read_progress(store: Store, prefix: str, head: Head, spec: str) -> Progress | None:
+    """Read the record that HEAD.json names; None when it names none, or one of another spec.
+
+    Raises:
+        FormatError: it is missing or damaged.
+    """
+    if head.progress is None:
+        return None
+    source = location(store, prefix, head.progress.name)
+    try:
+        data = store.get(join(prefix, head.progress.name)).data
+    except NotFoundError:
+        raise FormatError(f"{source}: missing, although {HEAD} names it; restore it") from None
+    if sha256(data) != head.progress.sha256:
+        raise FormatError(f"{source}: not the record that {HEAD} names; it was changed after it was written")
+    progress = decode(Progress, data, source=source)
+    return progress if progress.spec == spec and progress.iteration.number == head.version + 1 else None
 
 
 def _swap_head(store: Store, prefix: str, head: Head, expected: ObjectInfo | None) -> ObjectInfo:

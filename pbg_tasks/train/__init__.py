@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from pbg_tasks.train.engine_torch import TorchEngine
     from pbg_tasks.train.initial import InitialVectors, open_initial
     from pbg_tasks.train.loop import Trainer
+    from pbg_tasks.train.newcomers import Newcomers
     from pbg_tasks.train.partitions import PartitionKey, partition_keys
     from pbg_tasks.train.source import StartingPoint
 
 __all__ = [
     "InitialVectors",
+    "Newcomers",
     "PartitionKey",
     "StartingPoint",
     "TorchEngine",
@@ -24,6 +26,7 @@ __all__ = [
 
 _MODULES = {
     "InitialVectors": "initial",
+    "Newcomers": "newcomers",
     "PartitionKey": "partitions",
     "StartingPoint": "source",
     "TorchEngine": "engine_torch",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -143,6 +144,8 @@ def batches(
     families: Families,
     generator: torch.Generator,
     source: Callable[[EdgeList, np.ndarray, ModelConfig, Families], EdgeSource] = GatheredEdges,
+    *,
+    skip: int = 0,
 ) -> Iterator[Batch]:
     """Shuffle edges and cut them into batches of at most ``batch_size``.
 
@@ -155,6 +158,7 @@ def batches(
         families: of its relations.
         generator: decides the order and which come next.
         source: makes the batches.
+        skip: how many of the first batches are left out.
     """
     order = torch.randperm(len(edges), generator=generator).numpy()
     if not families.alike.any():
@@ -165,7 +169,7 @@ def batches(
         order = order[np.argsort(kinds[order], kind="stable")]
         pieces = _turns(kinds, config.batch_size, generator)
     made = source(edges, order, config, families)
-    for kind, piece in pieces:
+    for kind, piece in islice(pieces, skip, None):
         yield made.batch(kind, piece)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable  # noqa: TC003 - a NamedTuple's fields
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from itertools import takewhile
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import torch
 
@@ -28,7 +31,8 @@ from pbg_tasks.train.tally import CHECK_EVERY, Tally
 from pbg_tasks.train.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     import numpy as np
 
@@ -42,6 +46,43 @@ if TYPE_CHECKING:
     from pbg_tasks.train.tables import Table
 
 
+class Position(NamedTuple):
+    """How far a bucket is trained: its first batches, in an order that the generator alone decides."""
+
+    batches: int
+    edges: int
+
+
+NOTHING = Position(0, 0)
+
+
+class Pace(NamedTuple):
+    """How fast a bucket is trained.
+
+    Attributes:
+        rate: factor of the learning rates when a share of the bucket, from 0 to 1, is done; None is 1 throughout.
+        delay: seconds by which every worker but the first starts later.
+    """
+
+    rate: Callable[[float], float] | None = None
+    delay: float = 0.0
+
+
+class Limits(NamedTuple):
+    """Which batches of a bucket are trained: all after the first ``skip``, until ``stop`` returns True."""
+
+    skip: int
+    stop: Callable[[], bool] | None
+
+
+class StepGate(Protocol):
+    """Lets another thread change the shared parameters between steps."""
+
+    def step(self) -> AbstractContextManager[None]:
+        """Surround one step."""
+        ...
+
+
 class Engine(ABC):
     """Trains buckets and holds the shared parameters.
 
@@ -52,6 +93,9 @@ class Engine(ABC):
         relation_count: relations in the data, for a config that does not list them.
         workers: threads that train a bucket together (HOGWILD). Only one gives the same bits again.
         place: where buckets are trained; None: in this machine's memory.
+
+    Attributes:
+        gate: that every step goes through; None: nobody else changes the shared parameters.
 
     Raises:
         ConfigError: the config asks for what this engine does not have.
@@ -71,6 +115,7 @@ class Engine(ABC):
         self.families = Families(config, relation_count)
         self.shared = SharedParameters(config, relation_count, self.place.device)
         self._model = Model(config, self.shared.values, comparator(config.comparator, bias=config.bias))
+        self.gate: StepGate | None = None
         self._workspaces = [Workspace() for _ in range(workers)]
 
     def load_parameters(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
@@ -107,15 +152,50 @@ class Engine(ABC):
             FormatError: an edge names a relation or an entity there is not; nothing was trained.
             TrainingDivergedError: the loss or a row is not finite.
         """
+        return self.train_part(edges, lhs, rhs, Pace(rate, delay), generator=generator, on_batch=on_batch)[0]
+
+    def train_part(
+        self,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        pace: Pace,
+        *,
+        generator: torch.Generator,
+        on_batch: Callable[[int, float], None] | None = None,
+        begun: Position = NOTHING,
+        stop: Callable[[], bool] | None = None,
+    ) -> tuple[BucketStats, Position | None]:
+        """Train what is left of a bucket, perhaps not to its end.
+
+        Args:
+            edges: of the whole bucket.
+            lhs: as ``train_bucket`` takes them.
+            rhs: same.
+            pace: of the whole bucket.
+            generator: seeded as it was when the bucket was begun.
+            on_batch: told, now and then, the number of edges since the last time and their mean loss.
+            begun: what was trained before.
+            stop: asked before each batch; once it returns True the batches under way are the last.
+
+        Returns:
+            Figures of the edges trained now, and how far the bucket is trained where it was stopped before its end.
+
+        Raises:
+            FormatError: an edge names a relation or an entity there is not; nothing was trained.
+            TrainingDivergedError: the loss or a row is not finite.
+        """
         started = time.perf_counter()
         check_edges(edges, self.config, self.families, lhs, rhs)
-        tally = Tally(len(edges), on_batch, self.place)
+        tally = Tally(len(edges), on_batch, self.place, begun=begun.edges)
         with self.place.hold(lhs, rhs, trained=True) as (there_lhs, there_rhs):
-            self._train(edges, there_lhs, there_rhs, tally, generator, rate, delay)
+            limits = Limits(begun.batches, stop)
+            self._train(edges, there_lhs, there_rhs, tally, generator, pace, limits)
         stats = tally.stats(time.perf_counter() - started)
         if not math.isfinite(stats.reg):
             raise TrainingDivergedError(f"the penalty of the regularizer is {stats.reg}; try a smaller lr")
-        return stats
+        reached = Position(begun.batches + tally.batches, tally.count)
+        return stats, None if reached.edges == len(edges) else reached
 
     def _train(
         self,
@@ -124,23 +204,28 @@ class Engine(ABC):
         rhs: Mapping[str, Table],
         tally: Tally,
         generator: torch.Generator,
-        rate: Callable[[float], float] | None,
-        delay: float,
+        pace: Pace,
+        limits: Limits,
     ) -> None:
         """Train a bucket whose tables are where it is trained."""
         samplers = [UniformSampler(generator), *map(UniformSampler, forked(generator, self.workers - 1))]
         known = KnownEdges(edges) if self.config.mask_known_negatives else None
+        gate = self.gate
 
         def work(worker: int, item: tuple[int, Batch]) -> None:
             number, batch = item
-            factor = 1.0 if rate is None else rate(tally.count / len(edges))
-            figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rate=factor, worker=worker)
+            factor = 1.0 if pace.rate is None else pace.rate(tally.count / len(edges))
+            with nullcontext() if gate is None else gate.step():
+                figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rate=factor, worker=worker)
             loss = tally.add(len(batch), figures)
             if loss is not None:
                 self._check_loss(loss, number, batch)
 
-        cut = enumerate(batches(edges, self.config, self.families, generator, self._edge_source), start=1)
-        work_off(cut, self.workers, work, delay=delay)
+        skip, stop = limits
+        cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=skip)
+        if stop is not None:
+            cut = takewhile(lambda _: not stop(), cut)
+        work_off(enumerate(cut, start=skip + 1), self.workers, work, delay=pace.delay)
         self._check_finite(lhs, rhs)
 
     def evaluate(

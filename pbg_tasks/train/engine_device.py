@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pbg_tasks.model.negatives import NegativeSampler
     from pbg_tasks.model.parameters import Side
     from pbg_tasks.train.batching import Batch, EdgeSource
+    from pbg_tasks.train.engine import Limits, Pace
     from pbg_tasks.train.graphs import Inputs, Recorder
     from pbg_tasks.train.known import KnownEdges
     from pbg_tasks.train.place import Host
@@ -78,12 +79,12 @@ class DeviceEngine(TorchEngine):
         rhs: Mapping[str, Table],
         tally: Tally,
         generator: torch.Generator,
-        rate: Callable[[float], float] | None,
-        delay: float,
+        pace: Pace,
+        limits: Limits,
     ) -> None:
         self._graphs = None if self._record is None else Graphs(self._record())
         try:
-            super()._train(edges, lhs, rhs, tally, generator, rate, delay)
+            super()._train(edges, lhs, rhs, tally, generator, pace, limits)
         finally:
             self._graphs = None
 

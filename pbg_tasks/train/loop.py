@@ -15,36 +15,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import StatsMirror, preserve, preserved_prefix
-from pbg_tasks.errors import ConfigError, FormatError, TrainingDivergedError
-from pbg_tasks.formats.directory import BucketStats, EvalStats, IoStats, iteration_line, stats_line
-from pbg_tasks.formats.edges import edge_file_name
-from pbg_tasks.formats.embeddings import IterationInfo
+from pbg_tasks.checkpoint import StatsMirror
+from pbg_tasks.errors import FormatError, TrainingDivergedError
+from pbg_tasks.formats.directory import EvalStats, IoStats, iteration_line, stats_line
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
 from pbg_tasks.progress import Progress, human_count, human_seconds, say
 from pbg_tasks.train.buffer import PartitionBuffer
-from pbg_tasks.train.edge_files import EdgesAhead, Piece
-from pbg_tasks.train.held_out import split_off
-from pbg_tasks.train.iterations import chunk_bounds, chunk_count, iterations
+from pbg_tasks.train.course import Course
+from pbg_tasks.train.edge_files import EdgesAhead
 from pbg_tasks.train.partition_files import PartitionFiles, Stamp
-from pbg_tasks.train.rates import rate_factor
-from pbg_tasks.train.schedule import grid
-from pbg_tasks.train.source import seeded
-from pbg_tasks.train.swaps import iteration_order
+from pbg_tasks.train.pieces import PieceTrainer
 from pbg_tasks.train.uploads import Uploads
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, Manifest, ObjectRecord
+    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.train.background import Background
-    from pbg_tasks.train.edge_files import EdgeFiles
+    from pbg_tasks.train.edge_files import EdgeFiles, Piece
     from pbg_tasks.train.engine import Engine
+    from pbg_tasks.train.pieces import PieceResult
     from pbg_tasks.train.source import StartingPoint
-
-BucketResult = tuple[BucketStats, EvalStats | None, EvalStats | None]
-"""Figures of a bucket's training, and of its held-out edges before and after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +89,11 @@ class Trainer:
         self.uploads = Uploads(writer)
         self.buffer = PartitionBuffer(config, start, PartitionFiles(config, scratch), on_final=self.uploads.add)
         self.ahead = EdgesAhead(edges)
-        buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
-        paths = range(len(config.edge_paths))
-        self.chunks = chunk_count(config, max((edges.count(path, b) for path in paths for b in buckets), default=0))
-        done = writer.manifest.iteration if writer.manifest else None
-        if done is None:  # PBG's version has no manifest; its number tells the iteration
-            done = next((step for step in iterations(config, self.chunks) if step.number == writer.version), None)
-        self.stats = StatsMirror(writer.store, writer.prefix, done)
+        self._course = Course(config, edges, seed=seed)
+        self._pieces = PieceTrainer(config, engine, seed)
+        self.stats = StatsMirror(writer.store, writer.prefix, self._course.done(writer))
         state = start.model(ModelState(*engine.parameters()))
-        self._done: Iteration | IterationInfo | None = done
-        if writer.manifest is None:  # PBG's version says in its files what it was trained on
-            self._done = start.iteration if writer.version else None
-        self._plan = list(iterations(config, self.chunks))
-        self._check_resumable()
+        self._course.check_resumable(writer, start)
         if state is not None:
             engine.load_parameters(state.params, state.sums)
 
@@ -124,7 +108,7 @@ class Trainer:
             TrainingDivergedError: a loss or an embedding is not finite; that iteration is not committed.
             ConflictError: another writer took the run over.
         """
-        plan = self._plan
+        plan = self._course.plan
         left = plan[self.writer.version :]
         if self.writer.version:
             say(
@@ -138,9 +122,9 @@ class Trainer:
                 stack.enter_context(thread)
             if not plan and self.writer.manifest is None and not self.writer.version:
                 self._commit_untrained()
-            coming = self._pieces(left[0]) if left else []
+            coming = self._course.pieces(left[0]) if left else []
             for iteration, following in zip(left, [*left[1:], None], strict=False):
-                pieces, coming = coming, [] if following is None else self._pieces(following)
+                pieces, coming = coming, [] if following is None else self._course.pieces(following)
                 figures.append(self._iterate(iteration, pieces, coming))
                 self._report(figures, len(left))
             self.uploads.io.drain()
@@ -155,18 +139,6 @@ class Trainer:
         """Seconds this thread has waited for the others."""
         return sum(thread.waited for thread in self._threads)
 
-    def _check_resumable(self) -> None:
-        """A version counts iterations: with other edge paths or chunks it would stand for other edges."""
-        done = self._done
-        if done is None or not self._plan:
-            return
-        if (done.num_edge_paths, done.num_edge_chunks) != (len(self.config.edge_paths), self.chunks):
-            raise ConfigError(
-                f"{self.writer.store.url}: version {self.writer.version} was made with {done.num_edge_paths} "
-                f"edge_paths and num_edge_chunks {done.num_edge_chunks}, now they are {len(self.config.edge_paths)} "
-                f"and {self.chunks}; resume with the config it was trained with"
-            )
-
     def _report(self, figures: list[EpochFigures], total: int) -> None:
         last, ahead = figures[-1], total - len(figures)
         rest = sum(figure.seconds for figure in figures) / len(figures) * ahead
@@ -178,96 +150,62 @@ class Trainer:
             f"for I/O; ETA {human_seconds(rest)}"
         )
 
-    def _pieces(self, iteration: Iteration) -> list[Piece]:
-        """Return what an iteration trains, in its order: a chunk of each bucket."""
-        path, chunk, chunks = iteration.edge_path_idx, iteration.edge_chunk_idx, iteration.num_edge_chunks
-        return [
-            Piece(path, bucket, *chunk_bounds(self.edges.count(path, bucket), chunk, chunks))
-            for bucket in iteration_order(self.config, seed=self.seed, number=iteration.number)
-        ]
-
     def _iterate(self, iteration: Iteration, pieces: list[Piece], coming: list[Piece]) -> EpochFigures:
         """Train and commit an iteration; ``coming`` is what the one after it trains."""
         started, waited = time.monotonic(), self._waited
-        info = self._info(iteration)
+        info = self._course.info(iteration)
         stamp = Stamp(iteration.number, info)
         self.buffer.begin([piece.bucket for piece in pieces], [piece.bucket for piece in coming], stamp)
         results = self._train(iteration, pieces, coming)
         self._check_ledger(results, sum(piece.edges for piece in pieces))
-        trained = sum(stats.count for stats, _, _ in results)
-        loss = sum(stats.loss * stats.count for stats, _, _ in results) / max(trained, 1)
-        held_out = [after for _, _, after in results if after is not None]
+        trained = sum(result.stats.count for result in results)
+        loss = sum(result.stats.loss * result.stats.count for result in results) / max(trained, 1)
+        held_out = [result.after for result in results if result.after is not None]
         average = EvalStats.mean(held_out) if held_out else None
         objects = self._store(stamp)
         stored = time.monotonic()
         io = IoStats(stored - started, self._waited - waited)
         first = (iteration.number - 1) * len(pieces)
         lines = [
-            stats_line(stats, *piece.bucket, index, info, before=before, after=after)
-            for index, (piece, (stats, before, after)) in enumerate(zip(pieces, results, strict=True), start=first)
+            stats_line(result.stats, *piece.bucket, index, info, before=result.before, after=result.after)
+            for index, (piece, result) in enumerate(zip(pieces, results, strict=True), start=first)
         ]
         lines.append(iteration_line(average, io, first + len(pieces) - 1, info))
         self._commit(objects, iteration, edges=trained, lines=lines)
         ended = time.monotonic()
         return EpochFigures(iteration.epoch_idx, loss, trained, ended - started, io.waited + ended - stored, average)
 
-    def _train(self, iteration: Iteration, pieces: list[Piece], coming: list[Piece]) -> list[BucketResult]:
+    def _train(self, iteration: Iteration, pieces: list[Piece], coming: list[Piece]) -> list[PieceResult]:
         total = sum(piece.edges for piece in pieces)
         results, seen = [], 0
         with Progress(f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}", total=total) as progress:
             for piece, upcoming in zip(pieces, [*pieces[1:], *coming[:1], None], strict=False):
-                begin, end = (
-                    (iteration.number - 1 + edges / max(total, 1)) / len(self._plan)
-                    for edges in (seen, seen + piece.edges)
-                )
-                results.append(self._train_bucket(iteration, piece, upcoming, progress, (begin, end)))
+                reach = self._course.reach(iteration, seen, piece, total)
+                results.append(self._train_piece(iteration, piece, upcoming, progress, reach))
                 seen += piece.edges
         return results
 
-    def _train_bucket(
+    def _train_piece(
         self,
         iteration: Iteration,
         piece: Piece,
         upcoming: Piece | None,
         progress: Progress,
         reach: tuple[float, float],
-    ) -> BucketResult:
-        """Train a bucket's chunk and rank its held-out edges before and after.
-
-        ``upcoming`` comes after it; ``reach`` is from where to where in the whole training, 0 to 1, the chunk takes it.
-        """
+    ) -> PieceResult:
+        """Train a piece; ``upcoming`` comes after it."""
         lhs, rhs = self.buffer.swap_to(piece.bucket)
         edges = self.ahead.take(piece, upcoming)
-        place = (iteration.edge_path_idx, iteration.edge_chunk_idx, *piece.bucket)
-        edges, held_out = split_off(edges, self.config.eval_fraction, seeded(self.seed, "held out", *place))
-
-        def evaluated() -> EvalStats | None:
-            generator = seeded(self.seed, "evaluation", *place)
-            return self.engine.evaluate(held_out, lhs, rhs, generator=generator) if len(held_out) else None
-
-        begin, end = reach
+        heed = partial(self._heed, progress)
         try:
-            before = evaluated()
-            stats = self.engine.train_bucket(
-                edges,
-                lhs,
-                rhs,
-                generator=seeded(self.seed, "bucket", iteration.number, *piece.bucket),
-                rate=lambda share: rate_factor(self.config, begin + (end - begin) * share),
-                delay=self.config.hogwild_delay if iteration.epoch_idx == 0 else 0.0,
-                on_batch=partial(self._heed, progress),
-            )
-            progress.advance(len(held_out))
-            return stats, before, evaluated()
-        except FormatError as error:
+            result = self._pieces.train(iteration, piece, edges, lhs, rhs, reach=reach, on_batch=heed)
+        except FormatError:
             self._check_threads()  # what they cannot read has its own name
-            path = f"{self.config.edge_paths[iteration.edge_path_idx]}/{edge_file_name(*piece.bucket)}"
-            raise FormatError(f"{path}: {error}") from None
+            raise
         except TrainingDivergedError as error:
-            raise TrainingDivergedError(
-                f"epoch {iteration.epoch_idx + 1}, bucket ({piece.bucket.lhs}, {piece.bucket.rhs}): {error}; "
-                f"version {self.writer.version} stays the newest"
-            ) from None
+            raise TrainingDivergedError(f"{error}; version {self.writer.version} stays the newest") from None
+        progress.advance(result.held_out)
+        return result
 
     def _heed(self, progress: Progress, count: int, loss: float) -> None:
         """Tell of progress, and stop where another thread has failed: a bucket may take hours."""
@@ -278,14 +216,14 @@ class Trainer:
         for thread in self._threads:
             thread.check()
 
-    def _check_ledger(self, results: list[BucketResult], total: int) -> None:
+    def _check_ledger(self, results: list[PieceResult], total: int) -> None:
         """Every edge of the iteration's chunk was trained exactly once or held out, or nothing is committed."""
-        done = sum(stats.count + (after.count if after else 0) for stats, _, after in results)
+        done = sum(result.accounted for result in results)
         if done != total:
             raise RuntimeError(f"trained or held out {done} edges where the buckets hold {total}: a bug")
 
     def _commit_untrained(self) -> None:
-        stamp = Stamp(0, self._untrained())
+        stamp = Stamp(0, self._course.info(None))
         self.buffer.begin([], [], stamp)
         self._commit(self._store(stamp), None, edges=0, lines=[])
 
@@ -305,33 +243,7 @@ class Trainer:
         before = self.writer.manifest
         self.stats.append(lines)
         manifest = self.writer.commit(objects, iteration=iteration, edges=edges)
-        self._preserve(iteration, manifest)
+        if iteration is not None:
+            self._course.preserve(self.writer, iteration, manifest)
         if before is not None:
             self.uploads.drop(before)
-
-    def _preserve(self, iteration: Iteration | None, manifest: Manifest) -> None:
-        interval = self.config.checkpoint_preservation_interval
-        if iteration is None or interval is None:
-            return
-        last_of_epoch = (iteration.edge_path_idx, iteration.edge_chunk_idx) == (
-            iteration.num_edge_paths - 1,
-            iteration.num_edge_chunks - 1,
-        )
-        epoch = iteration.epoch_idx + 1
-        if last_of_epoch and epoch % interval == 0:
-            target = preserved_prefix(self.writer.prefix, epoch)
-            preserve(self.writer.store, self.writer.prefix, manifest, target, epochs=epoch)
-
-    def _info(self, iteration: Iteration) -> IterationInfo:
-        return IterationInfo(
-            num_epochs=iteration.num_epochs,
-            epoch_idx=iteration.epoch_idx,
-            num_edge_paths=iteration.num_edge_paths,
-            edge_path_idx=iteration.edge_path_idx,
-            edge_path=self.config.edge_paths[iteration.edge_path_idx],
-            num_edge_chunks=iteration.num_edge_chunks,
-            edge_chunk_idx=iteration.edge_chunk_idx,
-        )
-
-    def _untrained(self) -> IterationInfo:
-        return IterationInfo(0, 0, len(self.config.edge_paths), 0, (*self.config.edge_paths, "")[0], self.chunks, 0)

@@ -42,6 +42,7 @@ class StartingPoint:
         seed: of the run.
         scratch: local directory for downloads.
         initial: what ``init_path`` gives.
+        newcomers: the rows of each partition that come after those of ``files``; where they lack, they are random.
     """
 
     def __init__(
@@ -54,10 +55,12 @@ class StartingPoint:
         seed: int,
         scratch: Path,
         initial: InitialVectors | None = None,
+        newcomers: CheckpointFiles | None = None,
     ) -> None:
         self._config, self._counts, self._seed = config, counts, seed
         self._stored = StoredVectors(files, scratch, grows=grows) if files is not None and files.names else None
         self._initial = initial
+        self._newcomers = None if newcomers is None else StoredVectors(newcomers, scratch, grows=False)
 
     @property
     def iteration(self) -> IterationInfo | None:
@@ -74,7 +77,9 @@ class StartingPoint:
         start = seeded(self._seed, "init", *key)
         table = Table.random(self._counts[key], dimension, self._config.init_scale, start)
         if self._stored is not None and self._stored.holds(key):
-            self._stored.fill(key, table)
+            known = self._stored.fill(key, table)
+            if self._newcomers is not None and self._newcomers.holds(key):
+                self._newcomers.fill(key, Table(table.embeddings[known:], table.row_sums[known:]))
         elif self._initial is not None:
             self._initial.fill(key, table)
         return table

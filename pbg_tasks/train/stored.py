@@ -43,8 +43,8 @@ class StoredVectors:
         """Tell whether there is a file of a partition; only a version 0, a start that someone gave, may lack one."""
         return self.files.version > 0 or embeddings_file_name(*key, self.files.version) in self.files.names
 
-    def fill(self, key: PartitionKey, table: Table) -> None:
-        """Put the stored rows and optimizer state over the first rows of ``table``.
+    def fill(self, key: PartitionKey, table: Table) -> int:
+        """Put the stored rows and optimizer state over the first rows of ``table``, and return how many there were.
 
         Raises:
             FormatError: there is no file, it is damaged, or its rows or dimension do not fit.
@@ -58,6 +58,7 @@ class StoredVectors:
                 stored, stored_sums = read_embeddings(path, out=embeddings)
             if stored_sums is not None:
                 sums[: len(stored)] = stored_sums
+            return len(stored)
         finally:
             path.unlink()
 

@@ -27,17 +27,21 @@ class Tally:
         edges: in the bucket.
         on_batch: told, now and then, the number of edges since the last time and their mean loss.
         place: where the figures are.
+        begun: edges that were done before and are not counted in the figures.
 
     Attributes:
-        count: edges done.
+        count: edges done, those before included.
+        batches: counted here.
     """
 
-    def __init__(self, edges: int, on_batch: Callable[[int, float], None] | None, place: Host) -> None:
-        self.count = 0
+    def __init__(
+        self, edges: int, on_batch: Callable[[int, float], None] | None, place: Host, *, begun: int = 0
+    ) -> None:
+        self.count = self._begun = begun
         self._edges, self._on_batch, self._place = edges, on_batch, place
         self._totals = torch.zeros(4, dtype=torch.float64, device=place.device)
         self._looks: deque[tuple[int, Reading]] = deque()
-        self._batches = self._told = 0
+        self.batches, self._told = 0, begun
         self._told_loss = 0.0
         self._lock = threading.Lock()
 
@@ -50,8 +54,8 @@ class Tally:
         with self._lock:
             self._totals += torch.stack(figures)
             self.count += count
-            self._batches += 1
-            if self._batches % CHECK_EVERY and self.count < self._edges:
+            self.batches += 1
+            if self.batches % CHECK_EVERY and self.count < self._edges:
                 return None
             self._looks.append((self.count, self._place.read(self._totals)))
             return self._tell(everything=self.count >= self._edges)
@@ -68,6 +72,7 @@ class Tally:
         return loss
 
     def stats(self, seconds: float) -> BucketStats:
-        """Return the means over the edges."""
-        loss, reg, violators_lhs, violators_rhs = (self._totals / max(self.count, 1)).tolist()
-        return BucketStats(self.count, loss, reg, violators_lhs, violators_rhs, seconds=seconds)
+        """Return the means over the edges counted here."""
+        count = self.count - self._begun
+        loss, reg, violators_lhs, violators_rhs = (self._totals / max(count, 1)).tolist()
+        return BucketStats(count, loss, reg, violators_lhs, violators_rhs, seconds=seconds)

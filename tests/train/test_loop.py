@@ -137,10 +137,10 @@ class Watched(TorchEngine):
         super().__init__(config, 1)
         self._during, self._buckets = during, 0
 
-    def train_bucket(self, *args, **kwargs):
+    def train_part(self, *args, **kwargs):
         self._during(self._buckets)
         self._buckets += 1
-        return super().train_bucket(*args, **kwargs)
+        return super().train_part(*args, **kwargs)
 
 
 def wait_until(condition, seconds=10.0):

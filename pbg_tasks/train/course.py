@@ -1,0 +1,114 @@
+"""What a training goes through: its iterations, and the pieces of edges that each of them trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import preserve, preserved_prefix
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats.metadata import IterationInfo
+from pbg_tasks.train.edge_files import Piece
+from pbg_tasks.train.iterations import chunk_bounds, chunk_count, iterations
+from pbg_tasks.train.schedule import grid
+from pbg_tasks.train.swaps import iteration_order
+
+if TYPE_CHECKING:
+    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, Manifest
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.train.edge_files import EdgeFiles
+    from pbg_tasks.train.source import StartingPoint
+
+
+class Course:
+    """All iterations of a training.
+
+    Args:
+        config: PBG's config, paths included.
+        edges: the edges.
+        seed: decides orders.
+
+    Attributes:
+        chunks: into how many every bucket is cut.
+        plan: the iterations, in order.
+    """
+
+    def __init__(self, config: ConfigSchema, edges: EdgeFiles, *, seed: int) -> None:
+        self._config, self._edges, self._seed = config, edges, seed
+        buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
+        paths = range(len(config.edge_paths))
+        self.chunks = chunk_count(config, max((edges.count(path, b) for path in paths for b in buckets), default=0))
+        self.plan = list(iterations(config, self.chunks))
+
+    def done(self, writer: CheckpointWriter) -> Iteration | None:
+        """Return the iteration that the newest version stands for; None: nothing is trained."""
+        if writer.manifest is not None:
+            return writer.manifest.iteration
+        # PBG's version has no manifest; its number tells the iteration
+        return next((step for step in self.plan if step.number == writer.version), None)
+
+    def check_resumable(self, writer: CheckpointWriter, start: StartingPoint) -> None:
+        """Refuse to go on from a version that counts other iterations; ``start`` has given its model before.
+
+        Raises:
+            ConfigError: it was trained with another number of edge paths or chunks.
+        """
+        done: Iteration | IterationInfo | None = self.done(writer)
+        if writer.manifest is None:  # PBG's version says in its files what it was trained on
+            done = start.iteration if writer.version else None
+        if done is None or not self.plan:
+            return
+        if (done.num_edge_paths, done.num_edge_chunks) != (len(self._config.edge_paths), self.chunks):
+            raise ConfigError(
+                f"{writer.store.url}: version {writer.version} was made with {done.num_edge_paths} "
+                f"edge_paths and num_edge_chunks {done.num_edge_chunks}, now they are {len(self._config.edge_paths)} "
+                f"and {self.chunks}; resume with the config it was trained with"
+            )
+
+    def pieces(self, iteration: Iteration) -> list[Piece]:
+        """Return what an iteration trains, in its order: a chunk of each bucket."""
+        path, chunk, chunks = iteration.edge_path_idx, iteration.edge_chunk_idx, iteration.num_edge_chunks
+        return [
+            Piece(path, bucket, *chunk_bounds(self._edges.count(path, bucket), chunk, chunks))
+            for bucket in iteration_order(self._config, seed=self._seed, number=iteration.number)
+        ]
+
+    def reach(self, iteration: Iteration, seen: int, piece: Piece, total: int) -> tuple[float, float]:
+        """Return from where to where in the whole training, 0 to 1, a piece takes it.
+
+        Args:
+            iteration: under way.
+            seen: edges of it that were trained before.
+            piece: that comes next.
+            total: edges of the iteration.
+        """
+        begin, end = (
+            (iteration.number - 1 + edges / max(total, 1)) / len(self.plan) for edges in (seen, seen + piece.edges)
+        )
+        return begin, end
+
+    def info(self, iteration: Iteration | None) -> IterationInfo:
+        """Return what the files of an iteration say about it; None: nothing is trained."""
+        if iteration is None:
+            path = (*self._config.edge_paths, "")[0]
+            return IterationInfo(0, 0, len(self._config.edge_paths), 0, path, self.chunks, 0)
+        return IterationInfo(
+            num_epochs=iteration.num_epochs,
+            epoch_idx=iteration.epoch_idx,
+            num_edge_paths=iteration.num_edge_paths,
+            edge_path_idx=iteration.edge_path_idx,
+            edge_path=self._config.edge_paths[iteration.edge_path_idx],
+            num_edge_chunks=iteration.num_edge_chunks,
+            edge_chunk_idx=iteration.edge_chunk_idx,
+        )
+
+    def preserve(self, writer: CheckpointWriter, iteration: Iteration, manifest: Manifest) -> None:
+        """Keep a copy of the version that was just committed, where ``checkpoint_preservation_interval`` says so."""
+        interval = self._config.checkpoint_preservation_interval
+        last_of_epoch = (iteration.edge_path_idx, iteration.edge_chunk_idx) == (
+            iteration.num_edge_paths - 1,
+            iteration.num_edge_chunks - 1,
+        )
+        epoch = iteration.epoch_idx + 1
+        if interval is not None and last_of_epoch and epoch % interval == 0:
+            target = preserved_prefix(writer.prefix, epoch)
+            preserve(writer.store, writer.prefix, manifest, target, epochs=epoch)

@@ -1,0 +1,231 @@
+"""Rank 0's service to the gang: who trains which bucket, what is stored of it, and when an iteration is whole.
+
+It is PBG's lock server, and the one writer of the checkpoint directory: every report of a bucket becomes a progress
+record before its rank goes on. Requests of all ranks come in threads of their own; one lock guards the state, another
+lets one thread at a time write a record, which then stands for all that waited.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config.base import parse
+from pbg_tasks.errors import ConflictError, RankLostError
+from pbg_tasks.train.ranks.messages import Grant, Report, Source
+from pbg_tasks.train.ranks.round import Round
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord, Progress, StoredObject
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.train.edge_files import Piece
+    from pbg_tasks.train.partitions import PartitionKey
+    from pbg_tasks.train.ranks.wire import Connection
+
+POLL_SECONDS = 1.0
+"""How long a question waits for its answer before it is to be asked again."""
+
+Answer = tuple[str, dict[str, Any]]
+
+
+class Coordinator:
+    """Leases buckets, and records what is stored.
+
+    Args:
+        config: of the model.
+        counts: entities of every partition.
+        writer: the claimed checkpoint directory.
+        members: ranks that meet at the end of an iteration, partition servers included.
+        share: stores the shared parameters for the record with a number, and returns them by PBG's file name.
+        share_every: seconds between two records that store them; what is trained of them in between can be lost.
+        cold: whether all vectors start at random.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        counts: Mapping[PartitionKey, int],
+        writer: CheckpointWriter,
+        *,
+        members: int,
+        share: Callable[[int], dict[str, StoredObject]],
+        share_every: float,
+        cold: bool,
+    ) -> None:
+        self._config, self._counts, self._writer = config, counts, writer
+        self._share, self._share_every, self._cold = share, share_every, cold
+        self._places: dict[PartitionKey, Source] = {}
+        self._round: Round | None = None
+        self._changed = threading.Condition()
+        self._members = members
+        self._met: dict[str, set[int]] = {}
+        self._stopping = False
+        self._recording = threading.Lock()
+        self._changes = self._recorded = 0
+        self._records = 0
+        self._shared: dict[str, StoredObject] = {}
+        self._shared_at = float("-inf")
+
+    def begin(self, iteration: Iteration, pieces: Sequence[Piece]) -> None:
+        """Begin an iteration, or go on with it where the directory has a record of it."""
+        earlier = self._writer.progress
+        with self._changed:
+            leases = max(self._round.leases if self._round else 0, earlier.lease if earlier else 0)
+            self._round = Round(
+                self._config,
+                self._counts,
+                iteration,
+                pieces,
+                self._places,
+                first_lease=leases + 1,
+                tree=self._cold and iteration.number == 1 and self._config.distributed_tree_init_order,
+                earlier=earlier,
+            )
+            self._shared = dict(earlier.shared) if earlier else {}
+            self._shared_at = float("-inf")
+            self._changed.notify_all()
+
+    @property
+    def round(self) -> Round:
+        """The iteration under way."""
+        if self._round is None:
+            raise RuntimeError("no iteration has begun: a bug")
+        return self._round
+
+    def serve(self, connection: Connection) -> None:
+        """Answer a rank until it goes."""
+        rank = connection.peer.rank
+        try:
+            while True:
+                message = connection.receive(timeout=None)
+                kind, fields = self.answer(rank, message.kind, message.fields)
+                connection.send(kind, **fields)
+        except RankLostError:
+            with self._changed:  # the membership says whether it was allowed to
+                self._members -= 1
+                self._changed.notify_all()
+
+    def answer(self, rank: int, kind: str, fields: Mapping[str, Any]) -> Answer:
+        """Answer one question.
+
+        Raises:
+            ConflictError: the rank is not in step with the gang, or another gang has claimed the directory.
+        """
+        if kind == "next":
+            return self._next(rank, fields)
+        if kind == "meet":
+            return ("go" if self._meet(rank, str(fields["place"])) else "wait"), {}
+        if kind == "leave":
+            self._stop(rank, fields)
+            return "ok", {}
+        if kind == "stored":
+            self._store(str(fields["name"]), fields["object"])
+            return "ok", {}
+        raise ConflictError(f"rank {rank} asks {kind!r}, which no version of this package does")
+
+    def _next(self, rank: int, fields: Mapping[str, Any]) -> Answer:
+        """Take a report and grant the next bucket, which is recorded before the rank begins it."""
+        number = int(fields["iteration"])
+        grant: Grant | None = None
+        with self._changed:
+            self._check_step(rank, number)
+            self._take(rank, fields.get("report"))
+            give = fields.get("give", True) and not self._stopping
+            grant = self.round.grant(rank) if give else None
+            if grant is not None:
+                self._change()
+            elif fields.get("report") is None and not self.round.trained:
+                self._changed.wait(POLL_SECONDS)
+        self._record()
+        if grant is not None:
+            return "lease", grant.model_dump(mode="json")
+        with self._changed:
+            return ("over" if self.round.trained else "wait"), {}
+
+    def _check_step(self, rank: int, number: int) -> None:
+        if number != self.round.iteration.number:
+            raise ConflictError(f"rank {rank} is at iteration {number}, the gang at {self.round.iteration.number}")
+
+    def _take(self, rank: int, report: Mapping[str, Any] | None) -> None:
+        if report is not None:
+            self.round.report(rank, parse(Report, dict(report), source=f"the report of rank {rank}"))
+            self._change()
+
+    def _stop(self, rank: int, fields: Mapping[str, Any]) -> None:
+        """Take a rank's last report; from now on nobody gets a bucket."""
+        with self._changed:
+            self._stopping = True
+            self._met.setdefault("left", set()).add(rank)
+            self._take(rank, fields.get("report"))
+        self._record()
+
+    def _store(self, name: str, stored: Mapping[str, Any]) -> None:
+        from pbg_tasks.checkpoint import StoredObject
+
+        with self._changed:
+            self.round.store(name, parse(StoredObject, dict(stored), source=name))
+            self._change()
+        self._record()
+
+    def _change(self) -> None:
+        self._changes += 1
+        self._changed.notify_all()
+
+    def _meet(self, rank: int, place: str) -> bool:
+        """Tell whether all who are still there have come to a place; wait a little for them."""
+        with self._changed:
+            met = self._met.setdefault(place, set())
+            met.add(rank)
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: len(met) >= self._members, POLL_SECONDS)
+
+    def _record(self) -> None:
+        """Return once the state as it is now is recorded."""
+        with self._changed:
+            wanted = self._changes
+        with self._recording:
+            if self._recorded < wanted:
+                self._write()
+
+    def _write(self) -> None:
+        self._records += 1
+        if time.monotonic() - self._shared_at >= self._share_every:
+            self._shared = self._share(self._records)
+            self._shared_at = time.monotonic()
+        with self._changed:
+            changes, progress = self._changes, self._progress()
+        self._writer.record(progress)
+        self._recorded = changes
+
+    def _progress(self) -> Progress:
+        epoch = self._writer.partial.writer_epoch
+        return self.round.progress(self._records, spec=self._writer.spec, writer_epoch=epoch, shared=self._shared)
+
+    def settle(self) -> dict[str, ObjectRecord]:
+        """Make the objects of a version of all that was stored of the iteration, and return their records.
+
+        Raises:
+            ConflictError: another gang has claimed the directory.
+        """
+        with self._recording:
+            self._shared_at = float("-inf")
+            self._write()
+            with self._changed:
+                left, progress = self.round.unstored(), self._progress()
+            if left or not self.round.trained:
+                raise RuntimeError(f"an iteration ended with {left} not stored: a bug")
+            records = self._writer.settle(progress)
+            with self._changed:
+                self._move(progress)
+            return records
+
+    def _move(self, progress: Progress) -> None:
+        """Look for stored partitions under the names of the version from now on."""
+        names = {stored.name: name for name, stored in progress.partitions.items()}
+        for key, place in self._places.items():
+            if place.stored is not None and place.stored.name in names:
+                stored = place.stored.model_copy(update={"name": names[place.stored.name]})
+                self._places[key] = place.model_copy(update={"stored": stored})

@@ -1,0 +1,221 @@
+"""One iteration as the coordinator sees it: who trains what, and what of it would survive a crash.
+
+A partition's generation is the number of the lease that trained it last. A piece is durable once every partition it
+trained is stored in its generation or a later one. Only then does a record call it done; what was trained and is not
+durable counts as under way, and whoever resumes trains it again and says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import LeaseRecord, PieceRecord, Progress
+from pbg_tasks.errors import ConflictError
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.train.ranks.leases import LeaseBook
+from pbg_tasks.train.ranks.messages import Grant, Source, continued
+from pbg_tasks.train.schedule import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping, Sequence
+
+    from pbg_tasks.checkpoint import Iteration, StoredObject
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.train.edge_files import Piece
+    from pbg_tasks.train.partitions import PartitionKey
+    from pbg_tasks.train.ranks.messages import Report
+
+
+class Round:
+    """An iteration under way.
+
+    Args:
+        config: of the model.
+        counts: entities of every partition.
+        iteration: under way.
+        pieces: it trains, the preferred ones first.
+        places: where partitions are that the gang has trained or found stored; kept up to date.
+        first_lease: number of the first lease.
+        tree: whether PBG's rule of the initialisation tree holds.
+        earlier: what another gang has stored of the iteration.
+
+    Attributes:
+        iteration: under way.
+        retrained: edges that an earlier gang trained, or may have, and lost.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        counts: Mapping[PartitionKey, int],
+        iteration: Iteration,
+        pieces: Sequence[Piece],
+        places: MutableMapping[PartitionKey, Source],
+        *,
+        first_lease: int,
+        tree: bool,
+        earlier: Progress | None = None,
+    ) -> None:
+        self.iteration = iteration
+        self._pieces = {piece.bucket: piece for piece in pieces}
+        self._places = places
+        self._lease = first_lease - 1
+        self._stored: dict[PartitionKey, StoredObject] = {}
+        self._keys = {
+            embeddings_file_name(*key, iteration.number): key
+            for key in counts
+            if config.entities[key.entity].num_partitions > 1
+        }
+        self._done: dict[Bucket, PieceRecord] = {}
+        self._begun: dict[Bucket, PieceRecord] = {}
+        self._last: dict[int, Bucket] = {}
+        self._needs: dict[int, frozenset[PartitionKey]] = {}  # of each lease
+        self.retrained = 0
+        if earlier is not None:
+            self._resume(earlier)
+        self._book = LeaseBook(
+            config,
+            counts,
+            [piece.bucket for piece in pieces],
+            done=self._done,
+            trained=self._stored,
+            tree=tree,
+            first_number=first_lease,
+        )
+
+    def _resume(self, earlier: Progress) -> None:
+        self._done = {Bucket(piece.lhs, piece.rhs): piece for piece in earlier.done}
+        self._begun = {Bucket(piece.lhs, piece.rhs): piece for piece in earlier.begun}
+        self._last = {rank: Bucket(lhs, rhs) for rank, lhs, rhs in earlier.last}
+        for name, stored in earlier.partitions.items():
+            self._stored[self._keys[name]] = stored
+            self._places[self._keys[name]] = Source(generation=stored.lease, stored=stored)
+        lost = [Bucket(lease.lhs, lease.rhs) for lease in earlier.active]
+        before = sum(self._begun[bucket].edges for bucket in lost if bucket in self._begun)
+        self.retrained = earlier.retrained + sum(self._pieces[bucket].edges for bucket in lost) - before
+
+    @property
+    def trained(self) -> bool:
+        """Whether every piece is trained to its end."""
+        return self._book.finished
+
+    @property
+    def edges(self) -> int:
+        """How many edges the iteration has."""
+        return sum(piece.edges for piece in self._pieces.values())
+
+    @property
+    def seen(self) -> int:
+        """Edges that are trained or held out."""
+        return sum(piece.edges + piece.held_out for piece in (*self._done.values(), *self._begun.values()))
+
+    @property
+    def done(self) -> list[PieceRecord]:
+        """The pieces trained to their end, in the order of their leases."""
+        return sorted(self._done.values(), key=lambda piece: piece.lease)
+
+    @property
+    def leases(self) -> int:
+        """The highest number that a lease has."""
+        return self._lease
+
+    @property
+    def active(self) -> set[int]:
+        """The ranks that have a lease."""
+        return set(self._book.active)
+
+    def grant(self, rank: int) -> Grant | None:
+        """Lease a bucket to a rank; None when there is none for it now."""
+        lease = self._book.acquire(rank, self._last.get(rank))
+        if lease is None:
+            return None
+        self._lease, self._last[rank] = lease.number, lease.bucket
+        self._needs[lease.number] = lease.keys
+        begun = self._begun.get(lease.bucket)
+        names = {key: name for name, key in self._keys.items() if key in lease.keys}
+        return Grant(
+            lease=lease.number,
+            lhs=lease.bucket.lhs,
+            rhs=lease.bucket.rhs,
+            seen=self.seen - (begun.edges if begun else 0),
+            batches=begun.batches if begun else 0,
+            edges=begun.edges if begun else 0,
+            sources={name: self._places.get(key, Source()) for key, name in names.items()},
+        )
+
+    def report(self, rank: int, report: Report) -> None:
+        """Take down what became of a rank's lease.
+
+        Raises:
+            ConflictError: it is not the lease the rank has.
+        """
+        lease, piece = self._book.active.get(rank), report.piece
+        if lease is None or (lease.number, *lease.bucket) != (piece.lease, piece.lhs, piece.rhs):
+            raise ConflictError(f"rank {rank} reports on lease {piece.lease}, which it does not have")
+        begun = self._begun.pop(lease.bucket, None)
+        if begun is not None:
+            piece = continued(begun, piece)
+        for key in lease.keys:
+            self._places[key] = Source(generation=lease.number, served=not report.objects)
+        for name, stored in report.objects.items():
+            self.store(name, stored)
+        if report.stopped:
+            self._book.give_back(rank)
+            self._begun[lease.bucket] = piece
+        else:
+            self._book.release(rank)
+            self._done[lease.bucket] = piece
+
+    def store(self, name: str, stored: StoredObject) -> None:
+        """Take down that a partition is stored.
+
+        Raises:
+            ConflictError: it is not one of the iteration's, or older than what is stored.
+        """
+        key = self._keys.get(name)
+        if key is None or (key in self._stored and self._stored[key].lease > stored.lease):
+            raise ConflictError(f"{stored.name}: is not the newest of iteration {self.iteration.number}")
+        self._stored[key] = stored
+        place = self._places.get(key)
+        if place is None or not place.served:
+            self._places[key] = Source(generation=stored.lease, stored=stored)
+
+    def unstored(self) -> list[PartitionKey]:
+        """List the partitions whose last training is not stored."""
+        return [key for key, place in self._places.items() if place.generation > self._generation(key)]
+
+    def progress(self, number: int, *, spec: str, writer_epoch: int, shared: dict[str, StoredObject]) -> Progress:
+        """Return what would survive a crash now, as record ``number``."""
+        done = [piece for piece in self.done if self._is_durable(piece)]
+        begun = [piece for piece in self._begun.values() if self._is_durable(piece)]
+        lost = [
+            LeaseRecord(lhs=piece.lhs, rhs=piece.rhs, rank=piece.rank, lease=piece.lease)
+            for piece in (*self.done, *self._begun.values())
+            if not self._is_durable(piece)
+        ]
+        under_way = [
+            LeaseRecord(lhs=lease.bucket.lhs, rhs=lease.bucket.rhs, rank=rank, lease=lease.number)
+            for rank, lease in sorted(self._book.active.items())
+        ]
+        return Progress(
+            spec=spec,
+            writer_epoch=writer_epoch,
+            number=number,
+            iteration=self.iteration,
+            lease=self._lease,
+            done=tuple(done),
+            begun=tuple(begun),
+            active=(*lost, *under_way),
+            partitions={name: self._stored[key] for name, key in self._keys.items() if key in self._stored},
+            shared=shared,
+            retrained=self.retrained,
+            last=tuple((rank, *bucket) for rank, bucket in sorted(self._last.items())),
+        )
+
+    def _is_durable(self, piece: PieceRecord) -> bool:
+        # Partitions of pieces from an earlier gang's record were stored when that record was made.
+        return all(self._generation(key) >= piece.lease for key in self._needs.get(piece.lease, ()))
+
+    def _generation(self, key: PartitionKey) -> int:
+        stored = self._stored.get(key)
+        return stored.lease if stored else 0

@@ -1,0 +1,137 @@
+"""Gangs whose ranks are threads of the test, with everything but the wire between them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+from pbg_tasks.checkpoint import claim
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.train.course import Course
+from pbg_tasks.train.edge_files import FiledEdges
+from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.partition_files import Stamp
+from pbg_tasks.train.partitions import partition_keys
+from pbg_tasks.train.ranks.coordinator import Coordinator
+from pbg_tasks.train.ranks.desk import Desk
+from pbg_tasks.train.ranks.gate import Gate
+from pbg_tasks.train.ranks.lead import Lead
+from pbg_tasks.train.ranks.member import Member
+from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
+from pbg_tasks.train.ranks.parameter_server import ParameterServer
+from pbg_tasks.train.ranks.partition_client import PartitionClient
+from pbg_tasks.train.ranks.partition_server import PartitionServer
+from pbg_tasks.train.ranks.rank import Links, RankTrainer
+from pbg_tasks.train.ranks.shared import SharedState
+from pbg_tasks.train.ranks.shelf import Shelf
+from pbg_tasks.train.source import StartingPoint
+from tests.train.test_loop import ROWS, SPEC
+
+SEED = 7
+
+
+class Rank:
+    """One rank, up to its links."""
+
+    def __init__(self, number, config, buckets, writer, scratch, engine=None):
+        self.number, self.config = number, config
+        self.scratch = scratch / f"rank-{number}"
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self.engine = engine or TorchEngine(config, 1)
+        self.gate = self.engine.gate = Gate(self.engine.workers)
+        self.edges = FiledEdges(buckets)
+        self.counts = dict.fromkeys(partition_keys(config), ROWS)
+        files = writer.files if writer.files.names else None
+        self.start = StartingPoint(config, self.counts, files, grows=False, seed=SEED, scratch=self.scratch)
+        self.course = Course(config, self.edges, seed=SEED)
+        state = self.start.model(None)
+        if state is not None:
+            self.engine.load_parameters(state.params, state.sums)
+        self.shelf = Shelf(config, writer.partial, self.scratch, number, Stamp(0, self.course.info(None)))
+        self.shared = SharedState(config, self.engine, self.start)
+        self.member = Member()
+
+    def trainer(self, desk, lead=None, **links):
+        return RankTrainer(
+            self.config,
+            engine=self.engine,
+            course=self.course,
+            edges=self.edges,
+            start=self.start,
+            shared=self.shared,
+            links=Links(desk, self.member, self.shelf, **links),
+            lead=lead,
+            rank=self.number,
+            seed=SEED,
+        )
+
+
+def train(config, buckets, store, scratch, *, world=1, engines=None, patience=0.1):
+    """Train with ``world`` ranks; returns their trainers, or raises the first error of any."""
+    with claim(store, "", SPEC, patience=patience) as writer, ExitStack() as stack:
+        ranks = [
+            Rank(number, config, buckets, writer, scratch, engines and engines[number]) for number in range(world)
+        ]
+        first = ranks[0]
+        coordinator = Coordinator(
+            config,
+            first.counts,
+            writer,
+            members=world,
+            share=lambda number: first.shared.store(number, first.shelf, first.gate),
+            share_every=0.0,
+            cold=True,
+        )
+        lead = Lead(
+            config, coordinator, writer, course=first.course, shelf=first.shelf, start=first.start, world=world
+        )
+        writer.sweep()
+        links = [{} for _ in ranks]
+        if world > 1:
+            servers = [ParameterServer() for _ in ranks]
+            for rank, link in zip(ranks, links, strict=True):
+                link["exchange"] = ParameterExchange(rank.shared.tensors(), servers, rank.gate, on_error=print)
+            if config.num_partition_servers:
+                keepers = [stack.enter_context(keeper(rank, coordinator)) for rank in ranks]
+                for server, link in zip(keepers, links, strict=True):
+                    link["partitions"], link["server"] = PartitionClient(keepers), server
+        trainers = [
+            rank.trainer(desk(coordinator, rank), lead if rank is first else None, **link)
+            for rank, link in zip(ranks, links, strict=True)
+        ]
+        left = first.course.plan[writer.version :]
+        run(trainers, left)
+        return trainers
+
+
+def desk(coordinator, rank):
+    return Desk(lambda kind, fields: coordinator.answer(rank.number, kind, fields), rank.member.check)
+
+
+def keeper(rank, coordinator):
+    def store(key, table, lease):
+        stored = rank.shelf.put(key, table, f"{lease}.{rank.number}", lease=lease)
+        desk(coordinator, rank).stored(embeddings_file_name(*key, rank.shelf.stamp.version), stored)
+
+    return PartitionServer(store, interval=rank.config.store_interval, on_error=print)
+
+
+def run(trainers, left):
+    errors = []
+
+    def work(trainer):
+        try:
+            trainer.run(left)
+        except BaseException as error:
+            errors.append(error)
+            for each in trainers:
+                each._links.member.evicted.set()
+
+    threads = [threading.Thread(target=work, args=(trainer,), daemon=True) for trainer in trainers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive(), "a rank hangs"
+    if errors:
+        raise errors[0]
