@@ -12,10 +12,13 @@ from pbg_tasks.checkpoint.manifest import Manifest, ObjectRecord, decode, encode
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, VerifiedFiles, location
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import ConflictError, FormatError
+from pbg_tasks.formats.directory import checkpoint_version_bytes
 from pbg_tasks.storage.names import join
+from pbg_tasks.storage.staging import put_all_new
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pbg_tasks.storage import Store
 
@@ -72,7 +75,7 @@ def preserve(
     Raises:
         ConflictError: the directory holds other bytes.
     """
-    small = {VERSION_MIRROR: f"{manifest.version}\n".encode()} | dict(documents or {})
+    small = {VERSION_MIRROR: checkpoint_version_bytes(manifest.version)} | dict(documents or {})
     sources = {name: (join(prefix, name), record) for name, record in manifest.objects.items()} | dict(copies or {})
     for name, (source, _) in sources.items():
         store.copy(source, join(target, name))
@@ -104,9 +107,45 @@ def open_preserved(store: Store, directory: str, *, expected_sha256: str | None 
         NotFoundError: it has no manifest: it was never finished.
         FormatError: the manifest is not the one expected, or unreadable.
     """
+    document = read_preserved(store, directory, expected_sha256=expected_sha256)
+    return VerifiedFiles(store, directory, document.version, document.objects)
+
+
+def read_preserved(store: Store, directory: str, *, expected_sha256: str | None = None) -> PreservedManifest:
+    """Read the manifest of a preserved directory.
+
+    Raises:
+        NotFoundError: it has none: it was never finished.
+        FormatError: it is not the one expected, or unreadable.
+    """
     source = location(store, directory, MANIFEST)
     data = store.get(join(directory, MANIFEST)).data
     if expected_sha256 is not None and sha256(data) != expected_sha256:
         raise FormatError(f"{source}: not the manifest that was published; it was changed afterwards")
-    document = decode(PreservedManifest, data, source=source)
-    return VerifiedFiles(store, directory, document.version, document.objects)
+    return decode(PreservedManifest, data, source=source)
+
+
+def preserve_files(
+    store: Store, files: Mapping[str, Path], target: str, *, spec: str, version: int, epochs: int
+) -> PreservedManifest:
+    """Make a preserved directory of local files; doing it again changes nothing.
+
+    Args:
+        store: where it goes.
+        files: by name.
+        target: key of the directory.
+        spec: hash of what it was trained with.
+        version: checkpoint version that the file names carry.
+        epochs: finished epochs.
+
+    Raises:
+        ConflictError: the directory holds other bytes.
+    """
+    stored = put_all_new(store, {join(target, name): path for name, path in files.items()})
+    mirror = checkpoint_version_bytes(version)
+    _put_same(store, join(target, VERSION_MIRROR), mirror)
+    objects = {name: ObjectRecord.model_validate(stored[join(target, name)]) for name in files}
+    objects[VERSION_MIRROR] = ObjectRecord(sha256=sha256(mirror), size=len(mirror))
+    document = PreservedManifest(spec=spec, version=version, epochs=epochs, objects=objects)
+    _put_same(store, join(target, MANIFEST), encode(document))
+    return document

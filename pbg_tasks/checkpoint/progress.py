@@ -93,7 +93,7 @@ class Progress(Frozen):
         partitions: every partition trained in this iteration, by PBG's file name.
         shared: shared parameters and partitions of types that have one, by PBG's file name.
         retrained: edges that were, or may have been, trained and not stored, and so were trained again.
-        last: rank, lhs and rhs of the bucket that each rank trained last.
+        last: rank, lhs and rhs of the bucket that each rank reported last.
     """
 
     format: Literal[1] = 1

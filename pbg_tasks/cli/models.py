@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from pbg_tasks.cli.common import Json, Override, is_config, show_result
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import ConfigSchema
 
 app = typer.Typer()
 
@@ -42,24 +45,77 @@ def train(
     seed: Seed = 0,
     engine: Engine = "auto",
     device: Device = "cpu",
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="Train with so many processes on this machine.", show_default=False)
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, help="With --ranks: start again so often when a process is lost.")
+    ] = 0,
+    rank: Annotated[
+        int | None,
+        typer.Option(min=0, help="Which of the config's num_machines this is (PBG's way).", show_default=False),
+    ] = None,
     *,
     ignore_memory: IgnoreMemory = False,
     as_json: Json = False,
 ) -> None:
-    """Train to the end, from the last committed epoch."""
+    """Train to the end, from the last committed epoch; as one rank of a gang where the environment says so."""
+    if ranks is not None:
+        arguments = [f"--param={each}" for each in param or ()]
+        arguments += [f"--seed={seed}", f"--engine={engine}", f"--device={device}"]
+        arguments += ["--ignore-memory"] if ignore_memory else []
+        _launch(target, arguments, param, ranks, max_restarts, as_json=as_json)
+        return
+    if max_restarts:
+        raise typer.BadParameter("--max-restarts: only with --ranks")
     if not is_config(target):
         from pbg_tasks.tasks.train import train as task
 
         given = {"engine": engine if engine != "auto" else None, "device": device if device != "cpu" else None}
         _only_config(target, param=param, seed=seed, **given)
-        show_result(task(target, ignore_memory=ignore_memory), as_json=as_json)
+        show_result(task(target, rank=rank, ignore_memory=ignore_memory), as_json=as_json)
         return
     from pbg_tasks.tasks.configs import load_config_from
     from pbg_tasks.tasks.train import train_directory
 
     config = load_config_from(target, param or ())
-    result = train_directory(config, seed=seed, engine=engine, device=device, ignore_memory=ignore_memory)
+    result = train_directory(config, seed=seed, engine=engine, device=device, rank=rank, ignore_memory=ignore_memory)
     show_result(result, as_json=as_json)
+
+
+def _launch(
+    target: str, arguments: list[str], param: list[str] | None, ranks: int, max_restarts: int, *, as_json: bool
+) -> None:
+    from pbg_tasks.tasks.launch import launch
+
+    servers = max(_config(target, param).num_partition_servers, 0)
+    command = ["train", target, "--json", *arguments]
+    show_result(launch(command, ranks=ranks, servers=servers, max_restarts=max_restarts), as_json=as_json)
+
+
+def _config(target: str, param: list[str] | None) -> ConfigSchema:
+    if is_config(target):
+        from pbg_tasks.tasks.configs import load_config_from
+
+        return load_config_from(target, param or ())
+    from pbg_tasks.tasks.context import RunContext
+
+    return RunContext.open(target).config
+
+
+@app.command(name="partition-server")
+def partition_server(
+    target: Target,
+    rank: Annotated[int, typer.Option(min=0, help="Which of the config's num_partition_servers this is.")],
+    param: Override = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Keep partitions in memory for the ranks that train (num_partition_servers), until they have ended."""
+    config = _config(target, param)
+    if rank >= config.num_partition_servers:
+        raise typer.BadParameter(f"--rank: num_partition_servers is {config.num_partition_servers}")
+    train(target, param, rank=config.num_machines + rank, as_json=as_json)
 
 
 @app.command(name="eval")

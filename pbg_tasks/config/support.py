@@ -37,8 +37,6 @@ def _refuse(found: Iterator[str] | list[str], source: str) -> None:
 
 
 def _unsupported(config: ModelConfig) -> Iterator[str]:
-    if config.num_machines > 1:
-        yield f"num_machines: {config.num_machines}"
     if config.num_gpus > 1:
         yield f"num_gpus: {config.num_gpus} (one GPU trains)"
 

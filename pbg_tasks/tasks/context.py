@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.checkpoint.manifest import decode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
 from pbg_tasks.config.base import canonical_json
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
 from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
 
 if TYPE_CHECKING:
@@ -100,6 +103,11 @@ class RunContext:
             raise ConfigError(f"{self.url}: `pbg {task}` has not finished for this run; run it first")
         return result
 
+    def refuse(self, reason: str) -> None:
+        """Let the nights after this one go on without it: what it made is not good enough."""
+        if self.spec.publish:
+            skip(Channel(self.store, self.spec.graph.channel), self.spec.snapshot, reason)
+
     def save_result(self, task: str, result: Result) -> Result:
         """Store a task's result once; the first of two that raced is the one that stays."""
         try:
@@ -123,8 +131,13 @@ def perform(task: str, url: str, body: Callable[[RunContext], Result]) -> Result
         say(f"{task}: done before, nothing to do")
         return before
     say(f"{task}: {run.spec.graph.graph} {run.spec.snapshot}, run {run.run_id}")
+    hold(run.store, run.run_id)
     started = time.monotonic()
-    figures = body(run)
+    try:
+        figures = body(run)
+    except QualityGateError as error:
+        run.refuse(str(error))
+        raise
     seconds = time.monotonic() - started
     result = {"task": task, "run": run.url, "seconds": round(seconds, 3), **figures}
     say(f"{task}: finished in {human_seconds(seconds)}")

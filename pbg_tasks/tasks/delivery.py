@@ -1,32 +1,45 @@
-"""An export or import at its destination: every file, then the manifest that makes them count."""
+"""An export or import at its destination: every file, then the manifest that makes them count.
+
+Whoever writes first leaves a mark, which names what will be written; it goes when the manifest is there. So what a
+killed one left is known and may be written again, and of two that write at once the later wins and the other is told.
+What replaces an export is brought beside it first, and takes its place in a short moment in which there is no manifest.
+"""
 
 from __future__ import annotations
 
+import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
 from pbg_tasks.publish.exchange import MANIFEST, ExchangeManifest
+from pbg_tasks.publish.exchange.manifest import MARK, STAGED, UnfinishedMark
+from pbg_tasks.storage import LocalStore
+from pbg_tasks.storage.files import disk_errors, make_directory
 from pbg_tasks.storage.staging import sha256_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pbg_tasks.publish.exchange import Outbox
     from pbg_tasks.publish.exchange.manifest import ModelSource, VectorSource
     from pbg_tasks.storage import Store
+    from pbg_tasks.storage.base import Blob
 
 
 def check_free(store: Store, *, overwrite: bool) -> None:
-    """Refuse a destination that holds anything.
+    """Refuse a destination that holds anything but what a killed export or import left.
 
     Raises:
         ConflictError: it does, and may not be overwritten.
     """
-    there = next(iter(store.list()), None)
-    if there is not None and not overwrite:
-        raise ConflictError(
-            f"{store.url}: is not empty (it holds {there.key}); name another place, or give --overwrite"
-        )
+    left = {MARK, *_objects(UnfinishedMark, _blob(store, MARK))}
+    there = (info.key for info in store.list() if info.key not in left and not info.key.startswith(STAGED))
+    found = None if overwrite else next(there, None)
+    if found is not None:
+        raise ConflictError(f"{store.url}: is not empty (it holds {found}); name another place, or give --overwrite")
 
 
 def deliver(
@@ -45,45 +58,139 @@ def deliver(
         outbox: the files.
         exchange: name of the exchange format.
         source: where they come from.
-        overwrite: whether what is there is replaced. The manifest of before goes first and what only it listed goes
-            last, so that nothing of two exports is ever seen as one.
+        overwrite: whether what is there is replaced. What only the manifest of before listed goes last.
         facts: more fields of the manifest.
 
     Raises:
-        ConflictError: another writer put something there meanwhile. What this one put beside it is removed again;
-            what it replaced stays, without a manifest, and a further try replaces it.
+        ConflictError: another writer put something there meanwhile.
+        StorageError: the store failed. An export that was there is whole, or its files stay without a manifest and a
+            further try replaces them.
     """
     records = {
         name: ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size) for name, path in outbox.files.items()
     }
     manifest = ExchangeManifest(exchange=exchange, source=source, types=outbox.types, objects=records, **facts)
-    before = _take_manifest(store) if overwrite else set()
-    put: list[str] = []
+    standing = _blob(store, MANIFEST) if overwrite else None
+    delivery = _Delivery(store, outbox.files, _objects(ExchangeManifest, standing))
     try:
-        for name, path in outbox.files.items():
-            if overwrite:
-                store.put(name, path)
-            else:
-                store.put_new(name, path)
-                put.append(name)
+        if standing is None:
+            delivery.put(any_key=overwrite)
+        else:
+            delivery.stage()
+            delivery.check()
+            store.delete(MANIFEST)
+            delivery.unstage()
+        delivery.check()
         store.put_new(MANIFEST, encode(manifest))
     except BaseException:
-        for name in put:
-            store.delete(name)
+        delivery.abandon()
         raise
-    for name in before - records.keys():
-        store.delete(name)
+    delivery.finish()
     return manifest
 
 
-def _take_manifest(store: Store) -> set[str]:
-    """Remove the manifest that is there; return what it listed."""
+class _Delivery:
+    """Files on their way to a store, under a mark of their own.
+
+    Args:
+        store: rooted at the destination.
+        files: local paths by key.
+        before: keys of the export that they replace.
+
+    Raises:
+        ConflictError: another writer left its mark at the same moment.
+    """
+
+    def __init__(self, store: Store, files: dict[str, Path], before: Iterable[str]) -> None:
+        self._store, self._files = store, files
+        self._token, self._put, self._mixed = secrets.token_hex(8), list[str](), False
+        mark = _blob(store, MARK)
+        self._left = _objects(UnfinishedMark, mark)
+        self._old = self._left.union(before) - files.keys()
+        document = UnfinishedMark(token=self._token, objects=(*sorted(files), *sorted(self._old)))
+        self._mark = store.swap(MARK, encode(document), expected=None if mark is None else mark.info)
+        for info in list(store.list(STAGED)):
+            store.delete(info.key)
+
+    def put(self, *, any_key: bool) -> None:
+        """Write the files; ``any_key``: over whatever is there, else only over what a killed one left."""
+        self._mixed = any_key
+        for name, path in self._files.items():
+            found = self._store.head(name) if any_key or name in self._left else None
+            self._put.append(name)
+            try:
+                self._store.swap(name, path, expected=found)
+            except ConflictError:
+                self._put.remove(name)
+                raise
+
+    def stage(self) -> None:
+        """Write the files beside those they replace."""
+        for name, path in self._files.items():
+            self._put.append(self._staged(name))
+            self._store.put_new(self._staged(name), path)
+
+    def unstage(self) -> None:
+        """Give the files their names; meanwhile, what is there is neither the old export nor the new one."""
+        self._mixed = True
+        for name in self._files:
+            _move(self._store, self._staged(name), name)
+
+    def check(self) -> None:
+        """Make sure that nobody else has begun to write here.
+
+        Raises:
+            ConflictError: someone has.
+        """
+        if not self._is_ours():
+            raise ConflictError(f"{self._store.url}: another export or import began to write here; this one gave up")
+
+    def abandon(self) -> None:
+        """Remove what was put beside what was there; where that was replaced, the mark stays and says so."""
+        ours = self._is_ours()
+        for key in self._put:
+            if key.startswith(STAGED) or (ours and not self._mixed):
+                self._store.delete(key)
+        if ours and not self._mixed:
+            self._store.delete(MARK)
+
+    def finish(self) -> None:
+        """Remove what only the export of before had, and the mark."""
+        if self._is_ours():
+            for key in (*self._old, MARK):
+                self._store.delete(key)
+
+    def _is_ours(self) -> bool:
+        found = self._store.head(MARK)
+        return found is not None and found.tag == self._mark.tag
+
+    def _staged(self, name: str) -> str:
+        return f"{STAGED}{self._token}/{name}"
+
+
+def _move(store: Store, source: str, target: str) -> None:
+    """Give an object another key, over what is there: by a rename on a disk, by the server's copy in S3."""
+    if isinstance(store, LocalStore):
+        old, new = (Path(store.url) / key for key in (source, target))
+        with disk_errors(new):
+            make_directory(new.parent)
+            old.replace(new)
+        return
+    store.delete(target)
+    store.copy(source, target)
+    store.delete(source)
+
+
+def _blob(store: Store, key: str) -> Blob | None:
     try:
-        data = store.get(MANIFEST).data
+        return store.get(key)
     except NotFoundError:
-        return set()
-    store.delete(MANIFEST)
+        return None
+
+
+def _objects(kind: type[ExchangeManifest | UnfinishedMark], document: Blob | None) -> set[str]:
+    """Return the keys that a document lists; none if it is damaged: its files are then replaced by name."""
     try:
-        return set(decode(ExchangeManifest, data, source=f"{store.url}/{MANIFEST}").objects)
+        return set() if document is None else set(decode(kind, document.data, source=document.info.key).objects)
     except FormatError:
-        return set()  # damaged: its files are replaced by name
+        return set()

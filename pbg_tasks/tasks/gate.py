@@ -32,4 +32,6 @@ def _gate(run: RunContext) -> Result:
         before = None
     data = {"edges": run.require("validate")["edges"], "entities": run.require("partition")["entities"]}
     verdict = judge(graph.gates, evaluated, before.metrics if before else None, data)
+    if not verdict.passed:
+        run.refuse("the quality gate refused it")
     return {"against_release": before.seq if before else None, **verdict.to_json()}

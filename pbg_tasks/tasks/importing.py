@@ -11,9 +11,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from pbg_tasks.config import Columns, GraphSpec, Resources, SnapshotFile, Snapshots, Split
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.support import check_supported
@@ -25,9 +22,9 @@ from pbg_tasks.prepare import (
     assign_ids,
     check_rows,
     connect,
-    entity_ids_file_name,
     stage_snapshot,
     write_buckets,
+    write_known,
 )
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import open_store
@@ -219,16 +216,8 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path) -> Path | No
                 f"{store.url}: was imported with more than {schema.num_partitions} partitions of {entity!r}; "
                 "ids cannot be kept when num_partitions changes: choose another entity_path"
             )
-        columns: dict[str, list[pa.Array]] = {"name": [], "partition": [], "offset": []}
-        for partition in range(schema.num_partitions):
-            names = _known_names(store, entity, partition, there, directory)
-            columns["name"].append(pa.array(names, pa.string()))
-            columns["partition"].append(pa.array([partition] * len(names), pa.int32()))
-            columns["offset"].append(pa.array(range(len(names)), pa.int64()))
-        table = pa.table({name: pa.chunked_array(parts) for name, parts in columns.items()})
-        for name in ("first_seen", "last_seen"):
-            table = table.append_column(name, pa.array([""] * len(table), pa.string()))
-        pq.write_table(table, directory / entity_ids_file_name(entity))
+        names = (_known_names(store, entity, partition, there, directory) for partition in range(schema.num_partitions))
+        write_known(directory, entity, names, seen="")
     if config.relations_from_data and store.head(RELATION_NAMES) is not None:
         store.fetch(RELATION_NAMES, directory / RELATION_NAMES)
     elif config.relations_from_data:

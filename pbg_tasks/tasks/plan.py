@@ -16,12 +16,14 @@ from pbg_tasks.memory import evaluation_forecast, preparation_forecast
 from pbg_tasks.prepare import connect, count_snapshot
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.holds import hold
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
+from pbg_tasks.tasks.turn import release_to_continue
 from pbg_tasks.train.engines import engine_name
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ def plan(
     Raises:
         ConfigError: the spec is wrong, or the store ignores conditions.
         InputError: the snapshot is missing.
+        OutOfTurnError: the night before has not finished.
+        ConflictError: the run, or the release it continues, is being removed.
     """
     started = time.monotonic()
     check_snapshot_key(snapshot)
@@ -70,12 +74,21 @@ def plan(
         SnapshotFile(uri=uri, size=size, version=version)
         for uri, size, version in list_files(graph.snapshots.resolve(snapshot))
     )
-    release = Channel(store, graph.channel).before(snapshot)
+    channel = Channel(store, graph.channel)
+    nights = written.nights
+    if publish:
+        release = release_to_continue(channel, nights, graph.snapshots, snapshot)
+    else:  # an experiment waits for nobody
+        release = channel.before(snapshot) if nights.walk == "chain" else None
+    if release is not None:
+        hold(store, release.run)
     graph, expected = _counted(graph, files, ReleaseSizes.of(store, release) if release else None)
     previous = continued(graph, release)
     fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
+    fields["walk"] = nights.walk
     run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
     run = RunContext(store, run_spec.run_id, run_spec)
+    hold(store, run.run_id)
     try:
         store.put_new(run.key(RunLayout.spec), run_spec.to_bytes())
     except ConflictError:
@@ -167,7 +180,8 @@ def continued(graph: GraphSpec, release: Release | None) -> Previous | None:
     same_split = release.split == digest(graph.split.model_dump(mode="json"))
     reason = ""
     if not keep_ids:
-        reason = f"num_partitions differ from release {release.seq}: ids and vectors start anew"
+        reason = f"num_partitions differ from release {release.seq}: ids and vectors start anew; "
+        reason += "to keep them, move its rows with `pbg repartition` and plan again"
     elif not same_space:
         reason = f"the model differs from release {release.seq}'s: ids are kept, vectors start anew"
     elif not same_split:

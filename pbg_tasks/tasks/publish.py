@@ -1,20 +1,13 @@
-"""``publish`` and ``rollback``: move a channel's pointer."""
+"""``publish``: point a channel to a run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pbg_tasks.config.base import digest
-from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import Result, RunContext, perform
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def publish(url: str) -> Result:
@@ -48,6 +41,7 @@ def _publish(run: RunContext) -> Result:
             "data": {"edges": run.require("validate")["edges"], "entities": run.require("partition")["entities"]},
         },
         planned_on=previous.seq if previous else None,
+        independent=run.spec.walk == "independent",
     )
     url = f"{run.store.url}/{release.directory}"
     say(f"publish: release {release.seq} of channel {graph.channel}: {url}")
@@ -56,18 +50,3 @@ def _publish(run: RunContext) -> Result:
 
 
 _OF_THE_TASK = ("task", "run", "seconds")
-
-
-def rollback(spec: Path, *, to: int | None = None) -> Result:
-    """Point a graph's channel back to an earlier release, by one swap.
-
-    Raises:
-        InputError: there is no such release.
-        ConflictError: the channel was moved meanwhile.
-    """
-    graph = load_graph_spec(spec)
-    store = open_store(graph.store)
-    was, now = Channel(store, graph.channel).rollback(to)
-    say(f"rollback: channel {graph.channel} went from release {was.seq} to {now.seq}")
-    directory = f"{store.url}/{now.directory}"
-    return {"channel": graph.channel, "was": was.seq, "release": now.seq, "directory": directory}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.errors import InputError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import CHAIN, Result, RunContext
@@ -44,6 +45,15 @@ def show(url: str) -> Result:
     }
 
 
+def show_task(url: str, task: str) -> Result:
+    """Return what one task of a run found.
+
+    Raises:
+        ConfigError: it has not finished.
+    """
+    return RunContext.open(url).require(task)
+
+
 def _release(published: Result) -> dict[str, Any] | None:
     if "release" not in published:
         return None
@@ -57,19 +67,22 @@ def _exports(run: RunContext) -> dict[str, str]:
 
 
 def _changes(run: RunContext, results: dict[str, Result]) -> dict[str, Any]:
-    """Compare a run with the run it continues."""
+    """Compare a run with the release it continues, if that is still there."""
     previous = run.spec.previous
     if previous is None or not results["eval"]:
         return {}
-    before = RunContext.open(f"{run.store.url}/runs/{previous.run}")
-    edges, metrics = before.result("bucket") or {}, before.result("eval") or {}
+    try:
+        before = Channel(run.store, run.spec.graph.channel).release(previous.seq)
+    except InputError:
+        return {}
+    edges = before.data.get("edges")  # of an adopted checkpoint nobody knows
     entities = results["partition"].get("entities", {})
     return {
         "since": previous.snapshot,
-        "edges": results["bucket"]["edges"]["total"] - edges.get("edges", {}).get("total", 0),
+        "edges": None if edges is None else results["bucket"]["edges"]["total"] - edges,
         "new_entities": entities.get("new"),
         "gone_entities": entities.get("gone"),
-        "filtered_mrr": _difference(results["eval"], metrics),
+        "filtered_mrr": _difference(results["eval"], before.metrics),
     }
 
 
@@ -136,9 +149,9 @@ def _release_cell(summary: Result) -> str:
 def _changes_cell(changes: dict[str, Any]) -> str:
     if not changes:
         return "-"
-    edges, mrr = changes["edges"], changes["filtered_mrr"]
+    edges, mrr = _cell(changes["edges"], "{:+,}"), changes["filtered_mrr"]
     moved = f", MRR {mrr:+.4f}" if mrr is not None else ""
-    return f"{edges:+,} edges, +{changes['new_entities']:,} -{changes['gone_entities']:,} entities{moved}"
+    return f"{edges} edges, +{changes['new_entities']:,} -{changes['gone_entities']:,} entities{moved}"
 
 
 def _draw(rows: list[tuple[str, list[str]]]) -> str:

@@ -29,12 +29,12 @@ THREADS = {"partitions", "edges", "uploads"}
 class Buckets:
     """Files of random edges, one a bucket; (1, 2) is empty."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, partitions=PARTITIONS):
         self._directory = directory
         directory.mkdir()
         random = np.random.default_rng(0)
-        for lhs in range(PARTITIONS):
-            for rhs in range(PARTITIONS):
+        for lhs in range(partitions):
+            for rhs in range(partitions):
                 count = 0 if (lhs, rhs) == (1, 2) else 60
                 ends = (random.integers(0, ROWS, count) for _ in range(2))
                 write_edges(directory / edge_file_name(lhs, rhs), EdgeList(*ends, np.zeros(count, np.int64)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.base import parse
@@ -60,7 +61,7 @@ class Coordinator:
         self._places: dict[PartitionKey, Source] = {}
         self._round: Round | None = None
         self._changed = threading.Condition()
-        self._members = members
+        self._members, self._gone = members, set[int]()
         self._met: dict[str, set[int]] = {}
         self._stopping = False
         self._recording = threading.Lock()
@@ -105,8 +106,16 @@ class Coordinator:
                 connection.send(kind, **fields)
         except RankLostError:
             with self._changed:  # the membership says whether it was allowed to
-                self._members -= 1
+                self._gone.add(rank)
                 self._changed.notify_all()
+
+    def serve_records(self, connection: Connection) -> None:
+        """Hear from a rank what it stores, behind its training."""
+        with suppress(RankLostError):
+            while True:
+                message = connection.receive(timeout=None)
+                kind, fields = self.answer(connection.peer.rank, message.kind, message.fields)
+                connection.send(kind, **fields)
 
     def answer(self, rank: int, kind: str, fields: Mapping[str, Any]) -> Answer:
         """Answer one question.
@@ -180,7 +189,7 @@ class Coordinator:
             met = self._met.setdefault(place, set())
             met.add(rank)
             self._changed.notify_all()
-            return self._changed.wait_for(lambda: len(met) >= self._members, POLL_SECONDS)
+            return self._changed.wait_for(lambda: len(met | self._gone) >= self._members, POLL_SECONDS)
 
     def _record(self) -> None:
         """Return once the state as it is now is recorded."""

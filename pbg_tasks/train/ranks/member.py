@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 class Member:
     """Knows whether this rank has to stop, and why.
 
-    Args:
-        membership: of the gang; None for one that trains alone.
-
     Attributes:
         evicted: set, by a signal's handler, when the process was told to end.
         doing: what the others are told if this rank is lost.
     """
 
-    def __init__(self, membership: Membership | None = None) -> None:
+    def __init__(self) -> None:
         self.evicted = threading.Event()
+        self._membership: Membership | None = None
+
+    def join(self, membership: Membership) -> None:
+        """Belong to a gang; before, and without one, nobody else can break it."""
         self._membership = membership
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import PbgError
+from pbg_tasks.errors import PbgError, RankLostError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.progress import Progress
 from pbg_tasks.storage.parallel import in_parallel
@@ -65,6 +65,10 @@ class Work:
     edges: int = 0
     seconds: float = 0.0
 
+    def to_json(self) -> dict[str, float]:
+        """Return it as a result has it."""
+        return {"buckets": self.buckets, "edges": self.edges, "training_seconds": round(self.seconds, 3)}
+
 
 @dataclass(frozen=True, slots=True)
 class Links:
@@ -74,7 +78,7 @@ class Links:
         desk: the coordinator.
         member: this rank as the gang sees it.
         shelf: partitions in the store.
-        exchange: of shared parameters; None for one that trains alone.
+        exchange: of shared parameters.
         partitions: servers that have partitions in memory; None: they go through the store.
         server: the one of them that is here.
     """
@@ -82,7 +86,7 @@ class Links:
     desk: Desk
     member: Member
     shelf: Shelf
-    exchange: ParameterExchange | None = None
+    exchange: ParameterExchange
     partitions: PartitionClient | None = None
     server: PartitionServer | None = None
 
@@ -143,11 +147,11 @@ class RankTrainer:
                 for iteration in left:
                     self._iterate(iteration)
             except BaseException as error:
-                if links.exchange is not None:
-                    links.exchange.close()
+                links.exchange.close()
                 with suppress(PbgError):
                     self._withdraw(error)
                 raise
+            depart(links.desk, lead=self._lead is not None)
 
     def _iterate(self, iteration: Iteration) -> None:
         links, number = self._links, iteration.number
@@ -156,22 +160,18 @@ class RankTrainer:
         if self._lead is not None:
             self._lead.begin(iteration, pieces)
             self._shared.load(self._lead.record, links.shelf)
-            if links.exchange is not None:
-                links.exchange.seed()
+            links.exchange.seed()
         links.desk.meet(f"begin {number}")
-        if links.exchange is not None:
-            links.exchange.pull()
-            links.desk.meet(f"ready {number}")
-            links.exchange.resume()
+        links.exchange.pull()
+        links.desk.meet(f"ready {number}")
+        links.exchange.resume()
         self._train_all(iteration, pieces)
-        if links.exchange is not None:
-            links.exchange.flush()
+        links.exchange.flush()
         if links.server is not None:
             links.server.flush(FLUSH_SECONDS)
         links.desk.meet(f"trained {number}")
-        if links.exchange is not None:
-            links.exchange.pull()
-            links.desk.meet(f"pulled {number}")
+        links.exchange.pull()
+        links.desk.meet(f"pulled {number}")
         if self._lead is not None:
             self._lead.commit(iteration)
         links.desk.meet(f"committed {number}")
@@ -253,11 +253,36 @@ class RankTrainer:
         """Tell the others why this rank goes, and leave behind what can be kept."""
         links = self._links
         links.member.fail(error)
-        links.desk.leave(self._pending)
         if links.partitions is not None:
+            withdraw(links.desk, links.server, self._pending)
+            return
+        links.desk.leave(self._pending)
+        if self._lead is not None:
             links.desk.meet("left", seconds=FAREWELL_SECONDS)
-            if links.server is not None:
-                links.server.flush(LAST_FLUSH_SECONDS)
-            links.desk.meet("stored", seconds=FAREWELL_SECONDS)
-        elif self._lead is not None:
-            links.desk.meet("left", seconds=FAREWELL_SECONDS)
+
+
+def depart(desk: Desk, *, lead: bool) -> None:
+    """Leave at the end of a training: rank 0 last, because it answers the others."""
+    with suppress(RankLostError):  # everything is committed
+        desk.leave(None)
+        if lead:
+            desk.meet("left", seconds=FAREWELL_SECONDS)
+
+
+def withdraw(desk: Desk, server: PartitionServer | None, report: Report | None) -> None:
+    """Leave a broken gang that has partitions in memory: they are stored once everyone has brought what it had."""
+    desk.leave(report)
+    desk.meet("left", seconds=FAREWELL_SECONDS)
+    if server is not None:
+        server.flush(LAST_FLUSH_SECONDS)
+    desk.meet("stored", seconds=FAREWELL_SECONDS)
+
+
+def keep(iteration: Iteration, desk: Desk, server: PartitionServer) -> None:
+    """Go through an iteration as one that trains nothing, but has partitions in memory."""
+    for place in ("begin", "ready"):
+        desk.meet(f"{place} {iteration.number}")
+    desk.next(iteration.number, None, give=False)
+    server.flush(FLUSH_SECONDS)
+    for place in ("trained", "pulled", "committed"):
+        desk.meet(f"{place} {iteration.number}")

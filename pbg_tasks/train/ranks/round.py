@@ -129,7 +129,7 @@ class Round:
         lease = self._book.acquire(rank, self._last.get(rank))
         if lease is None:
             return None
-        self._lease, self._last[rank] = lease.number, lease.bucket
+        self._lease = lease.number
         self._needs[lease.number] = lease.keys
         begun = self._begun.get(lease.bucket)
         names = {key: name for name, key in self._keys.items() if key in lease.keys}
@@ -155,6 +155,7 @@ class Round:
         begun = self._begun.pop(lease.bucket, None)
         if begun is not None:
             piece = continued(begun, piece)
+        self._last[rank] = lease.bucket
         for key in lease.keys:
             self._places[key] = Source(generation=lease.number, served=not report.objects)
         for name, stored in report.objects.items():

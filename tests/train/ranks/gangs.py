@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
+import pytest
+
 from pbg_tasks.checkpoint import claim
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.train.course import Course
@@ -30,6 +32,16 @@ from tests.train.test_loop import ROWS, SPEC
 SEED = 7
 
 
+class ToldMember(Member):
+    """Learns of a failure from another thread, not over a heartbeat."""
+
+    others = ()
+
+    def fail(self, error):
+        for member in self.others:
+            member.evicted.set()
+
+
 class Rank:
     """One rank, up to its links."""
 
@@ -49,7 +61,7 @@ class Rank:
             self.engine.load_parameters(state.params, state.sums)
         self.shelf = Shelf(config, writer.partial, self.scratch, number, Stamp(0, self.course.info(None)))
         self.shared = SharedState(config, self.engine, self.start)
-        self.member = Member()
+        self.member = self.engine.member = ToldMember()
 
     def trainer(self, desk, lead=None, **links):
         return RankTrainer(
@@ -66,9 +78,12 @@ class Rank:
         )
 
 
-def train(config, buckets, store, scratch, *, world=1, engines=None, patience=0.1):
-    """Train with ``world`` ranks; returns their trainers, or raises the first error of any."""
-    with claim(store, "", SPEC, patience=patience) as writer, ExitStack() as stack:
+def train(config, buckets, store, scratch, *, world=1, engines=None, crash=False):
+    """Train with ``world`` ranks; returns their trainers, or raises the first error of any.
+
+    With ``crash`` a rank that fails leaves nothing behind, and the others learn of it.
+    """
+    with claim(store, "", SPEC, patience=0.1) as writer, ExitStack() as stack:
         ranks = [
             Rank(number, config, buckets, writer, scratch, engines and engines[number]) for number in range(world)
         ]
@@ -82,25 +97,27 @@ def train(config, buckets, store, scratch, *, world=1, engines=None, patience=0.
             share_every=0.0,
             cold=True,
         )
+        for rank in ranks:
+            rank.member.others = [other.member for other in ranks]
         lead = Lead(
             config, coordinator, writer, course=first.course, shelf=first.shelf, start=first.start, world=world
         )
         writer.sweep()
-        links = [{} for _ in ranks]
-        if world > 1:
-            servers = [ParameterServer() for _ in ranks]
-            for rank, link in zip(ranks, links, strict=True):
-                link["exchange"] = ParameterExchange(rank.shared.tensors(), servers, rank.gate, on_error=print)
-            if config.num_partition_servers:
-                keepers = [stack.enter_context(keeper(rank, coordinator)) for rank in ranks]
-                for server, link in zip(keepers, links, strict=True):
-                    link["partitions"], link["server"] = PartitionClient(keepers), server
+        servers = [ParameterServer() for _ in ranks]
+        links = [
+            {"exchange": ParameterExchange(rank.shared.tensors(), servers, rank.gate, on_error=rank.member.fail)}
+            for rank in ranks
+        ]
+        if config.num_partition_servers and world > 1:
+            keepers = [stack.enter_context(keeper(rank, coordinator)) for rank in ranks]
+            for server, link in zip(keepers, links, strict=True):
+                link["partitions"], link["server"] = PartitionClient(keepers), server
         trainers = [
             rank.trainer(desk(coordinator, rank), lead if rank is first else None, **link)
             for rank, link in zip(ranks, links, strict=True)
         ]
         left = first.course.plan[writer.version :]
-        run(trainers, left)
+        run(trainers, left, crash=crash)
         return trainers
 
 
@@ -113,19 +130,25 @@ def keeper(rank, coordinator):
         stored = rank.shelf.put(key, table, f"{lease}.{rank.number}", lease=lease)
         desk(coordinator, rank).stored(embeddings_file_name(*key, rank.shelf.stamp.version), stored)
 
-    return PartitionServer(store, interval=rank.config.store_interval, on_error=print)
+    return PartitionServer(store, interval=rank.config.store_interval, on_error=rank.member.fail)
 
 
-def run(trainers, left):
+def withdraw(trainer, error):
+    RankTrainer._withdraw(trainer, error)
+
+
+def run(trainers, left, *, crash):
     errors = []
 
     def work(trainer):
         try:
-            trainer.run(left)
+            with pytest.MonkeyPatch.context() as patch:
+                if crash:
+                    patch.setattr(trainer, "_withdraw", lambda error: None if "Crash" in repr(error) else withdraw(trainer, error))
+                trainer.run(left)
         except BaseException as error:
             errors.append(error)
-            for each in trainers:
-                each._links.member.evicted.set()
+            trainer._links.member.fail(error)
 
     threads = [threading.Thread(target=work, args=(trainer,), daemon=True) for trainer in trainers]
     for thread in threads:

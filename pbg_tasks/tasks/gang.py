@@ -1,0 +1,355 @@
+"""A training by a gang: rank 0 claims the checkpoint and leads, the others follow, partition servers serve."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.model import ModelState
+from pbg_tasks.progress import say
+from pbg_tasks.train.course import Course
+from pbg_tasks.train.partition_files import Stamp
+from pbg_tasks.train.ranks.coordinator import Coordinator
+from pbg_tasks.train.ranks.desk import Desk
+from pbg_tasks.train.ranks.gang import Gang
+from pbg_tasks.train.ranks.gate import Gate
+from pbg_tasks.train.ranks.lead import Lead
+from pbg_tasks.train.ranks.leases import useful_ranks
+from pbg_tasks.train.ranks.member import Member
+from pbg_tasks.train.ranks.membership import SERVICE as HEARTBEAT
+from pbg_tasks.train.ranks.membership import Membership, Roll
+from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
+from pbg_tasks.train.ranks.parameter_server import ParameterServer
+from pbg_tasks.train.ranks.partition_client import PartitionClient
+from pbg_tasks.train.ranks.partition_server import PartitionServer
+from pbg_tasks.train.ranks.rank import Links, RankTrainer, depart, keep, withdraw
+from pbg_tasks.train.ranks.shared import SharedState
+from pbg_tasks.train.ranks.shelf import Shelf
+from pbg_tasks.train.ranks.wire import Listener, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, Names
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.storage import Store
+    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.tasks.job import Job
+    from pbg_tasks.train.partitions import PartitionKey
+    from pbg_tasks.train.ranks.gang import Place
+    from pbg_tasks.train.ranks.wire import Address, Connection
+    from pbg_tasks.train.tables import Table
+
+TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
+JOIN_SECONDS = 600.0
+"""How long ranks wait for the others to come: their images may have to be pulled first."""
+CONNECT_SECONDS = 20.0
+LEASES, RECORDS = "leases", "records"
+"""Services of the coordinator: who trains what, and what is stored behind the training."""
+SHARE_SECONDS = 10.0
+"""Between two records that store the shared parameters of a gang of several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undertaking:
+    """What is trained, and into which checkpoint directory.
+
+    Attributes:
+        config: PBG's config, paths included.
+        store: of the checkpoint directory.
+        prefix: its key.
+        spec: hash of what is trained.
+        job: the training, when so many iterations are committed.
+        adopt: files of a version, where PBG may have written the directory.
+    """
+
+    config: ConfigSchema
+    store: Store
+    prefix: str
+    spec: str
+    job: Callable[[int], Job]
+    adopt: Names | None = None
+
+    def claim(self) -> AbstractContextManager[CheckpointWriter]:
+        """Become the directory's writer."""
+        return claim(self.store, self.prefix, self.spec, adopt=self.adopt)
+
+    def newest(self) -> CheckpointFiles | None:
+        """Open the newest version; None when there is none."""
+        try:
+            if self.adopt is not None:
+                return open_directory(self.store, self.prefix, expect=self.adopt)
+            return open_committed(self.store, self.prefix)[1]
+        except NotFoundError:
+            return None
+
+
+def train_here(undertaking: Undertaking, scratch: Path) -> Result:
+    """Train in this process alone; what a gang has left of an iteration is gone on with at its buckets.
+
+    Raises:
+        EvictedError: the process was told to end in such an iteration.
+    """
+    with undertaking.claim() as writer:
+        job = undertaking.job(writer.version)
+        if writer.progress is None:
+            return job.run(writer, scratch)
+        with evictable() as member:
+            seat = _Seat(job, writer.files, writer.partial, scratch, rank=0)
+            coordinator = seat.coordinator(writer, members=1, share_every=0.0)
+            desk = Desk.local(coordinator, member.check)
+            links = Links(desk, member, seat.shelf, seat.exchange([ParameterServer()], member))
+            return _led(seat, writer, coordinator, links, world=1)
+
+
+def train_as(place: Place, undertaking: Undertaking, scratch: Path) -> Result:
+    """Train as one rank of a gang, to the end of the training or of the gang.
+
+    Returns:
+        Of rank 0 the figures of the training, of others what they did.
+
+    Raises:
+        RankLostError: another rank was lost, or never came.
+        EvictedError: this process, or another, was told to end.
+        ConflictError: another gang trains into this directory.
+    """
+    config = undertaking.config
+    limit = useful_ranks(config)
+    if limit == 1 and place.world > 1:
+        raise ConfigError(
+            f"{place.world} ranks cannot train at once: every bucket needs the same partition; raise num_partitions to "
+            f"{2 * place.world} or more, or train with one rank and more workers"
+        )
+    if place.world > limit and place.rank == 0:
+        say(f"with these num_partitions only {limit} of {place.world} ranks have a bucket at any time; the others wait")
+    join = _joining(place, undertaking)
+    if place.rank:
+        with join() as gang:
+            return _follow(gang, place, undertaking, scratch)
+    with undertaking.claim() as writer, join() as gang:
+        return _lead(gang, place, undertaking, writer, scratch)
+
+
+def _joining(place: Place, undertaking: Undertaking) -> Callable[[], AbstractContextManager[Gang]]:
+    return lambda: Gang.join(place, undertaking.spec, token=os.environ.get(TOKEN), timeout=JOIN_SECONDS)
+
+
+def _lead(gang: Gang, place: Place, undertaking: Undertaking, writer: CheckpointWriter, scratch: Path) -> Result:
+    gang.share({"version": writer.version, "writer_epoch": writer.partial.writer_epoch})
+    seat = _Seat(undertaking.job(writer.version), writer.files, writer.partial, scratch, rank=0)
+    members = place.world + place.servers
+    coordinator = seat.coordinator(writer, members=members, share_every=SHARE_SECONDS if place.world > 1 else 0.0)
+    with evictable() as member, ExitStack() as stack:
+        roll = stack.enter_context(Roll(range(members)))
+        services = {HEARTBEAT: roll.serve, LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
+        here = _Here(gang, place, seat.shelf, member, services)
+        stack.enter_context(here.open(stack))
+        here.find(Desk.local(coordinator, member.check))
+        return _led(seat, writer, coordinator, here.links(seat, stack), world=place.world)
+
+
+def _led(seat: _Seat, writer: CheckpointWriter, coordinator: Coordinator, links: Links, *, world: int) -> Result:
+    job = seat.job
+    seat.course.check_resumable(writer, seat.start)
+    lead = Lead(job.config, coordinator, writer, course=seat.course, shelf=seat.shelf, start=seat.start, world=world)
+    job.say_config(writer)
+    writer.sweep()
+    trainer = seat.trainer(links, lead)
+    trainer.run(seat.course.plan[writer.version :])
+    result = job.result(writer, seat.engine, seat.forecast, lead.figures, lead.stats)
+    return result | {"ranks": world, "rank_0": trainer.work.to_json()}
+
+
+def _follow(gang: Gang, place: Place, undertaking: Undertaking, scratch: Path) -> Result:
+    agreed = gang.share({})[0]
+    files = undertaking.newest()
+    version = files.version if files is not None else 0
+    if version != agreed["version"]:
+        raise ConflictError(
+            f"{undertaking.store.url}: is at version {version}, rank 0 found {agreed['version']}: another gang "
+            "trains here, or this rank sees another store"
+        )
+    partial = PartialObjects(undertaking.store, undertaking.prefix, agreed["writer_epoch"])
+    job = undertaking.job(version)
+    if place.role == "partition-server":
+        return _serve(gang, place, job, partial, scratch, version)
+    seat = _Seat(job, files, partial, scratch, rank=place.rank)
+    with evictable() as member, ExitStack() as stack:
+        here = _Here(gang, place, seat.shelf, member, {})
+        stack.enter_context(here.open(stack))
+        here.find()
+        trainer = seat.trainer(here.links(seat, stack), None)
+        trainer.run(seat.course.plan[version:])
+        return {"rank": place.rank, **trainer.work.to_json()}
+
+
+def _serve(gang: Gang, place: Place, job: Job, partial: PartialObjects, scratch: Path, version: int) -> Result:
+    """Keep partitions in memory until the training has ended."""
+    course = Course(job.config, job.edges, seed=job.seed)
+    shelf = Shelf(job.config, partial, scratch, place.rank, Stamp(version, course.info(None)))
+    with evictable() as member, ExitStack() as stack:
+        here = _Here(gang, place, shelf, member, {})
+        stack.enter_context(here.open(stack))
+        desk = here.find()
+        if here.server is None:
+            raise RuntimeError("a partition server without partitions: a bug")
+        try:
+            for iteration in course.plan[version:]:
+                shelf.stamp = Stamp(iteration.number, course.info(iteration))
+                keep(iteration, desk, here.server)
+        except PbgError as error:
+            member.fail(error)
+            with suppress(PbgError):
+                withdraw(desk, here.server, None)
+            raise
+        depart(desk, lead=False)
+        return {"rank": place.rank, "role": place.role}
+
+
+class _Seat:
+    """What a trainer has of its own, before it knows the others."""
+
+    def __init__(
+        self, job: Job, files: CheckpointFiles | None, partial: PartialObjects, scratch: Path, *, rank: int
+    ) -> None:
+        config = job.config
+        self.job, self.rank = job, rank
+        self.forecast, self.engine = job.prepare(partial.store)
+        self.gate = self.engine.gate = Gate(self.engine.workers)
+        self.course = Course(config, job.edges, seed=job.seed)
+        self.start = job.start(files, scratch)
+        state = self.start.model(ModelState(*self.engine.parameters()))
+        if state is not None:
+            self.engine.load_parameters(state.params, state.sums)
+        self.shelf = Shelf(config, partial, scratch, rank, Stamp(0, self.course.info(None)))
+        self.shared = SharedState(config, self.engine, self.start)
+
+    def coordinator(self, writer: CheckpointWriter, *, members: int, share_every: float) -> Coordinator:
+        return Coordinator(
+            self.job.config,
+            self.job.counts,
+            writer,
+            members=members,
+            share=lambda number: self.shared.store(number, self.shelf, self.gate),
+            share_every=share_every,
+            cold=self.job.is_cold(writer),
+        )
+
+    def exchange(self, servers: Sequence[Connection | ParameterServer], member: Member) -> ParameterExchange:
+        config = self.job.config
+        return ParameterExchange(
+            self.shared.tensors(),
+            servers,
+            self.gate,
+            interval=config.parameter_interval,
+            bandwidth=config.parameter_bandwidth,
+            on_error=member.fail,
+        )
+
+    def trainer(self, links: Links, lead: Lead | None) -> RankTrainer:
+        return RankTrainer(
+            self.job.config,
+            engine=self.engine,
+            course=self.course,
+            edges=self.job.edges,
+            start=self.start,
+            shared=self.shared,
+            links=links,
+            lead=lead,
+            rank=self.rank,
+            seed=self.job.seed,
+        )
+
+
+class _Here:
+    """This process's services, and its way to those of others."""
+
+    def __init__(
+        self,
+        gang: Gang,
+        place: Place,
+        shelf: Shelf,
+        member: Member,
+        services: Mapping[str, Callable[[Connection], None]],
+    ) -> None:
+        config = shelf.config
+        self._gang, self._place, self._shelf, self._member = gang, place, shelf, member
+        self._credentials = gang.credentials
+        self._services = dict(services)
+        self.server: PartitionServer | None = None
+        self._parameters = ParameterServer()
+        if place.role == "trainer":
+            self._services["parameters"] = self._parameters.serve
+        if config.num_partition_servers < 0 or place.role == "partition-server":
+            self.server = PartitionServer(self._store, interval=config.store_interval, on_error=member.fail)
+            self._services["partitions"] = self.server.serve
+        self._addresses: list[Address] = []
+
+    @contextmanager
+    def open(self, stack: ExitStack) -> Iterator[None]:
+        """Offer the services, and learn where those of others are."""
+        if self.server is not None:
+            stack.enter_context(self.server)
+        with Listener(self._credentials, self._services, host=self._gang.host) as listener:
+            shared = self._gang.share({"address": list(listener.address)})
+            self._addresses = [(host, port) for host, port in (each["address"] for each in shared)]
+            membership = Membership(self._addresses[0], self._credentials)
+            self._member.join(membership)
+            try:
+                yield
+            except BaseException as error:
+                membership.leave(error)
+                raise
+            membership.leave()
+
+    def find(self, desk: Desk | None = None) -> Desk:
+        """Find the coordinator: ``desk`` where it is here."""
+        self._records = desk or Desk.remote(self._connect(0, RECORDS), self._member.check)
+        self._desk = desk or Desk.remote(self._connect(0, LEASES), self._member.check)
+        return self._desk
+
+    def links(self, seat: _Seat, stack: ExitStack) -> Links:
+        """Connect to every other rank."""
+        config, world = self._shelf.config, self._place.world
+        partitions = None
+        if config.num_partition_servers:
+            keepers = range(world) if config.num_partition_servers < 0 else range(world, world + self._place.servers)
+            partitions = PartitionClient([self._link(rank, "partitions", self.server) for rank in keepers])
+        servers = [self._link(rank, "parameters", self._parameters) for rank in range(world)]
+        exchange = seat.exchange(servers, self._member)
+        stack.callback(exchange.close)
+        return Links(self._desk, self._member, self._shelf, exchange, partitions, self.server)
+
+    def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - what ``service`` has here, or a way to it
+        return own if rank == self._place.rank else self._connect(rank, service)
+
+    def _connect(self, rank: int, service: str) -> Connection:
+        return connect(self._addresses[rank], self._credentials, service, timeout=CONNECT_SECONDS)
+
+    def _store(self, key: PartitionKey, table: Table, lease: int) -> None:
+        """Store a partition behind the training, and tell the coordinator."""
+        stored = self._shelf.put(key, table, f"{lease}.{self._place.rank}", lease=lease)
+        self._records.stored(embeddings_file_name(*key, self._shelf.stamp.version), stored)
+
+
+@contextmanager
+def evictable() -> Iterator[Member]:
+    """Let SIGTERM be a request to store what there is and end, for the length of the context."""
+    member = Member()
+    if threading.current_thread() is not threading.main_thread():
+        yield member
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: member.evicted.set())
+    try:
+        yield member
+    finally:
+        signal.signal(signal.SIGTERM, before)

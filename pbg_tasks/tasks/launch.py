@@ -1,0 +1,185 @@
+"""``pbg train --ranks N``: start a gang on this machine, end it as one, and start it again where that may help."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from pbg_tasks.errors import BY_EXIT_CODE, EvictedError, PbgError, RankLostError
+from pbg_tasks.progress import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pbg_tasks.tasks.context import Result
+
+GRACE_SECONDS = 75.0
+"""A rank ends itself within a minute after its gang broke; what takes longer is killed."""
+POLL_SECONDS = 0.1
+
+
+class Exit(NamedTuple):
+    """How a process of a gang ended.
+
+    Attributes:
+        rank: of the process.
+        status: exit status; negative: the signal.
+        reason: its last line of error.
+    """
+
+    rank: int
+    status: int
+    reason: str
+
+    @property
+    def error(self) -> PbgError:
+        """The error that stands for it."""
+        if self.status < 0:
+            name = signal.Signals(-self.status).name
+            return RankLostError(f"rank {self.rank} was ended by {name}; if nobody did that, memory ran out")
+        kind = BY_EXIT_CODE.get(self.status, PbgError)
+        return kind(self.reason.removeprefix(f"{kind.kind}: ") or f"rank {self.rank} ended with status {self.status}")
+
+
+def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: int) -> Result:
+    """Run a gang of local processes to the end of its training.
+
+    Args:
+        arguments: of the ``pbg`` command that each process runs.
+        ranks: trainers.
+        servers: partition servers.
+        max_restarts: how many more gangs may be started when one ends for a reason that may pass.
+
+    Returns:
+        What rank 0 printed.
+
+    Raises:
+        PbgError: of the class that the last gang failed with.
+    """
+    with _told_to_end() as ending:
+        for attempt in range(max_restarts + 1):
+            with _LocalGang(arguments, ranks + servers) as gang:
+                error = gang.wait(ending)
+                if error is None:
+                    return gang.result()
+            if ending.is_set():
+                raise EvictedError("told to end (SIGTERM); what was trained is stored, and the next start goes on")
+            if not error.retryable or attempt == max_restarts:
+                raise error
+            say(f"gang {attempt + 1} ended: {error}; starting another, {max_restarts - attempt} left")
+    raise RuntimeError("no gang was started: a bug")
+
+
+class _LocalGang:
+    """The processes of one gang, which share a token and a meeting place that no other gang has."""
+
+    def __init__(self, arguments: Sequence[str], size: int) -> None:
+        self._arguments, self._size = list(arguments), size
+        self._processes: list[subprocess.Popen[str]] = []
+        self._last_lines = [""] * size
+        self._readers: list[threading.Thread] = []
+        self._exits: list[Exit] = []
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="pbg-gang-")
+        self._output = (Path(self._folder.name) / "result").open("w+", encoding="utf-8")
+        common = {
+            "WORLD_SIZE": str(self._size),
+            "LOCAL_WORLD_SIZE": str(self._size),
+            "PBG_RUN_TOKEN": secrets.token_hex(32),
+            "PBG_INIT_METHOD": f"file://{self._folder.name}/meeting",
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+        # -P: the current directory must not shadow installed modules
+        command = [sys.executable, "-P", "-m", "pbg_tasks", *self._arguments]
+        for rank in range(self._size):
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdin=subprocess.DEVNULL,
+                stdout=self._output if rank == 0 else subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            )
+            self._processes.append(process)
+            reader = threading.Thread(target=self._show, args=(rank, process), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+        return self
+
+    def wait(self, ending: threading.Event) -> PbgError | None:
+        """Return once all have ended: None if all succeeded, else the error that says most about why not."""
+        passed_on, deadline = False, float("inf")
+        left = dict(enumerate(self._processes))
+        while left:
+            for rank, process in list(left.items()):
+                status = process.poll()
+                if status is not None:
+                    del left[rank]
+                    self._readers[rank].join(1.0)
+                    self._exits.append(Exit(rank, status, self._last_lines[rank]))
+                    if status:
+                        deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+            if ending.is_set() and not passed_on:
+                passed_on, deadline = True, time.monotonic() + GRACE_SECONDS
+                for process in left.values():
+                    process.terminate()
+            if time.monotonic() > deadline:
+                for process in left.values():
+                    process.kill()
+            time.sleep(POLL_SECONDS if left else 0.0)
+        failed = [each for each in self._exits if each.status]
+        return min(failed, key=_says_least).error if failed else None
+
+    def result(self) -> Result:
+        """Return what rank 0 printed last."""
+        self._output.seek(0)
+        found: Result = json.loads(self._output.read().strip().splitlines()[-1])
+        return found
+
+    def _show(self, rank: int, process: subprocess.Popen[str]) -> None:
+        for line in process.stderr or ():
+            text = line.rstrip()
+            if text.startswith("error: "):
+                self._last_lines[rank] = text.removeprefix("error: ")
+            sys.stderr.write(f"[rank {rank}] {text}\n")
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        self._output.close()
+        self._folder.cleanup()
+
+
+def _says_least(each: Exit) -> tuple[bool, bool, int]:
+    """Order exits by how little they say of the cause: a rank that only lost another knows least."""
+    kind = BY_EXIT_CODE.get(each.status)
+    return kind is RankLostError, each.status < 0, each.rank
+
+
+@contextmanager
+def _told_to_end() -> Iterator[threading.Event]:
+    ending = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield ending
+        return
+    before = {number: signal.signal(number, lambda *_: ending.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

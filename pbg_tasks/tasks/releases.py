@@ -1,0 +1,177 @@
+"""What is done to a graph's releases by hand or by the clock: roll back, keep, skip, collect, drill."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.run import check_snapshot_key
+from pbg_tasks.errors import FormatError, StorageError
+from pbg_tasks.progress import human_count, human_seconds, say
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.collection import collect
+from pbg_tasks.publish.retention import Retention
+from pbg_tasks.publish.retention import pin as keep
+from pbg_tasks.publish.retention import unpin as let_go
+from pbg_tasks.publish.skips import skip as go_without
+from pbg_tasks.storage import open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.publish import Release
+    from pbg_tasks.tasks.context import Result
+
+HOUR_SECONDS = 3600.0
+DRILL_SECONDS = 5.0
+KEPT_RELEASES = 14
+
+
+def _channel(spec: Path) -> Channel:
+    graph = load_graph_spec(spec)
+    return Channel(open_store(graph.store), graph.channel)
+
+
+def rollback(spec: Path, *, to: int | None = None) -> Result:
+    """Point a graph's channel back to an earlier release, by one swap.
+
+    Raises:
+        InputError: there is no such release.
+        ConflictError: the channel was moved meanwhile, or the release is being removed.
+    """
+    channel = _channel(spec)
+    was, now = channel.rollback(to)
+    say(f"rollback: channel {channel.name} went from release {was.seq} to {now.seq}")
+    directory = f"{channel.store.url}/{now.directory}"
+    return {"channel": channel.name, "was": was.seq, "release": now.seq, "directory": directory}
+
+
+def pin(spec: Path, release: int) -> Result:
+    """Keep a release until it is unpinned.
+
+    Raises:
+        InputError: there is no such release.
+        ConflictError: it is being removed.
+    """
+    channel = _channel(spec)
+    kept = keep(channel, release)
+    say(f"pin: release {release} of channel {channel.name} stays")
+    return {"channel": channel.name, "release": release, "run": kept.run}
+
+
+def unpin(spec: Path, release: int) -> Result:
+    """Let retention decide about a release again."""
+    channel = _channel(spec)
+    let_go(channel, release)
+    return {"channel": channel.name, "release": release}
+
+
+def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Result:
+    """Let the nights of a chain go on without a snapshot.
+
+    Raises:
+        ConfigError: the key is none.
+    """
+    check_snapshot_key(snapshot)
+    channel = _channel(spec)
+    go_without(channel, snapshot, reason or "skipped by hand")
+    say(f"skip: the nights of channel {channel.name} go on without {snapshot}")
+    return {"channel": channel.name, "skipped": snapshot}
+
+
+def gc(
+    store: str,
+    *,
+    channel: str | None = None,
+    keep_releases: int | None = None,
+    keep_days: float | None = None,
+    grace_hours: float,
+    dry_run: bool = False,
+) -> Result:
+    """Remove the releases and runs of a graph's store that nothing needs.
+
+    Args:
+        store: its URL.
+        channel: the only one whose releases go.
+        keep_releases: how many of the newest releases of a channel stay.
+        keep_days: for how many days a release stays; what either of the two keeps stays.
+        grace_hours: how long whatever was written or used last stays in any case.
+        dry_run: only tell what would go.
+
+    Raises:
+        FormatError: a document that says what is reachable is damaged; nothing was removed.
+    """
+    if keep_releases is None and keep_days is None:
+        keep_releases = KEPT_RELEASES
+    retention = Retention(keep_releases or 0, keep_days or 0.0)
+    place = open_store(store)
+    found = collect(place, retention, grace=grace_hours * HOUR_SECONDS, channel=channel, dry_run=dry_run)
+    does = "would free" if dry_run else "freed"
+    say(
+        f"gc: {does} {human_count(found.size)}B in {found.objects} objects of {len(found.runs)} runs, "
+        f"{len(found.releases)} of them released; {found.kept} releases stay"
+    )
+    return {
+        "store": place.url,
+        "dry_run": dry_run,
+        "kept_releases": found.kept,
+        "releases": found.releases,
+        "runs": found.runs,
+        "objects": found.objects,
+        "bytes": found.size,
+    }
+
+
+def drill(spec: Path, *, canary: str | None = None, limit: float = DRILL_SECONDS) -> Result:
+    """Roll a canary channel back and forward between the last two releases of the channel, as one would in need.
+
+    The canary serves the same runs, so nothing is copied, and readers of the channel notice nothing.
+
+    Args:
+        spec: the graph spec's file.
+        canary: the channel that is moved; ``{channel}-drill`` unless given.
+        limit: seconds that each of the two ways may take, with every file's presence checked.
+
+    Raises:
+        StorageError: it took longer.
+        FormatError: the canary does not serve what it should, or a file is missing.
+    """
+    channel = _channel(spec)
+    release = channel.current().release
+    before = channel.before(release.snapshot) if release else None
+    if release is None or before is None:
+        say(f"drill: channel {channel.name} has no release to go back to yet")
+        return {"channel": channel.name, "drilled": False}
+    moved = Channel(channel.store, canary or f"{channel.name}-drill")
+    targets = {way: _serve(moved, each) for way, each in (("back", before), ("forward", release))}
+    seconds = {way: _move(moved, target, limit) for way, target in targets.items()}
+    return {"channel": moved.name, "drilled": True, "releases": [before.seq, release.seq], "seconds": seconds}
+
+
+def _serve(canary: Channel, release: Release) -> Release:
+    """Give a canary channel a release of the same files."""
+    fields = release.model_dump(mode="json", exclude={"format", "channel", "seq", "previous"})
+    return canary.publish(fields, planned_on=None, independent=True)[0]
+
+
+def _move(canary: Channel, target: Release, limit: float) -> float:
+    """Point the canary to a release and return the seconds until a reader sees it."""
+    started = time.monotonic()
+    canary.rollback(to=target.seq)
+    seen = canary.current().release
+    seconds = time.monotonic() - started
+    if seen != target:
+        raise FormatError(
+            f"channel {canary.name!r} serves release {seen and seen.seq}, not {target.seq} as it was told"
+        )
+    files = open_preserved(canary.store, target.directory, expected_sha256=target.manifest_sha256)
+    for name, record in files.records.items():
+        info = canary.store.head(f"{target.directory}/{name}")
+        if info is None or info.size != record.size:
+            raise FormatError(f"{files.url}/{name}: missing or of another size, so this release could not be served")
+    if seconds > limit:
+        raise StorageError(f"rolling channel {canary.name!r} took {seconds:.1f} s; at most {limit:g} s are allowed")
+    say(f"drill: channel {canary.name} went to snapshot {target.snapshot} in {human_seconds(seconds)}")
+    return round(seconds, 3)

@@ -1,0 +1,58 @@
+"""Which release a night continues, and whether it is its turn: the order of a chain, kept by what lies in the store.
+
+The night before is the newest of the snapshots that lie at the spec's location and are older. It has finished once it was
+released, refused by a gate, or skipped by someone. So the order holds for whoever plans (a schedule, a backfill with
+several runs at once, a person) without anybody knowing of anybody else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.errors import ConfigError, OutOfTurnError
+from pbg_tasks.publish.skips import is_skipped
+from pbg_tasks.storage.columnar import list_keys
+
+if TYPE_CHECKING:
+    from pbg_tasks.config.graph import Snapshots
+    from pbg_tasks.config.nights import Nights
+    from pbg_tasks.publish import Channel, Release
+
+
+def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, snapshot: str) -> Release | None:
+    """Return the release a night begins with; None when it begins anew.
+
+    Raises:
+        OutOfTurnError: the night before has not finished.
+        ConfigError: the chain begins later.
+    """
+    if nights.walk == "independent":
+        return None
+    if nights.first is not None and snapshot_order(snapshot) < snapshot_order(nights.first):
+        raise ConfigError(f"snapshot {snapshot!r} comes before nights.first, {nights.first!r}, which begins the chain")
+    release = channel.before(snapshot)
+    if release is None and nights.first is None:
+        return None  # this night begins the chain
+    before = _before(snapshots, snapshot)
+    if before is None or (nights.first is not None and snapshot_order(before) < snapshot_order(nights.first)):
+        return release
+    if not _finished(channel, release, before):
+        raise OutOfTurnError(
+            f"snapshot {snapshot!r} continues the night of {before!r}, which channel {channel.name!r} has no release of; "
+            f"run that first, or go on without it: `pbg skip SPEC {before}`"
+        )
+    return release
+
+
+def _before(snapshots: Snapshots, snapshot: str) -> str | None:
+    older = [key for key in list_keys(snapshots.location) if snapshot_order(key) < snapshot_order(snapshot)]
+    return max(older, key=snapshot_order, default=None)
+
+
+def _finished(channel: Channel, release: Release | None, snapshot: str) -> bool:
+    if release is not None and release.snapshot == snapshot:
+        return True
+    if is_skipped(channel, snapshot):
+        return True
+    return any(each.snapshot == snapshot for each in channel.releases())  # rolled back, or of an older time

@@ -1,0 +1,169 @@
+"""Messages between ranks as bytes: a JSON header of bounded size, then the numbers of its arrays as they lie in memory.
+
+A frame is a magic number with the version, the header's length (uint32, big-endian), the header as canonical JSON
+``{"arrays": [{"dtype", "shape"}], "fields", "kind"}``, and the bytes of each array in C order (little-endian). Nothing
+in it is ever executed, and nothing is allocated before the header has been found to promise no more than is allowed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pbg_tasks.config.base import canonical_json
+from pbg_tasks.errors import FormatError, ResourceError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+    Into = Callable[[int, np.dtype[Any], tuple[int, ...]], Array] | Sequence[Array]
+
+ERROR = "error"
+"""The kind of message that may come instead of any other: ``status`` (an exit code) and ``text``, no arrays."""
+
+_MAGIC = b"PBG\x01"  # the last byte is the version
+_PREFIX = struct.Struct("!4sI")
+_HEADER_BYTES = 1 << 20
+_DIMENSIONS = 4
+_DTYPES = {name: np.dtype(name) for name in ("<f4", "<f8", "<i4", "<i8", "|u1", "|b1")}
+_BUFFERS_AT_ONCE = 64  # of one system call; POSIX promises no more than 16, Linux takes 1024
+
+
+class Message(NamedTuple):
+    """What one rank tells another.
+
+    Attributes:
+        kind: what it is about.
+        fields: a JSON object.
+        arrays: float32, float64, int32, int64, uint8 or bool, of at most 4 dimensions.
+    """
+
+    kind: str
+    fields: Mapping[str, Any]
+    arrays: tuple[Array, ...]
+
+
+class _Promise(NamedTuple):
+    """What a header says of an array that is to follow."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def send(stream: socket.socket, kind: str, fields: Mapping[str, Any], arrays: Sequence[Array]) -> None:
+    """Send a message; arrays that are contiguous are not copied.
+
+    Raises:
+        FormatError: the message is none that may be sent; nothing was.
+        OSError: the connection failed.
+    """
+    arrays = [np.asarray(array, order="C") for array in arrays]
+    promised = [{"dtype": array.dtype.str, "shape": array.shape} for array in arrays]
+    header = canonical_json({"kind": kind, "fields": fields, "arrays": promised})
+    if len(header) > _HEADER_BYTES:
+        raise FormatError(f"a message {kind!r} has a header of {len(header)} bytes, {_HEADER_BYTES} are allowed")
+    for array in arrays:
+        if array.dtype.str not in _DTYPES or array.ndim > _DIMENSIONS:
+            raise FormatError(f"a message {kind!r} cannot hold an array of {array.dtype} with {array.ndim} dimensions")
+    parts = deque([memoryview(_PREFIX.pack(_MAGIC, len(header)) + header)])
+    parts.extend(_bytes_of(array) for array in arrays if array.size)
+    while parts:
+        sent = stream.sendmsg([part for part, _ in zip(parts, range(_BUFFERS_AT_ONCE), strict=False)])
+        while parts and sent >= len(parts[0]):
+            sent -= len(parts.popleft())
+        if sent:
+            parts[0] = parts[0][sent:]
+
+
+def receive(stream: socket.socket, limit: int, into: Into | None = None) -> Message:
+    """Receive a message, its arrays straight into the memory where they stay.
+
+    Args:
+        stream: at the beginning of a message.
+        limit: bytes that its arrays may have together.
+        into: gives, or is, the C-contiguous arrays to fill; without it they are made. An ``ERROR`` leaves them alone.
+
+    Raises:
+        FormatError: this is no message, or it promises arrays that are not allowed or not those of ``into``.
+        ResourceError: there is no memory for its arrays.
+        EOFError: the stream ended.
+        OSError: the connection failed.
+    """
+    magic, length = _PREFIX.unpack(_read(stream, _PREFIX.size))
+    if magic != _MAGIC:
+        raise FormatError(f"a message begins with {magic!r} instead of {_MAGIC!r}")
+    if length > _HEADER_BYTES:
+        raise FormatError(f"a message promises a header of {length} bytes, {_HEADER_BYTES} are allowed")
+    kind, fields, promises = _parse(_read(stream, length))
+    total = sum(promise.size for promise in promises)
+    if total > limit:
+        raise FormatError(f"a message {kind!r} promises {total} bytes of arrays, {limit} are allowed")
+    if into is not None and not callable(into) and kind != ERROR and len(into) != len(promises):
+        raise FormatError(f"a message {kind!r} has {len(promises)} arrays instead of {len(into)}")
+    arrays = []
+    for index, promise in enumerate(promises):
+        array = _place(kind, index, promise, into)
+        if array.size:
+            _fill(stream, _bytes_of(array))
+        arrays.append(array)
+    return Message(kind, fields, tuple(arrays))
+
+
+def _parse(header: bytearray) -> tuple[str, dict[str, Any], list[_Promise]]:
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+        match json.loads(header):
+            case {"kind": str(kind), "fields": dict(fields), "arrays": list(promised), **rest} if not rest:
+                return kind, fields, [_promise(**one) for one in promised]
+    raise FormatError("a message has a header that is none")
+
+
+def _promise(*, dtype: str, shape: list[int]) -> _Promise:
+    sound = len(shape) <= _DIMENSIONS and all(type(extent) is int and extent >= 0 for extent in shape)
+    if not sound:
+        raise ValueError
+    return _Promise(_DTYPES[dtype], tuple(shape))
+
+
+def _place(kind: str, index: int, promise: _Promise, into: Into | None) -> Array:
+    if into is None:
+        try:
+            return np.empty(promise.shape, promise.dtype)
+        except (MemoryError, ValueError) as error:
+            raise ResourceError(f"no memory for {promise.size} bytes of a message {kind!r}") from error
+    array = into(index, promise.dtype, promise.shape) if callable(into) else into[index]
+    if array.dtype != promise.dtype or array.shape != promise.shape or not array.flags.c_contiguous:
+        raise FormatError(
+            f"array {index} of a message {kind!r} is {promise.dtype} {list(promise.shape)}, and there is place for "
+            f"{array.dtype} {list(array.shape)}"
+        )
+    return array
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _read(stream: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    _fill(stream, memoryview(data))
+    return data
+
+
+def _fill(stream: socket.socket, view: memoryview) -> None:
+    while view:
+        count = stream.recv_into(view)
+        if not count:
+            raise EOFError
+        view = view[count:]

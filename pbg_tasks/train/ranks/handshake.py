@@ -1,0 +1,217 @@
+"""How two ranks make sure of each other before either believes a word: mutual challenge and response.
+
+Both sides of a connection send a greeting of fixed length with a fresh nonce; then the side that connected proves
+with an HMAC-SHA256 over both greetings that it holds the run's token, and only then does the other prove the same. The
+token never crosses the wire, and a proof is worthless in any other conversation, because its nonces are. A stranger
+learns nothing from a rank that listens, not even a proof to try guesses against.
+
+What this gives is authentication when a connection opens. Nothing that follows is encrypted or signed: the network
+between ranks has to be the run's own, as torch's process groups take for granted too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from pbg_tasks.errors import ConfigError, RankLostError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Collection
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+Role = Literal["trainer", "partition-server"]
+
+_ROLES: tuple[Role, ...] = ("trainer", "partition-server")
+_MAGIC = b"PBGh\x01"  # the last byte is the version
+_GREETING = struct.Struct("!5s32s32sIB32s")  # magic, nonce, sha256 of the spec hash, rank, role, service
+_PROOF_BYTES = hashlib.sha256().digest_size
+_ANSWER = struct.Struct("!B32s")  # verdict, proof
+_WELCOME, _WRONG_TOKEN, _OTHER_SPEC, _NO_SERVICE = range(4)
+_SHORTEST_TOKEN = 16
+
+
+class Peer(NamedTuple):
+    """Who is at the other end."""
+
+    rank: int
+    role: Role
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}" + (" (partition server)" if self.role == "partition-server" else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a rank shows to others.
+
+    Attributes:
+        token: the gang's secret, 16 bytes or more.
+        spec: hash of the run spec.
+        rank: this process, from 0.
+        role: what it is for.
+
+    Raises:
+        ConfigError: the token is too short to be a secret.
+    """
+
+    token: bytes = field(repr=False)
+    spec: str
+    rank: int
+    role: Role
+
+    def __post_init__(self) -> None:
+        if len(self.token) < _SHORTEST_TOKEN:
+            raise ConfigError(
+                f"PBG_RUN_TOKEN: a run token of {len(self.token)} bytes can be guessed; make one with `openssl rand "
+                "-hex 32`, the same for every rank"
+            )
+
+
+class Greeting(NamedTuple):
+    """What each side says first, in a form that fits into so many bytes.
+
+    Attributes:
+        nonce: 32 random bytes.
+        spec: sha256 of the hash of the run spec.
+        peer: who says so.
+        service: what the one that connected asks for; empty from the other.
+    """
+
+    nonce: bytes
+    spec: bytes
+    peer: Peer
+    service: str
+
+    @classmethod
+    def of(cls, credentials: Credentials, service: str) -> Greeting:
+        """Make one with a fresh nonce."""
+        spec = hashlib.sha256(credentials.spec.encode()).digest()
+        return cls(secrets.token_bytes(32), spec, Peer(credentials.rank, credentials.role), service)
+
+    def pack(self) -> bytes:
+        """Return its bytes."""
+        role = _ROLES.index(self.peer.role)
+        return _GREETING.pack(_MAGIC, self.nonce, self.spec, self.peer.rank, role, self.service.encode("ascii"))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Greeting:
+        """Read it from bytes of the right length that anyone may have sent.
+
+        Raises:
+            ConfigError: a greeting looks different.
+        """
+        _, nonce, spec, rank, role, service = _GREETING.unpack(data)
+        if role >= len(_ROLES) or not service.isascii():
+            raise ConfigError("it does not speak this protocol")
+        return cls(nonce, spec, Peer(rank, _ROLES[role]), service.rstrip(b"\0").decode("ascii"))
+
+
+def introduce(connection: socket.socket, credentials: Credentials, service: str, *, timeout: float) -> Peer:
+    """Ask for a service at the connecting end, and return who answers.
+
+    Raises:
+        ConfigError: the other end holds another token, trains another spec, has no such service or is no rank at all.
+        RankLostError: it was silent, or not done after ``timeout`` seconds, or hung up.
+    """
+    conversation = _Conversation(connection, timeout)
+    own = Greeting.of(credentials, service)
+    conversation.say(own.pack())
+    other = conversation.hear_greeting()
+    proofs = _Proofs(credentials.token, own.pack() + other.pack())
+    conversation.say(proofs.connecting())
+    verdict, proof = _ANSWER.unpack(conversation.hear(_ANSWER.size))
+    if verdict == _WRONG_TOKEN or not hmac.compare_digest(proof, proofs.listening(verdict)):
+        raise ConfigError("it holds another run token: give every rank of a gang the same PBG_RUN_TOKEN")
+    if verdict == _OTHER_SPEC or other.spec != own.spec:
+        raise ConfigError(f"{other.peer} trains another run spec: start every rank of a gang with the same run")
+    if verdict != _WELCOME:
+        raise ConfigError(f"{other.peer} does not offer {service!r}: the ranks disagree on who does what")
+    return other.peer
+
+
+def admit(
+    connection: socket.socket, credentials: Credentials, services: Collection[str], *, timeout: float
+) -> tuple[Peer, str]:
+    """Examine at the listening end who connected, and return it with the service it asks for.
+
+    Raises:
+        ConfigError: it is none of this run's ranks, or asks for none of ``services``.
+        RankLostError: it was silent, or not done after ``timeout`` seconds, or hung up.
+    """
+    conversation = _Conversation(connection, timeout)
+    other = conversation.hear_greeting()
+    own = Greeting.of(credentials, "")
+    conversation.say(own.pack())
+    proofs = _Proofs(credentials.token, other.pack() + own.pack())
+    if not hmac.compare_digest(conversation.hear(_PROOF_BYTES), proofs.connecting()):
+        conversation.say(_ANSWER.pack(_WRONG_TOKEN, bytes(_PROOF_BYTES)))
+        raise ConfigError("it does not hold this run's token")
+    verdict = _OTHER_SPEC if other.spec != own.spec else _WELCOME if other.service in services else _NO_SERVICE
+    conversation.say(_ANSWER.pack(verdict, proofs.listening(verdict)))
+    if verdict == _OTHER_SPEC:
+        raise ConfigError(f"it is {other.peer} of another run spec")
+    if verdict == _NO_SERVICE:
+        raise ConfigError(f"it is {other.peer} and asks for {other.service!r}, which is not offered here")
+    return other.peer, other.service
+
+
+class _Proofs(NamedTuple):
+    """What only those can make who hold the token and heard this conversation's greetings."""
+
+    token: bytes
+    greetings: bytes
+
+    def connecting(self) -> bytes:
+        return self._of(b"connecting")
+
+    def listening(self, verdict: int) -> bytes:
+        return self._of(b"listening" + bytes([verdict]))
+
+    def _of(self, label: bytes) -> bytes:
+        return hmac.digest(self.token, label + self.greetings, "sha256")
+
+
+class _Conversation:
+    """Bytes of known length there and back, within a time that counts for all of them together."""
+
+    def __init__(self, connection: socket.socket, timeout: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+
+    def hear_greeting(self) -> Greeting:
+        """Read the other's greeting; whether it is one shows before it is all there."""
+        start = self.hear(len(_MAGIC))
+        if start != _MAGIC:
+            known = start[:-1] == _MAGIC[:-1]
+            raise ConfigError("it is of another version of pbg_tasks" if known else "it does not speak this protocol")
+        return Greeting.unpack(start + self.hear(_GREETING.size - len(start)))
+
+    def hear(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self._within_time(self._connection.recv, size - len(data))
+            if not part:
+                raise RankLostError("it hung up before it was known")
+            data += part
+        return data
+
+    def say(self, data: bytes) -> None:
+        self._within_time(self._connection.sendall, data)
+
+    def _within_time(self, work: Callable[[Given], Made], given: Given) -> Made:
+        try:
+            self._connection.settimeout(max(self._deadline - time.monotonic(), 1e-3))
+            return work(given)
+        except TimeoutError:
+            raise RankLostError(f"it was not known after {self._timeout:g} s") from None
+        except OSError as error:
+            raise RankLostError(f"it hung up before it was known ({error.strerror})") from None

@@ -1,0 +1,38 @@
+"""A rank that is nothing but a member of its gang: ``python -m tests.train.ranks.member_process HOST PORT RANK WHAT``."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections import deque
+
+from pbg_tasks.errors import PbgError
+from pbg_tasks.train.ranks import watchdog
+from pbg_tasks.train.ranks.membership import Membership
+from pbg_tasks.train.ranks.wire import Credentials
+
+
+def main(host, port, rank, what):
+    credentials = Credentials(os.environ["PBG_RUN_TOKEN"].encode(), "spec", int(rank), "trainer")
+    watchdog._GRACE = 0.5
+    with Membership((host, int(port)), credentials, beat=0.1, silence=2.0, limit=0.5) as membership:
+        membership.doing = "bucket (1, 2)"
+        assert "torch" not in sys.modules
+        time.sleep(0.3)
+        print("ready", flush=True)
+        while what == "train" or not membership.broken.is_set():
+            membership.check()
+            time.sleep(0.01)
+        if what == "lock":
+            deque(itertools.repeat(None), maxlen=0)  # never lets another thread run
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except PbgError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)

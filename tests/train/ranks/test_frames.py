@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.train.ranks import frames
+
+LIMIT = 1 << 20
+DTYPES = (np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_)
+SOME_ARRAYS = st.lists(
+    st.sampled_from(DTYPES).flatmap(
+        lambda dtype: arrays_of.arrays(dtype, arrays_of.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+    ),
+    max_size=4,
+)
+SOME_FIELDS = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.integers() | st.text(), max_size=4)
+
+
+def received(data, *, limit=LIMIT, into=None):
+    """What comes of bytes after which the stream ends."""
+    here, there = socket.socketpair()
+    with here, there:
+        sender = threading.Thread(target=lambda: (here.sendall(data), here.shutdown(socket.SHUT_WR)))
+        sender.start()
+        try:
+            return frames.receive(there, limit, into)
+        finally:
+            there.close()
+            sender.join()
+
+
+def sent(kind, fields, arrays):
+    here, there = socket.socketpair()
+    with here, there:
+        sender = threading.Thread(
+            target=lambda: (frames.send(here, kind, fields, arrays), here.shutdown(socket.SHUT_WR))
+        )
+        sender.start()
+        data = b"".join(iter(lambda: there.recv(1 << 16), b""))
+        sender.join()
+        return data
+
+
+def framed(header, rest=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("!4sI", b"PBG\x01", len(text)) + text + rest
+
+
+@given(st.text(max_size=10), SOME_FIELDS, SOME_ARRAYS)
+def test_arrives_as_it_was_sent(kind, fields, arrays):
+    message = received(sent(kind, fields, arrays))
+    assert (message.kind, message.fields) == (kind, fields)
+    assert [(one.dtype, one.shape) for one in message.arrays] == [(one.dtype, one.shape) for one in arrays]
+    for one, other in zip(message.arrays, arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@given(st.data())
+def test_spoilt_bytes_give_a_message_or_an_error_of_ours(data):
+    frame = bytearray(sent("push", {"lease": 7}, [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2, np.int64)]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    frame = frame[: data.draw(st.integers(0, len(frame)))]
+    try:
+        message = received(bytes(frame))
+    except (FormatError, EOFError):
+        return
+    assert sum(one.nbytes for one in message.arrays) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{",
+        b"[" * 100_000,
+        b'{"kind": "a", "fields": {}, "arrays": ' + b"9" * 5000 + b"}",
+        [],
+        {"kind": "a", "fields": {}},
+        {"kind": "a", "fields": {}, "arrays": [], "more": 1},
+        {"kind": 1, "fields": {}, "arrays": []},
+        {"kind": "a", "fields": [], "arrays": []},
+        {"kind": "a", "fields": {}, "arrays": [1]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": "|O", "shape": [1]}]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": ["<f4"], "shape": [1]}]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": 1}]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": [-1]}]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": [True]}]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": [1.0]}]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": [1] * 5}]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4"}]},
+        {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": [1], "strides": [0]}]},
+    ],
+)
+def test_a_header_that_is_none(header):
+    with pytest.raises(FormatError, match="a header that is none"):
+        received(framed(header, bytes(100)))
+
+
+@pytest.mark.parametrize("shape", [[1 << 61], [1 << 40, 1 << 40], [LIMIT // 4 + 1]])
+def test_a_header_that_promises_too_much_is_refused_before_there_is_memory_for_it(shape):
+    header = {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": shape}]}
+    with pytest.raises(FormatError, match=f"bytes of arrays, {LIMIT} are allowed"):
+        received(framed(header), into=lambda *_: pytest.fail("asked for memory"))
+
+
+def test_many_small_promises_count_together():
+    header = {"kind": "a", "fields": {}, "arrays": [{"dtype": "|u1", "shape": [LIMIT // 2]}] * 3}
+    with pytest.raises(FormatError, match="are allowed"):
+        received(framed(header))
+
+
+def test_a_header_of_more_than_a_mebibyte():
+    with pytest.raises(FormatError, match="promises a header of 1048577 bytes"):
+        received(struct.pack("!4sI", b"PBG\x01", (1 << 20) + 1))
+    with pytest.raises(FormatError, match="has a header of"):
+        sent_directly("a", {"text": "x" * (1 << 20)}, [])
+
+
+@pytest.mark.parametrize("start", [b"PBG\x02", b"GET "])
+def test_another_beginning(start):
+    with pytest.raises(FormatError, match="begins with"):
+        received(start + bytes(100))
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(1, np.float16), np.zeros(1, ">f4"), np.array(["a"]), np.array([None]), np.zeros((1,) * 5)]
+)
+def test_an_array_that_may_not_be_sent(array):
+    with pytest.raises(FormatError, match="cannot hold"):
+        sent_directly("a", {}, [array])
+
+
+def sent_directly(*message):
+    here, there = socket.socketpair()
+    with here, there:
+        frames.send(here, *message)
+
+
+def test_arrays_that_are_not_contiguous():
+    array = np.arange(24, dtype=np.int32).reshape(4, 6)[::2, ::-1].T
+    np.testing.assert_array_equal(received(sent("a", {}, [array])).arrays[0], array)
+
+
+def test_more_arrays_than_one_call_of_the_system_takes():
+    arrays = [np.full(3, number) for number in range(1100)]
+    np.testing.assert_array_equal(received(sent("a", {}, arrays)).arrays, arrays)
+
+
+class TestInto:
+    frame = staticmethod(lambda: sent("a", {}, [np.arange(6, dtype=np.float32).reshape(2, 3)]))
+
+    def test_fills_what_it_is_given(self):
+        place = np.zeros((2, 3), np.float32)
+        assert received(self.frame(), into=[place]).arrays[0] is place
+        np.testing.assert_array_equal(place, [[0, 1, 2], [3, 4, 5]])
+
+    def test_asks_for_a_place(self):
+        big = np.zeros((5, 3), np.float32)
+        received(self.frame(), into=lambda index, dtype, shape: big[1 : 1 + shape[0]])
+        np.testing.assert_array_equal(big.sum(axis=1), [0, 3, 12, 0, 0])
+
+    @pytest.mark.parametrize(
+        "place",
+        [
+            np.zeros((3, 2), np.float32),
+            np.zeros((2, 3), np.float64),
+            np.zeros((3, 2), np.float32).T,
+            np.zeros((1, 3), np.float32),
+        ],
+    )
+    def test_refuses_what_does_not_fit(self, place):
+        with pytest.raises(FormatError, match="there is place for"):
+            received(self.frame(), into=[place])
+        assert not place.any()
+
+    def test_refuses_another_number_of_arrays(self):
+        with pytest.raises(FormatError, match="1 arrays instead of 2"):
+            received(self.frame(), into=[np.zeros(1), np.zeros(1)])
+
+    def test_an_error_comes_through(self):
+        message = received(sent("error", {"status": 3, "text": "why"}, []), into=[np.zeros(1)])
+        assert message == ("error", {"status": 3, "text": "why"}, ())

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import hashlib
+import hmac
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbg_tasks.errors import ConfigError, PbgError, RankLostError
+from pbg_tasks.train.ranks.handshake import Credentials, Greeting, Peer, admit, introduce
+
+TOKEN = b"a token of a run"
+HERE = Credentials(TOKEN, "spec", 0, "trainer")
+THERE = Credentials(TOKEN, "spec", 3, "partition-server")
+
+
+class Tap:
+    """A socket that keeps what goes through it, and may change what is sent."""
+
+    def __init__(self, stream, change=lambda data: data):
+        self.said, self.heard = [], []
+        self._stream, self._change = stream, change
+
+    def settimeout(self, seconds):
+        self._stream.settimeout(seconds)
+
+    def sendall(self, data):
+        self.said.append(data)
+        self._stream.sendall(self._change(data))
+
+    def recv(self, size):
+        data = self._stream.recv(size)
+        self.heard.append(data)
+        return data
+
+
+def shake(connecting=THERE, listening=HERE, service="leases", services=("leases",), change=lambda data: data):
+    """Both ends of a handshake; returns what each made of it and the tap of the one that connected."""
+    one, other = socket.socketpair()
+    tap = Tap(one, change)
+
+    def outcome(work, *args):
+        try:
+            return work(*args, timeout=2)
+        except PbgError as error:
+            return error
+
+    with one, other, ThreadPoolExecutor(1) as pool:
+        admitted = pool.submit(outcome, admit, other, listening, services)
+        introduced = outcome(introduce, tap, connecting, service)
+        one.shutdown(socket.SHUT_RDWR)
+        return introduced, admitted.result(), tap
+
+
+def test_each_learns_who_the_other_is():
+    introduced, admitted, _ = shake()
+    assert introduced == Peer(0, "trainer")
+    assert admitted == (Peer(3, "partition-server"), "leases")
+    assert (str(introduced), str(admitted[0])) == ("rank 0", "rank 3 (partition server)")
+
+
+def test_another_token():
+    introduced, admitted, tap = shake(Credentials(b"another token of 20", "spec", 3, "trainer"))
+    assert isinstance(introduced, ConfigError)
+    assert "PBG_RUN_TOKEN" in str(introduced)
+    assert str(admitted) == "it does not hold this run's token"
+    assert b"".join(tap.heard).endswith(bytes(32))  # no proof for a stranger
+
+
+def test_another_spec():
+    introduced, admitted, _ = shake(Credentials(TOKEN, "other", 3, "trainer"))
+    assert isinstance(introduced, ConfigError)
+    assert "rank 0 trains another run spec" in str(introduced)
+    assert str(admitted) == "it is rank 3 of another run spec"
+
+
+def test_another_service():
+    introduced, admitted, _ = shake(service="partitions")
+    assert isinstance(introduced, ConfigError)
+    assert "rank 0 does not offer 'partitions'" in str(introduced)
+    assert "asks for 'partitions'" in str(admitted)
+
+
+def test_the_token_stays_at_home():
+    _, _, tap = shake()
+    crossed = b"".join(tap.said + tap.heard)
+    assert TOKEN not in crossed
+    assert hashlib.sha256(TOKEN).digest() not in crossed
+
+
+def test_what_was_said_once_is_worth_nothing_again():
+    _, _, tap = shake()
+    one, other = socket.socketpair()
+    with one, other, ThreadPoolExecutor(1) as pool:
+        admitted = pool.submit(admit, other, HERE, ["leases"], timeout=2)
+        for said in tap.said:
+            one.sendall(said)
+        with pytest.raises(ConfigError, match="does not hold this run's token"):
+            admitted.result()
+
+
+def test_a_proof_that_is_sent_back_is_none():
+    """A stranger without the token who repeats to the one that connected what it said."""
+    one, other = socket.socketpair()
+
+    def mirror():
+        greeting = other.recv(1000)
+        other.sendall(greeting)
+        other.sendall(b"\0" + other.recv(1000))
+
+    with one, other:
+        thread = threading.Thread(target=mirror)
+        thread.start()
+        with pytest.raises(ConfigError, match="another run token"):
+            introduce(one, THERE, "leases", timeout=2)
+        thread.join()
+
+
+def test_a_proof_for_one_rank_is_none_for_another():
+    """Who changes the greeting on its way changes what has to be proven."""
+
+    def change(data):
+        return data.replace(b"\0\0\0\x03", b"\0\0\0\x02") if len(data) > 32 else data
+
+    introduced, admitted, _ = shake(change=change)
+    assert isinstance(introduced, ConfigError)
+    assert str(admitted) == "it does not hold this run's token"
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "text"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", ConfigError, "does not speak this protocol"),
+        (b"PBGh\x02", ConfigError, "another version"),
+        (b"PBGh\x01" + b"\xff" * 101, ConfigError, "does not speak this protocol"),
+        (b"PBGh\x01" + b"short", RankLostError, "hung up"),
+        (b"", RankLostError, "hung up"),
+    ],
+)
+def test_who_speaks_something_else(data, error, text):
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall(data)
+        one.shutdown(socket.SHUT_WR)
+        with pytest.raises(error, match=text):
+            admit(other, HERE, ["leases"], timeout=2)
+
+
+def test_time_counts_for_the_whole_however_often_something_comes():
+    one, other = socket.socketpair()
+    done = threading.Event()
+
+    def dribble():
+        for byte in Greeting.of(THERE, "leases").pack():
+            one.sendall(bytes([byte]))
+            if done.wait(0.1):
+                return
+
+    with one, other:
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        try:
+            with pytest.raises(RankLostError, match=r"not known after 0.4 s"):
+                admit(other, HERE, ["leases"], timeout=0.4)
+        finally:
+            done.set()
+            thread.join()
+
+
+@given(st.binary(min_size=300, max_size=300), st.booleans())
+def test_nothing_but_errors_of_ours(data, begun):
+    one, other = socket.socketpair()
+    with one, other:
+        one.sendall((b"PBGh\x01" if begun else b"") + data)
+        with pytest.raises(PbgError):
+            admit(other, HERE, ["leases"], timeout=2)
+
+
+def test_a_token_that_can_be_guessed():
+    with pytest.raises(ConfigError, match=r"PBG_RUN_TOKEN: a run token of 6 bytes"):
+        Credentials(b"secret", "spec", 0, "trainer")
+
+
+def test_a_token_is_not_printed():
+    assert "token of a run" not in repr(HERE)
+
+
+def test_the_proof_is_the_one_that_is_documented():
+    """Over both greetings, the connecting side's first, keyed with the token."""
+    _, _, tap = shake()
+    greeting, proof = tap.said
+    answered = b"".join(tap.heard)[: len(greeting)]
+    assert proof == hmac.digest(TOKEN, b"connecting" + greeting + answered, "sha256")

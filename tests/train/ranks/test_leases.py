@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.train.partitions import PartitionKey, partition_keys
+from pbg_tasks.train.ranks.leases import LeaseBook, useful_ranks
+from pbg_tasks.train.schedule import Bucket, grid
+
+RANKS = range(4)
+
+
+def make_config(partitions, ends):
+    return ModelConfig.model_validate(
+        {
+            "entities": {name: {"num_partitions": count} for name, count in partitions.items()},
+            "relations": [{"name": f"{lhs}-{rhs}", "lhs": lhs, "rhs": rhs} for lhs, rhs in ends],
+            "dimension": 4,
+        }
+    )
+
+
+def one_type(count):
+    return make_config({"n": count}, [("n", "n")])
+
+
+def buckets_of(config):
+    return grid(config.partitions("lhs"), config.partitions("rhs"))
+
+
+def even(config, count=10):
+    return dict.fromkeys(partition_keys(config), count)
+
+
+def book_of(config, **arguments):
+    return LeaseBook(config, even(config), buckets_of(config), **{"tree": False} | arguments)
+
+
+# What PBG's lock server does, from its description: partitioned types of either side, by name.
+def types_of(config, side):
+    names = {getattr(relation, side) for relation in config.relations}
+    return sorted(name for name in names if config.entities[name].num_partitions > 1)
+
+
+def sides_of(config, bucket):
+    return tuple({PartitionKey(name, bucket[at]) for name in types_of(config, ("lhs", "rhs")[at])} for at in (0, 1))
+
+
+def keys_of(config, bucket):
+    return set.union(*sides_of(config, bucket))
+
+
+def pbg_choice(config, counts, todo, active, started, old):
+    """The bucket PBG leases; ``started`` are the partitions counted as initialised, None without the tree rule."""
+    locked = {key for bucket in active for key in keys_of(config, bucket)}
+    free = [bucket for bucket in todo if not keys_of(config, bucket) & locked]
+    if started:
+        free = [bucket for bucket in free if any(side <= started for side in sides_of(config, bucket))]
+
+    def cost(bucket):
+        changed = keys_of(config, bucket) ^ (keys_of(config, old) if old else set())
+        return sum(mean_count(counts, key.entity) for key in changed)
+
+    return min(free, key=cost, default=None)
+
+
+def mean_count(counts, entity):
+    listed = [count for key, count in counts.items() if key.entity == entity]
+    return round(sum(listed) / len(listed))
+
+
+@st.composite
+def configs(draw):
+    lhs_count, rhs_count = draw(st.tuples(st.integers(1, 6), st.integers(1, 6)))
+    types = {"a": lhs_count, "b": lhs_count, "u": 1, "v": rhs_count, "w": rhs_count}
+    lhs, rhs = draw(st.sampled_from([("abu", "vwu"), ("ab", "abu"), ("a", "a"), ("a", "v")]))
+    ends = draw(st.lists(st.tuples(st.sampled_from(lhs), st.sampled_from(rhs)), min_size=1, max_size=4, unique=True))
+    return make_config({name: types[name] for name in sorted({name for end in ends for name in end})}, ends)
+
+
+class Gang(RuleBasedStateMachine):
+    """Ranks that come and go as they like; a book, and beside it what has to be true."""
+
+    @initialize(config=configs(), tree=st.booleans(), shuffled=st.booleans(), rnd=st.randoms(use_true_random=False))
+    def begin(self, config, tree, shuffled, rnd):
+        self.config, self.tree = config, tree
+        self.buckets = buckets_of(config)
+        if shuffled:
+            rnd.shuffle(self.buckets)
+        self.counts = {key: rnd.randint(1, 30) for key in partition_keys(config)}
+        self.done, self.old, self.number = Counter(), {}, 7
+        self.book = LeaseBook(config, self.counts, self.buckets, tree=tree, first_number=7)
+
+    @rule(rank=st.sampled_from(RANKS))
+    def acquire(self, rank):
+        if rank in self.book.active:
+            return
+        active = {lease.bucket for lease in self.book.active.values()}
+        todo = [bucket for bucket in self.buckets if bucket not in active and bucket not in self.done]
+        started = {key for bucket in (*active, *self.done) for key in keys_of(self.config, bucket)}
+        old = self.old.get(rank)
+        expected = pbg_choice(self.config, self.counts, todo, active, started if self.tree else None, old)
+        lease = self.book.acquire(rank, old)
+        assert (None if lease is None else lease.bucket) == expected
+        assert lease is not None or active or not todo  # no deadlock: of an idle gang anyone gets a bucket
+        if lease is not None:
+            assert (lease.rank, lease.number) == (rank, self.number)
+            assert lease.keys == keys_of(self.config, lease.bucket)
+            self.number += 1
+
+    @rule(rank=st.sampled_from(RANKS), keeps=st.booleans())
+    def release(self, rank, keeps):
+        if rank in self.book.active:
+            expected = self.book.active[rank]
+            assert self.book.release(rank) == expected
+            self.done[expected.bucket] += 1
+            self.old[rank] = expected.bucket if keeps else None
+
+    @rule(rank=st.sampled_from(RANKS))
+    def give_back(self, rank):
+        if rank in self.book.active:
+            expected = self.book.active[rank]
+            assert self.book.give_back(rank) == expected
+            self.old[rank] = None
+
+    @rule()
+    @precondition(lambda self: self.done)
+    def gang_is_replaced(self):
+        self.book = LeaseBook(
+            self.config, self.counts, self.buckets, done=set(self.done), tree=self.tree, first_number=self.number
+        )
+        self.old = {}
+
+    @invariant()
+    def leases_are_disjoint(self):
+        if hasattr(self, "book"):
+            keys = Counter(key for lease in self.book.active.values() for key in lease.keys)
+            assert all(count == 1 for count in keys.values())
+            assert self.book.left == len(self.buckets) - len(self.done)
+            assert self.book.finished == (self.book.left == 0)
+
+    def teardown(self):
+        if not hasattr(self, "book"):
+            return
+        for rank in list(self.book.active):
+            self.release(rank, keeps=True)
+        while not self.book.finished:
+            self.acquire(0)
+            self.release(0, keeps=True)
+        assert self.done == Counter(self.buckets)
+
+
+TestGang = Gang.TestCase
+TestGang.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@given(configs(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_whatever_was_trained_before_a_start_an_idle_gang_gets_a_bucket(config, data):
+    """Also partitions that no bucket of this rule could have left behind alone, as a crash between two stores does."""
+    buckets = buckets_of(config)
+    trained = data.draw(st.sets(st.sampled_from(partition_keys(config))))
+    done = data.draw(st.sets(st.sampled_from(buckets)))
+    assume(len(done) < len(buckets))
+    book = book_of(config, tree=True, trained=trained, done=done)
+    while not book.finished:
+        assert book.acquire(0, None) is not None
+        book.release(0)
+
+
+def test_partitions_trained_before_let_a_tree_grow_at_once():
+    config = one_type(6)
+    cold = book_of(config, tree=True)
+    assert cold.acquire(0, None).bucket == Bucket(0, 0)
+    assert cold.acquire(1, None) is None  # nothing else is connected with what is trained
+    warm = book_of(config, tree=True, trained=[PartitionKey("n", 0), PartitionKey("n", 4)])
+    assert [warm.acquire(rank, None).bucket for rank in (0, 1)] == [Bucket(0, 0), Bucket(4, 4)]
+
+
+def test_a_first_lease_given_back_leaves_nothing_trained():
+    book = book_of(one_type(4), tree=True)
+    book.acquire(0, None)
+    book.give_back(0)
+    assert book.acquire(1, Bucket(2, 3)).bucket == Bucket(2, 3)
+
+
+def test_a_rank_goes_on_with_what_it_has_in_memory():
+    """PBG's walk from (0, 0): one partition stays, and a transpose costs nothing at all."""
+    book, old, walk = book_of(one_type(3)), None, []
+    while not book.finished:
+        old = book.acquire(0, old).bucket
+        walk.append(tuple(old))
+        book.release(0)
+    assert walk == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2), (0, 2), (2, 0)]
+
+
+def test_types_weigh_by_their_mean_size():
+    """Keeping the partition of the larger type saves more, whatever this very one holds."""
+    config = make_config({"big": 2, "small": 2}, [("big", "small")])
+    counts = {PartitionKey("big", 0): 1, PartitionKey("big", 1): 99}
+    counts |= {PartitionKey("small", part): 20 for part in (0, 1)}
+    book = LeaseBook(config, counts, buckets_of(config), done=[Bucket(0, 0)], tree=False)
+    assert book.acquire(0, Bucket(0, 0)).bucket == Bucket(0, 1)
+
+
+def test_a_rank_with_a_lease_gets_no_second():
+    book = book_of(one_type(4))
+    book.acquire(0, None)
+    with pytest.raises(RuntimeError, match=r"rank 0 asks .* a bug"):
+        book.acquire(0, None)
+    with pytest.raises(KeyError):
+        book.release(1)
+
+
+def test_an_iteration_done_before_is_finished():
+    config = one_type(2)
+    book = book_of(config, done=buckets_of(config), tree=True)
+    assert book.finished
+    assert book.acquire(0, None) is None
+
+
+@pytest.mark.parametrize(
+    ("partitions", "ends", "expected"),
+    [
+        ({"n": 1}, [("n", "n")], 1),
+        ({"n": 2}, [("n", "n")], 1),
+        ({"n": 9}, [("n", "n")], 4),
+        ({"a": 8, "b": 3}, [("a", "b")], 3),
+        ({"a": 8, "b": 1}, [("a", "b")], 8),
+        ({"a": 8, "b": 8, "u": 1}, [("a", "b"), ("a", "u")], 8),
+        ({"a": 8, "b": 8}, [("a", "b"), ("b", "b")], 4),
+    ],
+)
+def test_so_many_ranks_can_work_at_once(partitions, ends, expected):
+    """Whichever buckets they took, but for those that need fewer partitions than most: a type's (0, 0), (1, 1) ..."""
+    config = make_config(partitions, ends)
+    assert useful_ranks(config) == expected
+    buckets = buckets_of(config)
+    most = max(len(keys_of(config, bucket)) for bucket in buckets)
+    buckets = [bucket for bucket in buckets if len(keys_of(config, bucket)) == most]
+    random.Random(0).shuffle(buckets)
+    book = LeaseBook(config, even(config), buckets, tree=False)
+    assert len([rank for rank in range(20) if book.acquire(rank, None) is not None]) == expected

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from pbg_tasks.errors import ConflictError, FormatError, RankLostError, StorageError
+from pbg_tasks.train.partitions import PartitionKey
+from pbg_tasks.train.ranks.partition_client import PartitionClient
+from pbg_tasks.train.ranks.partition_server import PartitionServer, owner
+from pbg_tasks.train.tables import Table
+from tests.train.ranks.links import linked
+
+USER = PartitionKey("user", 0)
+PATIENCE = 20  # seconds; only what is broken takes so long
+NEVER = 1e6
+
+
+class Store:
+    """Keeps what is stored, as slowly as a test wants it."""
+
+    def __init__(self):
+        self.stored, self.begun, self.go_on = [], threading.Semaphore(0), threading.Event()
+        self.go_on.set()
+        self.error = None
+
+    def __call__(self, key, table, lease):
+        self.begun.release()
+        assert self.go_on.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        self.stored.append((key, table.embeddings.clone(), lease))
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+def unexpected(error):
+    raise AssertionError from error
+
+
+def serving(store, *, interval=NEVER, on_error=unexpected):
+    return PartitionServer(store, interval=interval, on_error=on_error)
+
+
+def table(value, count=5, dimension=3):
+    return Table(torch.full((count, dimension), float(value)), torch.full((count,), float(value) + 0.5))
+
+
+def values(held):
+    return held.table.embeddings[0, 0].item(), held.table.row_sums[0].item(), held.lease
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_partitions_are_distributed_as_pbg_does():
+    assert [owner(PartitionKey(name, number), 3) for name in "ab" for number in range(4)] == [0, 1, 2, 0] * 2
+
+
+@pytest.fixture(params=["own", "remote"])
+def client(request, store):
+    """The one server there is: in this process, or over the wire."""
+    with serving(store) as server:
+        if request.param == "own":
+            yield PartitionClient([server])
+        else:
+            with linked(server.serve, 0) as connections:
+                yield PartitionClient(connections)
+
+
+def test_what_was_put_is_what_others_get(client):
+    assert client.get(USER) is None
+    client.put(USER, table(1), 7)
+    client.put(PartitionKey("item", 0), table(2, 0), 8)
+    assert values(client.get(USER)) == (1.0, 1.5, 7)
+    assert client.get(PartitionKey("item", 0)).table.embeddings.shape == (0, 3)
+    assert client.held() == {USER: 7, PartitionKey("item", 0): 8}
+    client.put(USER, table(3), 9)
+    assert values(client.get(USER)) == (3.0, 3.5, 9)
+
+
+def test_who_trains_on_changes_nothing_on_the_server(client):
+    mine = table(1, 1000, 10)
+    client.put(USER, mine, 1)
+    got = client.get(USER).table
+    assert got.embeddings.data_ptr() % 64 == 0
+    for trained in (mine, got):
+        trained.embeddings.add_(5)
+        trained.row_sums.add_(5)
+    assert values(client.get(USER)) == (1.0, 1.5, 1)
+
+
+def test_a_rank_that_lost_its_lease_is_refused(client):
+    client.put(USER, table(1), 7)
+    client.put(USER, table(2), 7)  # the same again, as at an eviction
+    with pytest.raises(ConflictError, match=r"partition 0 of user: lease 6 brings it, but lease 7 has brought it"):
+        client.put(USER, table(3), 6)
+
+
+def test_flush_stores_the_newest_of_everything(client, store):
+    client.put(USER, table(1), 1)
+    client.put(PartitionKey("user", 1), table(2), 2)
+    client.put(USER, table(3), 3)
+    client.flush(PATIENCE)
+    newest = {key: (rows[0, 0].item(), lease) for key, rows, lease in store.stored}
+    assert newest == {USER: (3.0, 3), PartitionKey("user", 1): (2.0, 2)}
+    count = len(store.stored)
+    client.flush(PATIENCE)
+    assert len(store.stored) == count
+
+
+def test_a_slow_store_is_an_error_that_says_so(client, store):
+    store.go_on.clear()
+    client.put(USER, table(1), 1)
+    with pytest.raises(StorageError, match=r"1 partitions are not stored after 0\.05 s"):
+        client.flush(0.05)
+    store.go_on.set()
+
+
+def test_only_what_is_stored_is_forgotten(client):
+    client.put(USER, table(1), 1)
+    with pytest.raises(ConflictError, match="not stored; flush first"):
+        client.drop_all()
+
+
+def test_what_is_stored_may_be_forgotten(client):
+    client.put(USER, table(1), 1)
+    client.flush(PATIENCE)
+    client.drop_all()
+    assert client.held() == {}
+    assert client.get(USER) is None
+
+
+def test_what_came_is_stored_by_itself_after_the_interval_and_once(store):
+    with serving(store, interval=0.05) as server:
+        server.put(USER, table(1), 1)
+        assert server.unsaved_age < PATIENCE
+        wait_until(lambda: store.stored)
+        wait_until(lambda: server.unsaved_age == 0)
+        time.sleep(0.1)
+    assert [(key, lease) for key, _, lease in store.stored] == [(USER, 1)]
+
+
+def test_what_is_being_stored_stays_as_it_is_while_the_next_comes(store):
+    with serving(store) as server:
+        store.go_on.clear()
+        server.put(USER, table(1, 1000), 1)
+        with pytest.raises(StorageError):
+            server.flush(0.01)
+        assert store.begun.acquire(timeout=PATIENCE)
+        server.put(USER, table(2, 1000), 2)
+        assert server.unsaved_age > 0
+        store.go_on.set()
+        server.flush(PATIENCE)
+    assert [lease for _, _, lease in store.stored] == [1, 2]
+    for _, rows, lease in store.stored:
+        assert torch.equal(rows, torch.full((1000, 3), float(lease)))
+
+
+def test_the_oldest_change_is_stored_first(store):
+    keys = [PartitionKey("user", number) for number in (3, 1, 2)]
+    with serving(store) as server:
+        store.go_on.clear()
+        for lease, key in enumerate(keys, start=1):
+            server.put(key, table(lease), lease)
+        server.put(keys[0], table(9), 9)
+        store.go_on.set()
+        server.flush(PATIENCE)
+    assert [key for key, *_ in store.stored][:3] == keys
+
+
+def test_a_store_that_fails_is_told_and_nothing_more_is_taken(store):
+    errors, told = [], threading.Event()
+
+    def on_error(error):
+        errors.append(error)
+        told.set()
+
+    store.error = StorageError("the store is on fire")
+    with serving(store, interval=0.0, on_error=on_error) as server, linked(server.serve, 0, 1) as connections:
+        server.put(USER, table(1), 1)
+        assert told.wait(PATIENCE)
+        for connection, act in zip(
+            connections,
+            (lambda client: client.put(USER, table(2), 2), lambda client: client.flush(PATIENCE)),
+            strict=True,
+        ):
+            with pytest.raises(StorageError, match="on fire"):
+                act(PartitionClient([connection]))
+    assert errors == [store.error]
+
+
+def test_several_servers_are_one(store):
+    with serving(store) as own, serving(store) as other, linked(other.serve, 0) as (connection,):
+        client = PartitionClient([own, connection])
+        for number in range(4):
+            client.put(PartitionKey("user", number), table(number), number)
+        assert sorted(own.held()) == [("user", 0), ("user", 2)]
+        assert sorted(other.held()) == [("user", 1), ("user", 3)]
+        assert client.held() == {PartitionKey("user", number): number for number in range(4)}
+        assert [values(client.get(PartitionKey("user", number)))[0] for number in range(4)] == [0, 1, 2, 3]
+        # 5 rows of 3 numbers and a sum, there and back, of the two partitions that another process would have
+        assert (client.traffic.requests, client.traffic.bytes) == (4, 4 * 5 * (3 + 1) * 4)
+        assert client.traffic.seconds > 0
+        client.flush(PATIENCE)
+        assert {key.partition for key, *_ in store.stored} == {0, 1, 2, 3}
+
+
+def test_a_server_that_is_gone_is_the_loss_of_a_rank(store):
+    with linked(lambda connection: connection.receive(timeout=PATIENCE), 0) as connections:
+        client = PartitionClient(connections)
+        with pytest.raises(RankLostError, match="rank 9 closed the connection"):
+            client.put(USER, table(1), 1)
+
+
+def test_a_request_that_is_none_is_refused(store):
+    with serving(store) as server, linked(server.serve, 0, 1) as (first, second):
+        with pytest.raises(FormatError, match="no request 'steal'"):
+            first.request("steal", timeout=PATIENCE)
+        embeddings, _ = table(1).to_arrays()
+        with pytest.raises(FormatError, match=r"shapes \(5, 3\) and \(5, 3\)"):
+            second.request("put", embeddings, embeddings, timeout=PATIENCE, entity="user", partition=0, lease=1)

@@ -1,0 +1,171 @@
+"""Ranks that train together, are stopped or crash, and go on; the wire between them is left out."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+from pbg_tasks.checkpoint import claim, open_committed
+from pbg_tasks.errors import ConflictError, EvictedError, TrainingDivergedError
+from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.train.engine_torch import TorchEngine
+from tests.train import test_loop
+from tests.train.ranks.gangs import train
+from tests.train.test_loop import SPEC, Buckets, objects
+
+
+class Crash(BaseException):
+    """Ends a rank as SIGKILL would: nothing it could do afterwards is done."""
+
+
+class Hurt(TorchEngine):
+    """Does something before its n-th bucket, or the n-th batch of all."""
+
+    def __init__(self, config, *, bucket=None, batch=None, act=None):
+        super().__init__(config, 1)
+        self._bucket, self._batch, self.act = bucket, batch, act
+
+    def train_part(self, *args, **kwargs):
+        self._bucket = self._due(self._bucket)
+        return super().train_part(*args, **kwargs)
+
+    def step(self, *args, **kwargs):
+        self._batch = self._due(self._batch)
+        return super().step(*args, **kwargs)
+
+    def _due(self, left):
+        if left == 0:
+            self.act()
+        return None if left is None else left - 1
+
+
+PARTITIONS = 3
+EDGES = 60 * (PARTITIONS**2 - 1)
+
+
+def make_config(**changes):
+    return test_loop.make_config(entities={"n": {"num_partitions": PARTITIONS}}, **changes)
+
+
+@pytest.fixture(scope="module")
+def buckets(tmp_path_factory):
+    return Buckets(tmp_path_factory.mktemp("data") / "edges", PARTITIONS)
+
+
+def fail(error):
+    raise error
+
+
+def ledger(store):
+    manifest, _ = open_committed(store, "")
+    return manifest.edges, manifest.retrained
+
+
+def names(store):
+    return sorted(info.key for info in store.list())
+
+
+@pytest.mark.parametrize("servers", [0, -1])
+@pytest.mark.parametrize("world", [1, 2])
+def test_every_edge_is_trained_once_whoever_does_it(buckets, tmp_path, world, servers):
+    config, store = make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=2), LocalStore(tmp_path / "s")
+    trainers = train(config, buckets, store, tmp_path / "scratch", world=world)
+    assert ledger(store) == ((EDGES, EDGES), ())
+    assert sum(trainer.work.edges for trainer in trainers) == 2 * EDGES
+    assert sum(trainer.work.buckets for trainer in trainers) == 2 * PARTITIONS**2
+    expected = [f"embeddings_n_{p}.v2.h5" for p in range(PARTITIONS)] + ["manifest.v2.json", "model.v2.h5"]
+    assert names(store) == ["HEAD.json", "checkpoint_version.txt", *expected, "training_stats.json"]
+
+
+def test_a_gang_that_crashed_at_any_bucket_ends_with_the_same_bits(buckets, tmp_path):
+    """With one rank and one worker nothing depends on time, so that a lost bucket is the only thing repeated."""
+    config, whole = make_config(num_epochs=2), LocalStore(tmp_path / "whole")
+    train(config, buckets, whole, tmp_path / "scratch")
+    expected = objects(whole, config)
+    for bucket in (0, 4, 8, 9, 13):
+        store = LocalStore(tmp_path / f"store-{bucket}")
+        engine = Hurt(config, bucket=bucket, act=lambda: fail(Crash))
+        with pytest.raises(Crash):
+            train(config, buckets, store, tmp_path / f"a-{bucket}", engines=[engine], crash=True)
+        train(config, buckets, store, tmp_path / f"b-{bucket}")
+        assert objects(store, config) == expected
+        edges, retrained = ledger(store)
+        assert edges == ledger(whole)[0]
+        assert sum(retrained) <= 60  # one bucket's, whether or not any of it was trained
+        assert not [name for name in names(store) if name.startswith(("partial/", "progress"))]
+
+
+def test_a_gang_told_to_end_goes_on_with_the_next_batch(buckets, tmp_path):
+    config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
+    engine = Hurt(config, batch=10)
+    engine.act = lambda: engine.member.evicted.set()
+    with pytest.raises(EvictedError):
+        train(config, buckets, store, tmp_path / "a", engines=[engine])
+    with claim(store, "", SPEC, patience=0.1) as writer:
+        (begun,) = writer.progress.begun
+        assert (begun.batches, begun.edges) == (2, 40)  # three batches a bucket; the eleventh was under way
+        assert len(writer.progress.done) == 3
+    engine = TorchEngine(config, 1)
+    trainers = train(config, buckets, store, tmp_path / "b", engines=[engine])
+    assert trainers[0].work.edges == EDGES - 3 * 60 - 40
+    assert ledger(store) == ((EDGES,), ())
+
+
+@pytest.mark.parametrize("servers", [0, -1])
+def test_a_rank_that_crashes_costs_what_was_not_stored_and_the_ledger_says_so(buckets, tmp_path, servers):
+    config = make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=1, store_interval=0.05)
+    store = LocalStore(tmp_path / "store")
+    engines = [TorchEngine(config, 1), Hurt(config, bucket=3, act=lambda: fail(Crash))]
+    with pytest.raises(Crash):
+        train(config, buckets, store, tmp_path / "a", world=2, engines=engines, crash=True)
+    with claim(store, "", SPEC, patience=0.1) as writer:
+        stored = sum(piece.edges for piece in (*writer.progress.done, *writer.progress.begun))
+    assert stored >= 2 * 60 if servers == 0 else stored >= 0
+    trainers = train(config, buckets, store, tmp_path / "b", world=3)  # another number of ranks may go on
+    (edges,), retrained = ledger(store)
+    assert edges == EDGES
+    assert sum(trainer.work.edges for trainer in trainers) == EDGES - stored
+    assert 0 < sum(retrained) <= EDGES - stored
+
+
+def test_types_with_one_partition_are_shared_and_types_of_no_relation_are_kept(buckets, tmp_path):
+    entities = {"n": {"num_partitions": PARTITIONS}, "one": {"num_partitions": 1}, "idle": {"num_partitions": 2}}
+    relations = [
+        {"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"},
+        {"name": "s", "lhs": "n", "rhs": "one", "operator": "none"},
+    ]
+    config = test_loop.make_config(entities=entities, relations=relations, num_epochs=2, eval_fraction=0.0)
+    store = LocalStore(tmp_path / "store")
+    train(config, buckets, store, tmp_path / "scratch", world=2)
+    manifest, _ = open_committed(store, "")
+    assert {f"embeddings_{name}.v2.h5" for name in ("n_2", "one_0", "idle_0", "idle_1")} < set(manifest.objects)
+    with h5py.File(f"{store.url}/embeddings_one_0.v2.h5") as file:
+        assert np.isfinite(file["embeddings"][()]).all()
+
+
+def test_a_diverged_training_commits_nothing(buckets, tmp_path):
+    config, store = make_config(lr=1e30, num_epochs=1), LocalStore(tmp_path / "store")
+    with pytest.raises(TrainingDivergedError):
+        train(config, buckets, store, tmp_path / "scratch", world=2)
+    assert not [name for name in names(store) if ".v1.h5" in name and not name.startswith("partial/")]
+
+
+def test_a_gang_that_was_shut_out_changes_nothing(buckets, tmp_path):
+    """Another claims the directory while this one trains: its next record, and so its bucket, does not count."""
+    config, store = make_config(num_epochs=1), LocalStore(tmp_path / "store")
+
+    def take_over():
+        with claim(store, "", SPEC, patience=0.0):
+            pass
+
+    with pytest.raises(ConflictError, match="another writer claimed this run"):
+        train(config, buckets, store, tmp_path / "a", engines=[Hurt(config, bucket=5, act=take_over)])
+    train(config, buckets, store, tmp_path / "b")
+    assert ledger(store)[0] == ledger_of_whole(config, buckets, tmp_path)
+
+
+def ledger_of_whole(config, buckets, tmp_path):
+    store = LocalStore(tmp_path / "whole")
+    train(config, buckets, store, tmp_path / "c")
+    return ledger(store)[0]
