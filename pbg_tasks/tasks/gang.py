@@ -149,10 +149,11 @@ def _lead(gang: Gang, place: Place, undertaking: Undertaking, writer: Checkpoint
     members = place.world + place.servers
     coordinator = seat.coordinator(writer, members=members, share_every=SHARE_SECONDS if place.world > 1 else 0.0)
     with evictable() as member, ExitStack() as stack:
-        roll = stack.enter_context(Roll(range(members)))
+        roll = Roll(range(members))
         services = {HEARTBEAT: roll.serve, LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
         here = _Here(gang, place, seat.shelf, member, services)
         stack.enter_context(here.open(stack))
+        stack.enter_context(roll)  # so that members are let go before the listener closes
         here.find(Desk.local(coordinator, member.check))
         return _led(seat, writer, coordinator, here.links(seat, stack), world=place.world)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.tasks.context import Result
 
+NOTICE_SECONDS = 5.0
+"""In which ranks notice by themselves that one is gone; those that are still waiting for it to come are told."""
 GRACE_SECONDS = 75.0
 """A rank ends itself within a minute after its gang broke; what takes longer is killed."""
 POLL_SECONDS = 0.1
@@ -99,6 +101,7 @@ class _LocalGang:
             "PBG_RUN_TOKEN": secrets.token_hex(32),
             "PBG_INIT_METHOD": f"file://{self._folder.name}/meeting",
             "GLOO_SOCKET_IFNAME": "lo",
+            "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # not a stack for every lost peer
         }
         # -P: the current directory must not shadow installed modules
         command = [sys.executable, "-P", "-m", "pbg_tasks", *self._arguments]
@@ -121,7 +124,7 @@ class _LocalGang:
 
     def wait(self, ending: threading.Event) -> PbgError | None:
         """Return once all have ended: None if all succeeded, else the error that says most about why not."""
-        passed_on, deadline = False, float("inf")
+        told, limit = float("inf"), float("inf")  # when those left are told to end, and when they are killed
         left = dict(enumerate(self._processes))
         while left:
             for rank, process in list(left.items()):
@@ -131,12 +134,16 @@ class _LocalGang:
                     self._readers[rank].join(1.0)
                     self._exits.append(Exit(rank, status, self._last_lines[rank]))
                     if status:
-                        deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
-            if ending.is_set() and not passed_on:
-                passed_on, deadline = True, time.monotonic() + GRACE_SECONDS
+                        now = time.monotonic()
+                        told, limit = min(told, now + NOTICE_SECONDS), min(limit, now + GRACE_SECONDS)
+            now = time.monotonic()
+            if ending.is_set() and limit == float("inf"):
+                told, limit = now, now + GRACE_SECONDS
+            if now > told:
+                told = float("inf")
                 for process in left.values():
                     process.terminate()
-            if time.monotonic() > deadline:
+            if now > limit:
                 for process in left.values():
                     process.kill()
             time.sleep(POLL_SECONDS if left else 0.0)

@@ -158,15 +158,18 @@ class Connection:
         self.close()
 
 
+def known(error: BaseException) -> PbgError:
+    """Return an error of ours that stands for any."""
+    return error if isinstance(error, PbgError) else PbgError(f"{type(error).__name__}: {error}")
+
+
 def error_fields(error: BaseException) -> dict[str, Any]:
     """Return the fields of a message that stands for an error."""
-    if isinstance(error, PbgError):
-        return {"status": error.exit_code, "text": str(error)}
-    return {"status": PbgError.exit_code, "text": f"{type(error).__name__}: {error}"}
+    return {"status": known(error).exit_code, "text": str(known(error))}
 
 
 def error_of(message: Message) -> PbgError:
     """Return the error whose ``error_fields`` a message has."""
     status, text = message.fields.get("status"), message.fields.get("text")
-    known = BY_EXIT_CODE.get(status, PbgError) if isinstance(status, int) else PbgError
-    return known(str(text))
+    kind = BY_EXIT_CODE.get(status, PbgError) if isinstance(status, int) else PbgError
+    return kind(str(text))

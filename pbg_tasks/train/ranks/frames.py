@@ -8,6 +8,7 @@ in it is ever executed, and nothing is allocated before the header has been foun
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import struct
@@ -80,7 +81,7 @@ def send(stream: socket.socket, kind: str, fields: Mapping[str, Any], arrays: Se
     parts = deque([memoryview(_PREFIX.pack(_MAGIC, len(header)) + header)])
     parts.extend(_bytes_of(array) for array in arrays if array.size)
     while parts:
-        sent = stream.sendmsg([part for part, _ in zip(parts, range(_BUFFERS_AT_ONCE), strict=False)])
+        sent = stream.sendmsg(list(itertools.islice(parts, _BUFFERS_AT_ONCE)))
         while parts and sent >= len(parts[0]):
             sent -= len(parts.popleft())
         if sent:

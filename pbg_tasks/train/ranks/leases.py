@@ -179,14 +179,9 @@ def useful_ranks(config: ModelConfig) -> int:
     partitions are disjoint. With different types on the sides it is the smaller number of partitions, and types with
     one partition limit nothing.
     """
-    sides = [{name for name in names if config.entities[name].num_partitions > 1} for names in _side_types(config)]
-    counts = [config.entities[name].num_partitions for names in sides for name in names]
-    limit = min(counts, default=1)
-    return max(1, limit // 2 if sides[0] & sides[1] else limit)
-
-
-def _side_types(config: ModelConfig) -> tuple[set[str], set[str]]:
-    return {relation.lhs for relation in config.relations}, {relation.rhs for relation in config.relations}
+    counts = (config.partitions("lhs"), config.partitions("rhs"))
+    limit = min((count for count in counts if count > 1), default=1)
+    return max(1, limit // 2 if Layout(config).rooms().shared else limit)
 
 
 def _partitioned(config: ModelConfig) -> list[PartitionKey]:

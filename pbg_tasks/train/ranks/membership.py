@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from pbg_tasks.errors import ConfigError, PbgError, RankLostError
 from pbg_tasks.progress import say
-from pbg_tasks.train.ranks.connection import error_fields, error_of
+from pbg_tasks.train.ranks.connection import error_fields, error_of, known
 from pbg_tasks.train.ranks.frames import ERROR
 from pbg_tasks.train.ranks.watchdog import Watchdog
 from pbg_tasks.train.ranks.wire import connect
@@ -35,12 +35,12 @@ _FAREWELL = 5.0  # seconds in which rank 0 confirms that a member leaves
 
 
 class Roll:
-    """Rank 0's list of the members, where verdicts are found.
+    """Rank 0's list of the members, where verdicts are found; an error that ends its ``with`` block is one.
 
     Args:
         ranks: all that are to come, rank 0 among them.
         silence: seconds that a member may say nothing.
-        patience: seconds that a member may take to come.
+        patience: seconds that a member may take to come after the first.
 
     Attributes:
         verdict: why the gang is broken; None while it is not.
@@ -55,7 +55,6 @@ class Roll:
         self._closed = False
         self._timer = threading.Timer(patience, self._miss)
         self._timer.daemon = True
-        self._timer.start()
 
     def serve(self, connection: Connection) -> None:
         """Hear one member until it leaves or is lost: the service ``SERVICE``.
@@ -67,6 +66,8 @@ class Roll:
         with self._lock:
             if peer.rank not in self._awaited:
                 raise ConfigError(f"{peer} came before, or is none of this gang: each process needs its own rank")
+            if self._timer.ident is None:
+                self._timer.start()
             self._awaited.remove(peer.rank)
             self._present[peer.rank] = connection
             verdict = self.verdict
@@ -115,7 +116,7 @@ class Roll:
             missing = sorted(self._awaited)
         if missing:
             listed = ", ".join(map(str, missing))
-            self.condemn(RankLostError(f"no sign of rank {listed} for {self._patience:g} s after the gang had formed"))
+            self.condemn(RankLostError(f"no sign of rank {listed} for {self._patience:g} s after others had come"))
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +124,9 @@ class Roll:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            cause = known(error)
+            self.condemn(type(cause)(f"rank 0: {cause}"))
         self.close()
 
 

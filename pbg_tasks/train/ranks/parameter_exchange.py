@@ -74,6 +74,7 @@ class ParameterExchange:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._allowed = 0.0  # from when on the next shard may be exchanged
 
     def seed(self) -> None:
         """Make this rank's parameters everybody's.
@@ -152,7 +153,6 @@ class ParameterExchange:
 
     def _round(self) -> None:
         """Exchange every shard once, no faster than the wire, this machine and the workers can spare."""
-        allowed = time.monotonic()
         for replica in self._replicas:
             started, stall, worked = time.monotonic(), self._gate.stall, time.thread_time()
             moved = self._swap(replica)
@@ -161,8 +161,8 @@ class ParameterExchange:
                 (self._gate.stall - stall) / _STALL_SHARE,
                 (time.thread_time() - worked) / _CPU_SHARE,
             )
-            allowed = max(allowed, started) + max(seconds)
-            pause = allowed - time.monotonic()
+            self._allowed = max(self._allowed, started) + max(seconds)
+            pause = self._allowed - time.monotonic()
             if pause > _SHORTEST_PAUSE:
                 self._stop.wait(pause)
             if self._stop.is_set():

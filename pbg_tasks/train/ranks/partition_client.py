@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from pbg_tasks.train.partitions import PartitionKey
-from pbg_tasks.train.ranks.partition_server import Held, PartitionServer, owner, place
+from pbg_tasks.train.ranks.partition_server import Held, PartitionServer, memory_for, owner
 from pbg_tasks.train.ranks.traffic import Traffic
 from pbg_tasks.train.tables import Table
 
@@ -141,7 +141,7 @@ class _RemotePartitions:
     def _ask(self, kind: str, key: PartitionKey, *arrays: np.ndarray, **fields: int) -> Message:
         with self._traffic.request() as sizes:
             answer = self._connection.request(
-                kind, *arrays, timeout=self._timeout, into=place, **key._asdict(), **fields
+                kind, *arrays, timeout=self._timeout, into=memory_for, **key._asdict(), **fields
             )
             sizes.extend(array.nbytes for array in (*arrays, *answer.arrays))
         return answer

@@ -10,6 +10,7 @@ import numpy as np
 
 from pbg_tasks.errors import ConflictError, FormatError, StorageError
 from pbg_tasks.formats.memory import empty_rows
+from pbg_tasks.progress import say
 from pbg_tasks.train.partitions import PartitionKey
 from pbg_tasks.train.ranks.partition_backlog import Backlog
 from pbg_tasks.train.tables import Table
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _MATRIX = 2  # dimensions
+_LATE = 1.5  # intervals; that something is stored after as many is said, once
 _PATIENCE_SECONDS = 5.0  # at the end, for a write under way; what is not stored then is lost, so flush before
 
 
@@ -44,7 +46,7 @@ def owner(key: PartitionKey, servers: int) -> int:
     return key.partition % servers
 
 
-def place(index: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def memory_for(index: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Return memory for an array of a table on its way: embeddings lie as those that are trained do."""
     return empty_rows(*shape) if index == 0 and len(shape) == _MATRIX else np.empty(shape, dtype)
 
@@ -70,7 +72,8 @@ class PartitionServer:
     ) -> None:
         self._store, self._on_error = store, on_error
         self._held: dict[PartitionKey, Held] = {}
-        self._backlog = Backlog(interval)
+        self._interval, self._backlog = interval, Backlog(interval)
+        self._late = False
         self._changed = threading.Condition()
         self._hurry = 0  # callers that wait for everything to be stored
         self._closed = False
@@ -145,7 +148,7 @@ class PartitionServer:
             PbgError: why nothing more will be stored.
         """
         while True:
-            self._answer(connection, connection.receive(timeout=None, into=place))
+            self._answer(connection, connection.receive(timeout=None, into=memory_for))
 
     def _answer(self, connection: Connection, message: Message) -> None:
         match message.kind:
@@ -205,6 +208,7 @@ class PartitionServer:
         try:
             while (todo := self._next()) is not None:
                 self._store(*todo)
+                del todo  # and with it the table, which may have been replaced
                 with self._changed:
                     self._backlog.end(time.monotonic())
                     self._changed.notify_all()
@@ -221,10 +225,20 @@ class PartitionServer:
                 begin = self._backlog.begin_at()
                 now = time.monotonic()
                 if begin is not None and (self._hurry or begin <= now):
+                    self._say_late(now)
                     key = self._backlog.begin(now)
                     return key, *self._held[key]
                 self._changed.wait(None if begin is None else begin - now)
         return None
+
+    def _say_late(self, now: float) -> None:
+        late = self._backlog.age(now)
+        if not self._late and late > _LATE * self._interval + 1:
+            self._late = True
+            say(
+                f"partitions are stored {late:.0f} s after they came (store_interval: {self._interval:g} s): the store "
+                "takes less than is trained, and as much would be trained again if this rank were lost"
+            )
 
 
 def _copy(table: Table) -> Table:

@@ -99,7 +99,7 @@ class Place(NamedTuple):
             raise ConfigError(
                 f"WORLD_SIZE is {size}, and num_partition_servers: {servers} leaves no trainer: it counts both"
             )
-        if world != config.num_machines and number == 0:
+        if number == 0 and config.num_machines not in {1, world}:
             say(f"num_machines is {config.num_machines}; {size} processes make {world} trainers")
         return cls(number, world, servers, _init_method(config, given=rank is not None))
 
@@ -136,6 +136,7 @@ def _init_method(config: ModelConfig, *, given: bool) -> str:
             f"{' and '.join(missing)}: not set, so the processes cannot find rank 0; set both, or "
             "distributed_init_method: tcp://HOST:PORT"
         )
+    _named("MASTER_ADDR", os.environ["MASTER_ADDR"])
     if not 0 < (_number("MASTER_PORT") or 0) <= _LARGEST_PORT:
         raise ConfigError(f"MASTER_PORT is {os.environ['MASTER_PORT']} instead of a port between 1 and {_LARGEST_PORT}")
     return ENVIRONMENT
@@ -152,4 +153,12 @@ def _checked(method: str) -> str:
             f"distributed_init_method: {method!r} is neither env:// nor tcp://HOST:PORT nor file:///PATH on a disk "
             "that all share"
         )
+    _named("distributed_init_method", url.hostname or "")
     return method
+
+
+def _named(source: str, host: str) -> None:
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ConfigError(f"{source}: {host!r} is no name of a host") from None

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 FLUSH_SECONDS = 600.0
 """For what a partition server has not stored at the end of an iteration."""
-LAST_FLUSH_SECONDS = 15.0
+LAST_FLUSH_SECONDS = 12.0
 """For the same in a gang that is broken."""
-FAREWELL_SECONDS = 15.0
+FAREWELL_SECONDS = 8.0
 """In which others may hand in their last reports."""
 
 

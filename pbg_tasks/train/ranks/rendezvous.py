@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pbg_tasks.train.ranks.wire import Address
 
 _LOOK_SECONDS = 0.05  # between two looks at who has come
-_PARTING_SECONDS = 1.0  # in which the others can read a refusal before rank 0 takes the store away
+_PARTING_SECONDS = 3.0  # in which those that have come can hear a refusal
 _PORT_SECONDS = 5.0  # in which a gang that has just ended gives its port back
 _CALL_SECONDS = 1.0  # for one attempt to reach rank 0
 
@@ -162,6 +162,7 @@ def _await_master(master: Address, deadline: float) -> None:
 
 def _call_roll(store: Store, place: Place, own: Arrival, deadline: float, timeout: float) -> list[Arrival]:
     """Say that this process has come, and return what the others said."""
+    store.add("came", 1)
     if store.add(f"claims/{place.rank}", 1) > 1:
         left = "" if place.master else f", unless an earlier gang left the file of {place.init_method}: then remove it"
         _refuse(store, place, f"two processes call themselves rank {place.rank}: give each its own{left}")
@@ -170,7 +171,7 @@ def _call_roll(store: Store, place: Place, own: Arrival, deadline: float, timeou
     missing = [rank for rank in range(place.size) if rank != place.rank]
     while True:
         if store.check(["refusal"]):
-            raise ConfigError(store.get("refusal").decode())
+            _give_up(store, place, store.get("refusal").decode())
         for rank in [rank for rank in missing if store.check([f"arrivals/{rank}"])]:
             document = json.loads(store.get(f"arrivals/{rank}"))
             other = Arrival(*(document.get(name) for name in Arrival._fields))  # of another version it may have others
@@ -192,6 +193,13 @@ def _call_roll(store: Store, place: Place, own: Arrival, deadline: float, timeou
 def _refuse(store: Store, place: Place, why: str) -> NoReturn:
     """Say to all what is wrong, so that none waits for others that have given up."""
     store.set("refusal", why)
-    if place.rank == 0:
-        time.sleep(_PARTING_SECONDS)
+    _give_up(store, place, why)
+
+
+def _give_up(store: Store, place: Place, why: str) -> NoReturn:
+    """End with a refusal, rank 0 when the others have heard it: it takes the store away with it."""
+    store.add("heard", 1)
+    deadline = time.monotonic() + _PARTING_SECONDS
+    while place.rank == 0 and store.add("heard", 0) < store.add("came", 0) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
     raise ConfigError(why)

@@ -1,4 +1,4 @@
-"""A rank that is nothing but a member of its gang: ``python -m tests.train.ranks.member_process HOST PORT RANK WHAT``."""
+"""A rank that is nothing but a member: ``python -m tests.train.ranks.member_process HOST PORT RANK WHAT``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def main(host, port, rank, what):
         membership.doing = "bucket (1, 2)"
         assert "torch" not in sys.modules
         time.sleep(0.3)
-        print("ready", flush=True)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
         while what == "train" or not membership.broken.is_set():
             membership.check()
             time.sleep(0.01)

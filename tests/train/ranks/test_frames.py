@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
@@ -55,6 +55,7 @@ def framed(header, rest=b""):
     return struct.pack("!4sI", b"PBG\x01", len(text)) + text + rest
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.text(max_size=10), SOME_FIELDS, SOME_ARRAYS)
 def test_arrives_as_it_was_sent(kind, fields, arrays):
     message = received(sent(kind, fields, arrays))
@@ -64,6 +65,7 @@ def test_arrives_as_it_was_sent(kind, fields, arrays):
         np.testing.assert_array_equal(one, other)
 
 
+@settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_spoilt_bytes_give_a_message_or_an_error_of_ours(data):
     frame = bytearray(sent("push", {"lease": 7}, [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2, np.int64)]))
@@ -165,7 +167,7 @@ class TestInto:
 
     def test_asks_for_a_place(self):
         big = np.zeros((5, 3), np.float32)
-        received(self.frame(), into=lambda index, dtype, shape: big[1 : 1 + shape[0]])
+        received(self.frame(), into=lambda _index, _dtype, shape: big[1 : 1 + shape[0]])
         np.testing.assert_array_equal(big.sum(axis=1), [0, 3, 12, 0, 0])
 
     @pytest.mark.parametrize(

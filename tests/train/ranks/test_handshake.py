@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.errors import ConfigError, PbgError, RankLostError
@@ -171,6 +171,7 @@ def test_time_counts_for_the_whole_however_often_something_comes():
             thread.join()
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=300, max_size=300), st.booleans())
 def test_nothing_but_errors_of_ours(data, begun):
     one, other = socket.socketpair()

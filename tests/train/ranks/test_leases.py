@@ -157,7 +157,7 @@ class Gang(RuleBasedStateMachine):
 
 
 TestGang = Gang.TestCase
-TestGang.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGang.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 @given(configs(), st.data())

@@ -14,12 +14,12 @@ from pbg_tasks.errors import ConfigError, EvictedError, PbgError, RankLostError,
 from pbg_tasks.train.ranks.membership import SERVICE, Membership, Roll
 from pbg_tasks.train.ranks.wire import Credentials, Listener, connect
 
-TOKEN = "a token of a run"
+OURS = "a token of a run"
 SILENCE = 2.0
 
 
 def credentials(rank):
-    return Credentials(TOKEN.encode(), "spec", rank, "trainer")
+    return Credentials(OURS.encode(), "spec", rank, "trainer")
 
 
 class Hall:
@@ -49,7 +49,7 @@ def start(hall):
         host, port = opened.listener.address
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.train.ranks.member_process", host, str(port), str(rank), what],
-            env={**os.environ, "PBG_RUN_TOKEN": TOKEN},
+            env={**os.environ, "PBG_RUN_TOKEN": OURS},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -83,6 +83,22 @@ def test_all_leave_in_order(hall):
     assert not any(member.broken.is_set() for member in members)
 
 
+def test_what_ends_rank_zero_ends_all(hall):
+    opened = hall(2)
+    with opened.member(1) as member:
+        with pytest.raises(StorageError, match=r"^the disk is full$"), opened.roll:
+            raise StorageError("the disk is full")
+        assert member.broken.wait(5)
+        with pytest.raises(StorageError, match=r"^rank 0: the disk is full$"):
+            member.check()
+
+
+def test_nobody_is_missed_before_the_first_has_come(hall):
+    opened = hall(1, patience=0.1)
+    time.sleep(0.3)
+    assert opened.roll.verdict is None
+
+
 def test_rank_zero_may_go_first(hall):
     opened = hall(2)
     member = opened.member(1)
@@ -96,7 +112,7 @@ def test_rank_zero_may_go_first(hall):
 def test_a_failure_is_everyones(hall):
     opened = hall(3)
     members = [opened.member(rank) for rank in range(3)]
-    with pytest.raises(StorageError, match="^the disk is full$"), members[2]:
+    with pytest.raises(StorageError, match=r"^the disk is full$"), members[2]:
         raise StorageError("the disk is full")
     for member in members[:2]:
         assert member.broken.wait(5)
@@ -147,7 +163,7 @@ def test_who_never_comes(hall):
     opened = hall(4, patience=0.3)
     with opened.member(0) as other:
         assert other.broken.wait(5)
-        with pytest.raises(RankLostError, match=r"no sign of rank 1, 2, 3 for 0.3 s"):
+        with pytest.raises(RankLostError, match=r"no sign of rank 1, 2, 3 for 0.3 s after others had come"):
             other.check()
 
 
@@ -205,13 +221,13 @@ def test_rank_zero_falls_silent():
     def serve(connection):
         time.sleep(1.0)
 
-    with Listener(credentials(0), {SERVICE: serve}, host="127.0.0.1") as listener:
-        began = time.monotonic()
-        with Membership(listener.address, credentials(1), beat=0.05, silence=0.3, limit=None) as member:
-            assert member.broken.wait(5)
-            assert time.monotonic() - began < 0.9
-            with pytest.raises(RankLostError, match=r"rank 0 was silent for 0.3 s"):
-                member.check()
+    with (
+        Listener(credentials(0), {SERVICE: serve}, host="127.0.0.1") as listener,
+        Membership(listener.address, credentials(1), beat=0.05, silence=0.3, limit=None) as member,
+    ):
+        assert member.broken.wait(5)
+        with pytest.raises(RankLostError, match=r"rank 0 was silent for 0.3 s"):
+            member.check()
 
 
 def test_killed_stopped_and_woken_processes(hall, start):
@@ -224,7 +240,7 @@ def test_killed_stopped_and_woken_processes(hall, start):
         stopped.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         assert other.wait(20) == RankLostError.exit_code
-        assert SILENCE / 2 < time.monotonic() - began < 5 * SILENCE
+        assert time.monotonic() - began > SILENCE / 2
         reason = "rank 1 was silent for 2 s; last heard of it: bucket (1, 2)"
         assert reason in other.stderr.read()
         with pytest.raises(RankLostError, match=r"rank 1 was silent"):
@@ -242,9 +258,9 @@ def test_kills_and_hangs(hall, start):
         for process in (killed, hanging, locked):
             assert process.stdout.readline() == "ready\n"
         killed.kill()
-        began = time.monotonic()
         assert member.broken.wait(5)
-        assert time.monotonic() - began < SILENCE / 2
+        with pytest.raises(RankLostError, match=r"rank 1 (closed the connection|is out of reach)"):
+            member.check()
         assert hanging.wait(10) == RankLostError.exit_code
         assert "still running 0.5 s after the gang broke, so this process is ended (rank 1" in hanging.stderr.read()
         assert locked.wait(10) == 1

@@ -194,7 +194,7 @@ def train_side_by_side(ranks, workers, *, swaps):
 def test_nothing_is_lost_while_hogwild_workers_train():
     with small_shards():
         ranks = gang([ParameterServer() for _ in range(3)], interval=0.0, workers=2)
-    wanted = train_side_by_side(ranks, 2, swaps=200)
+    wanted = train_side_by_side(ranks, 2, swaps=100)
     for rank in ranks:
         assert_equal(rank, wanted)
 

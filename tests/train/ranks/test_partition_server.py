@@ -199,6 +199,20 @@ def test_a_store_that_fails_is_told_and_nothing_more_is_taken(store):
     assert errors == [store.error]
 
 
+def test_a_store_that_takes_less_than_what_comes_is_said_once(store, capsys):
+    with serving(store, interval=0.0) as server:
+        store.go_on.clear()
+        for lease in (1, 2, 3):
+            server.put(USER, table(lease), lease)
+            server.put(PartitionKey("item", 0), table(lease), lease)
+            assert store.begun.acquire(timeout=PATIENCE)
+            if lease == 1:
+                time.sleep(1.1)
+                store.go_on.set()
+        server.flush(PATIENCE)
+    assert capsys.readouterr().err.count("would be trained again if this rank were lost") == 1
+
+
 def test_several_servers_are_one(store):
     with serving(store) as own, serving(store) as other, linked(other.serve, 0) as (connection,):
         client = PartitionClient([own, connection])

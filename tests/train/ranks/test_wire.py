@@ -71,7 +71,7 @@ class TestConnection:
             raise StorageError("the disk is full")
 
         with call(listen(fail=fail), "fail") as connection:
-            with pytest.raises(StorageError, match="^the disk is full$"):
+            with pytest.raises(StorageError, match=r"^the disk is full$"):
                 connection.request("a", timeout=5, into=[np.zeros(1)])
             with pytest.raises(RankLostError, match="rank 0 closed the connection"):
                 connection.receive(timeout=5)
@@ -129,7 +129,7 @@ class TestConnection:
     def test_a_peer_that_takes_nothing(self, listen, monkeypatch):
         monkeypatch.setattr(connections, "_PATIENCE", 0.2)
         done = threading.Event()
-        with call(listen(wait=lambda connection: done.wait(10)), "wait") as connection:
+        with call(listen(wait=lambda _: done.wait(10)), "wait") as connection:
             with pytest.raises(RankLostError, match=r"rank 0 was silent for 0.2 s"):
                 connection.send("a", np.zeros(64 << 20, np.uint8))
             done.set()
@@ -148,7 +148,7 @@ class TestConnection:
     def test_one_waits_for_ever_and_the_other_way_still_has_its_timeout(self, listen, monkeypatch):
         monkeypatch.setattr(connections, "_PATIENCE", 0.2)
         done = threading.Event()
-        connection = call(listen(wait=lambda connection: done.wait(10)), "wait")
+        connection = call(listen(wait=lambda _: done.wait(10)), "wait")
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(connection.receive, timeout=None)
             time.sleep(0.1)
@@ -194,7 +194,7 @@ class TestListener:
         assert said.count("\n") == 1
         assert "refused a connection from 127.0.0.1: it does not speak this protocol" in said
 
-    def test_remembers_a_bounded_number_of_those_it_refused(self, listen, capsys):
+    def test_remembers_a_bounded_number_of_those_it_refused(self, capsys):
         with Listener(ZERO, {}, host="127.0.0.1") as listener:
             for number in range(1000):
                 listener._refuse(f"10.0.{number // 256}.{number % 256}", "so")

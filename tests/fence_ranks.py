@@ -1,0 +1,110 @@
+"""Stop a rank with SIGSTOP until its gang has gone on without it, then wake it up: it must not change anything.
+
+    python -m tests.fence_ranks --rank 0
+
+Two ranks train; one is stopped in the middle of an epoch. The other has to notice the silence and end. A second gang
+goes on and commits. Then the stopped rank wakes up, believing it still leads or trains: the store must refuse what it
+writes, and it has to end with the category that says so.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbg_tasks.errors import BY_EXIT_CODE
+from tests.kill_ranks import END_SECONDS, Graph
+
+
+def start_rank(graph: Graph, rank: int, world: int, meeting: str, **environment: str) -> subprocess.Popen[bytes]:
+    """Start one rank of a gang that meets at a file."""
+    log = (graph.directory / f"log-{rank}").open("ab")
+    variables = {"RANK": str(rank), "WORLD_SIZE": str(world), "PBG_INIT_METHOD": meeting, **environment}
+    command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
+    return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables})
+
+
+def start_gang(graph: Graph, name: str, world: int = 2) -> list[subprocess.Popen[bytes]]:
+    """Start all ranks of a gang."""
+    token, meeting = secrets.token_hex(32), f"file://{graph.directory}/{name}"
+    return [
+        start_rank(graph, rank, world, meeting, PBG_RUN_TOKEN=token, GLOO_SOCKET_IFNAME="lo") for rank in range(world)
+    ]
+
+
+def wait_for_progress(graph: Graph, gang: list[subprocess.Popen[bytes]], *, epoch: int, seconds: float = 120.0) -> None:
+    """Wait until a gang's first record is there, by its writer epoch.
+
+    Raises:
+        RuntimeError: it never came.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not any(process.poll() for process in gang):
+        head = graph.head()
+        if head.get("progress") and int(str(head["writer_epoch"])) >= epoch:
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"no record of writer epoch {epoch}; {(graph.directory / 'log-0').read_text()[-2000:]}")
+
+
+def wait_for_end(gang: list[subprocess.Popen[bytes]], seconds: float) -> list[int]:
+    """Return exit statuses.
+
+    Raises:
+        subprocess.TimeoutExpired: a process is still there after ``seconds``.
+    """
+    end = time.monotonic() + seconds
+    return [process.wait(max(0.1, end - time.monotonic())) for process in gang]
+
+
+def stop_and_wake(graph: Graph, stopped: int) -> str:
+    """Stop a rank, let another gang finish, wake it up, and tell what became of it.
+
+    Raises:
+        RuntimeError: something changed that must not.
+    """
+    first = start_gang(graph, "first")
+    try:
+        wait_for_progress(graph, first, epoch=1)
+        sleeper, others = first[stopped], [process for process in first if process is not first[stopped]]
+        sleeper.send_signal(signal.SIGSTOP)
+        silent = time.monotonic()
+        statuses = wait_for_end(others, END_SECONDS + 30)
+        noticed = time.monotonic() - silent
+        second = start_gang(graph, "second")
+        if any(wait_for_end(second, 600)):
+            raise RuntimeError(f"the second gang failed: {(graph.directory / 'log-0').read_text()[-2000:]}")
+        before = graph.head(), graph.check()
+        sleeper.send_signal(signal.SIGCONT)
+        (status,) = wait_for_end([sleeper], END_SECONDS + 30)
+        if (graph.head(), graph.check()) != before:
+            raise RuntimeError("the rank that woke up changed what another gang had committed")
+        if status == 0:
+            raise RuntimeError("the rank that woke up says it succeeded")
+        kinds = [BY_EXIT_CODE[each].kind if each in BY_EXIT_CODE else str(each) for each in (*statuses, status)]
+        return f"the other ended after {noticed:.0f} s ({kinds[0]}); the sleeper ended with {kinds[-1]}; ledger {before[1]}"
+    finally:
+        for process in first:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+
+
+def main(rank: Annotated[int, typer.Option(help="That is stopped.")] = 0) -> None:
+    """Stop and wake."""
+    with tempfile.TemporaryDirectory() as directory:
+        graph = Graph(Path(directory) / "graph", epochs=2, edges=60_000).write()
+        print(stop_and_wake(graph, rank))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,41 @@
+"""What the processes of ``test_gang`` do: forked from one that has imported torch, because that takes seconds."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from pbg_tasks.errors import PbgError
+from pbg_tasks.train.ranks import gang, rendezvous
+
+importlib.import_module("torch.distributed")
+
+
+def run(out, *, rank, world, servers, method, spec, token, timeout, then, environment):
+    """Join, do what is asked for and write what came of it; this is the whole life of a process."""
+    signal.alarm(60)
+    rendezvous._PORT_SECONDS = gang._GRACE = 0.5
+    os.environ.update(environment)
+    result = {}
+    began = time.monotonic()
+    try:
+        place = gang.Place(rank, world, servers, method)
+        with gang.Gang.join(place, spec, token=token, timeout=timeout) as joined:
+            if then == "die":
+                os._exit(9)
+            result = {"host": joined.host, "token": joined.credentials.token.decode()}
+            result["shared"] = joined.share({"rank": rank, "text": "x" * rank})
+            joined.barrier(timeout=10)
+            if then == "vanish":
+                os._exit(9)
+            if then == "dawdle":
+                time.sleep(2)
+            joined.barrier(timeout=1)
+    except PbgError as error:
+        result["error"] = [type(error).__name__, str(error)]
+    result["seconds"] = time.monotonic() - began
+    Path(out).write_text(json.dumps(result))

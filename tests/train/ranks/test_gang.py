@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import socket
+
+import pytest
+
+from tests.train.ranks import joiner
+
+OURS, ANOTHERS = "a token of a run", "the token of another"
+LOST, CONFIG = "RankLostError", "ConfigError"
+
+
+@pytest.fixture(scope="module")
+def forks():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([joiner.__name__])
+    return context
+
+
+@pytest.fixture
+def gather(forks, tmp_path):
+    """Starts processes, each from what is unusual about it, and returns what came of them (None: it was killed)."""
+
+    def run(*unusual, **common):
+        usual = {
+            "world": 2,
+            "servers": 0,
+            "spec": "spec",
+            "token": None,
+            "timeout": 10.0,
+            "then": "",
+            "environment": {},
+        }
+        usual |= {"method": f"tcp://127.0.0.1:{free_port()}", **common}
+        outs, processes = [tmp_path / f"{number}.json" for number in range(len(unusual))], []
+        for number, (out, own) in enumerate(zip(outs, unusual, strict=True)):
+            out.unlink(missing_ok=True)
+            given = {"rank": number, **usual, **own}
+            processes.append(forks.Process(target=joiner.run, args=(str(out),), kwargs=given))
+            processes[-1].start()
+        for process in processes:
+            process.join(60)
+            assert process.exitcode in {0, 9}
+        return [json.loads(out.read_text()) if out.exists() else None for out in outs]
+
+    return run
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def errors(results, kind):
+    assert [result["error"][0] for result in results] == [kind] * len(results), results
+    return [result["error"][1] for result in results]
+
+
+def test_three_meet_share_and_wait_for_each_other(gather):
+    environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    results = gather({}, {}, {}, world=2, servers=1, method="env://", environment=environment)
+    assert len({result["token"] for result in results}) == 1
+    assert len(results[0]["token"]) == 64
+    for result in results:
+        assert "error" not in result
+        assert result["host"] == "127.0.0.1"
+        assert result["shared"] == [{"rank": rank, "text": "x" * rank} for rank in range(3)]
+
+
+def test_a_file_serves_a_gang_after_one_that_was_killed_if_the_token_is_new(gather, tmp_path):
+    method = f"file://{tmp_path}/meet"
+    assert gather({}, {}, method=method, token=OURS, then="vanish") == [None, None]
+    results = gather({}, {}, method=method, token=ANOTHERS)
+    assert [result["token"] for result in results] == [ANOTHERS] * 2
+    texts = errors(gather({}, {}, method=method, token=OURS), CONFIG)
+    assert all("two processes call themselves rank" in text and "then remove it" in text for text in texts)
+
+
+def test_who_does_not_come_is_named(gather):
+    results = gather({}, {"rank": 2}, world=4, timeout=1.5)
+    texts = errors(results, LOST)
+    assert any("2 of 4 processes came to 127.0.0.1:" in text and "no rank 1, 3" in text for text in texts)
+    assert max(result["seconds"] for result in results) < 10
+
+
+@pytest.mark.parametrize(
+    ("unusual", "text"),
+    [
+        ({"spec": "another"}, "have the run specs"),
+        ({"world": 3}, "set the same WORLD_SIZE"),
+        ({"token": OURS}, "have different run tokens"),
+        ({"world": 1, "servers": 1}, "set the same WORLD_SIZE"),
+    ],
+)
+def test_processes_that_do_not_fit_together_all_hear_of_it_at_once(gather, unusual, text):
+    results = gather({}, unusual, timeout=30)
+    assert all(text in said for said in errors(results, CONFIG))
+    assert max(result["seconds"] for result in results) < 20
+
+
+def test_two_of_one_rank(gather):
+    texts = errors(gather({}, {}, {"rank": 1}, world=3, timeout=30), CONFIG)
+    assert all("two processes call themselves rank 1" in text for text in texts)
+
+
+def test_a_second_rank_zero(gather):
+    results = gather({}, {"rank": 0}, timeout=1.5)
+    assert sorted(result["error"][0] for result in results) == [CONFIG, LOST]
+    assert any("perhaps a second rank 0" in result["error"][1] for result in results)
+
+
+def test_nobody_answers(gather):
+    (text,) = errors(gather({"rank": 1}, timeout=0.5), LOST)
+    assert "rank 0 does not answer at 127.0.0.1:" in text
+
+
+def test_somebody_accepts_and_says_nothing(gather):
+    """For which torch would wait without end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        method = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        (result,) = gather({"rank": 1}, timeout=0.5, method=method)
+    assert "did not answer for 1 s" in errors([result], LOST)[0]
+    assert result["seconds"] < 10
+
+
+def test_a_directory_that_is_not_there(gather, tmp_path):
+    (text,) = errors(gather({}, method=f"file://{tmp_path}/no/meet"), CONFIG)
+    assert text.endswith(f"there is no directory {tmp_path}/no")
+
+
+def test_one_dies_after_joining(gather):
+    first, second, third = gather({}, {"then": "die"}, {}, world=3)
+    assert second is None
+    errors([first, third], LOST)
+    assert max(first["seconds"], third["seconds"]) < 10
+
+
+def test_one_is_late_for_a_barrier(gather):
+    first, _ = gather({}, {"then": "dawdle"})
+    assert "Rank 1 failed to pass" in errors([first], LOST)[0]
