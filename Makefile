@@ -62,7 +62,14 @@ lint: setup
 	@$(VENV)/bin/mypy --package examples --package benchmarks
 	@$(VENV)/bin/lint-imports
 
+UV_COMPILE = $(VENV).lock/bin/uv pip compile --quiet --python-version 3.11 --no-emit-package torch --no-header \
+  --generate-hashes $(if $(TORCH_WHEELS),--find-links $(TORCH_WHEELS))
+
 lock:
 	@test -x $(VENV).lock/bin/uv || { $(PYTHON) -m venv $(VENV).lock && $(VENV).lock/bin/pip install --quiet uv; }
-	@$(VENV).lock/bin/uv pip compile --quiet --python-version 3.11 $(if $(TORCH_WHEELS),--find-links $(TORCH_WHEELS)) \
-	  --no-emit-package torch --no-header --generate-hashes requirements.in --output-file requirements.lock
+	@$(UV_COMPILE) requirements.in --output-file requirements.lock
+	@$(UV_COMPILE) --constraint requirements.lock docker/build.in docker/train.in pyproject.toml --extra train \
+	  --output-file docker/train.lock
+	@$(UV_COMPILE) --constraint requirements.lock docker/build.in pyproject.toml --extra airflow --extra kubernetes \
+	  --output-file docker/airflow.lock
+	@$(UV_COMPILE) --constraint requirements.lock docker/store.in --output-file docker/store.lock

@@ -1,4 +1,4 @@
-"""One Airflow DAG, ``reembed_{graph}``, for each graph spec of a folder."""
+"""The Airflow DAGs of each graph spec of a folder: ``reembed_{graph}``, ``nightly_{graph}``, ``drill_{graph}``."""
 
 from __future__ import annotations
 

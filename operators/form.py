@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Param
 
+from pbg_tasks.config.launch import MAX_RANKS
+
 if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
 
@@ -35,6 +37,7 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
             description=f"{AS_THE_SPEC_SAYS}: {spec.train.engine}.",
             section="Training",
         ),
+        "ranks": _number("Ranks", MAX_RANKS, str(spec.launch.ranks), "Training"),
         "publish": Param(
             default=True,
             type="boolean",

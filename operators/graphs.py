@@ -10,7 +10,7 @@ from airflow.sdk import DAG, task
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 
-from operators.reembed import build_dag
+from operators.reembed import build_dags_of
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def graphs_folder(default: Path) -> Path:
 
 
 def build_dags(folder: Path) -> Iterator[DAG]:
-    """Yield one DAG for each ``*.yaml`` of a folder, in the order of their names.
+    """Yield the DAGs of each ``*.yaml`` of a folder, in the order of their names.
 
     A spec that cannot be read becomes a DAG of its own, tagged *broken*, that shows the error and fails with it.
     Raising it as an import error is no choice: Airflow retires every DAG of a file that has one.
@@ -39,13 +39,13 @@ def build_dags(folder: Path) -> Iterator[DAG]:
     taken: dict[str, Path] = {}
     for path in sorted(folder.glob("*.yaml")):
         try:
-            dag = build_dag(path)
+            dags = build_dags_of(path)
         except ConfigError as error:
-            dag = broken_dag(path, str(error))
-        if dag.dag_id in taken:
-            dag = broken_dag(path, f"{path}: graph of the same name as in {taken[dag.dag_id]}; rename one of them")
-        taken[dag.dag_id] = path
-        yield dag
+            dags = [broken_dag(path, str(error))]
+        if (first := dags[0].dag_id) in taken:
+            dags = [broken_dag(path, f"{path}: graph of the same name as in {taken[first]}; rename one of them")]
+        taken |= {dag.dag_id: path for dag in dags}
+        yield from dags
 
 
 def broken_dag(path: Path, message: str) -> DAG:

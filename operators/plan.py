@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from operators.task import PbgOperator
+from operators.task import OutOfTurn, PbgOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Context
 
+WAIT = timedelta(minutes=1)
+"""How long a run that waits for the night before lets go of its slot."""
 ADJUSTABLE = ("epochs", "dimension", "partitions", "engine")
 """Params that are options of ``pbg plan`` by the same name; null leaves them to the spec."""
 
@@ -20,24 +23,42 @@ ADJUSTABLE = ("epochs", "dimension", "partitions", "engine")
 class PlanOperator(PbgOperator):
     """Run ``pbg plan`` with the snapshot that the DAG run's partition key or form names.
 
+    In a chain of nights it waits, without holding a slot, until the night before has finished.
+
     Args:
         spec: path of the graph spec.
+        patience: how long a run waits for the night before.
     """
 
     overwrite_rtif_after_execution = True  # the task's page shows the arguments, which are known only then
 
-    def __init__(self, *, spec: str, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own arguments
+    def __init__(
+        self,
+        *,
+        spec: str,
+        patience: timedelta = timedelta(days=1),
+        **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
+    ) -> None:
         super().__init__(command="plan", **kwargs)
         self.spec = spec
+        self.patience = patience
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the run.
 
         Raises:
             AirflowFailException: neither the partition key nor the form names a snapshot, or planning failed for good.
+            AirflowRescheduleException: the night before has not finished.
         """
         self.arguments = plan_arguments(self.spec, context["dag_run"].partition_key, context["params"])
-        return super().execute(context)
+        try:
+            return super().execute(context)
+        except OutOfTurn as error:
+            began, now = context["dag_run"].start_date, datetime.now(UTC)
+            if began is not None and now - began > self.patience:
+                raise AirflowFailException(f"{error}; waited for {self.patience}") from None
+            self.log.info("%s; looking again in %s", error, WAIT)
+            raise AirflowRescheduleException(now + WAIT) from None  # type: ignore[no-untyped-call]
 
 
 def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, Any]) -> list[str]:

@@ -24,9 +24,10 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": "PBG",
-                "python-modules": ["operators.task", "operators.plan", "operators.publish"],
+                "python-modules": ["operators.task", "operators.plan", "operators.publish", "operators.train_job"],
             }
         ],
+        "triggers": [{"integration-name": "PBG", "python-modules": ["operators.kubernetes.trigger"]}],
         "extra-links": ["operators.link.RunLink"],
         "config": {
             "pbg": {

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from operators.connection import with_store
 from operators.link import RunLink, browsable
 from operators.process import CommandProcess
-from pbg_tasks.errors import BY_EXIT_CODE
+from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +28,10 @@ KILL_GRACE_SECONDS = 3.5
 
 class RetryableError(AirflowException):
     """The command failed for a reason that may pass by itself: an unreachable store, a machine short of memory."""
+
+
+class OutOfTurn(RetryableError):  # noqa: N818 - no error: the task's time has not come
+    """The night before has not finished."""
 
 
 class PbgOperator(BaseOperator):
@@ -46,7 +50,7 @@ class PbgOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("arguments", "scratch")
-    operator_extra_links = (RunLink(),)
+    operator_extra_links: tuple[RunLink, ...] = (RunLink(),)
     ui_color = "#e8f0fe"
     module: ClassVar[str] = "pbg_tasks"
 
@@ -73,14 +77,12 @@ class PbgOperator(BaseOperator):
         Raises:
             RetryableError: it failed, and another try may succeed.
             AirflowFailException: it failed for good.
+            AirflowSkipException: another run is at the same training, and the store let that one go on.
         """
-        environment = with_store({**os.environ, "PYTHONUNBUFFERED": "1"}, self.store_conn_id)
-        if self.scratch:
-            Path(self.scratch).mkdir(parents=True, exist_ok=True)
-            environment["PBG_SCRATCH"] = self.scratch
+        environment = self._environment()
         if self.command != "plan" and self.arguments:
             self._show_link(context, self.arguments[0], environment)
-        result = self._run(environment)
+        result = self._run(environment, self.command, self.arguments)
         if self.command == "plan":
             self._show_link(context, str(result["run"]), environment)
         return result
@@ -90,21 +92,39 @@ class PbgOperator(BaseOperator):
         if self._process is not None:
             self._process.stop(KILL_GRACE_SECONDS)
 
-    def _run(self, environment: Mapping[str, str]) -> dict[str, Any]:
+    def _environment(self) -> dict[str, str]:
+        """Return the variables of the command, with a scratch directory that exists."""
+        environment = with_store({**os.environ, "PYTHONUNBUFFERED": "1"}, self.store_conn_id)
+        if self.scratch:
+            Path(self.scratch).mkdir(parents=True, exist_ok=True)
+            environment["PBG_SCRATCH"] = self.scratch
+        return environment
+
+    def _run(self, environment: Mapping[str, str], command: str, arguments: Sequence[str]) -> dict[str, Any]:
         # -P: the worker's current directory must not shadow installed modules
-        call = [sys.executable, "-P", "-m", self.module, self.command, *self.arguments, "--json"]
+        call = [sys.executable, "-P", "-m", self.module, command, *arguments, "--json"]
         self.log.info("pbg %s", " ".join(call[4:]))
         self._process = CommandProcess(call, environment)
         for line in self._process.lines():
             self.log.info("%s", line)
         status, output = self._process.finish()
         if status != 0:
-            raise failure(self.command, status, self._process.last_lines)
-        return parse_result(self.command, output)
+            raise failure(command, status, self._process.last_lines)
+        return parse_result(command, output)
 
     def _show_link(self, context: Context, run_url: str, environment: Mapping[str, str]) -> None:
         self.run_link = browsable(run_url, environment)
         context["ti"].xcom_push(key=self.operator_extra_links[0].xcom_key, value=self.run_link)
+
+
+class GraphOperator(PbgOperator):
+    """Run a ``pbg`` command that takes a graph spec, not a run."""
+
+    operator_extra_links = ()
+
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - BaseOperator's signature
+        """Run the command; fails as ``PbgOperator`` does."""
+        return self._run(self._environment(), self.command, self.arguments)
 
 
 def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowException:
@@ -116,6 +136,10 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
     reason = (said or list(last_lines) or ["it printed nothing"])[-1].removeprefix("error: ")
     message = f"pbg {command} ended with status {status}: {reason}"
     category = BY_EXIT_CODE.get(status)
+    if category is OutOfTurnError:
+        return OutOfTurn(message)
+    if category is ConflictError and command == "train":
+        return AirflowSkipException(f"another run trains it: {message}")
     retryable = category is not None and category.retryable
     return RetryableError(message) if retryable else AirflowFailException(message)
 

@@ -99,6 +99,14 @@ class EvictedError(PbgError):
     retryable = True
 
 
+class OutOfTurnError(PbgError):
+    """The night before has not finished, and this one continues it."""
+
+    kind = "out_of_turn"
+    exit_code = 14
+    retryable = True
+
+
 class QualityGateError(PbgError):
     """The work succeeded, the result is not good enough to be published."""
 
@@ -124,6 +132,7 @@ BY_EXIT_CODE: dict[int, type[PbgError]] = {
         ResourceError,
         RankLostError,
         EvictedError,
+        OutOfTurnError,
         QualityGateError,
         AccessError,
         NotFoundError,

@@ -2,8 +2,8 @@
 
     sudo python -m tests.cut_ranks
 
-Takes root, ``ip`` and ``iptables``. The ranks talk over a veth pair with real TCP; once they train, iptables drops every
-packet between them, without a reset. The gang must notice by silence alone, and nothing that was committed may change.
+Takes root, ``ip`` and ``iptables``. The ranks talk over a veth pair with real TCP; once they train, iptables drops
+every packet between them, without a reset. The gang must notice by silence alone, and nothing committed may change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,8 @@ def two_hosts() -> Iterator[None]:
         yield
     finally:
         for space in SPACES:
-            subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+            with suppress(subprocess.CalledProcessError):
+                run("ip", "netns", "del", space)
 
 
 def start(graph: Graph, token: str) -> list[subprocess.Popen[bytes]]:
@@ -68,7 +69,18 @@ def start(graph: Graph, token: str) -> list[subprocess.Popen[bytes]]:
             "GLOO_SOCKET_IFNAME": f"pbg{rank}",
         }
         log = (graph.directory / f"log-{rank}").open("ab")
-        command = ["ip", "netns", "exec", space, sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            space,
+            sys.executable,
+            "-m",
+            "pbg_tasks",
+            "train",
+            str(graph.config),
+            "--json",
+        ]
         gang.append(subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables}))
     return gang
 

@@ -91,7 +91,8 @@ def stop_and_wake(graph: Graph, stopped: int) -> str:
         if status == 0:
             raise RuntimeError("the rank that woke up says it succeeded")
         kinds = [BY_EXIT_CODE[each].kind if each in BY_EXIT_CODE else str(each) for each in (*statuses, status)]
-        return f"the other ended after {noticed:.0f} s ({kinds[0]}); the sleeper ended with {kinds[-1]}; ledger {before[1]}"
+        ended = f"the other ended after {noticed:.0f} s ({kinds[0]}), the sleeper with {kinds[-1]}"
+        return f"{ended}; ledger {before[1]}"
     finally:
         for process in first:
             if process.poll() is None:

@@ -30,6 +30,8 @@ from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
 
+IN_TRAINING = 0.85
+"""Share of kills that wait until the gang trains; the others come while it forms."""
 END_SECONDS = 60.0
 """In which all ranks of a gang have to have ended after one was killed."""
 
@@ -167,7 +169,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def kill_often(graph: Graph, *, ranks: int, times: int, seed: int, longest: float = 8.0) -> Findings:
+def kill_often(graph: Graph, *, ranks: int, times: int, seed: int, longest: float = 2.0) -> Findings:
     """Kill a random rank again and again, then let the training end.
 
     Args:
@@ -175,7 +177,7 @@ def kill_often(graph: Graph, *, ranks: int, times: int, seed: int, longest: floa
         ranks: of the gang.
         times: kills.
         seed: of moments and ranks.
-        longest: seconds between a gang's start and the kill.
+        longest: seconds until the kill, from the gang's start or its first record.
     """
     findings, chance = Findings(), random.Random(seed)
     launcher = start(graph, "--ranks", str(ranks), "--max-restarts", str(10 * times))
@@ -183,6 +185,8 @@ def kill_often(graph: Graph, *, ranks: int, times: int, seed: int, longest: floa
     try:
         while sum(findings.kills.values()) < times and launcher.poll() is None:
             gang = _wait_for_gang(launcher, ranks)
+            if chance.random() < IN_TRAINING:
+                _wait_for_record(graph, launcher)
             time.sleep(chance.uniform(0.0, longest))
             victim = chance.randrange(ranks)
             if launcher.poll() is not None or not gang or not alive(gang[victim]):
@@ -219,6 +223,16 @@ def _wait_for_gang(launcher: subprocess.Popen[bytes], ranks: int) -> dict[int, i
     return {}
 
 
+def _wait_for_record(graph: Graph, launcher: subprocess.Popen[bytes]) -> None:
+    """Wait until the gang that is there now has recorded a bucket."""
+    epoch, end = graph.head()["writer_epoch"], time.monotonic() + END_SECONDS
+    while launcher.poll() is None and time.monotonic() < end:
+        head = graph.head()
+        if head.get("progress") and head["writer_epoch"] != epoch:
+            return
+        time.sleep(0.02)
+
+
 def _check_version(graph: Graph, before: int, findings: Findings) -> int:
     version = int(str(graph.head()["version"]))
     if version < before:
@@ -234,7 +248,7 @@ def main(
     servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = 0,
     epochs: Annotated[int, typer.Option(help="Of the training.")] = 40,
     seed: Annotated[int, typer.Option(help="Of moments and victims.")] = 0,
-    longest: Annotated[float, typer.Option(help="Seconds between a gang's start and the kill, at most.")] = 8.0,
+    longest: Annotated[float, typer.Option(help="Seconds until the kill, at most.")] = 2.0,
 ) -> None:
     """Kill and count."""
     with tempfile.TemporaryDirectory() as directory:

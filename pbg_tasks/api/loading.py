@@ -62,6 +62,7 @@ def open_contents(
     url: str | Path,
     *,
     channel: str | None = None,
+    release: int | None = None,
     entity_path: str | Path | None = None,
     scratch: Path | None = None,
 ) -> Contents:
@@ -71,6 +72,7 @@ def open_contents(
         resources: takes the private directory of what was downloaded.
         url: as ``source.locate`` takes it.
         channel: same.
+        release: same.
         entity_path: same.
         scratch: where the private directory is made.
 
@@ -78,7 +80,7 @@ def open_contents(
         FormatError: a file is missing or damaged, or files do not fit together.
     """
     place = resources.enter_context(Scratch(scratch)).path
-    find = partial(locate, url, place, channel=channel, entity_path=entity_path)
+    find = partial(locate, url, place, channel=channel, release=release, entity_path=entity_path)
     return load_newest(find, partial(_load, scratch=place))
 
 
@@ -95,7 +97,8 @@ def _load(source: Source, scratch: Path) -> Contents:
 
 def _vectors(source: Source, entity: str, scratch: Path) -> Vectors:
     dimension = source.config.entity_dimension(entity)
-    return Vectors([map_embeddings(path, dimension=dimension) for path in source.embeddings(entity, scratch)])
+    mapped = [map_embeddings(path, dimension=dimension) for path in source.embeddings(entity, scratch)]
+    return Vectors(mapped, partial(source.hidden, entity))
 
 
 def _entity_names(source: Source, entity: str, vectors: Vectors, scratch: Path) -> NameIndex:

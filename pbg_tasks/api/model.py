@@ -68,6 +68,7 @@ class Model:
         url: str | Path,
         *,
         channel: str | None = None,
+        release: int | None = None,
         entity_path: str | Path | None = None,
         scratch: Path | None = None,
     ) -> Self:
@@ -77,16 +78,19 @@ class Model:
             url: a checkpoint directory (PBG's own, ours, a preserved or released one), a run (``{store}/runs/{id}``),
                 or with ``channel`` a graph's store. A local path or ``s3://``.
             channel: opens its current release.
+            release: opens the channel's release of this number instead.
             entity_path: where the names lie, if not where the config says.
             scratch: where the private directory is made; by default ``$PBG_SCRATCH`` or the system's temporary one.
 
         Raises:
             NotFoundError: there is no checkpoint.
-            InputError: the channel has no release.
+            InputError: the channel has no release, or none of that number.
             FormatError: a file is missing, damaged, or does not fit the others.
         """
         with ExitStack() as resources:
-            contents = open_contents(resources, url, channel=channel, entity_path=entity_path, scratch=scratch)
+            contents = open_contents(
+                resources, url, channel=channel, release=release, entity_path=entity_path, scratch=scratch
+            )
             return cls(contents, resources.pop_all())
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ class Best:
 def best(
     metric: Metric, query_QD: Tensor, vectors: Vectors, count: int, excluded: Answers | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Search all entities of a type.
+    """Search all entities of a type but those that are hidden.
 
     Args:
         metric: compares.
@@ -121,6 +121,8 @@ def best(
             if excluded is not None:
                 bounds, number = excluded.between(queries, first, first + len(raw_KD))
                 score_QK[np.repeat(np.arange(len(queries)), np.diff(bounds)), number - first] = -torch.inf
+            begin, end = np.searchsorted(vectors.hidden, (first, first + len(raw_KD)))
+            score_QK[:, vectors.hidden[begin:end] - first] = -torch.inf
             pool.add(first, score_QK)
         for query_D, number in zip(tile_QD, pool.candidates(), strict=True):
             results.append(_ranked(metric, query_D, vectors, number, count))

@@ -11,7 +11,7 @@ from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.guard import dataset, open_foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -22,15 +22,20 @@ class Vectors:
 
     Args:
         partitions: float32 (n, D) each.
+        find_hidden: given ``bases``, returns the ascending numbers of entities that no search finds.
 
     Attributes:
         partitions: as given.
+        hidden: int64, ascending numbers of entities that no search finds.
         bases: int64 (P + 1,), number of each partition's first entity, then the total.
     """
 
-    def __init__(self, partitions: Sequence[np.ndarray]) -> None:
+    def __init__(
+        self, partitions: Sequence[np.ndarray], find_hidden: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> None:
         self.partitions = tuple(partitions)
         self.bases = np.cumsum([0, *map(len, partitions)])
+        self.hidden = np.empty(0, np.int64) if find_hidden is None else find_hidden(self.bases)
 
     def __len__(self) -> int:
         return int(self.bases[-1])

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from pbg_tasks import __version__
-from pbg_tasks.cli import configs, exchange, info, models, nightly, transfer
+from pbg_tasks.cli import configs, exchange, info, migrations, models, nightly, releases, transfer
 from pbg_tasks.errors import PbgError, ResourceError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(nightly.app)
+app.add_typer(releases.app)
+app.add_typer(migrations.app)
 app.add_typer(models.app)
 app.add_typer(configs.app)
 app.add_typer(info.app)

@@ -16,6 +16,8 @@ app = typer.Typer()
 
 _EXPORTS = "parquet, npy, word2vec, word2vec-bin, safetensors, faiss, projector, tsv, angel or angel-line."
 _IMPORTS = "parquet, npy, word2vec, tsv, wikidata-pbg, angel or angel-line."
+_KEY = "angel-line: after the node: colon, space, comma, tab (as Angel's settings say it), or the characters."
+_FEATURE = "angel-line: between numbers: the same."
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the destination.")]
 _OF_PBG = {"entities_output": "entity_embeddings.tsv", "relation_types_output": "relation_types_parameters.tsv"}
 
@@ -53,6 +55,8 @@ def export(
     neighbors: Annotated[int | None, typer.Option(min=1, help="faiss: the k of recall@k.")] = None,
     queries: Annotated[int | None, typer.Option(min=1, help="faiss: rows asked for their neighbours.")] = None,
     min_recall: Annotated[float | None, typer.Option(min=0, max=1, help="faiss: fail below this recall.")] = None,
+    key_separator: Annotated[str | None, typer.Option(help=_KEY)] = None,
+    feature_separator: Annotated[str | None, typer.Option(help=_FEATURE)] = None,
     param: Override = None,
     *,
     escape: Annotated[
@@ -67,6 +71,8 @@ def export(
         "types": types or None,
         "escape": escape,
         "layout": layout,
+        "key_separator": key_separator,
+        "feature_separator": feature_separator,
         "limit": limit,
         "index": index,
         "parameters": parameters,
@@ -139,10 +145,8 @@ def import_embeddings(
     ] = None,
     id_column: Annotated[str | None, typer.Option(help="parquet: column of the names; id or name by default.")] = None,
     vector_column: Annotated[str, typer.Option(help="parquet: column of the vectors.")] = "embedding",
-    key_separator: Annotated[
-        str, typer.Option(help="angel-line: after the node: a word of Angel's or itself.")
-    ] = "colon",
-    feature_separator: Annotated[str, typer.Option(help="angel-line: between numbers: the same.")] = "space",
+    key_separator: Annotated[str, typer.Option(help=_KEY)] = "colon",
+    feature_separator: Annotated[str, typer.Option(help=_FEATURE)] = "space",
     *,
     escaped: Annotated[bool, typer.Option("--escaped", help="Names are percent-encoded.")] = False,
     overwrite: Overwrite = False,

@@ -117,35 +117,21 @@ def run_all(
 
 
 @app.command()
-def show(run: Run, *, as_json: Json = False) -> None:
-    """Show everything known of a run."""
-    from pbg_tasks.tasks.show import show as task
-    from pbg_tasks.tasks.show import table
-
-    summary = task(run)
-    typer.echo(json.dumps(summary) if as_json else table([summary]))
-
-
-@app.command()
-def rollback(
-    spec: Spec,
-    to: Annotated[int | None, typer.Option(min=1, help="Release to go back to; the one before by default.")] = None,
+def show(
+    run: Run,
+    task: Annotated[str | None, typer.Option(help="Only what this task found.", show_default=False)] = None,
     *,
     as_json: Json = False,
 ) -> None:
-    """Point the channel back to an earlier release."""
-    from pbg_tasks.tasks.publish import rollback as task
+    """Show everything known of a run, or what one of its tasks found."""
+    from pbg_tasks.tasks.show import show as collect
+    from pbg_tasks.tasks.show import show_task, table
 
-    show_result(task(spec, to=to), as_json=as_json)
-
-
-@app.command()
-def releases(spec: Spec, *, as_json: Json = False) -> None:
-    """List the releases of a graph's channel."""
-    from pbg_tasks.tasks.show import history, history_table
-
-    listed = history(spec)
-    typer.echo(json.dumps(listed) if as_json else history_table(listed))
+    if task is not None:
+        show_result(show_task(run, task), as_json=as_json)
+        return
+    summary = collect(run)
+    typer.echo(json.dumps(summary) if as_json else table([summary]))
 
 
 @app.command()

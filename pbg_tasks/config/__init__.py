@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pbg_tasks.config.graph import Columns, Evaluation, Gates, GraphSpec, Resources, Snapshots, Split, Training
+from pbg_tasks.config.launch import KubernetesLaunch, Launch
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.schema import ConfigSchema, EntitySchema, ModelConfig, RelationSchema
@@ -14,6 +15,8 @@ __all__ = [
     "Evaluation",
     "Gates",
     "GraphSpec",
+    "KubernetesLaunch",
+    "Launch",
     "ModelConfig",
     "Previous",
     "RelationSchema",

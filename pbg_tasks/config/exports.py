@@ -15,6 +15,7 @@ ExportFormat = Literal[
 FORMATS: tuple[str, ...] = get_args(ExportFormat)
 # Of an export: part of task ids and object keys.
 ExportName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Separator = Annotated[str, Field(min_length=1, max_length=8)]
 RUN = "{run}"
 SNAPSHOT = "{snapshot}"
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -23,7 +24,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "projector": ("escape", "limit"),
     "tsv": ("escape",),
     "angel": ("escape", "layout"),
-    "angel-line": ("escape",),
+    "angel-line": ("escape", "key_separator", "feature_separator"),
     "faiss": ("index", "parameters", "neighbors", "queries", "min_recall"),
 }
 
@@ -36,6 +37,8 @@ class ExportOptions(Frozen):
         escape: percent-encode what a name may not hold in the format, instead of refusing the name.
         limit: projector: most points of a type; of more, every so many-th is taken.
         layout: angel: matrix format of the embeddings.
+        key_separator: angel-line: after the node, as a word of Angel's settings or itself.
+        feature_separator: angel-line: between numbers, the same.
         index: faiss: the index, as its ``index_factory`` spells it.
         parameters: faiss: search parameters stored with the index, such as ``efSearch=128``.
         neighbors: faiss: the k of recall@k.
@@ -47,6 +50,8 @@ class ExportOptions(Frozen):
     escape: bool = False
     limit: PositiveInt = 100_000
     layout: Literal["BinaryColumn", "TextColumn"] = "BinaryColumn"
+    key_separator: Separator = "colon"
+    feature_separator: Separator = "space"
     index: Annotated[str, Field(min_length=1, max_length=200)] = "HNSW32"
     parameters: Annotated[str, Field(max_length=200)] = "efSearch=128"
     neighbors: PositiveInt = 10

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.exports import Export
+from pbg_tasks.config.launch import Launch
+from pbg_tasks.config.nights import Nights
 from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 # Where a night's defaults are not PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
@@ -88,6 +90,8 @@ class Training(Frozen):
         device: where it computes; ``auto`` is a GPU where torch finds one. ``model.num_gpus: 1`` means ``cuda``.
         warm_start: begin from the previous release of the channel when there is one.
         warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``.
+        new_entities: where entities start that a warm-started night meets first: where their neighbours' embeddings and
+            the relations between them say, or at random.
         seed: every random choice of a run follows from it.
     """
 
@@ -95,7 +99,22 @@ class Training(Frozen):
     device: DeviceName = "cpu"
     warm_start: bool = True
     warm_epochs: PositiveInt | None = None
+    new_entities: Literal["neighbours", "random"] = "neighbours"
     seed: NonNegativeInt = 0
+
+
+class Vanished(Frozen):
+    """What becomes of entities that are in no edge of the snapshot any more.
+
+    Attributes:
+        rule: ``keep``: nothing changes for them. ``expire``: once ``nights`` nights in a row have not seen them, they are
+            no candidates of the evaluation, no answers of look-ups, and in no export, until they come back. Either way
+            they keep their row.
+        nights: so many nights; ``pbg repartition --compact`` drops the rows of such entities, whatever the rule.
+    """
+
+    rule: Literal["keep", "expire"] = "keep"
+    nights: PositiveInt = 28
 
 
 class Evaluation(Frozen):
@@ -150,6 +169,8 @@ class GraphSpec(Frozen):
         channel: the pointer readers follow.
         model: PBG's config without its paths.
         exports: what is written for other tools after each release.
+        nights: how nights follow each other. Left out of every dump, as ``launch``.
+        launch: how training is started. Left out of every dump: runs that differ in nothing else are one run.
     """
 
     graph: Name
@@ -160,10 +181,13 @@ class GraphSpec(Frozen):
     model: ModelConfig
     split: Split = Split()
     train: Training = Training()
+    vanished: Vanished = Vanished()
     eval: Evaluation = Evaluation()
     gates: Gates = Gates()
     resources: Resources = Resources()
     exports: tuple[Export, ...] = ()
+    nights: Nights = Field(default=Nights(), exclude=True)
+    launch: Launch = Field(default=Launch(), exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -182,6 +206,12 @@ class GraphSpec(Frozen):
             names = [relation.name for relation in self.model.relations]
             if len(set(names)) != len(names):
                 raise ValueError("relation names repeat: name columns.lhs_type and columns.rhs_type to tell them apart")
+        return self
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        if self.launch.launcher == "kubernetes" and not self.store.startswith("s3://"):
+            raise ValueError(f"launch.launcher is kubernetes, yet pods cannot reach store {self.store!r}; use s3://")
         return self
 
     @model_validator(mode="after")

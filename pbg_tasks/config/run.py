@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen, canonical_json, digest
 from pbg_tasks.config.graph import GraphSpec
+from pbg_tasks.config.nights import SNAPSHOT_KEY, SnapshotKey, Walk
 from pbg_tasks.config.schema import ConfigSchema, ModelConfig
 from pbg_tasks.errors import ConfigError
-
-# A snapshot key becomes part of object keys: no "/", no leading dot.
-SNAPSHOT_KEY = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}$"
-SnapshotKey = Annotated[str, Field(pattern=SNAPSHOT_KEY)]
 
 
 def check_snapshot_key(key: str) -> None:
@@ -68,12 +65,22 @@ class Previous(Frozen):
 
 
 class RunSpec(Frozen):
-    """One run as a value: the same inputs give the same spec, the same id, the same place."""
+    """One run as a value: the same inputs give the same spec, the same id, the same place.
+
+    Attributes:
+        graph: the spec, with every choice made.
+        snapshot: key of the edges.
+        files: of the snapshot.
+        walk: whether the run depends on the night before.
+        previous: the release it continues; None for the first night of a chain and for independent nights.
+        publish: whether it may become a release.
+    """
 
     format: Literal[1] = 1
     graph: GraphSpec
     snapshot: SnapshotKey
     files: tuple[SnapshotFile, ...] = Field(min_length=1)
+    walk: Walk = "chain"
     previous: Previous | None = None
     publish: bool = True
 
@@ -114,6 +121,7 @@ class RunLayout:
     spec = "spec.json"
     entities = "entities"
     edges = "edges"
+    start = "start"
     checkpoint = "checkpoint"
     candidates = "candidates"
     release = "release"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import torch
 
-from pbg_tasks.evaluate.candidates import Candidates
+from pbg_tasks.evaluate.candidates import Candidates, eligible
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples
 from pbg_tasks.evaluate.one_side import OneSide
 from pbg_tasks.evaluate.questions import Side
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import Evaluation, ModelConfig
+    from pbg_tasks.formats.entity_sets import EntitySet
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
 
@@ -42,6 +43,7 @@ def evaluate_edges(
     relation_names: list[str],
     train: EdgeStream | None = None,
     candidates: Candidates | None = None,
+    hidden: EntitySet | None = None,
     threads: int = 1,
     memory_bytes: int = 1 << 30,
     seed: int = 0,
@@ -60,6 +62,7 @@ def evaluate_edges(
         train: training edges, by bucket; called once. They count as known, so ``known`` need not repeat them, and
             the popularity baseline is made of them.
         candidates: a sample to use again.
+        hidden: entities that are nobody's candidates.
         threads: CPU threads.
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of a new sample.
@@ -82,7 +85,7 @@ def evaluate_edges(
         _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
 
     sample = candidates or Candidates.draw(counts, evaluation.max_candidates, seed)
-    tables = _tables(config, paths, numbering, sample)
+    tables = _tables(config, paths, numbering, sample, hidden)
     groups = list(_by_types(config, families, asked))
     work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)
     budget = Budget.of(memory_bytes, max(map(config.entity_dimension, config.entities)), threads)
@@ -123,7 +126,11 @@ def _limited(held_out: Mapping[Bucket, EdgeList], limit: int | None) -> Mapping[
 
 
 def _tables(
-    config: ModelConfig, paths: Mapping[tuple[str, int], Path], numbering: Numbering, sample: Candidates | None
+    config: ModelConfig,
+    paths: Mapping[tuple[str, int], Path],
+    numbering: Numbering,
+    sample: Candidates | None,
+    hidden: EntitySet | None,
 ) -> dict[str, EntityTable]:
     """Return the table of every entity type."""
     return {
@@ -131,7 +138,11 @@ def _tables(
             [paths[entity, partition] for partition in range(len(bases) - 1)],
             bases,
             config.entity_dimension(entity),
-            sample.numbers(entity, bases) if sample else None,
+            eligible(
+                int(bases[-1]),
+                sample.numbers(entity, bases) if sample else None,
+                hidden.numbers(entity, bases) if hidden else None,
+            ),
         )
         for entity, bases in numbering.bases.items()
     }

@@ -28,6 +28,7 @@ __all__ = [
     "iter_blocks",
     "read_embeddings",
     "read_rows",
+    "read_sums",
     "write_embeddings",
 ]
 
@@ -122,6 +123,16 @@ def read_rows(path: Path, start: int, stop: int) -> np.ndarray:
         rows = np.empty((stop - start, item.shape[1]), np.float32)
         _read_into(item, start, rows)
         return rows
+
+
+def read_sums(path: Path) -> np.ndarray | None:
+    """Read RowAdagrad's sums of a partition: float32 (n,), or None when the file has none.
+
+    Raises:
+        FormatError: damaged, foreign, or the sums are not finite.
+    """
+    with open_foreign(path) as file:
+        return read_row_sums(file, len(_embeddings(file, None, None)))
 
 
 def iter_blocks(

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     Params = Mapping[str, Tensor]
 
 
+DAMPING = 0.1
+"""Of an inverse: numbers whose square is this share of the mean are halved by it instead of undone."""
+
+
 class Operator:
     """An operator on embeddings of dimension D. A subclass needs ``initial`` and ``forward``.
 
@@ -57,6 +61,13 @@ class Operator:
         _, (grad_x, *grads) = differentiate(forward, (x_ND, *values), grad_ND)
         return grad_x, dict(zip(params, grads, strict=True))
 
+    def inverse(self, y_ND: Tensor, params: Params) -> Tensor:
+        """Return what ``forward`` brings close to ``y_ND``, (N, D): the exact inverse up to a little damping.
+
+        By default the direction in which <forward(x), y> grows at x = y, which is all there is without a formula.
+        """
+        return self.backward(y_ND, params, y_ND)[0]
+
     def stacked_name(self, name: str) -> str:
         """Return the name of a parameter that is stacked over relations."""
         return self.stacked.get(name, f"{name}s")
@@ -69,6 +80,11 @@ class Operator:
 def _reduced(grad: Tensor, like: Tensor) -> Tensor:
     """Sum a row-wise gradient when the parameter is shared by all rows."""
     return grad.sum(0) if like.dim() < grad.dim() else grad
+
+
+def _damped(squares: Tensor) -> Tensor:
+    """Return squares that can be divided by: those far below the mean, which an inverse would blow up, count more."""
+    return squares + DAMPING * squares.mean(-1, keepdim=True) + torch.finfo(squares.dtype).tiny
 
 
 class Identity(Operator):
@@ -96,6 +112,9 @@ class Translation(Operator):
         del x_ND
         return grad_ND, {"translation": _reduced(grad_ND, params["translation"])}
 
+    def inverse(self, y_ND: Tensor, params: Params) -> Tensor:
+        return y_ND - params["translation"]
+
 
 class Diagonal(Operator):
     """``diagonal``: d * x (DistMult, Yang et al. 2015)."""
@@ -109,6 +128,10 @@ class Diagonal(Operator):
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         diagonal = params["diagonal"]
         return diagonal * grad_ND, {"diagonal": _reduced(x_ND * grad_ND, diagonal)}
+
+    def inverse(self, y_ND: Tensor, params: Params) -> Tensor:
+        diagonal = params["diagonal"]
+        return diagonal * y_ND / _damped(diagonal.square())
 
 
 class ComplexDiagonal(Operator):
@@ -135,6 +158,11 @@ class ComplexDiagonal(Operator):
             "imag": _reduced(grad_imag * real - grad_real * imag, b),
         }
 
+    def inverse(self, y_ND: Tensor, params: Params) -> Tensor:
+        a, b = params["real"], params["imag"]
+        scale = _damped(a.square() + b.square())
+        return self.forward(y_ND, {"real": a / scale, "imag": -b / scale})
+
     def numbers(self, params: Params) -> list[tuple[str, ...]]:
         del params
         return [("real", "imag")]
@@ -154,6 +182,13 @@ class Linear(Operator):
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return grad_ND @ params["linear_transformation"], {"linear_transformation": grad_ND.T @ x_ND}
 
+    def inverse(self, y_ND: Tensor, params: Params) -> Tensor:
+        matrix = params["linear_transformation"]
+        gram = matrix.T @ matrix
+        gram.diagonal().copy_(_damped(gram.diagonal()))
+        solved_DN: Tensor = torch.linalg.solve(gram, (y_ND @ matrix).T)
+        return solved_DN.T
+
 
 class Affine(Linear):
     """``affine``: W x + t."""
@@ -167,6 +202,9 @@ class Affine(Linear):
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         grad_x, grads = super().backward(x_ND, params, grad_ND)
         return grad_x, grads | {"translation": grad_ND.sum(0)}
+
+    def inverse(self, y_ND: Tensor, params: Params) -> Tensor:
+        return super().inverse(y_ND - params["translation"], params)
 
 
 OPERATORS: dict[str, Operator] = {

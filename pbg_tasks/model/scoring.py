@@ -56,6 +56,24 @@ class RelationScorer:
             x_QD = bind(self._config, self._params, side, self._family, None).forward(x_QD)
         return self._comparator.prepare(x_QD)
 
+    def wanted(self, known_QD: Tensor, row_Q: Tensor, *, predict: Side) -> Tensor:
+        """Return what candidates should look like before they are looked up, to be compared best with the known ends.
+
+        That is ``queries``; where the operator works on the candidates, its inverse of the known ends.
+
+        Args:
+            known_QD: raw embeddings.
+            row_Q: as in ``queries``.
+            predict: the side asked for.
+
+        Returns:
+            (Q, D), with the global embedding of the predicted side still in it.
+        """
+        if self._config.dynamic_relations or predict == "lhs":
+            return self.queries(known_QD, row_Q, predict=predict)
+        bound = bind(self._config, self._params, predict, self._family, None)
+        return self._comparator.prepare(bound.operator.inverse(self._looked_up(known_QD, "lhs"), bound.params))
+
     def candidates(self, raw_KD: Tensor, *, predict: Side) -> Tensor:
         """Prepare raw embeddings (K, D) of the predicted side."""
         x_KD = self._looked_up(raw_KD, predict)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pbg_tasks.prepare.buckets import BucketReport, write_buckets
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import SnapshotCounts, count_snapshot
-from pbg_tasks.prepare.ids import EntityReport, Minimum, assign_ids, entity_ids_file_name, partition_of
+from pbg_tasks.prepare.ids import (
+    EntityReport,
+    Minimum,
+    assign_ids,
+    entity_ids_file_name,
+    partition_of,
+    write_known,
+)
+from pbg_tasks.prepare.moved_rows import MovedRows
+from pbg_tasks.prepare.reassignment import Places, Reassignment, follow
 from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
 from pbg_tasks.prepare.validate import SnapshotReport, check_rows, validate_snapshot
 
@@ -13,6 +22,9 @@ __all__ = [
     "BucketReport",
     "EntityReport",
     "Minimum",
+    "MovedRows",
+    "Places",
+    "Reassignment",
     "SnapshotCounts",
     "SnapshotReport",
     "StagedFiles",
@@ -21,8 +33,10 @@ __all__ = [
     "connect",
     "count_snapshot",
     "entity_ids_file_name",
+    "follow",
     "partition_of",
     "stage_snapshot",
     "validate_snapshot",
     "write_buckets",
+    "write_known",
 ]

@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.entities import (
     read_relation_names,
@@ -18,26 +21,29 @@ from pbg_tasks.formats.entities import (
     write_entity_names,
     write_relation_names,
 )
+from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.prepare.connection import load_table, phase
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.sql import features_sql, md5_tail, one_file, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import duckdb
+    import numpy as np
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
 
 FETCH_ROWS = 100_000
-_COLUMNS = {
+ID_COLUMNS = {
     "name": "VARCHAR",
     "partition": "INTEGER",
     "offset": "BIGINT",
     "first_seen": "VARCHAR",
     "last_seen": "VARCHAR",
+    "unseen": "INTEGER",
 }
 
 
@@ -51,12 +57,14 @@ class EntityReport:
         types: the same by entity type.
         counts: entities of each partition, by type.
         relations: number of relations.
+        expired: entities that the spec's rule for vanished ones hides, by type.
     """
 
     entities: dict[str, int]
     types: dict[str, dict[str, int]]
     counts: dict[str, list[int]]
     relations: int
+    expired: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -77,7 +85,10 @@ class Minimum:
 
 
 def entity_ids_file_name(entity: str) -> str:
-    """Return the Parquet file of a type's ids: name, partition, offset, first_seen, last_seen."""
+    """Return the Parquet file of a type's ids: name, partition, offset, first_seen, last_seen, unseen.
+
+    The last is the number of nights since ``last_seen`` whose snapshots had no edge of the entity.
+    """
     return f"entity_ids_{entity}.parquet"
 
 
@@ -121,6 +132,8 @@ def assign_ids(
     rare = spec.model.relations_from_data and minimum.relation > 1
     matches = make_relations(connection, spec, names if rare else None)
     types, counts = {}, {}
+    partitions: dict[str, np.ndarray] = {}
+    offsets: dict[str, np.ndarray] = {}
     for entity, schema in spec.model.entities.items():
         with phase(connection, f"ids of {entity}"):
             _load_known(connection, entity, schema.num_partitions if hashed else None, previous)
@@ -128,16 +141,34 @@ def assign_ids(
                 separator = feature_separator if schema.featurized else None
                 _find_present(connection, entity, matches, minimum.entity, separator)
             types[entity] = _assign(connection, schema.num_partitions, snapshot)
-            target = quoted(str(out / entity_ids_file_name(entity)))
-            connection.execute(
-                f'COPY (FROM ids ORDER BY partition, "offset") TO {target} (FORMAT parquet, COMPRESSION zstd)'
-            )
-            counts[entity] = [
-                _write_partition(connection, entity, partition, out) for partition in range(schema.num_partitions)
-            ]
+            counts[entity] = write_ids(connection, entity, schema.num_partitions, out)
+            if spec.vanished.rule == "expire":
+                partitions[entity], offsets[entity] = _unseen(connection, spec.vanished.nights)
     write_relation_names(out, names, dynamic=spec.model.dynamic_relations)
+    expired = {entity: len(found) for entity, found in offsets.items()}
+    if any(expired.values()):
+        (out / EXPIRED).write_bytes(EntitySet(partitions, offsets).to_bytes())
     total = {key: sum(figures[key] for figures in types.values()) for key in ("total", "new", "kept", "gone")}
-    return EntityReport(total, types, counts, len(names))
+    return EntityReport(total, types, counts, len(names), expired)
+
+
+def write_known(directory: Path, entity: str, partitions: Iterable[Sequence[str]], *, seen: str) -> None:
+    """Write ids of which only the names are known, as ``assign_ids`` takes them for the release before.
+
+    Args:
+        directory: for the file.
+        entity: type.
+        partitions: names of each, by offset.
+        seen: snapshot that stands for the first and the last one that had them.
+    """
+    fields = [("name", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+    fields += [("first_seen", pa.string()), ("last_seen", pa.string()), ("unseen", pa.int32())]
+    schema = pa.schema(fields)
+    with pq.ParquetWriter(directory / entity_ids_file_name(entity), schema, compression="zstd") as writer:
+        for partition, names in enumerate(partitions):
+            count = len(names)
+            columns = [names, [partition] * count, range(count), [seen] * count, [seen] * count, [0] * count]
+            writer.write_table(pa.table(columns, schema=schema))
 
 
 def _load_known(
@@ -145,7 +176,7 @@ def _load_known(
 ) -> None:
     """Make the table ``known``: the ids of the release before; with ``partitions``, check that they fit."""
     path = previous / entity_ids_file_name(entity) if previous else None
-    load_table(connection, "known", _COLUMNS, path)
+    load_table(connection, "known", ID_COLUMNS, path)
     if partitions is None:
         return
     # With another number of partitions about half of all names or more would lie elsewhere: the first few tell.
@@ -188,12 +219,13 @@ def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: st
             SELECT name, ({md5_tail("name")} % $partitions)::INTEGER AS partition
             FROM present ANTI JOIN known USING (name)
         )
-        SELECT name, partition, "offset", first_seen, if(present.name IS NULL, last_seen, $snapshot) AS last_seen
+        SELECT name, partition, "offset", first_seen, if(present.name IS NULL, last_seen, $snapshot) AS last_seen,
+            if(present.name IS NULL, unseen + 1, 0)::INTEGER AS unseen
         FROM known LEFT JOIN present USING (name)
         UNION ALL
         SELECT name, fresh.partition,
             coalesce(size, 0) + row_number() OVER (PARTITION BY fresh.partition ORDER BY name) - 1,
-            $snapshot, $snapshot
+            $snapshot, $snapshot, 0
         FROM fresh LEFT JOIN sizes USING (partition)
         """,
         {"partitions": partitions, "snapshot": snapshot},
@@ -206,6 +238,21 @@ def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: st
     ).fetchall()
     total, were, kept = (int(value) for value in row)
     return {"total": total, "new": total - were, "kept": kept, "gone": were - kept}
+
+
+def _unseen(connection: duckdb.DuckDBPyConnection, nights: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return partition and offset of the entities of the table ``ids`` that so many nights have not seen."""
+    found = connection.execute(
+        'SELECT partition::BIGINT AS partition, "offset" FROM ids WHERE unseen >= ? ORDER BY ALL', [nights]
+    ).fetchnumpy()
+    return found["partition"], found["offset"]
+
+
+def write_ids(connection: duckdb.DuckDBPyConnection, entity: str, partitions: int, out: Path) -> list[int]:
+    """Write the table ``ids`` of one type, and the names and counts of its partitions, which are returned."""
+    target = quoted(str(out / entity_ids_file_name(entity)))
+    connection.execute(f'COPY (FROM ids ORDER BY partition, "offset") TO {target} (FORMAT parquet, COMPRESSION zstd)')
+    return [_write_partition(connection, entity, partition, out) for partition in range(partitions)]
 
 
 def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partition: int, out: Path) -> int:

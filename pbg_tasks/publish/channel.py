@@ -1,6 +1,7 @@
 """A channel: the list of its releases and the pointer ``CURRENT.json``.
 
-Publishing and rolling back are each one compare-and-swap of the pointer. Readers start there and never list.
+Publishing and rolling back are each one compare-and-swap of the pointer. Readers start there and never list. What the
+pointer leaves or is about to name is held first, so that no garbage collection takes it away meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.manifest import decode, encode, sha256
+from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.publish.holds import hold
 from pbg_tasks.publish.release import Current, Release
 
 if TYPE_CHECKING:
@@ -68,23 +71,43 @@ class Channel:
         return decode(Release, data, source=f"{self.store.url}/{key}")
 
     def releases(self) -> Iterator[Release]:
-        """Walk all releases, oldest first."""
+        """Walk all releases, oldest first; those that are removed meanwhile are left out."""
         for info in self.store.list(f"channels/{self.name}/releases/"):
-            yield decode(Release, self.store.get(info.key).data, source=f"{self.store.url}/{info.key}")
+            try:
+                data = self.store.get(info.key).data
+            except NotFoundError:
+                continue
+            yield decode(Release, data, source=f"{self.store.url}/{info.key}")
 
     def before(self, snapshot: str) -> Release | None:
-        """Return the release a run on ``snapshot`` continues: the current one, or the one before a same-day redo."""
+        """Return the release that a run on ``snapshot`` continues: of the snapshots before it, never of a later one.
+
+        It is the current one where that is older, so that a roll-back counts; for a redo of the current snapshot the
+        one before it; else the newest of the earlier snapshots.
+        """
         release = self.current().release
         while release is not None and release.snapshot == snapshot:
-            release = self.release(release.previous) if release.previous else None
-        return release
+            release = self._find(release.previous)
+        if release is None or snapshot_order(release.snapshot) < snapshot_order(snapshot):
+            return release
+        earlier = (each for each in self.releases() if snapshot_order(each.snapshot) < snapshot_order(snapshot))
+        return max(earlier, key=lambda each: (snapshot_order(each.snapshot), each.seq), default=None)
 
-    def publish(self, candidate: dict[str, Any], *, planned_on: int | None) -> tuple[Release, bool]:
+    def _find(self, seq: int | None) -> Release | None:
+        """Read a release; None when there is none of that number, or no longer."""
+        if seq is None or self.store.head(self.release_key(seq)) is None:
+            return None
+        return self.release(seq)
+
+    def publish(
+        self, candidate: dict[str, Any], *, planned_on: int | None, independent: bool = False
+    ) -> tuple[Release, bool]:
         """Record a release and point the channel to it; publishing the same run again changes nothing.
 
         Args:
             candidate: the fields of the release but ``seq``, ``channel`` and ``previous``.
             planned_on: number of the release the run started from.
+            independent: the run started from none, so it does not matter where the channel points.
 
         Returns:
             The release, and whether the channel points to it. A channel never goes back to an older snapshot.
@@ -92,43 +115,59 @@ class Channel:
         Raises:
             ConflictError: the channel moved on since the run was planned, or during this call.
         """
-        pointer = self.current()
-        there = pointer.release
-        if there is not None and there.run == candidate["run"]:
-            return there, True
-        previous = there.seq if there else None
-        moves = there is None or there.snapshot <= candidate["snapshot"]
-        redo = there is not None and there.snapshot == candidate["snapshot"]
-        if moves and not redo and previous != planned_on:
+        hold(self.store, candidate["run"])
+        while True:
+            pointer = self.current()
+            there = pointer.release
+            if there is not None and there.run == candidate["run"]:
+                return there, True
+            moves = there is None or snapshot_order(there.snapshot) <= snapshot_order(candidate["snapshot"])
+            if moves and not independent:
+                self._check_plan(there, candidate["snapshot"], planned_on)
+            release = self._record(candidate, previous=there.seq if there else None)
+            if not moves or self._point(pointer, release, moved_by="publish"):
+                return release, moves
+            if not independent:
+                raise self._moved()
+
+    def _check_plan(self, there: Release | None, snapshot: str, planned_on: int | None) -> None:
+        """Refuse a run that started from another release than the current one, unless it redoes that one's snapshot."""
+        points_to = there.seq if there else None
+        if points_to != planned_on and (there is None or there.snapshot != snapshot):
             raise ConflictError(
-                f"channel {self.name!r} points to release {previous}, this run was planned on "
-                f"{planned_on}: plan the snapshot {candidate['snapshot']!r} again"
+                f"channel {self.name!r} points to release {points_to}, this run was planned on "
+                f"{planned_on}: plan the snapshot {snapshot!r} again"
             )
-        release = self._record(candidate, previous)
-        if moves:
-            self._point(pointer, release, moved_by="publish")
-        return release, moves
 
-    def _record(self, candidate: dict[str, Any], previous: int | None) -> Release:
+    def _record(self, candidate: dict[str, Any], *, previous: int | None) -> Release:
         """Write the release document under the next free number, or find the one an interrupted call left."""
-        seq = 0
-        for release in self.releases():
-            if release.run == candidate["run"]:
-                return release
-            seq = release.seq
-        release = Release(**candidate, channel=self.name, seq=seq + 1, previous=previous)
-        open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
-        self.store.put_new(self.release_key(release.seq), encode(release))
-        return release
+        while True:
+            seq = 0
+            for release in self.releases():
+                if release.run == candidate["run"]:
+                    return release
+                seq = release.seq
+            release = Release(**candidate, channel=self.name, seq=seq + 1, previous=previous)
+            open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
+            try:
+                self.store.put_new(self.release_key(release.seq), encode(release))
+            except ConflictError:
+                continue  # another publisher took the number
+            return release
 
-    def _point(self, pointer: Pointer, release: Release, *, moved_by: Literal["publish", "rollback"]) -> None:
+    def _point(self, pointer: Pointer, release: Release, *, moved_by: Literal["publish", "rollback"]) -> bool:
+        """Swap the pointer; False when it is not the one that was read any more."""
+        if pointer.release is not None:
+            hold(self.store, pointer.release.run)  # whoever reads it is given the grace to finish
         current = Current(seq=release.seq, release_sha256=sha256(encode(release)), moved_by=moved_by)
         try:
             self.store.swap(self._pointer, encode(current), expected=pointer.info)
         except ConflictError:
-            raise ConflictError(
-                f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile"
-            ) from None
+            return False
+        return True
+
+    def _moved(self) -> ConflictError:
+        return ConflictError(f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile")
 
     def rollback(self, to: int | None = None) -> tuple[Release, Release]:
         """Point back to an earlier release: to the one before, or to number ``to``.
@@ -147,8 +186,16 @@ class Channel:
         target = to if to is not None else there.previous
         if target is None:
             raise InputError(f"release {there.seq} of channel {self.name!r} is the first: nothing to go back to")
-        release = self.release(target)
-        if release.seq != there.seq:
-            open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
-            self._point(pointer, release, moved_by="rollback")
+        if target == there.seq:
+            return there, there
+        hold(self.store, self.release(target).run)
+        release = self.release(target)  # it may have gone before it was held
+        open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
+        if not self._point(pointer, release, moved_by="rollback"):
+            raise self._moved()
         return there, release
+
+
+def channels(store: Store) -> list[str]:
+    """Return the names of a store's channels."""
+    return sorted({info.key.split("/")[1] for info in store.list("channels/")})

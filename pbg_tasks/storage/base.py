@@ -24,12 +24,15 @@ class ObjectInfo:
         tag: the store's version tag (ETag): an object whose bytes changed has another one. It tells versions of one
             key apart, never objects of two keys.
         metadata: small string pairs written with the object.
+        modified: when it was written, in seconds since 1970 by the store's clock, as ``head``, ``get`` and ``list``
+            tell it (S3 to the second); None in a write's answer.
     """
 
     key: str
     size: int
     tag: str
     metadata: Mapping[str, str] = field(default_factory=dict)
+    modified: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -78,6 +80,24 @@ def list_files(location: str) -> list[tuple[str, int, str]]:
     if not files:
         raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")
     return sorted(files)
+
+
+def list_keys(template: str) -> list[str]:
+    """List what stands where a location has ``{snapshot}``, sorted as text; empty when nothing is there yet.
+
+    Only that level of the location is listed, so it does not matter how many files a snapshot has.
+
+    Raises:
+        AccessError: reading is not permitted.
+        StorageError: the store cannot be reached.
+    """
+    head, _, tail = template.partition("{snapshot}")
+    before, after = head.rpartition("/")[2], tail.partition("/")[0]
+    with _read_errors(template):
+        names = filesystem_for(template).glob(f"{head}*{after}")
+    form = re.compile(f"{re.escape(before)}([A-Za-z0-9][A-Za-z0-9_.:+-]*?){fnmatch.translate(after)}")
+    found = (form.fullmatch(name.rstrip("/").rpartition("/")[2]) for name in names)
+    return sorted({match[1] for match in found if match})
 
 
 @contextmanager

@@ -155,7 +155,7 @@ class LocalStore:
             metadata = {}  # none was given, or the file is not of our making
         except (ValueError, LookupError, TypeError, ConfigError) as error:
             raise FormatError(f"{record}, the metadata of {key}, is damaged; write the object again") from error
-        return ObjectInfo(key, status.st_size, tag, metadata)
+        return ObjectInfo(key, status.st_size, tag, metadata, status.st_mtime)
 
     @contextmanager
     def _reading(self, key: str) -> Iterator[tuple[int, ObjectInfo]]:
@@ -262,7 +262,7 @@ class LocalStore:
             if name.endswith("/"):
                 yield from self._walk(key, prefix)
             elif (status := _status(self._root / key)) is not None:
-                yield ObjectInfo(key, status.st_size, _tag(status))
+                yield ObjectInfo(key, status.st_size, _tag(status), modified=status.st_mtime)
 
 
 def _tag(status: os.stat_result) -> str:

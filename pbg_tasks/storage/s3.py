@@ -164,7 +164,8 @@ class S3Store:
                 for entry in page.get("Contents", []):
                     key = entry["Key"].removeprefix(self._prefix)
                     if not key.endswith("/"):  # some tools mark folders so
-                        found.append(ObjectInfo(key, entry["Size"], entry["ETag"].strip('"')))
+                        tag, modified = entry["ETag"].strip('"'), entry["LastModified"].timestamp()
+                        found.append(ObjectInfo(key, entry["Size"], tag, modified=modified))
         yield from sorted(found, key=lambda info: info.key)
 
     def delete(self, key: str) -> None:
@@ -203,7 +204,8 @@ class S3Store:
             return None
         metadata = answer["Metadata"]
         write_id = metadata.pop(_STAMP, None)
-        return _Found(ObjectInfo(key, answer["ContentLength"], answer["ETag"].strip('"'), metadata), write_id)
+        tag, modified = answer["ETag"].strip('"'), answer["LastModified"].timestamp()
+        return _Found(ObjectInfo(key, answer["ContentLength"], tag, metadata, modified), write_id)
 
     def _require_bucket(self) -> None:
         """Tell, once, a missing bucket from a missing object: S3 answers both alike to a HEAD."""
@@ -226,7 +228,8 @@ class S3Store:
         with closing(answer["Body"]) as body:
             data = body.read()
         metadata = {name: value for name, value in answer["Metadata"].items() if name != _STAMP}
-        return Blob(ObjectInfo(key, len(data), answer["ETag"].strip('"'), metadata), data)
+        tag, modified = answer["ETag"].strip('"'), answer["LastModified"].timestamp()
+        return Blob(ObjectInfo(key, len(data), tag, metadata, modified), data)
 
     def _write(
         self,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -22,6 +23,7 @@ from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from botocore.loaders import Loader
     from mypy_boto3_s3 import S3Client
 
 CONNECTIONS = 16
@@ -55,9 +57,18 @@ def connect() -> S3Client:
         user_agent_extra="pbg-tasks",
     )
     try:
-        return boto3.session.Session().client("s3", config=config)
+        session = botocore.session.get_session()
+        session.register_component("data_loader", _service_data())
+        return cast("S3Client", session.create_client("s3", config=config))
     except (BotoCoreError, ValueError) as error:
         raise ConfigError(f"the S3 settings are wrong ({error}): check AWS_ENDPOINT_URL and AWS_PROFILE") from error
+
+
+@functools.cache
+def _service_data() -> Loader:
+    """Return the SDK's description of S3, megabytes of JSON that each session would otherwise parse for itself."""
+    loader: Loader = botocore.session.get_session().get_component("data_loader")
+    return loader
 
 
 def error_code(error: ClientError) -> str:

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import GraphSpec, ModelConfig
+    from pbg_tasks.publish import Release
     from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.source import Source
 
 NIGHT_ZERO = "0"
 """Snapshot key that comes before any date."""
+_ADOPTED = "adopted"  # among what a release knows of its data: where the checkpoint lay
 
 
 def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_ZERO) -> Result:
@@ -60,6 +62,9 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
     store = open_store(graph.store)
     probe(store)
     channel = Channel(store, graph.channel)
+    there = channel.current().release
+    if there is not None and _ADOPTED not in there.data:
+        raise _taken(channel, there)  # before anything is moved; whether it is this checkpoint shows later
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         ids, out = scratch.path / "ids", scratch.path / "release"
         for directory in (ids, out):
@@ -74,12 +79,8 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
         pairs = {"least_key": pa.array([], pa.string()), "greatest_key": pa.array([], pa.string())}
         pq.write_table(pa.table(pairs), out / RETURNED)
         stored = store_release(store, moved, out, snapshot=snapshot, epochs=0)
-    there = channel.current().release
     if there is not None and there.run != stored.run:
-        raise InputError(
-            f"channel {graph.channel!r} of {store.url} has release {there.seq} already; a checkpoint can only be "
-            "adopted as the first: choose another channel or store"
-        )
+        raise _taken(channel, there)
     candidate = {
         "graph": graph.graph,
         "run": stored.run,
@@ -89,7 +90,7 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
         "id_layout": id_layout(graph.model),
         "vector_space": vector_space(graph.model),
         "split": digest(graph.split.model_dump(mode="json")),
-        "data": {"adopted": source.checkpoint.url, "entities": {"total": moved.total}},
+        "data": {_ADOPTED: source.checkpoint.url, "entities": {"total": moved.total}},
     }
     release, _ = channel.publish(candidate, planned_on=None)
     say(
@@ -105,6 +106,13 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
         "entities": {entity: sum(counts) for entity, counts in moved.counts.items()},
         "partitions": partition_counts(graph.model),
     }
+
+
+def _taken(channel: Channel, release: Release) -> InputError:
+    return InputError(
+        f"channel {channel.name!r} of {channel.store.url} has release {release.seq} already; a checkpoint can only be "
+        "adopted as the first: choose another channel or store"
+    )
 
 
 def _with_partitions_of(graph: GraphSpec, source: Source) -> GraphSpec:

@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from pbg_tasks.checkpoint.manifest import decode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
 
 Result = dict[str, Any]
+_REPLAYS = "replays"
 CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "gate", "publish")
 
 
@@ -34,11 +36,13 @@ class RunContext:
         store: the graph's store.
         run_id: names the run below ``runs/``.
         spec: what the run is.
+        replays: URL of the run whose files this one makes again; its own say that they lie there.
     """
 
     store: Store
     run_id: str
     spec: RunSpec
+    replays: str | None = None
 
     @classmethod
     def open(cls, url: str) -> RunContext:
@@ -53,13 +57,28 @@ class RunContext:
             raise ConfigError(f"{url!r} is not a run; expected {{store}}/runs/{{run id}}, as `pbg plan` prints it")
         store = open_store(root)
         try:
-            data = store.get(f"runs/{run_id}/{RunLayout.spec}").data
+            blob = store.get(f"runs/{run_id}/{RunLayout.spec}")
         except NotFoundError:
             raise ConfigError(f"{url}: no such run; `pbg plan` makes one") from None
-        spec = decode(RunSpec, data, source=f"{url}/{RunLayout.spec}")
+        spec = decode(RunSpec, blob.data, source=f"{url}/{RunLayout.spec}")
         if spec.run_id != run_id:
             raise FormatError(f"{url}/{RunLayout.spec}: changed after it was planned (it would be run {spec.run_id})")
-        return cls(store, run_id, spec)
+        replays = blob.info.metadata.get(_REPLAYS)
+        return cls(store, run_id, spec, unquote(replays) if replays else None)
+
+    def store_spec(self) -> None:
+        """Make the run, or find it made before.
+
+        Raises:
+            ConflictError: it is being removed.
+            FormatError: it was changed since.
+        """
+        hold(self.store, self.run_id)
+        metadata = {_REPLAYS: quote(self.replays)} if self.replays else None
+        try:
+            self.store.put_new(self.key(RunLayout.spec), self.spec.to_bytes(), metadata=metadata)
+        except ConflictError:
+            self.open(self.url)  # refuses one that was changed
 
     @property
     def url(self) -> str:
@@ -69,7 +88,7 @@ class RunContext:
     @property
     def config(self) -> ConfigSchema:
         """PBG's config of this run."""
-        return self.spec.pbg_config(self.url)
+        return self.spec.pbg_config(self.replays or self.url)
 
     @property
     def spec_hash(self) -> str:

@@ -11,6 +11,7 @@ from pbg_tasks.evaluate import Candidates, Health, evaluate_edges
 from pbg_tasks.formats.edges import edge_file_name, read_edges
 from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
 from pbg_tasks.formats.entities import read_relation_names
+from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.storage.staging import Scratch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.edges import EdgeList
 
@@ -63,6 +65,7 @@ def _evaluate(run: RunContext) -> Result:
             evaluation=graph.eval,
             relation_names=read_relation_names(directory),
             candidates=_stored_candidates(run),
+            hidden=_hidden(release, directory),
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
@@ -71,6 +74,13 @@ def _evaluate(run: RunContext) -> Result:
     if candidates is not None:
         _store_candidates(run, candidates)
     return report.to_json() | {"health": health}
+
+
+def _hidden(release: VerifiedFiles, scratch: Path) -> EntitySet | None:
+    """Return the entities that the release does not show; None where it shows everyone."""
+    if EXPIRED not in release.names:
+        return None
+    return EntitySet.from_bytes(release.fetch(EXPIRED, scratch).read_bytes(), source=f"{release.url}/{EXPIRED}")
 
 
 def _health(config: ConfigSchema, entity: str, names: dict[PartitionKey, str], directory: Path) -> dict[str, Any]:

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.checkpoint.preserve import MANIFEST as PRESERVED
 from pbg_tasks.checkpoint.reader import manifest_name
 from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats.embeddings import embeddings_shape
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.exchange import Contents, EntityRows, Outbox, writer
 from pbg_tasks.publish.exchange.contents import Partition
@@ -26,8 +29,6 @@ from pbg_tasks.tasks.source import load_newest, locate, locate_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-
-    import numpy as np
 
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.tasks.context import Result
@@ -145,7 +146,9 @@ def _rows(
 ) -> EntityRows:
     files = zip(source.embeddings(name, scratch), source.entity_names(name, _names(scratch)), strict=True)
     partitions = [Partition(*pair) for pair in files]
-    return EntityRows(name, partitions, source.config.entity_dimension(name), added=added, on_rows=on_rows)
+    bases = np.cumsum([0, *(embeddings_shape(partition.embeddings)[0] for partition in partitions)])
+    dimension, hidden = source.config.entity_dimension(name), source.hidden(name, bases)
+    return EntityRows(name, partitions, dimension, added=added, hidden=hidden, on_rows=on_rows)
 
 
 def _names(scratch: Path) -> Path:

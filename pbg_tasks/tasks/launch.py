@@ -168,6 +168,10 @@ class _LocalGang:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        for process, reader in zip(self._processes, self._readers, strict=False):
+            reader.join(1.0)
+            if process.stderr is not None:
+                process.stderr.close()
         self._output.close()
         self._folder.cleanup()
 

@@ -155,7 +155,7 @@ def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | Non
     if kept and expected.worst(graph, kept).peak > _budget(graph):
         say(
             "warning: training no longer keeps within resources.memory_gb; the numbers of partitions stay those of the "
-            "release before all the same, since with others ids and vectors start anew: write them in place of auto"
+            "release before all the same; `pbg repartition --partitions N` moves its rows to others"
         )
     return with_partitions(graph, chosen), expected
 

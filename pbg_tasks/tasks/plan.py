@@ -6,12 +6,11 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
+from pbg_tasks.config import GraphSpec, Previous, RunSpec, SnapshotFile
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
-from pbg_tasks.errors import ConflictError
 from pbg_tasks.memory import evaluation_forecast, preparation_forecast
 from pbg_tasks.prepare import connect, count_snapshot
 from pbg_tasks.progress import human_count, say
@@ -88,11 +87,7 @@ def plan(
     fields["walk"] = nights.walk
     run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
     run = RunContext(store, run_spec.run_id, run_spec)
-    hold(store, run.run_id)
-    try:
-        store.put_new(run.key(RunLayout.spec), run_spec.to_bytes())
-    except ConflictError:
-        RunContext.open(run.url)  # the same run, planned before: refuse it only if it was changed since
+    run.store_spec()
     if previous is not None and previous.reason:
         say(f"plan: {previous.reason}")
     forecasts = _forecasts(graph, expected)

@@ -16,9 +16,9 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import id_layout
 from pbg_tasks.config.schema import ConfigSchema
 from pbg_tasks.errors import ConflictError, InputError, NotFoundError
-from pbg_tasks.evaluate import Candidates
 from pbg_tasks.formats.directory import read_config
-from pbg_tasks.prepare import Places, connect, entity_ids_file_name, follow
+from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
+from pbg_tasks.prepare import connect, entity_ids_file_name, follow
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -86,6 +86,10 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
             say(f"repartition: no entity has vanished for {graph.vanished.nights} nights, so nothing is to be dropped")
             return nothing | {"moved": False}
         files.fetch(RETURNED, out)
+        if EXPIRED in files.names:
+            hidden = EntitySet.from_bytes(directory.read(EXPIRED) or b"", source=f"{directory.url}/{EXPIRED}")
+            if (left := follow(connection, hidden, ids, out)).partition:
+                (out / EXPIRED).write_bytes(left.to_bytes())
         epochs = read_preserved(store, release.directory).epochs
         stored = store_release(store, moved, out, snapshot=release.snapshot, epochs=epochs)
         _move_candidates(connection, store, release, stored, ids, out)
@@ -115,17 +119,9 @@ def _move_candidates(
         data = store.get(f"runs/{release.run}/{RunLayout.candidates}").data
     except NotFoundError:
         return  # everyone is a candidate
-    sample = Candidates.from_bytes(data)
-    moved = {
-        entity: follow(connection, entity, Places(sample.partition[entity], sample.offset[entity]), before, after)
-        for entity in sample.partition
-    }
-    found = Candidates(
-        {entity: places.partition for entity, places in moved.items()},
-        {entity: places.offset for entity, places in moved.items()},
-    )
+    found = follow(connection, EntitySet.from_bytes(data), before, after)
     key = f"runs/{stored.run}/{RunLayout.candidates}"
-    if store.head(key) is None:
+    if found.partition and store.head(key) is None:
         store.put_new(key, found.to_bytes())
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from pbg_tasks.checkpoint import VerifiedFiles, open_committed, open_preserved
 from pbg_tasks.checkpoint.contents import checkpoint_names
 from pbg_tasks.checkpoint.manifest import sha256
@@ -22,6 +24,7 @@ from pbg_tasks.formats.entities import (
     read_relation_count,
     read_relation_names,
 )
+from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
 from pbg_tasks.formats.model import model_file_name, read_model
@@ -36,8 +39,6 @@ from pbg_tasks.tasks.files import open_directory as open_directory_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    import numpy as np
 
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.config import ConfigSchema
@@ -167,6 +168,22 @@ class Source:
     def _partitions(self, entity: str) -> range:
         return range(self.config.entities[entity].num_partitions)
 
+    def hidden(self, entity: str, bases: np.ndarray) -> np.ndarray:
+        """Return which entities of a type readers are not shown, as ascending numbers over all partitions.
+
+        Args:
+            entity: the type.
+            bases: int64 (P + 1,), number of each partition's first entity, then the total.
+
+        Raises:
+            FormatError: their list is damaged.
+        """
+        data = self.entities.read(EXPIRED)
+        if data is None:
+            return np.empty(0, np.int64)
+        numbers = EntitySet.from_bytes(data, source=f"{self.entities.url}/{EXPIRED}").numbers(entity, bases)
+        return np.empty(0, np.int64) if numbers is None else numbers
+
     def relations(self, scratch: Path) -> tuple[str, ...]:
         """Return the names of the relations, by id."""
         if not self.config.relations_from_data:
@@ -202,7 +219,12 @@ def load_newest(find: Callable[[], Source], load: Callable[[Source], Loaded]) ->
 
 
 def locate(
-    url: str | Path, scratch: Path, *, channel: str | None = None, entity_path: str | Path | None = None
+    url: str | Path,
+    scratch: Path,
+    *,
+    channel: str | None = None,
+    release: int | None = None,
+    entity_path: str | Path | None = None,
 ) -> Source:
     """Find the newest version at a URL.
 
@@ -211,18 +233,21 @@ def locate(
             (``{store}/runs/{id}``), or with ``channel`` a graph's store.
         scratch: local directory for downloads.
         channel: whose current release is opened.
+        release: number of the release that is opened instead.
         entity_path: where the names lie, if not where the config says.
 
     Raises:
         NotFoundError: there is no checkpoint.
-        InputError: the channel has no release.
-        ConfigError: nothing says where the names lie.
+        InputError: the channel has no release, or none of that number.
+        ConfigError: nothing says where the names lie, or which channel's release is meant.
         FormatError: a manifest or config is damaged.
     """
     names = None if entity_path is None else Directory(open_store(entity_path), "")
     text = str(url).rstrip("/")
     if channel is not None:
-        return _preserved(_current(open_store(url), channel), names, scratch)
+        return _preserved(_released(Channel(open_store(url), channel), release), names, scratch)
+    if release is not None:
+        raise ConfigError(f"{url}: release {release} of which channel? name it")
     if "/runs/" in text and "/" not in text.rpartition("/runs/")[2]:
         return _of_run(RunContext.open(text), names, scratch)
     return _plain(open_store(url), names, scratch)
@@ -241,11 +266,12 @@ def locate_config(config: ConfigSchema) -> Source:
     return Source(files.version, config, checkpoint, Directory(open_store(config.entity_path), ""))
 
 
-def _current(store: Store, channel: str) -> VerifiedFiles:
-    release = Channel(store, channel).current().release
+def _released(channel: Channel, number: int | None) -> VerifiedFiles:
+    """Open the release that a channel points to, or the one of a number."""
+    release = channel.current().release if number is None else channel.release(number)
     if release is None:
-        raise InputError(f"channel {channel!r} of {store.url} has no release yet")
-    return open_preserved(store, release.directory, expected_sha256=release.manifest_sha256)
+        raise InputError(f"channel {channel.name!r} of {channel.store.url} has no release yet")
+    return open_preserved(channel.store, release.directory, expected_sha256=release.manifest_sha256)
 
 
 def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:

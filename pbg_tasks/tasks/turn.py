@@ -1,8 +1,8 @@
 """Which release a night continues, and whether it is its turn: the order of a chain, kept by what lies in the store.
 
-The night before is the newest of the snapshots that lie at the spec's location and are older. It has finished once it was
-released, refused by a gate, or skipped by someone. So the order holds for whoever plans (a schedule, a backfill with
-several runs at once, a person) without anybody knowing of anybody else.
+The night before is the newest of the snapshots that lie at the spec's location and are older. It has finished once it
+was released, refused by a gate, or skipped by someone. So the order holds for whoever plans (a schedule, a backfill
+with several runs at once, a person) without anybody knowing of anybody else.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
         return release
     if not _finished(channel, release, before):
         raise OutOfTurnError(
-            f"snapshot {snapshot!r} continues the night of {before!r}, which channel {channel.name!r} has no release of; "
-            f"run that first, or go on without it: `pbg skip SPEC {before}`"
+            f"snapshot {snapshot!r} continues that of {before!r}, of which channel {channel.name!r} has no release; "
+            f"run it first, or go on without it: `pbg skip SPEC {before}`"
         )
     return release
 

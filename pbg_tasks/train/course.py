@@ -64,12 +64,19 @@ class Course:
                 f"and {self.chunks}; resume with the config it was trained with"
             )
 
-    def pieces(self, iteration: Iteration) -> list[Piece]:
-        """Return what an iteration trains, in its order: a chunk of each bucket."""
+    def pieces(self, iteration: Iteration, *, scattered: bool = False) -> list[Piece]:
+        """Return what an iteration trains, in its order: a chunk of each bucket.
+
+        Args:
+            iteration: that is trained.
+            scattered: in random order, whatever the config's, as is best for several ranks: the other orders leave
+                them to compete for the same partitions.
+        """
         path, chunk, chunks = iteration.edge_path_idx, iteration.edge_chunk_idx, iteration.num_edge_chunks
+        config = self._config.model_copy(update={"bucket_order": "random"}) if scattered else self._config
         return [
             Piece(path, bucket, *chunk_bounds(self._edges.count(path, bucket), chunk, chunks))
-            for bucket in iteration_order(self._config, seed=self._seed, number=iteration.number)
+            for bucket in iteration_order(config, seed=self._seed, number=iteration.number)
         ]
 
     def reach(self, iteration: Iteration, seen: int, piece: Piece, total: int) -> tuple[float, float]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pbg_tasks.train.tables import Table
 
 _BLOCK_VALUES = 1 << 22  # numbers converted at once: 16 MiB of float32
+_BUFFER_BYTES = 1 << 20
 
 
 class NamedArray:
@@ -178,7 +179,7 @@ def _json_names(store: Store, name: str) -> pa.LargeStringArray:
 def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
     """Turn a Parquet file into an array on disk, a batch at a time."""
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         _check_columns(file.schema_arrow, source)
         names = file.read(columns=["name"]).column("name").cast(pa.large_string()).combine_chunks()
         rows = file.metadata.num_rows
@@ -186,10 +187,11 @@ def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
         require_space(target, 4 * rows * dimension)
         vectors = np.lib.format.open_memmap(target, mode="w+", dtype=np.float32, shape=(rows, dimension))
         start, step = 0, max(1, _BLOCK_VALUES // dimension)
-        for batch in file.iter_batches(batch_size=step, columns=["embedding"]):
-            stop = start + len(batch)
-            vectors[start:stop] = _block(batch.column("embedding"), names[start:stop], source, dimension)
-            start = stop
+        for group in range(file.num_row_groups):  # one by one: read as a whole, Arrow holds on to all of them
+            for batch in file.iter_batches(step, row_groups=[group], columns=["embedding"]):
+                stop = start + len(batch)
+                vectors[start:stop] = _block(batch.column("embedding"), names[start:stop], source, dimension)
+                start = stop
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{source}: not a readable Parquet file ({error})") from None
     finally:

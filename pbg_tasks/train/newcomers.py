@@ -2,9 +2,9 @@
 
 An edge says what its new end should look like: its known end, brought over by the relation's operator (or, where the
 operator works on the new end, brought back by its inverse). A new entity starts at the weighted mean of what its edges
-say, at the median length of its type's known embeddings and with their median optimizer sum, so that the first steps
-move it as far as they move others. Who only has edges to other new entities follows in a second round; who has neither
-starts at random.
+say, at the median length of its type's known embeddings and with a quarter of their median optimizer sum, so that the
+first steps move it twice as far as they move others. Who only has edges to other new entities follows in a second
+round; who has neither starts at random.
 
 Buckets are visited as in training, with as many partitions in memory; sums of new rows lie in scratch files.
 """
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch.nn.functional import embedding_bag
 
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.progress import Progress
+from pbg_tasks.train.arrivals import Arrivals
 from pbg_tasks.train.buffer import PartitionBuffer
 from pbg_tasks.train.partition_files import PartitionFiles, Stamp
 from pbg_tasks.train.partitions import PartitionKey
@@ -46,51 +46,8 @@ NOTHING_TRAINED = IterationInfo(0, 0, 1, 0, "", 1, 0)
 _ROUNDS = 2
 _BLOCK_VALUES = 1 << 22  # numbers worked on at once: 16 MiB of float32
 _EDGES_READ = 1 << 22
+_LEARNED = 0.25  # of what others have learned, in optimizer sums: measured, see docs/warm-start.md
 _SAMPLED = 1 << 20  # rows of a type whose median is taken
-
-
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """The new rows of one partition: those from ``known`` on.
-
-    Attributes:
-        known: rows that the release before has.
-        rows_ND: float32, where they start, on disk.
-        sums_N: float32, their optimizer sums.
-        said_ND: float32, weighted sum of what edges say, on disk.
-        weight_N: float64, sum of the weights.
-        placed_N: whether a round before this one placed the row.
-    """
-
-    known: int
-    rows_ND: np.ndarray
-    sums_N: np.ndarray
-    said_ND: np.ndarray
-    weight_N: np.ndarray
-    placed_N: np.ndarray
-
-    @classmethod
-    def of(cls, table: Table, known: int, path: Path) -> Arrivals:
-        """Take a partition's new rows as they are now, at random."""
-        rows = table.embeddings[known:].numpy()
-        count = len(rows)
-        on_disk = [
-            np.lib.format.open_memmap(path.with_suffix(kind), mode="w+", dtype=np.float32, shape=rows.shape)
-            for kind in (".rows.npy", ".said.npy")
-        ]
-        on_disk[0][:] = rows
-        return cls(
-            known, on_disk[0], np.zeros(count, np.float32), on_disk[1], np.zeros(count), np.zeros(count, dtype=bool)
-        )
-
-    def hear(self, row_M: torch.Tensor, said_MD: torch.Tensor, weight_M: torch.Tensor) -> None:
-        """Add what M edges say of their new ends ``row_M`` (from 0)."""
-        order_M = torch.argsort(row_M, stable=True)
-        present, counts = torch.unique_consecutive(row_M[order_M], return_counts=True)
-        offsets = torch.cumsum(counts, 0) - counts
-        sums = embedding_bag(order_M, said_MD, offsets, mode="sum", per_sample_weights=weight_M[order_M])
-        self.said_ND[present.numpy()] += sums.numpy()
-        np.add.at(self.weight_N, row_M.numpy(), weight_M.numpy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +91,7 @@ class Newcomers:
     ) -> None:
         self._config, self._params, self._known, self._edges = config, params, known, edges
         self._families = Families(config, relation_count)
+        self._weights = np.array([relation.weight for relation in config.relations], np.float32)
         self._source, self._scratch = source, scratch
         self._arrivals: dict[PartitionKey, Arrivals] = {}
         self._samples: dict[PartitionKey, np.ndarray] = {}  # (n, 3): length, bias, row sum
@@ -259,7 +217,6 @@ class Newcomers:
         settled[~settled] = there.placed_N[from_new[~settled]]
         chosen = chosen[settled]
         table = tables[other][getattr(relation, other)].embeddings
-        relation_weight = np.array([r.weight for r in self._config.relations])
         step = max(1, _BLOCK_VALUES // table.shape[1])
         for start in range(0, len(chosen), step):
             block = chosen[start : start + step]
@@ -269,9 +226,10 @@ class Newcomers:
                 torch.from_numpy(self._families.row[rel]),
                 predict=side,
             )
-            weight = np.ones(len(block), np.float32) if edges.weight is None else edges.weight[block]
-            weight = weight * relation_weight[0 if self._config.relations_from_data else rel]
-            arrivals.hear(torch.from_numpy(row[block]), said, torch.from_numpy(weight.astype(np.float32)))
+            weight = self._weights[np.zeros_like(rel) if self._config.relations_from_data else rel]
+            if edges.weight is not None:
+                weight *= edges.weight[block]
+            arrivals.hear(torch.from_numpy(row[block]), said, torch.from_numpy(weight))
 
     def _settle(self) -> dict[str, int]:
         """Place the rows of which edges said something; return how many, by entity type."""
@@ -296,7 +254,7 @@ class Newcomers:
         if self._skipped:
             mean[:, 0] = usual.bias
         arrivals.rows_ND[rows] = mean - self._global(entity).numpy()
-        arrivals.sums_N[rows] = usual.row_sum
+        arrivals.sums_N[rows] = _LEARNED * usual.row_sum
         arrivals.placed_N[rows] = True
         return len(rows)
 

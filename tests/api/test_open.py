@@ -116,6 +116,12 @@ def test_a_channel_a_run_and_a_release_are_one_model(nightly, monkeypatch, tmp_p
     assert found[1:] == found[:1] * 3
     with pytest.raises(InputError, match=r"channel 'staging' of .* has no release yet"):
         Model.open(nightly.store, channel="staging")
+    with Model.open(nightly.store, channel="production", release=1) as model:
+        assert model.url.endswith("/release")
+    with pytest.raises(InputError, match="has no release 7"):
+        Model.open(nightly.store, channel="production", release=7)
+    with pytest.raises(ConfigError, match="release 1 of which channel"):
+        Model.open(nightly.store, release=1)
 
 
 def test_a_checkpoint_and_its_snapshots_find_their_names_by_the_config(nightly, monkeypatch, tmp_path):

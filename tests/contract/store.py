@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,13 @@ class StoreContract:
         assert store.head("runs/a/HEAD.json") == info
         blob = store.get("runs/a/HEAD.json")
         assert (blob.data, blob.info) == (b"{}", info)
+
+    def test_an_object_is_dated_by_the_stores_clock(self, store):
+        store.put_new("k", b"1")
+        written = store.head("k").modified
+        assert abs(written - time.time()) < 60
+        dates = [store.get("k").info.modified, *(info.modified for info in store.list())]
+        assert [int(date) for date in dates] == [int(written)] * 2  # S3 knows seconds
 
     def test_an_empty_object(self, store, tmp_path):
         assert store.put_new("_SUCCESS", b"").size == 0

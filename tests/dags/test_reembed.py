@@ -64,7 +64,7 @@ def test_a_broken_spec_leaves_the_others_in_place(graphs):
     (graphs / "worse.yaml").write_text("graph: 7")
     bag = DagBag(DAGS)
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"reembed_small", "broken_worse"}
+    assert set(bag.dags) == {"reembed_small", "drill_small", "broken_worse"}
     assert "worse.yaml" in bag.dags["broken_worse"].description
 
 
@@ -113,6 +113,7 @@ def test_a_run_that_is_not_to_be_published_succeeds_all_the_same(dag):
         ("dimension", [1, 4096, None], [0, 4097]),
         ("partitions", [1, 1024, None], [0, 1025]),
         ("engine", ["auto", "torch", "native", None], ["fast", ""]),
+        ("ranks", [1, 256, None], [0, 257, "4"]),
         ("publish", [True, False], [None, "yes"]),
     ],
 )
@@ -134,6 +135,7 @@ def test_an_untouched_form_changes_nothing(dag):
         "dimension": None,
         "partitions": None,
         "engine": None,
+        "ranks": None,
         "publish": True,
     }
 

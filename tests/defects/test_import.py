@@ -92,8 +92,11 @@ def test_03_every_bucket_has_a_file_and_an_empty_one_is_trained(work):
 
 @pytest.mark.parametrize("partitions", [3, 7, 12, 20, 24, 50])
 def test_04_any_number_of_partitions(work, partitions):
-    result = import_edges(work.config(partitions), [work.write(ring(100))], TSV)
-    assert result["entities"]["total"] == 100
+    types = {"n": {"num_partitions": partitions}, "m": {"num_partitions": 1}}
+    relations = [{"name": "all", "lhs": "n", "rhs": "m", "operator": "diagonal"}]  # a row of buckets, not a square
+    config = work.config(entities=types, relations=relations)
+    result = import_edges(config, [work.write((f"e{i}", "r", "hub") for i in range(100))], TSV)
+    assert result["entities"]["total"] == 101
     names = [name for partition in range(partitions) for name in work.names(partition)]
     assert sorted(names) == sorted(f"e{i}" for i in range(100))
 

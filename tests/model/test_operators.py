@@ -103,3 +103,39 @@ def test_autograd_does_not_mind_that_another_worker_changes_a_parameter_meanwhil
     grad_x, grads = Watched().backward(torch.full((1, 4), 3.0), {"factor": shared}, torch.ones(1, 4))
     assert grad_x.tolist() == [[2.0] * 4]
     assert grads["factor"].tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_inverse_undoes_up_to_its_damping(name, monkeypatch):
+    monkeypatch.setattr("pbg_tasks.model.operators.DAMPING", 1e-6)
+    generator = torch.Generator().manual_seed(3)
+    params = {
+        key: value + torch.randn(value.shape, generator=generator) / 3
+        for key, value in OPERATORS[name].initial(4).items()
+    }
+    x = torch.randn(5, 4, generator=generator)
+    torch.testing.assert_close(
+        OPERATORS[name].inverse(OPERATORS[name].forward(x, params), params), x, rtol=0, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("name", ["diagonal", "complex_diagonal", "linear", "affine"])
+def test_an_inverse_blows_nothing_up(name):
+    params = {key: value.clone() for key, value in OPERATORS[name].initial(4).items()}
+    main = {"diagonal": "diagonal", "complex_diagonal": "real"}.get(name, "linear_transformation")
+    y = torch.ones(2, 4)
+    for scale in (torch.tensor([1e-6, 1.0, 1.0, 1.0]), torch.zeros(4)):
+        params[main] = scale.diag() if params[main].dim() > 1 else scale[: len(params[main])].clone()
+        assert OPERATORS[name].inverse(y, params).abs().max() < 4
+
+
+class Doubled(Operator):
+    """An operator of a package, without an inverse of its own."""
+
+    def forward(self, x_ND, params):
+        del params
+        return 2 * x_ND
+
+
+def test_without_a_formula_an_inverse_points_where_the_product_grows():
+    assert torch.equal(Doubled().inverse(torch.tensor([[1.0, -3.0]]), {}), torch.tensor([[2.0, -6.0]]))

@@ -14,11 +14,16 @@ def write(folder, name, spec):
     (folder / name).write_text(spec if isinstance(spec, str) else yaml.safe_dump(spec))
 
 
-def test_each_spec_is_a_dag(tmp_path):
+def test_each_spec_makes_its_dags(tmp_path):
     write(tmp_path, "one.yaml", small_spec(tmp_path, "first"))
     write(tmp_path, "two.yaml", small_spec(tmp_path, "second"))
     write(tmp_path, "notes.txt", "not a spec")
-    assert [dag.dag_id for dag in build_dags(tmp_path)] == ["reembed_first", "reembed_second"]
+    assert [dag.dag_id for dag in build_dags(tmp_path)] == [
+        "reembed_first",
+        "drill_first",
+        "reembed_second",
+        "drill_second",
+    ]
 
 
 def test_a_broken_spec_shows_its_error_and_hides_no_other(tmp_path):
@@ -26,7 +31,7 @@ def test_a_broken_spec_shows_its_error_and_hides_no_other(tmp_path):
     write(tmp_path, "b.yaml", "graph: [unclosed")
     write(tmp_path, "c.yaml", small_spec(tmp_path, "third"))
     write(tmp_path, "d.yaml", small_spec(tmp_path, "fourth") | {"snapshots": {"location": "s3://{snapshot}/x"}})
-    unknown, unreadable, good, nowhere = build_dags(tmp_path)
+    unknown, unreadable, good, _, nowhere = build_dags(tmp_path)
     assert good.dag_id == "reembed_third"
     assert unknown.dag_id == "broken_a"
     assert "broken" in unknown.tags
@@ -40,7 +45,7 @@ def test_a_broken_spec_shows_its_error_and_hides_no_other(tmp_path):
 def test_two_specs_of_one_graph_are_told_apart(tmp_path):
     write(tmp_path, "one.yaml", small_spec(tmp_path, "same"))
     write(tmp_path, "two.yaml", small_spec(tmp_path, "same"))
-    first, second = build_dags(tmp_path)
+    first, _, second = build_dags(tmp_path)
     assert first.dag_id == "reembed_same"
     assert second.dag_id == "broken_two"
     assert str(tmp_path / "one.yaml") in second.description

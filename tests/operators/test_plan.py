@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
 from operators.plan import PlanOperator, plan_arguments
 
@@ -41,3 +42,20 @@ def test_the_link_leads_to_the_planned_run(fake_pbg, context):
     task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None)
     assert task.execute(context)["arguments"] == ["plan", SPEC, "--snapshot=day-1", "--json"]
     assert list(context["ti"].pushed.values()) == ["file:///store/runs/day-1-abc"]
+
+
+OUT_OF_TURN = "print('error: out_of_turn: snapshot d2 continues that of d1', file=sys.stderr); sys.exit(14)"
+
+
+def test_a_night_out_of_turn_lets_go_of_its_slot_until_its_patience_ends(fake_pbg, context):
+    fake_pbg(OUT_OF_TURN)
+    now = datetime.now(UTC)
+    task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None, patience=timedelta(hours=2))
+    run = SimpleNamespace(partition_key="d2", start_date=now - timedelta(hours=1))
+    context |= {"params": UNTOUCHED, "dag_run": run}
+    with pytest.raises(AirflowRescheduleException) as raised:
+        task.execute(context)
+    assert timedelta(0) < raised.value.reschedule_date - now < timedelta(minutes=5)
+    run.start_date = now - timedelta(hours=3)
+    with pytest.raises(AirflowFailException, match="snapshot d2 continues that of d1; waited for 2:00:00"):
+        task.execute(context)

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
 
-from operators.task import KILL_GRACE_SECONDS, PbgOperator, RetryableError
+from operators.task import KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
 from pbg_tasks.errors import BY_EXIT_CODE
 
 RUN = "s3://bucket/graphs/g/runs/day-0123456789ab"
@@ -86,8 +86,8 @@ def test_the_category_decides_whether_to_try_again(fake_pbg, context, status, ca
         sys.exit({status})
     """)
     expected = RetryableError if category.retryable else AirflowFailException
-    with pytest.raises(expected, match=f"^pbg train ended with status {status}: {category.kind}: s3://b/k: row 7 is"):
-        operator().execute(context)
+    with pytest.raises(expected, match=f"^pbg eval ended with status {status}: {category.kind}: s3://b/k: row 7 is"):
+        operator(command="eval").execute(context)
 
 
 def test_a_crash_fails_at_once_and_shows_the_last_line(fake_pbg, context):
@@ -204,3 +204,18 @@ def test_the_link_is_there_when_the_command_fails(fake_pbg, context, monkeypatch
     (link,) = task.operator_extra_links
     assert context["ti"].pushed == {link.xcom_key: "http://127.0.0.1:9/bucket/graphs/g/runs/day-0123456789ab/spec.json"}
     assert link.get_link(task, ti_key=None) == context["ti"].pushed[link.xcom_key]
+
+
+def test_the_loser_of_two_trainings_is_skipped_and_any_other_conflict_fails(fake_pbg, context):
+    fake_pbg("print('error: conflict: another writer is alive and owns this run', file=sys.stderr); sys.exit(5)")
+    with pytest.raises(AirflowSkipException, match=r"another run trains it: .* owns this run"):
+        operator().execute(context)
+    with pytest.raises(AirflowFailException, match="owns this run"):
+        operator(command="publish").execute(context)
+
+
+def test_a_command_on_a_graph_has_no_run_to_show(fake_pbg, context):
+    fake_pbg("print(json.dumps({'arguments': sys.argv[1:]}))")
+    task = GraphOperator(task_id="t", command="drill", arguments=["/graphs/g.yaml"], store_conn_id=None)
+    assert task.execute(context) == {"arguments": ["drill", "/graphs/g.yaml", "--json"]}
+    assert context["ti"].pushed == {}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
+import socket
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import pyarrow as pa
@@ -14,6 +17,7 @@ import pytest
 import yaml
 
 from examples.stack.stack import Stack
+from tests.operators.kubernetes.double import KubernetesDouble
 from tests.operators.specs import small_spec
 
 if TYPE_CHECKING:
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 BUCKET = "e2e"
 GRAPH = "small"
+CLUSTERED = "clustered"
+"""A graph whose training is a Job of four ranks."""
 NIGHTS = {"first": range(100), "second": range(4, 104)}
 """Which entities each night has: the second lost four and got four."""
 
@@ -39,14 +45,35 @@ def edges(entities: range) -> bytes:
     return out.getvalue()
 
 
+def clustered_spec() -> dict[str, Any]:
+    spec = small_spec(f"s3://{BUCKET}", CLUSTERED)
+    spec["snapshots"]["location"] = f"s3://{BUCKET}/{CLUSTERED}/{{snapshot}}/*.parquet"  # two assets share no place
+    spec["model"] |= {"entities": {"node": {"num_partitions": 8}}, "num_epochs": 1, "dimension": 8}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    image = f"registry.example/pbg-train@sha256:{'0' * 64}"
+    kubernetes = {"image": image, "resources": {"cpu": "1", "memory": "2Gi"}, "port": port}
+    return spec | {"launch": {"launcher": "kubernetes", "ranks": 4, "kubernetes": kubernetes}}
+
+
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def cluster() -> Iterator[KubernetesDouble]:
+    """A double of a cluster, whose pods are processes of this machine."""
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    with KubernetesDouble(variables | {"OMP_NUM_THREADS": "1"}) as double:
+        yield double
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, cluster: KubernetesDouble) -> Iterator[Stack]:
     """A running stack; everything of it ends with the tests."""
     directory = tmp_path_factory.mktemp("stack")
     graphs = directory / "graphs"
     graphs.mkdir()
     (graphs / "small.yaml").write_text(yaml.safe_dump(small_spec(f"s3://{BUCKET}", GRAPH)))
+    (graphs / "clustered.yaml").write_text(yaml.safe_dump(clustered_spec()))
     stack = Stack(directory, graphs=graphs)
+    kubeconfig = cluster.write_kubeconfig(directory / "kubeconfig")
     try:
         environment = stack.start_store(BUCKET)
         client = boto3.client(
@@ -57,9 +84,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             region_name=environment["AWS_REGION"],
         )
         for night, entities in NIGHTS.items():
-            client.put_object(Bucket=BUCKET, Key=f"snapshots/{night}/edges.parquet", Body=edges(entities))
+            for folder in ("snapshots", CLUSTERED):
+                client.put_object(Bucket=BUCKET, Key=f"{folder}/{night}/edges.parquet", Body=edges(entities))
         client.close()
-        stack.start_airflow(print)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KUBECONFIG", str(kubeconfig))  # where Airflow looks without a connection
+            stack.start_airflow(print)
         yield stack
     finally:
         stack.stop()
@@ -71,8 +101,9 @@ def api(stack: Stack) -> AirflowApi:
     """Airflow's API, with the DAG read and unpaused."""
     api = stack.airflow().api
     deadline = time.monotonic() + 60
-    while f"reembed_{GRAPH}" not in api.dag_ids():
+    while not {f"reembed_{GRAPH}", f"reembed_{CLUSTERED}"} <= set(api.dag_ids()):
         assert time.monotonic() < deadline, api.import_errors()
         time.sleep(0.5)
     api.unpause(f"reembed_{GRAPH}")
+    api.unpause(f"reembed_{CLUSTERED}")
     return api

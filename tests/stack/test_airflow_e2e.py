@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import time
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
 
 from examples.stack import processes
 from examples.stack.watch import Watch
-from tests.stack.conftest import BUCKET, GRAPH
+from tests.stack.conftest import BUCKET, CLUSTERED, GRAPH
 
 pytestmark = pytest.mark.airflow
 
@@ -31,12 +32,12 @@ BROWSER_FLAGS = [
 RUN_SECONDS = 180.0
 
 
-def succeed(api, run_id):
+def succeed(api, run_id, dag=DAG, seconds=RUN_SECONDS):
     """Wait for a run and return its summary."""
-    watch = Watch(api, DAG, run_id, label=run_id, say=print)
-    state = watch.until_finished(RUN_SECONDS)
+    watch = Watch(api, dag, run_id, label=run_id, say=print)
+    state = watch.until_finished(seconds)
     assert state == "success", "\n".join(watch.errors())
-    return api.result(DAG, run_id, "summary")
+    return api.result(dag, run_id, "summary")
 
 
 def states(api, run_id):
@@ -83,6 +84,7 @@ def test_a_night_from_the_form(page, api):
         "dimension": 8,
         "partitions": None,
         "engine": None,
+        "ranks": None,
         "publish": True,
     }
     summary = succeed(api, run["dag_run_id"])
@@ -152,6 +154,25 @@ def test_a_stopped_task_leaves_no_process(api, stack):
         time.sleep(0.2)
     assert Watch(api, DAG, run_id, label=run_id, say=print).until_finished(RUN_SECONDS) == "failed"
     assert not commands(stack, "train")
+
+
+def test_a_night_on_a_cluster_of_four_ranks(api, stack, cluster):
+    dag = f"reembed_{CLUSTERED}"
+    run_id = api.trigger(dag, partition_key="first")
+    summary = succeed(api, run_id, dag, seconds=2 * RUN_SECONDS)
+    assert summary["release"]["published"]
+    trained = api.result(dag, run_id, "train.train")
+    assert trained["ranks"] == 4
+    assert trained["edges_trained"] == summary["edges"]["train"]
+    (job,) = cluster.jobs()
+    assert job["status"]["succeeded"] == 4
+    assert job["metadata"]["annotations"]["pbg-tasks/owner"] == f"{dag}/{run_id}/train.train/-1"
+    (train,) = [task for task in api.tasks(dag, run_id) if task.task == "train.train"]
+    assert train.tries == 1
+    log = "\n".join(api.log(dag, run_id, train))
+    assert all(f"[rank {rank}]" in log for rank in range(4))
+    token = b64decode(cluster.objects.everything("secrets")[0]["data"]["PBG_RUN_TOKEN"]).decode()
+    assert token not in log
 
 
 def test_scratch_is_empty_and_secrets_are_in_no_log(stack):

@@ -9,7 +9,7 @@ import pytest
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.columnar import filesystem_for, list_files
+from pbg_tasks.storage.columnar import filesystem_for, list_files, list_keys
 
 KEYS = ["a.csv", "b.csv", "sub/c.csv", "_SUCCESS", ".hidden", "_temporary/d.csv", "sub/.e.csv", "other.txt"]
 
@@ -51,6 +51,32 @@ def test_what_is_missing_is_named(folder, location):
     with pytest.raises(InputError, match="no snapshot there") as caught:
         list_files(f"{folder}/{location}")
     assert f"{folder}/{location}" in str(caught.value)
+
+
+SNAPSHOTS = [
+    "edges/2026-01-01/a",
+    "edges/2026-01-01/deep/b",
+    "edges/2026-01-02/a",
+    "edges/_part/a",
+    "day-3.gz",
+    "day-4.gz",
+]
+
+
+@pytest.mark.parametrize(
+    ("template", "keys"),
+    [
+        ("edges/{snapshot}/*.parquet", ["2026-01-01", "2026-01-02"]),
+        ("edges/{snapshot}", ["2026-01-01", "2026-01-02"]),
+        ("day-{snapshot}.gz", ["3", "4"]),
+        ("nowhere/{snapshot}/x", []),
+    ],
+)
+def test_keys_of_snapshots(folder, template, keys):
+    store = open_store(f"{folder}/keys")
+    for name in SNAPSHOTS:
+        store.put_new(name, b"1")
+    assert list_keys(f"{store.url}/{template}") == keys
 
 
 def test_a_changed_file_has_another_version(folder):

@@ -25,7 +25,7 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.publish import rollback
+from pbg_tasks.tasks.releases import rollback
 from pbg_tasks.tasks.show import history, show, table
 from tests.tasks.conftest import ring
 

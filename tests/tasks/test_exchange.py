@@ -25,12 +25,12 @@ from pbg_tasks.errors import (
     NotFoundError,
     QualityGateError,
     ResourceError,
-    StorageError,
 )
-from pbg_tasks.formats.angel import LocalFolder, open_matrix, read_line, read_mapping
+from pbg_tasks.formats.angel import LocalFolder, layout, open_matrix, read_line, read_mapping
+from pbg_tasks.publish.exchange import ReadOptions, angel
 from pbg_tasks.publish.exchange.manifest import MANIFEST
 from pbg_tasks.publish.exchange.registry import READERS
-from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.exchange import export
 from pbg_tasks.tasks.exchange_import import import_embeddings
@@ -229,6 +229,28 @@ def test_angel_line_gets_lines_and_a_mapping(data, place):
     assert [mapping[number] for number in numbers.tolist()] == data.names["user"]
 
 
+@pytest.mark.parametrize(("listed", "ends"), [(200_000, [100, 200, 300]), (16, [150, 300])])
+def test_angel_gets_fewer_partitions_where_each_has_many_rows(place, monkeypatch, listed, ends):
+    data = model(place / "data", sizes={"user": 30, "item": 300})
+    monkeypatch.setattr(angel, "_LISTED_ROWS", listed)
+    monkeypatch.setattr(layout, "PARTITION_NUMBERS", 800)
+    exported(data, "angel", place / "out", types=("item",))
+    matrix = open_matrix(LocalFolder(place / "out" / "item_embedding"))
+    assert [part.end_col for part in matrix.meta.part_metas.values()] == ends
+    np.testing.assert_array_equal(np.concatenate([block for _, block in matrix.vectors()]), data.vectors["item"])
+
+
+def test_angel_line_takes_other_separators(data, place):
+    words = {"key_separator": "tab", "feature_separator": ";"}
+    exported(data, "angel-line", place / "out", types=("item",), **words)
+    first = (place / "out" / "item" / "CP_1" / "embedding" / "0").read_text().splitlines()[0]
+    assert re.fullmatch(r"0\t[^;\t ]+(;[^;\t ]+){7}", first)
+    import_embeddings("angel-line", str(place / "out"), str(place / "back"), options=ReadOptions(None, **words))
+    np.testing.assert_array_equal(imported(place / "back", "item")[1], data.vectors["item"])
+    with pytest.raises(ConfigError, match="separator bar: Angel writes it as"):
+        exported(data, "angel-line", place / "bar", feature_separator="bar")
+
+
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2"])
 @pytest.mark.parametrize("index", ["Flat", "HNSW16", "IVF4,Flat"])
 def test_a_faiss_index_finds_neighbours_as_the_model_compares(place, comparator, index):
@@ -363,42 +385,11 @@ def test_overwriting_leaves_nothing_of_the_export_before(data, place):
     ]  # fmt: skip
 
 
-def test_an_interrupted_export_leaves_the_way_free(data, place, monkeypatch):
-    real, calls = LocalStore.put_new, []
-
-    def put_new(store, key, *args, **kwargs):
-        calls.append(key)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return real(store, key, *args, **kwargs)
-
-    monkeypatch.setattr(LocalStore, "put_new", put_new)
-    with pytest.raises(KeyboardInterrupt):
-        exported(data, "npy", place / "out")
-    assert not files(place / "out")
-    monkeypatch.undo()
-    exported(data, "npy", place / "out")
-    assert "_manifest.json" in files(place / "out")
-
-
-def test_a_failed_overwriting_deletes_nothing_and_claims_nothing(data, place, monkeypatch):
-    exported(data, "npy", place / "out")
-    before = set(files(place / "out"))
-
-    def put(store, key, *args, **kwargs):
-        raise StorageError("the store is out of order")
-
-    monkeypatch.setattr(LocalStore, "put", put)
-    with pytest.raises(StorageError):
-        export("parquet", str(data.checkpoint), str(place / "out"), overwrite=True)
-    assert set(files(place / "out")) == before - {"_manifest.json"}
-
-
 def test_a_full_disk_leaves_nothing_half_written(place, small_disk):
     data = model(place / "data", sizes={"user": 40_000, "item": 40})
     with pytest.raises(ResourceError, match="the disk or its quota is full"):
         exported(data, "word2vec", small_disk / "out", types=("user",))
-    assert not files(small_disk)
+    assert not files(small_disk / "out")
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,58 @@ def test_the_published_wikidata_embeddings(place, suffix):
         import_embeddings("wikidata-pbg", str(path), str(place / "more"), options=ReadOptions("n"))
 
 
+WIKIDATA = ["<http://www.wikidata.org/entity/Q5>", '"two [\\"words\\"], \\u00fc"@en', "#1"]
+RELATIONS = ["<P31>", "<P17>", "<P31>_reverse_relation", "<P17>_reverse_relation"]
+
+
+def arrays(place, names=(*WIKIDATA, *RELATIONS), rows=None, ending=".gz"):
+    """Write Wikidata's embeddings as an array with names."""
+    pack = gzip.compress if ending else bytes
+    table = np.arange(3 * (len(names) if rows is None else rows), dtype=np.float32).reshape(-1, 3)
+    np.save(place / "plain.npy", table)
+    (place / f"v1_names.json{ending}").write_bytes(pack(json.dumps(list(names)).encode()))
+    (place / f"v1_vectors.npy{ending}").write_bytes(pack((place / "plain.npy").read_bytes()))
+    return place / f"v1_vectors.npy{ending}", table
+
+
+@pytest.mark.parametrize("ending", [".gz", ""])
+@pytest.mark.parametrize("relations", [RELATIONS, []])
+def test_the_published_wikidata_arrays(place, ending, relations):
+    path, table = arrays(place, [*WIKIDATA, *relations], ending=ending)
+    same(take("wikidata-pbg", path, place), WIKIDATA, table[:3])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows": 6}, "v1_vectors.npy.gz: has 6 rows and 7 names"),
+        ({"rows": 8}, "v1_vectors.npy.gz: has 8 rows and 7 names"),
+        ({"names": ["a", "b_reverse_relation"]}, "the last 1 names are reverse relations, but not of those before"),
+        ({"names": ["a", "a"]}, "the name 'a' comes twice"),
+    ],
+)
+def test_wikidata_arrays_that_do_not_fit(place, options, message):
+    path, _ = arrays(place, **options)
+    with pytest.raises(FormatError, match=message):
+        take("wikidata-pbg", path, place)
+
+
+def test_damaged_wikidata_arrays(place):
+    path, _ = arrays(place)
+    data, names = path.read_bytes(), place / "v1_names.json.gz"
+    for damaged in (data[:-20], b"no gzip", gzip.compress(gzip.decompress(data)[:-4]), gzip.compress(b"none")):
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match=r"v1_vectors\.npy\.gz: .*truncated"):
+            take("wikidata-pbg", path, place)
+    path.write_bytes(data)
+    names.write_bytes(names.read_bytes()[:-20])
+    with pytest.raises(FormatError, match=r"v1_names\.json\.gz: .*truncated"):
+        take("wikidata-pbg", path, place)
+    names.unlink()
+    with pytest.raises(InputError, match=r"no names beside it; put v1_names\.json\.gz there"):
+        take("wikidata-pbg", path, place)
+
+
 def blocks():
     yield np.arange(2), VECTORS[:2]
     yield np.arange(2, 3), VECTORS[2:]

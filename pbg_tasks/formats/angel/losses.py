@@ -13,7 +13,7 @@ from pbg_tasks.formats.angel.java_digits import java_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pbg_tasks.formats.angel.meta import MatrixFilesMeta
+    from pbg_tasks.formats.angel.meta import MatrixFilesMeta, MatrixPartitionMeta
     from pbg_tasks.formats.angel.records import Format
     from pbg_tasks.formats.angel.row_types import RowType
 
@@ -53,12 +53,12 @@ def refuse(loss: Loss) -> None:
 
 
 def once(on_loss: OnLoss) -> OnLoss:
-    """Return what passes the first loss of a kind on: every partition of a matrix may show it again."""
-    told: set[str] = set()
+    """Return what passes the first loss of a kind on, and the first certain one: every partition may show it again."""
+    told: dict[str, bool] = {}
 
     def tell(loss: Loss) -> None:
-        if loss.kind not in told:
-            told.add(loss.kind)
+        if loss.kind not in told or loss.certain > told[loss.kind]:
+            told[loss.kind] = loss.certain
             on_loss(loss)
 
     return tell
@@ -67,13 +67,13 @@ def once(on_loss: OnLoss) -> OnLoss:
 def losses(meta: MatrixFilesMeta, form: Format, row_type: RowType, where: str) -> Iterator[Loss]:
     """Yield the losses that metadata shows."""
     parts = [part for part in meta.part_metas.values() if part.nnz or part.length]
-    if not form.by_column and not form.has_columns and not row_type.dense and parts:
+    if not form.has_columns and not row_type.dense and any(map(_lacks_keys, parts)):
         yield Loss(
             "dropped-keys",
             certain=True,
             message=f"{where}: Angel wrote sparse rows without their column numbers, which cannot be recovered",
         )
-    if form.by_column and len(meta.part_metas) > 1 and all(part.start_col == part.end_col for part in parts) and parts:
+    if form.by_column and any(part.part_id and part.start_col == part.end_col for part in parts):
         yield Loss(
             "hashed-columns",
             certain=True,
@@ -90,6 +90,11 @@ def losses(meta: MatrixFilesMeta, form: Format, row_type: RowType, where: str) -
             certain=True,
             message=f"{where}: Angel saved the columns of each partition's first row only, and other rows had more",
         )
+
+
+def _lacks_keys(part: MatrixPartitionMeta) -> bool:
+    """Whether a sparse row's columns are unknown without their numbers: it holds some, and not every one there is."""
+    return any(row.element_num not in {0, part.end_col - part.start_col} for row in part.row_metas.values())
 
 
 def rounded_loss(sample: str, separator: str, where: str) -> Loss | None:

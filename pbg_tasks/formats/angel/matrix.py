@@ -11,12 +11,11 @@ import numpy as np
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.angel.assembly import column_vectors, row_vectors
 from pbg_tasks.formats.angel.formats import FORMATS, output_format
-from pbg_tasks.formats.angel.losses import losses, once, refuse, rounded_loss
+from pbg_tasks.formats.angel.losses import losses, once, refuse
 from pbg_tasks.formats.angel.meta import MAX_META_BYTES, META_NAMES, parse_meta
 from pbg_tasks.formats.angel.partition import Partition, Reading
-from pbg_tasks.formats.angel.records import Span, Style
+from pbg_tasks.formats.angel.records import Style
 from pbg_tasks.formats.angel.row_types import row_type
-from pbg_tasks.formats.angel.text import line_blocks
 from pbg_tasks.storage.files import disk_errors
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.angel.meta import MatrixFilesMeta
     from pbg_tasks.formats.angel.partition import Cells
 
-_SAMPLE_BYTES = 1 << 16
-
 
 def open_matrix(folder: Folder, *, separator: str = ",", on_loss: OnLoss = refuse) -> Matrix:
     """Open a matrix folder.
@@ -36,8 +33,8 @@ def open_matrix(folder: Folder, *, separator: str = ",", on_loss: OnLoss = refus
     Args:
         folder: its files.
         separator: of text formats, which metadata does not say.
-        on_loss: told of what Angel lost, once a kind and mostly before anything is read; by default a certain loss is
-            an error.
+        on_loss: told of what Angel lost, of each kind once, and once more if it becomes certain; mostly before anything
+            is read. By default a certain loss is an error.
 
     Raises:
         FormatError: its metadata is missing, damaged, or not what the files are; or something was lost.
@@ -54,10 +51,8 @@ def open_matrix(folder: Folder, *, separator: str = ",", on_loss: OnLoss = refus
     form, on_loss = output_format(meta.format_class_name), once(on_loss)
     for loss in losses(meta, form, kind, folder.where):
         on_loss(loss)
-    matrix = Matrix(meta, Reading(folder, form, kind, Style(separator), on_loss))
-    if form is FORMATS["RowIdColIdValueTextRowFormat"] and kind.value_type == np.float64:
-        matrix.check_decimals()
-    return matrix
+    rounded = form is FORMATS["RowIdColIdValueTextRowFormat"] and kind.value_type == np.float64
+    return Matrix(meta, Reading(folder, form, kind, Style(separator), on_loss, may_be_rounded=rounded))
 
 
 class Matrix:
@@ -72,6 +67,8 @@ class Matrix:
         self.meta, self.row_type, self._reading = meta, reading.row_type, reading
         parts = sorted(meta.part_metas.values(), key=lambda part: (len(part.file_name), part.file_name, part.offset))
         self._partitions = [Partition(part, reading) for part in parts]
+        if first := next((item for item in self._partitions if item.records), None):
+            first.check_decimals()  # of the others when they are read
 
     def cells(self) -> Iterator[Cells]:
         """Yield all elements in the order of the files, in blocks of a few megabytes.
@@ -100,18 +97,6 @@ class Matrix:
         else:
             by_column = self._reading.form.by_column
             yield from column_vectors(self._partitions, kind, by_column=by_column, dense=self.row_type.dense)
-
-    def check_decimals(self) -> None:
-        """Tell ``on_loss`` if doubles look rounded to six decimals, judged by the first lines."""
-        first = next((item for item in self._partitions if item.records), None)
-        if first is None:
-            return
-        span = first.span()
-        sample = Span(span.path, span.offset, min(span.length, _SAMPLE_BYTES), span.where)
-        lines = b"".join(line_blocks(sample)).decode("latin-1")
-        whole = lines if span.length <= _SAMPLE_BYTES else lines.rpartition("\n")[0]
-        if loss := rounded_loss(whole, self._reading.style.separator, self._reading.folder.where):
-            self._reading.on_loss(loss)
 
 
 def _read_meta(folder: Folder, sizes: dict[str, int]) -> MatrixFilesMeta:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.angel.losses import zeros_loss
+from pbg_tasks.formats.angel.losses import rounded_loss, zeros_loss
 from pbg_tasks.formats.angel.records import Span, Types
+from pbg_tasks.formats.angel.text import line_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.angel.meta import MatrixPartitionMeta
     from pbg_tasks.formats.angel.records import Format, Records, Style
     from pbg_tasks.formats.angel.row_types import RowType
+
+_SAMPLE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Reading:
         row_type: of its rows.
         style: of its text.
         on_loss: told of what Angel lost.
+        may_be_rounded: whether Angel may have written six decimals of each value.
     """
 
     folder: Folder
@@ -47,6 +51,7 @@ class Reading:
     row_type: RowType
     style: Style
     on_loss: OnLoss
+    may_be_rounded: bool
 
 
 class Partition:
@@ -135,12 +140,24 @@ class Partition:
         path = self._reading.folder.local(self.meta.file_name)
         return Span(path, self.meta.offset, self.meta.length, self.where)
 
+    def check_decimals(self) -> None:
+        """Tell ``on_loss`` if doubles look rounded to six decimals, judged by the first lines."""
+        if not self._reading.may_be_rounded:
+            return
+        span = self.span()
+        sample = Span(span.path, span.offset, min(span.length, _SAMPLE_BYTES), span.where)
+        lines = b"".join(line_blocks(sample)).decode("latin-1")
+        whole = lines if span.length <= _SAMPLE_BYTES else lines.rpartition("\n")[0]
+        if loss := rounded_loss(whole, self._reading.style.separator, self._reading.folder.where):
+            self._reading.on_loss(loss)
+
     def _blocks(self) -> Iterator[tuple[int, Records]]:
         """Yield blocks of records and the number of the first; there are as many as metadata says."""
         if not self.records:
             if self.meta.length:
                 raise FormatError(f"{self.where}: {self.meta.length} bytes, and no records by its metadata")
             return
+        self.check_decimals()
         done, span = 0, self.span()
         for records in self._reading.form.decode(span, self._types, self._reading.style):
             if done + len(records) > self.records:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from pbg_tasks.errors import ConfigError, FormatError
-from pbg_tasks.formats.angel.cells import squeeze, text_cells
+from pbg_tasks.formats.angel.numerals import numerals
 from pbg_tasks.formats.angel.records import Format, Records
 from pbg_tasks.storage.files import disk_errors
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 1 << 22
 MAX_LINE_BYTES = 1 << 26
-ENCODED_NUMBERS = 1 << 17  # a block's cells stay below a few megabytes
+ENCODED_NUMBERS = 1 << 17  # the texts of a block take a few megabytes
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _REAL = re.compile(r"[+-]?(NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII)
@@ -86,25 +87,24 @@ def format_lines(
         between: what stands between values.
         six_decimals: see ``Style``.
     """
-    parts = []
-    step = max(1, ENCODED_NUMBERS // (values.shape[1] + len(keys)))
-    after, sep = np.bytes_(check_separator(after_keys)), np.bytes_(check_separator(between))
+    after, sep = check_separator(after_keys), check_separator(between)
+    parts, dimension = [], values.shape[1]
+    step = max(1, ENCODED_NUMBERS // dimension)
     for start in range(0, len(values), step):
-        block = values[start : start + step]
-        cells = text_cells(block, six_decimals=six_decimals)
-        ends = np.full(block.shape[1], sep)
-        ends[-1] = b"\n"
-        heads = [text_cells(key[start : start + step]) for key in keys]
-        line = np.dtype(
-            [(f"key{index}", [("text", head.dtype), ("end", after.dtype)]) for index, head in enumerate(heads)]
-            + [("value", [("text", cells.dtype), ("end", ends.dtype)], (block.shape[1],))]
-        )
-        lines = np.zeros(len(block), line)
-        for index, head in enumerate(heads):
-            lines[f"key{index}"]["text"], lines[f"key{index}"]["end"] = head, after
-        lines["value"]["text"], lines["value"]["end"] = cells, ends
-        parts.append(squeeze(lines))
+        block = np.ascontiguousarray(values[start : start + step])
+        numbers = _joined(numerals(block.reshape(-1), six_decimals=six_decimals), dimension, sep)
+        heads = [numerals(key[start : start + step]) for key in keys]
+        lines = pc.binary_join_element_wise(*heads, numbers, after) if heads else numbers
+        parts += [_joined(lines, len(block), b"\n")[0].as_buffer(), b"\n"]
     return b"".join(parts)
+
+
+def _joined(texts: pa.BinaryArray, count: int, separator: bytes) -> pa.BinaryArray:
+    """Join each so many texts."""
+    if count == 1:
+        return texts
+    offsets = np.arange(0, len(texts) + 1, count, dtype=np.int32)
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, texts), separator)
 
 
 def parse_lines(

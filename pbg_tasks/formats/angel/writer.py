@@ -131,31 +131,20 @@ class _Writer:
     def add_turned(self, blocks: Vectors) -> None:
         """Write partitions of some columns, each once all its columns are there."""
         layout = self._layout
-        if layout.rows * layout.columns_of_block > MAX_HELD_NUMBERS:
-            raise ConfigError(
-                f"matrix {layout.name!r}: partitions of {layout.columns_of_block} columns and {layout.rows} rows are "
-                "turned in memory; make block_col smaller"
-            )
+        if layout.row_type.dense:
+            _check_held(layout.rows * layout.columns_of_block, layout)
         pending = _Pending(blocks)
         by_columns: dict[int, list[Tile]] = {}
         for tile in self.tiles:
             by_columns.setdefault(tile.end_col, []).append(tile)
         for end, group in by_columns.items():
-            columns, values = _joined(list(pending.until(end)), layout)
+            columns, values = _joined(pending.until(end), layout)
             for tile in group:
                 self._add_vectors(tile, columns, values[:, tile.start_row : tile.end_row])
 
     def add_hashed(self, blocks: Vectors) -> None:
         """Write partitions of columns whose hashes are equal."""
-        layout, held, numbers = self._layout, [], 0
-        for columns, values in blocks:
-            numbers += values.size
-            if numbers > MAX_HELD_NUMBERS:
-                raise ConfigError(
-                    f"matrix {layout.name!r}: hashing holds at most {MAX_HELD_NUMBERS} numbers in memory; write ranges"
-                )
-            held.append((columns, values))
-        columns, values = _joined(held, layout)
+        columns, values = _joined(blocks, self._layout)
         part = hash_partition(columns, len(self.tiles))
         for tile in self.tiles:
             self._add_vectors(tile, columns[part == tile.part_id], values[part == tile.part_id])
@@ -166,10 +155,11 @@ class _Writer:
             self._add_rows(tile, rows, columns, values)
             return
         dense = self._layout.row_type.dense
+        counts = None if dense else np.bincount(rows - tile.start_row, minlength=tile.end_row - tile.start_row)
         every = np.arange(tile.start_col, tile.end_col) if dense else np.unique(columns)
         table = np.zeros((len(every), tile.end_row - tile.start_row), values.dtype)
         table[np.searchsorted(every, columns), rows - tile.start_row] = values
-        self._add_vectors(tile, every, table)
+        self._add_vectors(tile, every, table, counts)
 
     def finish(self) -> MatrixFilesMeta:
         """Write the metadata, last."""
@@ -192,15 +182,18 @@ class _Writer:
         (self._folder / layout.meta_name).write_bytes(serialize_meta(meta))
         return meta
 
-    def _add_vectors(self, tile: Tile, columns: np.ndarray, values: np.ndarray) -> None:
-        """Write a partition from the vectors (n, rows) of its columns."""
+    def _add_vectors(
+        self, tile: Tile, columns: np.ndarray, values: np.ndarray, counts: np.ndarray | None = None
+    ) -> None:
+        """Write a partition from the vectors (n, rows) of its columns; ``counts``: elements of each row, if fewer."""
         if self._layout.form.by_column:
             width = tile.end_row - tile.start_row
             with self._opened(tile) as file:
                 start = file.tell()
                 if len(columns):
                     file.write(self._encode(Records(None, columns, values), width))
-                self._note(tile, start, file.tell(), np.full(width, len(columns)), columns=len(columns))
+                elements = np.full(width, len(columns)) if counts is None else counts
+                self._note(tile, start, file.tell(), elements, columns=len(columns))
             return
         rows = np.arange(tile.start_row, tile.end_row)
         turned = np.ascontiguousarray(values.T).reshape(-1)
@@ -286,7 +279,7 @@ def _checked(blocks: Vectors, layout: MatrixLayout) -> Vectors:
             )
         if not len(ids):
             continue
-        if (np.diff(ids) <= 0).any() or (last is not None and ids[0] <= last):
+        if (ids[1:] <= ids[:-1]).any() or (last is not None and ids[0] <= last):
             raise FormatError(f"matrix {layout.name!r}: columns {ids[0]} to {ids[-1]} do not ascend, or come twice")
         _check_range(ids, layout)
         if layout.row_type.dense and ids[-1] - layout.start_col != count + len(ids) - 1:
@@ -317,10 +310,27 @@ def _cast(values: np.ndarray, layout: MatrixLayout) -> np.ndarray:
     return values.astype(kind, copy=False)
 
 
-def _joined(blocks: list[tuple[np.ndarray, np.ndarray]], layout: MatrixLayout) -> tuple[np.ndarray, np.ndarray]:
-    empty = np.empty(0, np.int64), np.empty((0, layout.rows), layout.row_type.value_type)
-    columns, values = zip(*(blocks or [empty]), strict=True)
-    return np.concatenate(columns), np.concatenate(values)
+def _joined(blocks: Vectors, layout: MatrixLayout) -> tuple[np.ndarray, np.ndarray]:
+    """Return blocks as one.
+
+    Raises:
+        ConfigError: they are too large for it.
+    """
+    held, numbers = [(np.empty(0, np.int64), np.empty((0, layout.rows), layout.row_type.value_type))], 0
+    for columns, values in blocks:
+        numbers += values.size
+        _check_held(numbers, layout)
+        held.append((columns, values))
+    all_columns, all_values = zip(*held, strict=True)
+    return np.concatenate(all_columns), np.concatenate(all_values)
+
+
+def _check_held(numbers: int, layout: MatrixLayout) -> None:
+    if numbers > MAX_HELD_NUMBERS:
+        raise ConfigError(
+            f"matrix {layout.name!r}: a partition of {numbers} numbers or more is turned or hashed in memory, which "
+            f"holds {MAX_HELD_NUMBERS}; make block_col smaller, or write ranges instead of hashes"
+        )
 
 
 def _index_range(layout: MatrixLayout) -> tuple[int, int]:

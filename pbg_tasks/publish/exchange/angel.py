@@ -6,6 +6,7 @@ a small matrix of its own, such as ``relations.0.rhs.translation``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 SUFFIX = "_embedding"
 _METAS = ("_meta", "meta")
 _MOST_ROWS = 100_000  # of a matrix: each is an entry of its metadata
+_LISTED_ROWS = 200_000  # over all partitions of a matrix: 13 MB of metadata
 
 
 def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
@@ -40,9 +42,7 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
         FormatError: an embedding is damaged, or a name holds a line break.
     """
     for rows in contents.entities.values():
-        layout = MatrixLayout(
-            name=f"{rows.entity}{SUFFIX}", rows=rows.dimension, end_col=len(rows), format=f"{options.layout}Format"
-        )
+        layout = _layout(rows, f"{options.layout}Format")
         write_matrix(outbox.root, layout, columns(rows))
         write_names(rows, outbox, f"{MAPPING}/{rows.entity}", options)
         outbox.record(rows, *outbox.adopt(layout.name), *outbox.adopt(f"{MAPPING}/{rows.entity}"))
@@ -50,6 +50,13 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
         _write_parameter(parameter_key(path), value, outbox)
     write_relations(contents, outbox)
     return {}
+
+
+def _layout(rows: EntityRows, form: str) -> MatrixLayout:
+    """Return the matrix of a type, in partitions as Angel would cut it, or larger ones: each lists all its rows."""
+    layout = MatrixLayout(name=f"{rows.entity}{SUFFIX}", rows=rows.dimension, end_col=len(rows), format=form)
+    most = max(1, _LISTED_ROWS // rows.dimension)
+    return replace(layout, block_col=max(layout.columns_of_block, -(-len(rows) // most)))
 
 
 def columns(rows: EntityRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -35,10 +35,16 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
     """Write the lines and the mapping of each type.
 
     Raises:
+        ConfigError: Angel cannot read the separators.
         FormatError: an embedding is damaged, or a name holds a line break.
     """
     for rows in contents.entities.values():
-        write_line(outbox.root / rows.entity / CHECKPOINT, columns(rows))
+        write_line(
+            outbox.root / rows.entity / CHECKPOINT,
+            columns(rows),
+            key_separator=options.key_separator,
+            feature_separator=options.feature_separator,
+        )
         write_names(rows, outbox, f"{rows.entity}/{MAPPING}", options)
         outbox.record(rows, *outbox.adopt(rows.entity))
     return {}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.embeddings import embeddings_shape, iter_blocks
@@ -13,8 +16,6 @@ from pbg_tasks.publish.exchange.names import check_unicode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    import numpy as np
 
     from pbg_tasks.config import ConfigSchema
 
@@ -48,10 +49,11 @@ class EntityRows:
         partitions: its files, in order.
         dimension: of the embeddings, D.
         added: float32 (D,), the type's global embedding: it is part of every embedding.
+        hidden: int64, ascending numbers of rows that are left out; the others are numbered anew. None: nobody is.
         on_rows: told how many rows were handed out since the last time.
 
     Attributes:
-        counts: rows of each partition.
+        counts: rows of each partition that are not hidden.
 
     Raises:
         FormatError: a file is damaged or of another dimension.
@@ -64,6 +66,7 @@ class EntityRows:
         dimension: int,
         *,
         added: np.ndarray | None = None,
+        hidden: np.ndarray | None = None,
         on_rows: Callable[[int], None] | None = None,
     ) -> None:
         self.entity, self.dimension = entity, dimension
@@ -72,7 +75,11 @@ class EntityRows:
         for partition, (_, columns) in zip(partitions, shapes, strict=True):
             if columns != dimension:
                 raise FormatError(f"{partition.embeddings}: has dimension {columns}, the config needs {dimension}")
-        self.counts = tuple(rows for rows, _ in shapes)
+        self._sizes = [rows for rows, _ in shapes]
+        shown = np.ones(sum(self._sizes), bool)
+        shown[[] if hidden is None else hidden] = False
+        self._shown = np.split(shown, np.cumsum(self._sizes)[:-1])
+        self.counts = tuple(int(part.sum()) for part in self._shown)
 
     def __len__(self) -> int:
         return sum(self.counts)
@@ -83,9 +90,9 @@ class EntityRows:
         Raises:
             FormatError: a file is damaged, not finite, or has other names than rows, or a name is no text.
         """
-        for names, count, files in zip(self.names(), self.counts, self._partitions, strict=True):
+        for number, names in enumerate(self.names()):
             start = 0
-            for vectors in self._partition_vectors(files.embeddings, count):
+            for vectors in self._partition_vectors(number):
                 stop = start + len(vectors)
                 yield Block(names[start:stop], vectors)
                 if self._on_rows is not None:
@@ -94,19 +101,21 @@ class EntityRows:
 
     def names(self) -> Iterator[list[str]]:
         """Yield the names of each partition; raises as ``blocks``."""
-        for number, (count, files) in enumerate(zip(self.counts, self._partitions, strict=True)):
+        for number, (count, files) in enumerate(zip(self._sizes, self._partitions, strict=True)):
             names = read_entity_names(files.names.parent, self.entity, number, count=count)
             check_unicode(names, source=str(files.names))
-            yield names
+            yield list(compress(names, self._shown[number])) if self.counts[number] < count else names
 
     def vectors(self) -> Iterator[np.ndarray]:
         """Stream all rows without names, float32 (N, D) each; raises as ``blocks``, and counts as no progress."""
-        for count, files in zip(self.counts, self._partitions, strict=True):
-            yield from self._partition_vectors(files.embeddings, count)
+        for number in range(len(self._partitions)):
+            yield from self._partition_vectors(number)
 
-    def _partition_vectors(self, path: Path, count: int) -> Iterator[np.ndarray]:
+    def _partition_vectors(self, number: int) -> Iterator[np.ndarray]:
+        path, count, shown = self._partitions[number].embeddings, self._sizes[number], self._shown[number]
         rows = max(1, _BLOCK_VALUES // self.dimension)
-        for _, block in iter_blocks(path, rows, count=count, dimension=self.dimension):
+        for start, read in iter_blocks(path, rows, count=count, dimension=self.dimension):
+            block = read if self.counts[number] == count else read[shown[start : start + len(read)]]
             yield block if self._added is None else block + self._added
 
 

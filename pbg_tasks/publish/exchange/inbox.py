@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
-from pbg_tasks.publish.exchange.manifest import MANIFEST, ExchangeManifest
+from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, ExchangeManifest
 from pbg_tasks.storage import LocalStore, open_file, open_store
 from pbg_tasks.storage.staging import fetch_verified, sha256_file
 
@@ -32,7 +32,7 @@ class Inbox:
         manifest: what an export of ours says of itself; None in a folder of someone else's.
 
     Raises:
-        InputError: nothing is there.
+        InputError: nothing is there, or it is being written.
         FormatError: the manifest is damaged.
     """
 
@@ -40,6 +40,8 @@ class Inbox:
         self.url, self._scratch = url.rstrip("/"), scratch
         self.single, self._store, self.sizes = _look(url)
         self.manifest = None if self.single else self._read_manifest()
+        if self.manifest is None and MARK in self.sizes:
+            raise InputError(f"{self.url}: is being written, or was cut off and has to be written again")
         if self.manifest is not None:
             self.sizes = {name: record.size for name, record in sorted(self.manifest.objects.items())}
 

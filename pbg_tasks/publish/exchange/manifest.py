@@ -13,6 +13,12 @@ from pbg_tasks.config.base import Frozen
 MANIFEST = "_manifest.json"
 """Its name; readers of folders (Spark, pyarrow) leave out what begins with an underscore."""
 
+MARK = "_unfinished.json"
+"""Says that an export or import is under way or was cut off; where no manifest is beside it, nothing is whole."""
+
+STAGED = "_staged/"
+"""Where files wait that are to replace others."""
+
 
 class TypeRecord(Frozen):
     """One entity type as it was written.
@@ -73,3 +79,15 @@ class ExchangeManifest(Frozen):
     relations: int | None = None
     measured: dict[str, Any] = Field(default_factory=dict)
     objects: dict[str, ObjectRecord]
+
+
+class UnfinishedMark(Frozen):
+    """Who writes at a destination.
+
+    Attributes:
+        token: tells writers apart.
+        objects: keys that it writes or removes.
+    """
+
+    token: str
+    objects: tuple[str, ...]

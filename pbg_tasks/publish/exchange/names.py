@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 from urllib.parse import unquote
@@ -25,6 +27,11 @@ BREAKS = re.compile(r"[\n\r]")
 """What a name that takes a line to its end may not hold."""
 
 _SHOWN = 60
+_CHUNK = 1 << 20
+_LONGEST = 1 << 26
+_STRING = r'[ \t\r\n]*("[^"\\]*(?:\\.[^"\\]*)*")'
+_FIRST, _NEXT = (re.compile(rf"[ \t\r\n]*{before}{_STRING}") for before in (r"\[", ","))
+_EMPTY, _END = (re.compile(rf"[ \t\r\n]*{end}[ \t\r\n]*") for end in (r"\[[ \t\r\n]*\]", r"\]"))
 
 
 def writable(names: Sequence[str], unsafe: re.Pattern[str], *, escape: bool, form: str) -> list[str]:
@@ -116,6 +123,36 @@ def names_file(path: Path) -> Iterator[NamesFile]:
         names = NamesFile(file)
         yield names
         names.finish()
+
+
+def json_names(path: Path) -> Iterator[str]:
+    """Read a JSON list of strings one by one, from a file that may be ``.gz``.
+
+    Raises:
+        FormatError: it is something else, or damaged.
+    """
+    text, place, item = "", 0, _FIRST
+    try:
+        with _opened(path) as file:
+            while len(text) - place <= _LONGEST and (chunk := file.read(_CHUNK)):
+                text, place = text[place:] + chunk, 0
+                while found := item.match(text, place):
+                    place, item = found.end(), _NEXT
+                    yield json.loads(found[1])
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8 (byte {error.start})") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"{path}: cannot be read ({error}); it may be truncated") from None
+    except ValueError as error:
+        raise FormatError(f"{path}: not readable JSON: {error}") from None
+    if not (_EMPTY if item is _FIRST else _END).fullmatch(text, place):
+        raise FormatError(f"{path}: not a JSON list of strings, or truncated: {text[place : place + _SHOWN]!r}")
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
 
 
 def listed_names(path: Path) -> Iterator[str]:

@@ -6,7 +6,7 @@ any float type, and their names may be a JSON list, a text of one name a line, o
 
 from __future__ import annotations
 
-import json
+from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,14 @@ import numpy as np
 from pbg_tasks.errors import FormatError, InputError
 from pbg_tasks.publish.exchange.arrays import named_array
 from pbg_tasks.publish.exchange.contents import Block
+from pbg_tasks.publish.exchange.names import json_names
+from pbg_tasks.publish.exchange.parts import told
 from pbg_tasks.publish.exchange.relations import FOLDER, parameter_key, write_relations
 from pbg_tasks.publish.exchange.vectors import Vectors
 from pbg_tasks.storage.staging import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pbg_tasks.config.exports import ExportOptions
@@ -69,13 +71,10 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
             inbox.local(file) as path,
             inbox.local(beside) as names_path,
         ):
-            with named(path, inbox.source(file)), named(names_path, inbox.source(beside)):
-                vectors, names = _mapped(path), _names(names_path)
-            if len(names) != len(vectors):
-                raise FormatError(
-                    f"{inbox.source(file)}: has {len(vectors)} rows, {inbox.source(beside)} has {len(names)} names"
-                )
-            blocks = _blocks(vectors, names)
+            with named(path, inbox.source(file)):
+                vectors = _mapped(path)
+            names = told(_names(names_path), names_path, inbox.source(beside))
+            blocks = _named_rows(vectors, names, inbox.source(file), inbox.source(beside))
             yield Vectors(entity, vectors.shape[1], inbox.source(file), blocks, len(vectors))
 
 
@@ -109,35 +108,46 @@ def _mapped(path: Path) -> np.ndarray:
     return array
 
 
-def _blocks(vectors: np.ndarray, names: Sequence[str]) -> Iterator[Block]:
+def _named_rows(vectors: np.ndarray, names: Iterator[str], source: str, beside: str) -> Iterator[Block]:
+    """Yield the rows of an array with their names.
+
+    Raises:
+        FormatError: there are more names than rows, or fewer.
+    """
     step = max(1, _BLOCK_VALUES // vectors.shape[1])
     for start in range(0, len(vectors), step):
+        rows = vectors[start : start + step]
+        listed = list(islice(names, len(rows)))
+        if len(listed) < len(rows):
+            raise FormatError(f"{source}: has {len(vectors)} rows, {beside} has {start + len(listed)} names")
         with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, and is refused as such
-            yield Block(list(names[start : start + step]), np.array(vectors[start : start + step], np.float32))
+            yield Block(listed, np.array(rows, np.float32))
+    if more := sum(1 for _ in names):
+        raise FormatError(f"{source}: has {len(vectors)} rows, {beside} has {len(vectors) + more} names")
 
 
-def _names(path: Path) -> Sequence[str]:
-    """Read the names of all rows.
+def _names(path: Path) -> Iterator[str]:
+    """Yield the names of all rows.
 
     Raises:
         FormatError: they are no list of names.
     """
     if path.suffix == ".npy":
         return _array_names(path)
+    return _text_names(path) if path.suffix == ".txt" else json_names(path)
+
+
+def _text_names(path: Path) -> Iterator[str]:
     try:
-        text = path.read_bytes().decode().replace("\r\n", "\n")
-        names = text.removesuffix("\n").split("\n") if path.suffix == ".txt" else json.loads(text)
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: not UTF-8 (byte {error.start})") from None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not readable JSON: {error}") from None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise FormatError(f"{path}: not a JSON list of strings")
-    return names
 
 
-def _array_names(path: Path) -> Sequence[str]:
-    """Read names from an array of integers (their decimal text) or of strings."""
+def _array_names(path: Path) -> Iterator[str]:
+    """Yield names from an array of integers (their decimal text) or of strings."""
     try:
         array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
@@ -146,4 +156,4 @@ def _array_names(path: Path) -> Sequence[str]:
         raise FormatError(
             f"{path}: holds {array.dtype} of shape {array.shape}; whole numbers or strings, one a row, are needed"
         )
-    return [str(item) for item in array.tolist()]
+    return map(str, array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.publish.exchange.vectors import Vectors
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pbg_tasks.publish.exchange.contents import Block
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.vectors import ReadOptions
+
+Item = TypeVar("Item")
 
 
 class Part(NamedTuple):
@@ -57,10 +59,10 @@ def read_parts(
             yield Vectors(entity, first.dimension, source, blocks, None if others else first.total)
 
 
-def told(blocks: Iterator[Block], path: Path, source: str) -> Iterator[Block]:
-    """Yield blocks; errors name ``source`` where they name its local copy."""
+def told(items: Iterator[Item], path: Path, source: str) -> Iterator[Item]:
+    """Yield items; errors name ``source`` where they name its local copy."""
     with named(path, source):
-        yield from blocks
+        yield from items
 
 
 def _rest(inbox: Inbox, files: list[str], open_part: Callable[[Path], Part], dimension: int) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""The published Wikidata embeddings of PBG (``wikidata_translation_v1.tsv.gz``).
+"""The published Wikidata embeddings of PBG, ``wikidata_translation_v1.tsv.gz`` (for the arrays: ``wikidata_arrays``).
 
 The first line counts entities, relations and dimension; then comes a line an entity, then the parameters of the
 relations in lines of the same form, which an ``init_path`` has no place for. Names hold quotes, blanks, ``#`` and URLs.
@@ -14,6 +14,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.delimited import first_lines, read_lines
 from pbg_tasks.publish.exchange.parts import Part, read_parts
+from pbg_tasks.publish.exchange.wikidata_arrays import ARRAYS, read_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +27,13 @@ _HEADER = re.compile(r"([0-9]{1,12})\t([0-9]{1,12})\t([0-9]{1,6})\s*")
 
 
 def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
-    """Yield the vectors of the entities.
+    """Yield the vectors of the entities, from the text or from the array and its names.
 
     Raises:
-        FormatError: a line is wrong, or there are fewer than the first line says.
+        FormatError: a line is wrong, there are fewer than the first line says, or the array is damaged.
     """
+    if any(name.endswith(ARRAYS) for name in inbox.names):
+        return read_arrays(inbox, options)
     return read_parts(inbox, options, (".tsv", ".tsv.gz"), _open)
 
 

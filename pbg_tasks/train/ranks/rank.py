@@ -156,7 +156,7 @@ class RankTrainer:
     def _iterate(self, iteration: Iteration) -> None:
         links, number = self._links, iteration.number
         links.shelf.stamp = Stamp(number, self._course.info(iteration))
-        pieces = self._course.pieces(iteration)
+        pieces = self._course.pieces(iteration, scattered=True)
         if self._lead is not None:
             self._lead.begin(iteration, pieces)
             self._shared.load(self._lead.record, links.shelf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,46 +53,66 @@ def partition(form, row_type, rows, separator=","):
 
 def save(folder, form, row_type, rows, *, columns=None, name="_meta", separator=",", change=None):
     """Write a matrix of one partition; ``columns``: how many, for dense rows; ``change``: edits the metadata."""
-    folder.mkdir(parents=True)
-    data = partition(form, row_type, rows, separator)
-    (folder / "0").write_bytes(data)
     end = columns if columns is not None else max((max(row, default=-1) for row in rows.values()), default=-1) + 1
-    by_column = "Column" in form
+    return save_blocks(folder, form, row_type, rows, (0, end), name=name, separator=separator, change=change)
+
+
+def save_blocks(folder, form, row_type, rows, bounds, *, per_file=1, name="_meta", separator=",", change=None):
+    """Write a matrix whose partitions are cut at ``bounds``, so many of them to a file."""
+    folder.mkdir(parents=True)
+    start, end = bounds[0], bounds[-1]
     meta = {
         "matrixId": 0,
         "matrixName": "m",
         "formatClassName": PACKAGE + form,
         "rowType": int(row_type),
         "row": len(rows),
-        "col": end,
+        "col": end - start,
         "blockRow": len(rows),
-        "blockCol": end,
-        "options": {"feature.index.range.end": str(end), "feature.index.range.start": "0"},
-        "partMetas": {
-            "0": {
-                "partId": 0,
-                "startRow": min(rows),
-                "endRow": max(rows) + 1,
-                "startCol": 0,
-                "endCol": end,
-                "nnz": sum(map(len, rows.values())),
-                "saveRowNum": 0 if by_column else len(rows),
-                "saveColNum": len(rows[min(rows)]) if by_column else 0,
-                "saveColElemNum": len(rows) if by_column else 0,
-                "fileName": "0",
-                "offset": 0,
-                "length": len(data),
-                "rowMetas": {
-                    str(row): {"rowId": row, "offset": -by_column, "elementNum": len(rows[row]), "saveType": 0}
-                    for row in sorted(rows)
-                },
-            }
-        },
+        "blockCol": bounds[1] - start,
+        "options": {"feature.index.range.end": str(end), "feature.index.range.start": str(start)},
+        "partMetas": {},
     }
+    for part, (first, last) in enumerate(pairwise(bounds)):
+        inside = {row: {c: v for c, v in values.items() if first <= c < last} for row, values in rows.items()}
+        file = folder / str(part - part % per_file)
+        offset = file.stat().st_size if file.exists() else 0
+        data = partition(form, row_type, inside, separator)
+        with file.open("ab") as out:
+            out.write(data)
+        meta["partMetas"][str(part)] = part_meta(form, inside, part, (first, last), (file.name, offset, len(data)))
     if change is not None:
         change(meta)
     write_meta(folder, meta, name)
     return folder
+
+
+def part_meta(form, rows, part, columns, place):
+    """Return the metadata of a partition; ``place``: file name, offset and length."""
+    by_column = "Column" in form
+    return {
+        "partId": part,
+        "startRow": min(rows),
+        "endRow": max(rows) + 1,
+        "startCol": columns[0],
+        "endCol": columns[1],
+        "nnz": sum(map(len, rows.values())),
+        "saveRowNum": 0 if by_column else len(rows),
+        "saveColNum": len(rows[min(rows)]) if by_column else 0,
+        "saveColElemNum": len(rows) if by_column else 0,
+        "fileName": place[0],
+        "offset": place[1],
+        "length": place[2],
+        "rowMetas": {
+            str(row): {
+                "rowId": row,
+                "offset": -1 if by_column else place[1],
+                "elementNum": len(rows[row]),
+                "saveType": 0,
+            }
+            for row in sorted(rows)
+        },
+    }
 
 
 def write_meta(folder, meta, name="_meta"):

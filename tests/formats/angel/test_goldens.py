@@ -1,12 +1,16 @@
-"""What real Angel wrote, where the samples are at hand."""
+"""What real Angel wrote, where the samples are at hand, and cases of the same form that are written by hand."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pbg_tasks.formats.angel import RowType
 from tests.angel_goldens import EXACT, REFUSED, WRONG, main, outcomes, unpacked
+from tests.formats.angel.samples import FORMATS, NUMERIC, number, save_blocks
 
 SAMPLES = Path(__file__).parents[4] / "shared/data/angel-goldens/goldens.tar.xz"
 
@@ -47,3 +51,74 @@ def test_a_changed_sample_is_wrong(goldens, suffix, capsys):
 
 def test_no_sample_at_all_is_a_failure(tmp_path, capsys):
     assert main(tmp_path) == 1
+
+
+def case(folder, form, kind, rows, bounds, *, separator=",", per_file=1, **facts):
+    """Write a case as the samples are, by hand: no code of the package but a float's digits."""
+    folder.mkdir(parents=True)
+    save_blocks(folder / "model" / "m", form, kind, rows, bounds, separator=separator, per_file=per_file)
+    arguments = {"sep": separator, "parts_per_file": per_file}
+    (folder / "case.json").write_text(json.dumps({"save_rc": 0, "args": arguments} | facts))
+    lines = (
+        f"{row}\t{column}\t{number(value, kind.value_type)}\n"
+        for row, values in rows.items()
+        for column, value in values.items()
+    )
+    (folder / "input.tsv").write_text("".join(lines))
+
+
+def values_of(kind):
+    """Return some awkward values of a type."""
+    if kind.value_type.kind == "i":
+        limits = np.iinfo(kind.value_type)
+        return [limits.min, limits.max, 0, -1, 7, 10_000_000]
+    limits = np.finfo(kind.value_type)
+    return [np.nan, np.inf, -np.inf, -0.0, limits.smallest_subnormal, limits.max, 1e7, 0.001, 0.1, 1e-4]
+
+
+def shapes(kind):
+    """Yield name, rows and bounds of partitions of matrices of a row type."""
+    values = [kind.value_type.type(value) for value in values_of(kind)]
+    dense = {row: {c - 3: values[(row + c) % len(values)] for c in range(11)} for row in range(12)}
+    if kind.dense:
+        yield "one", {0: {0: values[0]}}, (0, 1)
+        yield "cut", dense, (-3, 1, 5, 8)
+        return
+    far = 1 << 61 if kind.key_type.itemsize == 8 else (1 << 31) - 2
+    yield "empty", {0: {}, 1: {}}, (0, 5)
+    yield "empty-rows", {0: {1: values[0], 4: values[1]}, 1: {}, 2: {4: values[2]}}, (0, 3, 6)
+    yield "full", dense, (-3, 1, 5, 8)
+    yield "far", {0: {-far: values[0], far: values[1]}, 1: {-far: values[2]}}, (-far, 1, far + 1)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_cases_by_hand_are_read_and_written_byte_for_byte(tmp_path, form):
+    refused = set()
+    for kind in NUMERIC:
+        for name, rows, bounds in shapes(kind):
+            separator = "\t" if kind.value_type.itemsize == 4 else ","
+            case(tmp_path / f"{kind.name}-{name}", form, kind, rows, bounds, separator=separator)
+            if not kind.dense and form.startswith("Value") and name in {"empty-rows", "far"}:
+                refused.add(f"{kind.name}-{name}")
+    found = {name: (outcome, note) for name, outcome, note in outcomes(tmp_path)}
+    assert not [item for item in found.items() if item[1][0] == WRONG]
+    assert {name for name, (outcome, _) in found.items() if outcome == REFUSED} == refused
+    noted = {name: note for name, (outcome, note) in found.items() if outcome == EXACT and note}
+    assert all(form.startswith("Value") and "_SPARSE" in name and "not written again" in noted[name] for name in noted)
+
+
+@pytest.mark.parametrize("kind", [RowType.T_FLOAT_DENSE, RowType.T_DOUBLE_SPARSE])
+@pytest.mark.parametrize("form", FORMATS)
+def test_cases_of_several_partitions_a_file(tmp_path, form, kind):
+    rows = {row: {column: row + column / 4 for column in range(9)} for row in range(2)}
+    case(tmp_path / "two", form, kind, rows, (0, 2, 4, 6, 8, 9), per_file=5)
+    assert [outcome for _, outcome, _ in outcomes(tmp_path)] == [EXACT]
+
+
+def test_what_angel_itself_cannot_load_may_be_refused(tmp_path):
+    rows = {0: {0: 1.0}}
+    case(tmp_path / "torn", "BinaryColumnFormat", RowType.T_FLOAT_DENSE, rows, (0, 1), **{"load-ps_rc": 1})
+    (tmp_path / "torn" / "model" / "m" / "_meta").write_bytes(b"\0\0\0\1{")
+    case(tmp_path / "cut", "BinaryColumnFormat", RowType.T_FLOAT_DENSE, rows, (0, 1))
+    (tmp_path / "cut" / "model" / "m" / "_meta").write_bytes(b"\0\0\0\1{")
+    assert {name: outcome for name, outcome, _ in outcomes(tmp_path)} == {"torn": REFUSED, "cut": WRONG}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbg_tasks.formats.angel.cells import squeeze, text_cells
 from pbg_tasks.formats.angel.java_digits import decimal_text, java_text
+from pbg_tasks.formats.angel.numerals import numerals
 
 # What Java 8 and 17 print; the shortest digits would be others in the last nine.
 FLOATS = {
@@ -59,19 +59,19 @@ DECIMALS = {
 
 def texts(values):
     """Return the text of each number of a block."""
-    return [squeeze(cell).decode() for cell in text_cells(values)]
+    return [text.decode() for text in numerals(values).to_pylist()]
 
 
 @pytest.mark.parametrize(("value", "text"), FLOATS.items())
 def test_floats(value, text):
     assert java_text(float(np.float32(value)), single=True) == text
-    assert squeeze(text_cells(np.float32([value]))) == text.encode()
+    assert texts(np.float32([value])) == [text]
 
 
 @pytest.mark.parametrize(("value", "text"), DOUBLES.items())
 def test_doubles(value, text):
     assert java_text(value, single=False) == text
-    assert squeeze(text_cells(np.array([value]))) == text.encode()
+    assert texts(np.array([value])) == [text]
 
 
 @pytest.mark.parametrize(("value", "text"), DECIMALS.items())
@@ -92,6 +92,13 @@ def test_a_block_of_floats_is_what_each_is(bits, scale):
     with np.errstate(all="ignore"):
         values = np.array(bits, np.uint32).view(np.float32) * np.float32(scale)
     assert texts(values) == [java_text(float(v), single=True) for v in values]
+
+
+@given(st.lists(st.integers(0, (1 << 64) - 1), max_size=50), st.sampled_from([None, 1e-3, 1.0, 1e6]))
+def test_a_block_of_doubles_is_what_each_is(bits, scale):
+    values = np.array(bits, np.uint64)
+    values = values.view(np.float64) if scale is None else (values - np.float64(1 << 63)) / (1 << 63) * scale
+    assert texts(values) == [java_text(v, single=False) for v in values.tolist()]
 
 
 def test_many_ordinary_floats_are_what_each_is():

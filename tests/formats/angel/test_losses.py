@@ -72,6 +72,18 @@ def test_hashed_rows_and_one_hashed_partition_are_whole(tmp_path):
     assert elements(open_matrix(LocalFolder(one))) == {(0, 0): 1, (0, 2): 2}
 
 
+def test_hashed_columns_of_the_first_partition_alone_are_whole(tmp_path):
+    folder = hashed(tmp_path / "m", "TextColumnFormat", [{0: 1.0, 2: 2.0}, {}])
+    assert accepted(folder) == ({(0, 0): 1, (0, 2): 2}, set())
+
+
+@pytest.mark.parametrize("form", ["ValueBinaryRowFormat", "ValueTextRowFormat"])
+def test_sparse_rows_of_every_column_there_is_need_no_keys(tmp_path, form):
+    rows = {0: {0: 1.0, 1: 2.0}, 1: {}, 2: {0: 3.0, 1: 4.0}}
+    folder = save(tmp_path / "m", form, SPARSE, rows, columns=2)
+    assert accepted(folder) == ({(0, 0): 1, (0, 1): 2, (2, 0): 3, (2, 1): 4}, set())
+
+
 def test_columns_that_only_later_rows_had(tmp_path):
     rows = {0: {0: 1.0, 2: 2.0}, 1: {0: 3.0, 1: 4.0, 2: 5.0}}
     folder = save(tmp_path / "m", "BinaryColumnFormat", SPARSE, rows)  # as Angel, writes the first row's columns
@@ -120,6 +132,29 @@ def test_six_decimals(tmp_path, values, certain):
     else:
         with pytest.warns(AngelLossWarning, match="perhaps Angel rounded"):
             open_matrix(LocalFolder(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("later", [2.0, 0.25])
+def test_six_decimals_that_only_a_later_partition_proves(tmp_path, later):
+    layout = MatrixLayout(
+        name="m",
+        rows=1,
+        end_col=2,
+        block_col=1,
+        row_type=RowType.T_DOUBLE_DENSE,
+        format="RowIdColIdValueTextRowFormat",
+        style=Style(six_decimals=True),
+    )
+    write_matrix(tmp_path, layout, [(np.arange(2), np.array([[0.5], [later]]))])
+    _, kinds = accepted(tmp_path / "m")
+    assert kinds == {("six-decimals", False), *[("six-decimals", True)] * (later == 2)}
+    with pytest.warns(AngelLossWarning, match="perhaps Angel rounded"):
+        matrix = open_matrix(LocalFolder(tmp_path / "m"))
+    if later == 2:
+        with pytest.raises(FormatError, match="m: Angel rounded the doubles to six decimals"):
+            elements(matrix)
+    else:
+        assert elements(matrix) == {(0, 0): 0.5, (0, 1): 0.25}
 
 
 @pytest.mark.parametrize("value", [0.123456789, 1e-7, 5.0])

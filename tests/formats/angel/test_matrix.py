@@ -154,6 +154,24 @@ def test_ragged_rows_come_back(tmp_path_factory, data):
     assert vectors(matrix) == {column: [cells.get((row, column), 0) for row in range(4)] for column in columns}
 
 
+@pytest.mark.parametrize("form", ["BinaryColumnFormat", "ColIdValueTextRowFormat"])
+def test_columns_farther_apart_than_a_number_holds(tmp_path, form):
+    limit = 1 << 63
+    columns = np.array([-limit, -1, limit - 2])
+    layout = MatrixLayout(
+        name="m",
+        rows=2,
+        start_col=-limit,
+        end_col=limit - 1,
+        block_col=limit - 1,
+        row_type=RowType.T_INT_SPARSE_LONGKEY,
+        format=form,
+    )
+    write_matrix(tmp_path, layout, [(columns, np.array([[1, 2], [3, 4], [5, 6]]).astype(np.int32))])
+    matrix = open_matrix(LocalFolder(tmp_path / "m"))
+    assert vectors(matrix) == {-limit: [1, 2], -1: [3, 4], limit - 2: [5, 6]}
+
+
 @pytest.mark.parametrize("name", ["_meta", "meta"])
 def test_both_names_of_the_metadata(tmp_path, name):
     save(tmp_path / "m", "BinaryColumnFormat", RowType.T_FLOAT_DENSE, {0: {0: 1.0}}, name=name)

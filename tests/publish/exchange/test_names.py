@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.publish.exchange import names
 from pbg_tasks.publish.exchange.names import (
     TABS_AND_BREAKS,
     WHITESPACE,
@@ -84,3 +87,54 @@ def test_a_names_file_gives_back_its_names(tmp_path_factory, blocks):
         for names in blocks:
             file.append(names)
     assert list(listed_names(path)) == [name for names in blocks for name in names]
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", " [ ] ", '["a"]', '[\n"a" ,\t"b\\"]\\u00fc",""\n]\n', '["\u65e5\u672c", "\\ud83d\\ude00"]']
+)
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_list_is_read_name_by_name(tmp_path, monkeypatch, text, chunk, ending):
+    monkeypatch.setattr(names, "_CHUNK", chunk)
+    path = tmp_path / f"names.json{ending}"
+    path.write_bytes(gzip.compress(text.encode()) if ending else text.encode())
+    assert list(names.json_names(path)) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[",
+        '["a"',
+        '["a",]',
+        '["a" "b"]',
+        '[,"a"]',
+        '["a"],',
+        '["a", 1]',
+        '{"a": 1}',
+        '["a',
+        "[1]",
+        "null",
+        '["a"][]',
+    ],
+)
+def test_what_is_no_list_of_names(tmp_path, text):
+    (tmp_path / "names.json").write_text(text)
+    with pytest.raises(FormatError, match=r"names\.json: not a JSON list of strings, or truncated"):
+        list(names.json_names(tmp_path / "names.json"))
+
+
+def test_a_name_without_an_end_is_not_read_on_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(names, "_CHUNK", 10)
+    (tmp_path / "names.json").write_text(f'["{"a" * 1000}"]')
+    assert list(names.json_names(tmp_path / "names.json")) == ["a" * 1000]
+    monkeypatch.setattr(names, "_LONGEST", 50)
+    with pytest.raises(FormatError, match="not a JSON list of strings"):
+        list(names.json_names(tmp_path / "names.json"))
+
+
+def test_an_escape_that_json_does_not_know(tmp_path):
+    (tmp_path / "names.json").write_text(r'["\q"]')
+    with pytest.raises(FormatError, match="not readable JSON"):
+        list(names.json_names(tmp_path / "names.json"))

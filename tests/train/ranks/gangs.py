@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-
-import pytest
+from functools import partial
 
 from pbg_tasks.checkpoint import claim
 from pbg_tasks.formats.embeddings import embeddings_file_name
@@ -38,6 +37,7 @@ class ToldMember(Member):
     others = ()
 
     def fail(self, error):
+        del error
         for member in self.others:
             member.evicted.set()
 
@@ -84,9 +84,7 @@ def train(config, buckets, store, scratch, *, world=1, engines=None, crash=False
     With ``crash`` a rank that fails leaves nothing behind, and the others learn of it.
     """
     with claim(store, "", SPEC, patience=0.1) as writer, ExitStack() as stack:
-        ranks = [
-            Rank(number, config, buckets, writer, scratch, engines and engines[number]) for number in range(world)
-        ]
+        ranks = [Rank(number, config, buckets, writer, scratch, engines and engines[number]) for number in range(world)]
         first = ranks[0]
         coordinator = Coordinator(
             config,
@@ -99,9 +97,7 @@ def train(config, buckets, store, scratch, *, world=1, engines=None, crash=False
         )
         for rank in ranks:
             rank.member.others = [other.member for other in ranks]
-        lead = Lead(
-            config, coordinator, writer, course=first.course, shelf=first.shelf, start=first.start, world=world
-        )
+        lead = Lead(config, coordinator, writer, course=first.course, shelf=first.shelf, start=first.start, world=world)
         writer.sweep()
         servers = [ParameterServer() for _ in ranks]
         links = [
@@ -133,23 +129,19 @@ def keeper(rank, coordinator):
     return PartitionServer(store, interval=rank.config.store_interval, on_error=rank.member.fail)
 
 
-def withdraw(trainer, error):
-    RankTrainer._withdraw(trainer, error)
-
-
 def run(trainers, left, *, crash):
     errors = []
 
     def work(trainer):
         try:
-            with pytest.MonkeyPatch.context() as patch:
-                if crash:
-                    patch.setattr(trainer, "_withdraw", lambda error: None if "Crash" in repr(error) else withdraw(trainer, error))
-                trainer.run(left)
-        except BaseException as error:
+            trainer.run(left)
+        except BaseException as error:  # noqa: BLE001 - raised again below
             errors.append(error)
             trainer._links.member.fail(error)
 
+    if crash:
+        for trainer in trainers:
+            trainer._withdraw = partial(withdraw, trainer)
     threads = [threading.Thread(target=work, args=(trainer,), daemon=True) for trainer in trainers]
     for thread in threads:
         thread.start()
@@ -158,3 +150,9 @@ def run(trainers, left, *, crash):
         assert not thread.is_alive(), "a rank hangs"
     if errors:
         raise errors[0]
+
+
+def withdraw(trainer, error):
+    """Leave as a process that is killed does; whoever only learns of it leaves as usual."""
+    if isinstance(error, Exception):
+        RankTrainer._withdraw(trainer, error)

@@ -69,7 +69,10 @@ def names(store):
 @pytest.mark.parametrize("servers", [0, -1])
 @pytest.mark.parametrize("world", [1, 2])
 def test_every_edge_is_trained_once_whoever_does_it(buckets, tmp_path, world, servers):
-    config, store = make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=2), LocalStore(tmp_path / "s")
+    config, store = (
+        make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=2),
+        LocalStore(tmp_path / "s"),
+    )
     trainers = train(config, buckets, store, tmp_path / "scratch", world=world)
     assert ledger(store) == ((EDGES, EDGES), ())
     assert sum(trainer.work.edges for trainer in trainers) == 2 * EDGES
@@ -99,7 +102,11 @@ def test_a_gang_that_crashed_at_any_bucket_ends_with_the_same_bits(buckets, tmp_
 def test_a_gang_told_to_end_goes_on_with_the_next_batch(buckets, tmp_path):
     config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
     engine = Hurt(config, batch=10)
-    engine.act = lambda: engine.member.evicted.set()
+
+    def stop():
+        engine.member.evicted.set()
+
+    engine.act = stop
     with pytest.raises(EvictedError):
         train(config, buckets, store, tmp_path / "a", engines=[engine])
     with claim(store, "", SPEC, patience=0.1) as writer:

@@ -1,0 +1,1 @@
+"""What warm starts are worth: measured on nights of real graphs, both sides in one run."""

@@ -1,0 +1,1 @@
+"""How training scales with ranks: simulated with the real scheduler, checked against real runs."""

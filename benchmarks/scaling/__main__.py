@@ -1,0 +1,86 @@
+"""Simulate gangs or train real ones, and write the document."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchmarks.scaling.real import GRAPH, IDLE_GRAPH, MODEL, has_ranks, real_run
+from benchmarks.scaling.report import Results, write
+from benchmarks.scaling.scenarios import Row, published, scaling, ties
+from pbg_tasks.errors import PbgError
+from pbg_tasks.progress import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
+DOCUMENT = ROOT / "docs" / "distributed-scaling.md"
+_REAL = ((1, 0), (2, 0), (2, -1))
+
+
+def main(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Simulate small gangs only, and keep nothing.")] = False,
+    real: Annotated[
+        bool,
+        typer.Option("--real", help="Train real gangs instead of simulating; on a machine with nothing else to do."),
+    ] = False,
+) -> None:
+    """Find out how training scales with ranks: simulate gangs, or train real ones."""
+    results: Results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"real": []}
+    if real:
+        results["real"] = _shown(real_rows())
+    else:
+        results["scaling"] = _shown(scaling(quick=quick))
+        results["ties"] = _shown(ties(quick=quick))
+        results["published"] = _shown(published())
+    if not quick:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write(results, DOCUMENT, DOCUMENT.with_suffix(".svg"))
+
+
+def _shown(rows: Iterable[Row]) -> list[Row]:
+    kept = []
+    for row in rows:
+        print(row, flush=True)
+        kept.append(row)
+    return kept
+
+
+def real_rows() -> Iterator[Row]:
+    """Train real gangs of one and two ranks, and simulate them."""
+    if not has_ranks():
+        say("`pbg train` has no --ranks here: no real gangs")
+        return
+    with tempfile.TemporaryDirectory(prefix="pbg-scaling-") as name:
+        graph, idle = (each.write(MODEL, Path(name) / kind) for kind, each in (("graph", GRAPH), ("idle", IDLE_GRAPH)))
+        for ranks, servers in _REAL:
+            say(f"training with {ranks} ranks, num_partition_servers {servers}")
+            found = real_run(graph, Path(name) / "graph", ranks, servers=servers)
+            row = {
+                "ranks": ranks,
+                "servers": servers,
+                "load": round(os.getloadavg()[0], 1),
+                "seconds": round(found.seconds, 1),
+                "busy": round(found.busy, 3),
+            }
+            if ranks > 1:
+                overhead = real_run(idle, Path(name) / "idle", ranks, servers=servers).overhead
+                row |= {"overhead": round(overhead, 3), "simulated_busy": round(found.simulated(overhead).busy, 3)}
+            yield row
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except PbgError as error:
+        sys.exit(f"error: {error.kind}: {error}")

@@ -1,0 +1,113 @@
+"""Real gangs on this machine, and what the simulation says of the same work."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.quality.commands import Clock, Pbg
+from benchmarks.scaling.graphs import TIES, one_type
+from benchmarks.scaling.links import Network
+from benchmarks.scaling.simulate import Outcome, Work, simulate
+from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
+from pbg_tasks.cli.models import train
+from pbg_tasks.train.partitions import partition_keys
+from pbg_tasks.train.schedule import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GRAPH = RandomGraph(entities=80_000, edges=800_000, partitions=8)
+IDLE_GRAPH = replace(GRAPH, edges=6_400)
+"""The same with hardly any edges: what its buckets take is I/O."""
+MODEL = LIVEJOURNAL | {"dimension": 100, "bucket_order": TIES, "distributed_tree_init_order": False}
+_EPOCHS = 2  # the first one starts processes and threads, and does not count
+
+
+@dataclass(frozen=True, slots=True)
+class RealRun:
+    """The last iteration of a real training.
+
+    Attributes:
+        ranks: processes that trained, one thread each.
+        servers: ``num_partition_servers``.
+        seconds: it took, up to its commit.
+        trained: rank-seconds of training.
+        edges: of each bucket.
+    """
+
+    ranks: int
+    servers: int
+    seconds: float
+    trained: float
+    edges: Mapping[Bucket, int]
+
+    @property
+    def busy(self) -> float:
+        """Share of the time in which a rank trains."""
+        return self.trained / self.seconds / self.ranks
+
+    @property
+    def overhead(self) -> float:
+        """Seconds a bucket takes beside its training; in a run that hardly waits for leases."""
+        return (self.seconds * self.ranks - self.trained) / len(self.edges)
+
+    def simulated(self, overhead: float) -> Outcome:
+        """Simulate the same buckets, each as long as it took by its edges, and ``overhead`` seconds of I/O."""
+        side = max(bucket.lhs for bucket in self.edges) + 1
+        config = one_type(side, dimension=1)
+        pace = self.trained / sum(self.edges.values())
+        work = Work(
+            config,
+            {bucket: count * pace for bucket, count in self.edges.items()},
+            dict.fromkeys(partition_keys(config), 1),
+            row_bytes=1,
+        )
+        return simulate(work, self.ranks, Network(latency=overhead / 2, record=0.0), servers=0)
+
+
+def has_ranks() -> bool:
+    """Tell whether this version's ``pbg train`` starts gangs."""
+    return "ranks" in inspect.signature(train).parameters
+
+
+def real_run(config: Mapping[str, Any], directory: Path, ranks: int, *, servers: int) -> RealRun:
+    """Train with ``pbg train --ranks``, a thread each.
+
+    Args:
+        config: PBG's, its graph in place.
+        directory: for the checkpoint.
+        ranks: processes; one of them trains alone, without a gang.
+        servers: ``num_partition_servers``, 0 or -1.
+
+    Raises:
+        PbgError: the command failed.
+    """
+    name = f"{ranks}-ranks-{servers}"
+    document = dict(config) | {
+        "checkpoint_path": str(directory / name),
+        "num_epochs": _EPOCHS,
+        "num_partition_servers": servers,
+    }
+    path = directory / f"{name}.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    gang = ("--ranks", str(ranks)) if ranks > 1 else ()
+    Pbg(directory, Clock())(name, "train", str(path), *gang)
+    lines = (Path(document["checkpoint_path"]) / "training_stats.json").read_text(encoding="utf-8").splitlines()
+    return parsed(lines, ranks, servers)
+
+
+def parsed(lines: list[str], ranks: int, servers: int) -> RealRun:
+    """Read the last iteration out of the lines of ``training_stats.json``."""
+    entries = [json.loads(line) for line in lines]
+    io, last = entries[-1]["io"], entries[-1]["epoch_idx"]
+    edges: Counter[Bucket] = Counter()
+    for entry in entries:
+        if entry["epoch_idx"] == last and "lhs_partition" in entry:
+            edges[Bucket(entry["lhs_partition"], entry["rhs_partition"])] += entry["stats"]["count"]
+    # "waited" is what the mean rank did not train
+    return RealRun(ranks, servers, io["seconds"], (io["seconds"] - io["waited"]) * ranks, edges)

@@ -1,0 +1,166 @@
+"""A gang's iteration as a sequence of events: the real ``LeaseBook``, with times and transfers that are reckoned.
+
+Not simulated: shared parameters, which travel beside the training and are small; edges, which are read while partitions
+come; the death of a rank.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.scaling.links import MemoryExchange, Recorder, StoreExchange
+from pbg_tasks.train.ranks.leases import LeaseBook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from benchmarks.scaling.links import Exchange, Network
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.train.partitions import PartitionKey
+    from pbg_tasks.train.ranks.leases import Lease
+    from pbg_tasks.train.schedule import Bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One iteration.
+
+    Attributes:
+        config: says what buckets need.
+        seconds: it takes one rank to train each bucket; in the order in which the book prefers them.
+        counts: entities of each partition.
+        row_bytes: of an entity's vector and optimizer sum.
+        tree: whether it is the first iteration of a cold start with PBG's tree of initialisation.
+    """
+
+    config: ModelConfig
+    seconds: Mapping[Bucket, float]
+    counts: Mapping[PartitionKey, int]
+    row_bytes: int
+    tree: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an iteration took.
+
+    Attributes:
+        seconds: until its commit.
+        trained: rank-seconds of training.
+        waited: rank-seconds without a lease, to the end of the last bucket.
+        moved: bytes.
+        ranks: trainers.
+    """
+
+    seconds: float
+    trained: float
+    waited: float
+    moved: float
+    ranks: int
+
+    @property
+    def speed_up(self) -> float:
+        """How many times faster than one rank that waits for nothing."""
+        return self.trained / self.seconds
+
+    @property
+    def busy(self) -> float:
+        """Share of the time in which a rank trains."""
+        return self.speed_up / self.ranks
+
+    @property
+    def waiting(self) -> float:
+        """Share of the time in which a rank has no bucket."""
+        return self.waited / self.seconds / self.ranks
+
+
+def simulate(work: Work, ranks: int, network: Network, *, servers: int) -> Outcome:
+    """Simulate an iteration.
+
+    Args:
+        work: what is trained.
+        ranks: trainers.
+        network: what carries partitions.
+        servers: ``num_partition_servers``: 0 through the store, -1 the trainers serve, else so many dedicated ones.
+    """
+    sizes = {key: count * work.row_bytes for key, count in work.counts.items()}
+    exchange: Exchange = (
+        MemoryExchange(network, ranks, max(servers, 0), sizes) if servers else StoreExchange(network, ranks, sizes)
+    )
+    return _Gang(work, ranks, network, exchange).run()
+
+
+class _Gang:
+    def __init__(self, work: Work, ranks: int, network: Network, exchange: Exchange) -> None:
+        self._work, self._ranks, self._network, self._exchange = work, ranks, network, exchange
+        self._recorder = Recorder(network.record)
+        self._book = LeaseBook(work.config, work.counts, list(work.seconds), tree=work.tree)
+        self._events: list[tuple[float, int, Callable[[int, float], None], int]] = []
+        self._sequence = itertools.count()  # events of one moment happen as they were planned
+        self._last: dict[PartitionKey, int] = {}  # who trained it last, and so has it in memory
+        self._old: dict[int, Lease] = {}
+        self._idle: dict[int, float] = {}  # since when
+        self._waited = 0.0
+
+    def run(self) -> Outcome:
+        for rank in range(self._ranks):
+            self._plan(0.0, self._ask, rank)
+        self._plan(self._network.store_interval, self._write_behind)
+        now = 0.0
+        while not self._book.finished:
+            now, _, happens, rank = heapq.heappop(self._events)
+            happens(rank, now)
+        self._waited += sum(now - since for since in self._idle.values())
+        return Outcome(
+            self._recorder.record(self._exchange.finish(now)),
+            sum(self._work.seconds.values()),
+            self._waited,
+            self._exchange.moved,
+            self._ranks,
+        )
+
+    def _plan(self, when: float, happens: Callable[[int, float], None], rank: int = 0) -> None:
+        heapq.heappush(self._events, (when, next(self._sequence), happens, rank))
+
+    def _ask(self, rank: int, now: float) -> None:
+        old = self._old.get(rank)
+        lease = self._book.acquire(rank, old.bucket if old else None)
+        if lease is None:
+            self._idle.setdefault(rank, now)
+            return
+        self._waited += now - self._idle.pop(rank, now)
+        missing = [key for key in sorted(lease.keys) if not self._has(rank, key)]
+        there = self._exchange.fetch(rank, missing, self._recorder.record(now))
+        self._last |= dict.fromkeys(lease.keys, rank)
+        self._old[rank] = lease
+        self._plan(there + self._work.seconds[lease.bucket], self._hand_over, rank)
+
+    def _has(self, rank: int, key: PartitionKey) -> bool:
+        if key not in self._last:
+            return self._work.tree  # begins at random; else it is in the store, or with its server
+        return self._last[key] == rank and key in self._old[rank].keys
+
+    def _hand_over(self, rank: int, now: float) -> None:
+        self._plan(self._exchange.hand_over(rank, sorted(self._old[rank].keys), now), self._release, rank)
+
+    def _release(self, rank: int, now: float) -> None:
+        self._book.release(rank)
+        self._ask(rank, now)
+        for other, since in self._idle.items():
+            self._plan(self._next_question(since, now), self._ask_again, other)
+
+    def _next_question(self, since: float, now: float) -> float:
+        poll = self._network.poll
+        return since + math.ceil((now - since) / poll) * poll if poll else now
+
+    def _ask_again(self, rank: int, now: float) -> None:
+        if rank in self._idle:
+            self._ask(rank, now)
+
+    def _write_behind(self, _rank: int, now: float) -> None:
+        self._exchange.write_behind(now)
+        self._plan(now + self._network.store_interval, self._write_behind)

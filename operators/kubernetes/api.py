@@ -1,0 +1,193 @@
+"""The few calls to the Kubernetes API that a training needs, with its errors told apart by what to do about them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from operators.kubernetes.manifest import CONTAINER, JOB_UID, Manifest
+from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubernetes.client import ApiClient, ApiException
+
+SECONDS = 30.0
+"""How long one call may take."""
+MERGE = "application/merge-patch+json"
+CORE, BATCH, NETWORKING = "/api/v1", "/apis/batch/v1", "/apis/networking.k8s.io/v1"
+PLACES = {
+    "Job": (BATCH, "jobs"),
+    "Pod": (CORE, "pods"),
+    "Service": (CORE, "services"),
+    "Secret": (CORE, "secrets"),
+    "NetworkPolicy": (NETWORKING, "networkpolicies"),
+}
+"""Where objects lie: path of the API group, plural."""
+
+
+class Cluster:
+    """One namespace of a cluster.
+
+    Every method raises
+
+    * ``AccessError``: the API refused who we are or what we may do;
+    * ``ConfigError``: it refused what we sent;
+    * ``ResourceError``: it could not be reached, is busy, or a quota is used up: a later call may succeed;
+    * ``ConflictError`` and ``NotFoundError`` where the method says so.
+
+    Args:
+        client: of the ``kubernetes`` package.
+        namespace: where everything is.
+    """
+
+    def __init__(self, client: ApiClient, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+
+    @classmethod
+    def connected(cls, conn_id: str, namespace: str) -> Cluster:
+        """Return the cluster of an Airflow connection; without the default one, the cluster we are in or kubectl's.
+
+        Raises:
+            ConfigError: the package is missing, or there is nothing to connect to.
+        """
+        try:
+            from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+            from kubernetes.config import ConfigException
+        except ImportError as error:
+            raise ConfigError(f"launcher kubernetes needs pip install 'pbg-tasks[kubernetes]': {error}") from None
+        try:
+            return cls(KubernetesHook(conn_id=conn_id).get_conn(), namespace)
+        except ConfigException as error:
+            raise ConfigError(f"connection {conn_id!r} leads to no cluster: {error}") from None
+
+    def again(self) -> Cluster:
+        """Return the same cluster over connections of its own: for a signal handler, whatever it interrupted."""
+        return Cluster(type(self._client)(self._client.configuration), self.namespace)
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Create an object and return it as stored.
+
+        Raises:
+            ConflictError: there is one of that name.
+        """
+        return self._json("POST", self._place(manifest["kind"]), body=manifest)
+
+    def read(self, kind: str, name: str) -> Manifest:
+        """Return an object.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return self._json("GET", f"{self._place(kind)}/{name}")
+
+    def change_job(self, name: str, uid: str, change: Manifest) -> Manifest:
+        """Merge a change into the Job of that name and uid.
+
+        Raises:
+            ConflictError: the Job of that name has another uid.
+            NotFoundError: there is none.
+        """
+        fenced = {**change, "metadata": {**change.get("metadata", {}), "uid": uid}}
+        return self._json("PATCH", f"{self._place('Job')}/{name}", body=fenced)
+
+    def delete_job(self, name: str, uid: str) -> None:
+        """Delete the Job of that name and uid with its pods and all it owns; one that is gone or another's stays."""
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            self._json("DELETE", f"{self._place('Job')}/{name}", body=body)
+        except (NotFoundError, ConflictError):
+            return
+
+    def pods(self, uid: str) -> list[Manifest]:
+        """Return the pods that the Job with that uid ever had and that are still known."""
+        found: list[Manifest] = self._json("GET", self._place("Pod"), query={"labelSelector": f"{JOB_UID}={uid}"})[
+            "items"
+        ]
+        return found
+
+    def log(self, pod: str, since: str | None) -> Iterator[str]:
+        """Yield the lines of a pod's log, each with its time and a blank before it, from the second of ``since`` on.
+
+        A pod that has not started or is gone has no lines.
+        """
+        query = {"container": CONTAINER, "timestamps": "true"} | ({"sinceTime": since} if since else {})
+        path = f"{self._place('Pod')}/{pod}/log"
+        try:
+            with _explained("GET", path):
+                # The client's own method for it does not know sinceTime.
+                response = self._call("GET", path, query=query)
+                rest = b""
+                for chunk in response.stream(1 << 16):
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        yield line.decode(errors="replace")
+                if rest:
+                    yield rest.decode(errors="replace")
+        except (ConfigError, NotFoundError):  # 400: its container is waiting to start
+            return
+
+    def _place(self, kind: str) -> str:
+        group, plural = PLACES[kind]
+        return f"{group}/namespaces/{self.namespace}/{plural}"
+
+    def _json(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Manifest | None = None
+    ) -> Manifest:
+        with _explained(method, path):
+            result: Manifest = json.loads(self._call(method, path, query=query, body=body).data)
+            return result
+
+    def _call(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: Manifest | None = None
+    ) -> Any:  # noqa: ANN401 - urllib3's response
+        content = MERGE if method == "PATCH" else "application/json"
+        return self._client.call_api(
+            path,
+            method,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": content},
+            body=body,
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _return_http_data_only=True,
+            _request_timeout=SECONDS,
+        )
+
+
+@contextmanager
+def _explained(method: str, path: str) -> Iterator[None]:
+    """Turn what the client raises into one of our errors."""
+    from kubernetes.client import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except ApiException as error:
+        raise _refusal(error, f"Kubernetes API, {method} {path}") from None
+    except (HTTPError, OSError, ValueError) as error:
+        raise ResourceError(f"Kubernetes API, {method} {path}: no answer: {error}") from None
+
+
+def _refusal(error: ApiException, call: str) -> Exception:
+    try:
+        said = str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        said = str(error.reason or error.status)
+    message = f"{call}: {said} ({error.status})"
+    match error.status:
+        case 403 if "exceeded quota" in said:
+            return ResourceError(message)
+        case 401 | 403:
+            return AccessError(f"{message}; docs/kubernetes.md lists what the operator must be allowed to do")
+        case 404:
+            return NotFoundError(message)
+        case 409:
+            return ConflictError(message)
+        case 400 | 405 | 406 | 413 | 415 | 422:
+            return ConfigError(message)
+        case _:
+            return ResourceError(message)

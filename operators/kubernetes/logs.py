@@ -1,0 +1,110 @@
+"""The logs of all ranks as one, read in steps, each line once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from operators.kubernetes.manifest import LOGGED
+from operators.kubernetes.verdict import rank_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from operators.kubernetes.api import Cluster
+    from operators.kubernetes.manifest import Manifest
+
+Instant = tuple[datetime, str]
+"""A time to the second, and the digits of its fraction: nine of them, more than datetime keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Up to where a pod's log has been read.
+
+    Attributes:
+        time: of the last line, as the API wrote it; empty before the first.
+        lines: how many lines with that very time have been read.
+    """
+
+    time: str = ""
+    lines: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Read what ``str`` wrote."""
+        time, _, lines = text.partition("/")
+        return cls(time, int(lines))
+
+    def __str__(self) -> str:
+        return f"{self.time}/{self.lines}"
+
+
+class RankLogs:
+    """What the pods of a Job print, whichever pods it has at the time.
+
+    The API is asked from the second of the last line on, and lines known from before are left out. That costs a
+    request a pod and step, needs no thread and survives every broken connection.
+
+    Args:
+        cluster: where the pods are.
+        cursors: where to go on, by pod.
+    """
+
+    def __init__(self, cluster: Cluster, cursors: Mapping[str, Cursor] | None = None) -> None:
+        self._cluster = cluster
+        self._cursors = dict(cursors or {})
+
+    @property
+    def cursors(self) -> dict[str, str]:
+        """Where the next reader goes on, by pod."""
+        return {pod: str(cursor) for pod, cursor in self._cursors.items()}
+
+    def step(self, pods: Sequence[Manifest]) -> list[str]:
+        """Return the lines printed since the last step, ``[rank i]`` before each, in the order of their times."""
+        fresh = [
+            (instant, f"[rank {rank_of(pod)}] {text}")
+            for pod in sorted(pods, key=rank_of)
+            for instant, text in self._news(pod["metadata"]["name"])
+        ]
+        return [text for _, text in sorted(fresh, key=lambda line: line[0])]
+
+    def _news(self, pod: str) -> Iterator[tuple[Instant, str]]:
+        start = cursor = self._cursors.get(pod, Cursor())
+        repeated = 0
+        for line in self._cluster.log(pod, start.time or None):
+            time, _, text = line.partition(" ")
+            try:
+                now = instant(time)
+            except ValueError:  # a line the node wrote without a time: it belongs to the one before
+                continue
+            if start.time and now <= instant(start.time):
+                repeated += now == instant(start.time)
+                if now < instant(start.time) or repeated <= start.lines:
+                    continue
+            cursor = Cursor(time, cursor.lines + 1 if cursor.time == time else 1)
+            self._cursors[pod] = cursor
+            yield now, text
+
+
+def instant(text: str) -> Instant:
+    """Return a time that sorts, of any offset and any number of digits.
+
+    Raises:
+        ValueError: it is none.
+    """
+    seconds, dot, rest = text.partition(".")
+    digits = rest.rstrip("Zz").partition("+")[0].partition("-")[0] if dot else ""
+    zone = rest[len(digits) :] if dot else ""
+    return datetime.fromisoformat(seconds + zone).astimezone(UTC), digits.ljust(9, "0")
+
+
+def recorded(job: Manifest) -> dict[str, Cursor]:
+    """Return the cursors that a Job's annotation holds, none when it has none that can be read."""
+    try:
+        written = json.loads(job["metadata"]["annotations"][LOGGED])
+        return {pod: Cursor.parse(text) for pod, text in written.items()}
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,235 @@
+"""From a gang to the objects of the Kubernetes API, as JSON: pure functions, no client.
+
+The Job is Indexed, and a pod's completion index is its rank. ``podReplacementPolicy`` takes Kubernetes 1.29 or newer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.errors import BY_EXIT_CODE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.config import KubernetesLaunch
+
+Manifest = dict[str, Any]
+
+CONTAINER = "train"
+RUN = "pbg-tasks/run"
+"""Annotation of a Job: the run it trains."""
+OWNER = "pbg-tasks/owner"
+"""Annotation of a Job: the task instance that made it."""
+LOGGED = "pbg-tasks/logged"
+"""Annotation of a Job: up to where each pod's log has been copied into the task's."""
+JOB_UID = "batch.kubernetes.io/controller-uid"
+"""Label that the Job controller gives each pod; a Job of the same name made later has another."""
+INDEX = "batch.kubernetes.io/job-completion-index"
+LABELS = {"app.kubernetes.io/name": "pbg-train", "app.kubernetes.io/managed-by": "airflow"}
+SCRATCH = "/scratch"
+USER = 65532
+"""Who pods run as; the training image makes this user."""
+LONGEST_NAME = 63
+"""Of a DNS label; a pod's host name is the Job's with ``-{index}`` behind it."""
+HASH_LENGTH = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The pods that train one run together.
+
+    Attributes:
+        run: URL of the run.
+        ranks: trainers; ranks 0 to ``ranks - 1``.
+        servers: dedicated partition servers; the ranks after those.
+        owner: the task instance that wants them.
+        launch: what each pod is like.
+        command: what each pod runs; the rank's role follows from its index.
+    """
+
+    run: str
+    ranks: int
+    servers: int
+    owner: str
+    launch: KubernetesLaunch
+    command: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """How many pods there are."""
+        return self.ranks + self.servers
+
+
+def job_name(gang: Gang, attempt: int) -> str:
+    """Return the name of a gang's Job: the same for the same run spec, number of pods' digits and attempt."""
+    run_id = gang.run.rstrip("/").rpartition("/")[2]
+    snapshot, _, spec_hash = run_id.rpartition("-")
+    tail = f"-{spec_hash[:HASH_LENGTH]}-{attempt}"
+    room = LONGEST_NAME - len(f"-{gang.size - 1}") - len(tail)
+    readable = re.sub(r"[^a-z0-9]+", "-", f"pbg-{snapshot}".lower())[:room].rstrip("-")
+    return readable + tail
+
+
+def job(gang: Gang, attempt: int) -> Manifest:
+    """Return the Job, suspended: it is resumed when what its pods need is there, by us or by Kueue.
+
+    Any failed pod fails the Job, since a rank cannot come back alone; a new attempt is a new Job.
+    """
+    launch = gang.launch
+    name = job_name(gang, attempt)
+    labels = dict(LABELS)
+    if launch.kueue_queue is not None:
+        labels["kueue.x-k8s.io/queue-name"] = launch.kueue_queue
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels, "annotations": {RUN: gang.run, OWNER: gang.owner}},
+        "spec": {
+            "suspend": True,
+            "completionMode": "Indexed",
+            "completions": gang.size,
+            "parallelism": gang.size,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {"rules": _failure_rules()},
+            "activeDeadlineSeconds": launch.deadline_seconds,
+            "ttlSecondsAfterFinished": launch.ttl_seconds,
+            "template": {
+                "metadata": {"labels": dict(LABELS), "annotations": {RUN: gang.run}},
+                "spec": _pod(gang, name),
+            },
+        },
+    }
+
+
+def _failure_rules() -> list[Manifest]:
+    """Name the failures that the Job's condition shall tell the reason of; others end it by ``backoffLimit``."""
+    for_good = sorted(status for status, category in BY_EXIT_CODE.items() if not category.retryable)
+    return [
+        {
+            "action": "FailJob",
+            "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": for_good},
+        },
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+
+
+def _pod(gang: Gang, name: str) -> Manifest:
+    launch = gang.launch
+    optional = {
+        "serviceAccountName": launch.service_account,
+        "priorityClassName": launch.priority_class,
+        "nodeSelector": dict(launch.node_selector),
+        "tolerations": [_toleration(taint.model_dump(exclude_none=True)) for taint in launch.tolerations],
+        "imagePullSecrets": [{"name": secret} for secret in launch.image_pull_secrets],
+    }
+    return {
+        "restartPolicy": "Never",
+        "subdomain": name,
+        "terminationGracePeriodSeconds": launch.grace_seconds,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(gang, name)],
+        "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": launch.scratch}}],
+        **{key: value for key, value in optional.items() if value},
+    }
+
+
+def _container(gang: Gang, name: str) -> Manifest:
+    launch = gang.launch
+    environment = {
+        "WORLD_SIZE": str(gang.size),
+        "MASTER_ADDR": f"{name}-0.{name}",
+        "MASTER_PORT": str(launch.port),
+        "PBG_SCRATCH": SCRATCH,
+        "TMPDIR": SCRATCH,
+        "HOME": SCRATCH,
+        "PYTHONUNBUFFERED": "1",
+        **launch.environment,
+    }
+    secrets = [name] if launch.secret is None else [launch.secret, name]  # of two that name a variable, the last counts
+    resources = {**launch.resources, "ephemeral-storage": launch.resources.get("ephemeral-storage", launch.scratch)}
+    return {
+        "name": CONTAINER,
+        "image": launch.image,
+        "command": list(gang.command),
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "envFrom": [{"secretRef": {"name": secret}} for secret in secrets],
+        "ports": [{"name": "rendezvous", "containerPort": launch.port}],
+        "resources": {"requests": resources, "limits": dict(resources)},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+        # The last lines of a failed rank, its error among them, go where its exit status is.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def _toleration(taint: Mapping[str, str]) -> Manifest:
+    return {**taint, "operator": "Equal" if "value" in taint else "Exists"}
+
+
+def service(name: str, uid: str) -> Manifest:
+    """Return the headless Service that gives each rank of a Job a host name, before it is ready too."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _owned(name, uid),
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_UID: uid}},
+    }
+
+
+def secret(name: str, uid: str, values: Mapping[str, str]) -> Manifest:
+    """Return the Secret whose keys are environment variables of a Job's pods."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _owned(name, uid),
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": dict(values),
+    }
+
+
+def network_policy(name: str, uid: str) -> Manifest:
+    """Return the policy that lets nobody but a Job's own pods connect to them."""
+    pods = {"matchLabels": {JOB_UID: uid}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _owned(name, uid),
+        "spec": {
+            "podSelector": pods,
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"podSelector": pods}]}],
+        },
+    }
+
+
+def _owned(name: str, uid: str) -> Manifest:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+    return {"name": name, "labels": dict(LABELS), "ownerReferences": [owner]}
+
+
+def resumed() -> Manifest:
+    """Return the change that lets a Job's pods start."""
+    return {"spec": {"suspend": False}}
+
+
+def logged(cursors: Mapping[str, str]) -> Manifest:
+    """Return the change that records up to where logs have been copied."""
+    return {"metadata": {"annotations": {LOGGED: json.dumps(dict(cursors), separators=(",", ":"))}}}

@@ -1,0 +1,70 @@
+"""Pods that do not start: what they wait for, and when that has taken too long."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from operators.kubernetes.manifest import CONTAINER
+from operators.kubernetes.verdict import rank_of
+from pbg_tasks.errors import ConfigError, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from operators.kubernetes.manifest import Manifest
+    from pbg_tasks.errors import PbgError
+
+MISTAKES = frozenset(
+    {
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+    }
+)
+"""What a container waits for that somebody has to mend: the image's name, a missing Secret."""
+
+
+def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime) -> PbgError | None:
+    """Return why a gang does not start, once it had ``seconds`` for it; None while it may still.
+
+    A Job that waits for Kueue has not begun: its time does not count.
+    """
+    began = job.get("status", {}).get("startTime")
+    if job["spec"].get("suspend") or began is None or now - moment(began) < timedelta(seconds=seconds):
+        return None
+    name = job["metadata"]["name"]
+    missing = job["spec"]["completions"] - len(pods)
+    waiting = [pod for pod in pods if pod.get("status", {}).get("phase", "Pending") == "Pending"]
+    for pod in waiting:
+        if (reason := _container_waits_for(pod)) is not None:
+            return ConfigError(f"Job {name}: rank {rank_of(pod)} did not start within {seconds} s: {reason}")
+    if waiting:
+        reason = _pod_waits_for(waiting[0])
+        return ResourceError(f"Job {name}: rank {rank_of(waiting[0])} got no node within {seconds} s: {reason}")
+    if missing > 0 and not job.get("status", {}).get("succeeded"):
+        return ResourceError(f"Job {name}: {missing} pods were not made within {seconds} s; is a quota used up?")
+    return None
+
+
+def _container_waits_for(pod: Manifest) -> str | None:
+    listed = pod.get("status", {}).get("containerStatuses") or []
+    state: Manifest = next((one.get("state", {}) for one in listed if one["name"] == CONTAINER), {})
+    waiting: Manifest = state.get("waiting") or {}
+    if waiting.get("reason") not in MISTAKES:
+        return None
+    return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+
+
+def _pod_waits_for(pod: Manifest) -> str:
+    listed = pod.get("status", {}).get("conditions") or []
+    said = [found.get("message") for found in listed if found["type"] == "PodScheduled" and found["status"] == "False"]
+    return (said or [None])[0] or "the cluster does not say why"
+
+
+def moment(text: str) -> datetime:
+    """Return a time of the API, which is RFC 3339."""
+    return datetime.fromisoformat(text).astimezone(UTC)

@@ -1,0 +1,132 @@
+"""Making a gang's Job exactly once, however often its task is started again."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from operators.kubernetes import manifest
+from operators.kubernetes.conditions import Phase, phase
+from pbg_tasks.errors import ConflictError, NotFoundError, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from operators.kubernetes.api import Cluster
+    from operators.kubernetes.manifest import Gang, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Which Job a task waits for. What has the same name and another uid is another Job.
+
+    Attributes:
+        name: of the Job.
+        uid: of the Job.
+        attempt: the gang's number among those of one run.
+    """
+
+    name: str
+    uid: str
+    attempt: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the task state keeps."""
+        return asdict(self)
+
+
+def submit(
+    cluster: Cluster,
+    gang: Gang,
+    recorded: Handle | None,
+    values: Mapping[str, str],
+    record: Callable[[Handle], None],
+) -> Handle:
+    """Return the Job of a gang that is under way or has succeeded, made now if need be, with all its pods need.
+
+    A Job that failed is history when this is called: the next attempt has a name of its own. Names follow from run and
+    attempt, so a try that was killed before it could record its Job finds it under its name.
+
+    Args:
+        cluster: where.
+        gang: what.
+        recorded: the handle an earlier try of this task recorded.
+        values: secret environment variables of the pods, beside the gang's token.
+        record: is given the handle before any pod starts.
+
+    Raises:
+        ConflictError: the Job of that name trains another run, or is another task's and under way.
+    """
+    job, attempt = _going_on(cluster, recorded), recorded.attempt if recorded else 0
+    while job is None:
+        attempt += 1
+        job = _create_or_adopt(cluster, gang, attempt)
+    handle = Handle(job["metadata"]["name"], job["metadata"]["uid"], attempt)
+    record(handle)
+    _complete(cluster, gang, handle, job, values)
+    return handle
+
+
+def _going_on(cluster: Cluster, recorded: Handle | None) -> Manifest | None:
+    """Return the recorded Job if it is still there and has not failed."""
+    if recorded is None:
+        return None
+    try:
+        job = cluster.read("Job", recorded.name)
+    except NotFoundError:
+        return None
+    return job if job["metadata"]["uid"] == recorded.uid and phase(job) is not Phase.FAILED else None
+
+
+def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | None:
+    """Return the Job of an attempt; None when it has failed, or is going."""
+    wanted = manifest.job(gang, attempt)
+    name = wanted["metadata"]["name"]
+    try:
+        return cluster.create(wanted)
+    except ConflictError:
+        pass
+    try:
+        job = cluster.read("Job", name)
+    except NotFoundError:  # deleted in between: its name may still be taken by what it owns
+        return None
+    said = job["metadata"].get("annotations", {})
+    if said.get(manifest.RUN) != gang.run:
+        raise ConflictError(f"Job {name} in namespace {cluster.namespace} is not a training of {gang.run}; delete it")
+    if phase(job) is Phase.FAILED or "deletionTimestamp" in job["metadata"]:
+        return None
+    if said.get(manifest.OWNER) != gang.owner and phase(job) is Phase.UNDER_WAY:
+        raise ConflictError(
+            f"Job {name} in namespace {cluster.namespace} trains {gang.run} for {said.get(manifest.OWNER)}; wait for it"
+        )
+    return job
+
+
+def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, values: Mapping[str, str]) -> None:
+    """Make what is still missing of the things that belong to a Job, and let its pods start."""
+    name, uid = handle.name, handle.uid
+    if phase(job) is not Phase.UNDER_WAY or not job["spec"].get("suspend"):
+        return
+    token = {"PBG_RUN_TOKEN": secrets.token_hex(32)}
+    _ensure(cluster, manifest.secret(name, uid, {**values, **token}), uid)
+    _ensure(cluster, manifest.service(name, uid), uid)
+    if gang.launch.network_policy:
+        _ensure(cluster, manifest.network_policy(name, uid), uid)
+    if gang.launch.kueue_queue is None:  # Kueue resumes a Job when there is room for all of its pods
+        cluster.change_job(name, uid, manifest.resumed())
+
+
+def _ensure(cluster: Cluster, wanted: Manifest, uid: str) -> None:
+    """Create an object of a Job unless it is there.
+
+    Raises:
+        ResourceError: a deleted Job's is still there; the cluster removes it soon.
+    """
+    kind, name = wanted["kind"], wanted["metadata"]["name"]
+    try:
+        cluster.create(wanted)
+    except ConflictError:
+        found = cluster.read(kind, name)
+        if uid not in {owner["uid"] for owner in found["metadata"].get("ownerReferences", [])}:
+            raise ResourceError(f"{kind} {name} belongs to something else than its Job; is it being removed?") from None

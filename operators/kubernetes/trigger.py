@@ -1,0 +1,101 @@
+"""``TrainJobTrigger``: waits for a gang's Job where it holds no worker's slot."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from operators.kubernetes.api import Cluster
+from operators.kubernetes.submission import Handle
+from operators.kubernetes.watch import Watch
+from pbg_tasks.errors import BY_EXIT_CODE, PbgError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+BY_KIND = {category.kind: category for category in BY_EXIT_CODE.values()}
+
+
+class TrainJobTrigger(BaseTrigger):
+    """Look at a Job until it has ended, copying what its ranks print; a user's kill deletes it.
+
+    Calls to the API block, so they run in threads; between them only the event loop knows of the trigger.
+
+    Args:
+        conn_id: Airflow connection of the cluster.
+        namespace: where the Job is.
+        handle: which one, as ``Handle.to_json`` wrote it.
+        startup_seconds: how long its pods may take to start.
+        interval: seconds between looks.
+    """
+
+    def __init__(
+        self, *, conn_id: str, namespace: str, handle: dict[str, Any], startup_seconds: int, interval: float
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Airflow's
+        self.conn_id, self.namespace, self.handle = conn_id, namespace, handle
+        self.startup_seconds, self.interval = startup_seconds, interval
+        self._watch: Watch | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what makes the same trigger elsewhere."""
+        arguments = {
+            "conn_id": self.conn_id,
+            "namespace": self.namespace,
+            "handle": self.handle,
+            "startup_seconds": self.startup_seconds,
+            "interval": self.interval,
+        }
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: how the Job ended."""
+        try:
+            error = await self._wait()
+        except PbgError as raised:
+            error = raised
+        yield TriggerEvent(event_of(error))  # type: ignore[no-untyped-call] # Airflow's
+
+    async def on_kill(self) -> None:
+        """Delete the Job; the ranks store what they have while their pods end."""
+        cluster = await self._cluster()
+        await asyncio.to_thread(cluster.delete_job, self.handle["name"], self.handle["uid"])
+
+    async def cleanup(self) -> None:
+        """Keep how far the logs were read, for the triggerer that goes on."""
+        if self._watch is not None:
+            await asyncio.to_thread(self._watch.record)
+
+    async def _wait(self) -> PbgError | None:
+        self._watch = watch = Watch(
+            await self._cluster(),
+            Handle(**self.handle),
+            startup_seconds=self.startup_seconds,
+            interval=self.interval,
+            say=self._say,
+        )
+        while True:
+            verdict = await asyncio.to_thread(watch.look)
+            if verdict is not None:
+                return verdict.error
+            await asyncio.sleep(watch.pause)
+
+    async def _cluster(self) -> Cluster:
+        # Airflow answers a thread's question for a connection only where it knows the loop that the thread came from.
+        return await sync_to_async(Cluster.connected)(self.conn_id, self.namespace)
+
+    def _say(self, line: str) -> None:
+        self.log.info("%s", line)
+
+
+def event_of(error: PbgError | None) -> dict[str, str]:
+    """Return the event that stands for an end."""
+    return {} if error is None else {"kind": error.kind, "message": str(error)}
+
+
+def error_of(event: Mapping[str, str]) -> PbgError | None:
+    """Return the end that an event stands for."""
+    return BY_KIND.get(event["kind"], PbgError)(event["message"]) if event else None

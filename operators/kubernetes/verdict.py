@@ -1,0 +1,173 @@
+"""Why a gang ended: from what the cluster says of its Job and pods to one of our errors.
+
+When one rank fails, its peers follow: they report a lost rank, or are told to end. So the pods' ends are weighed, and
+what can only be a cause comes before what can be a consequence.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from operators.kubernetes.conditions import condition
+from operators.kubernetes.manifest import CONTAINER, INDEX
+from pbg_tasks.errors import (
+    BY_EXIT_CODE,
+    ConfigError,
+    EvictedError,
+    PbgError,
+    RankLostError,
+    ResourceError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from operators.kubernetes.manifest import Manifest
+
+SIGNALLED = 128
+"""A shell's and a container's exit status for signal n is this and n."""
+KILLED = SIGNALLED + signal.SIGKILL
+TOLD_TO_END = SIGNALLED + signal.SIGTERM
+STARTING_FAILED = frozenset({"StartError", "ContainerCannotRun"})
+NO_SUCH_COMMAND = frozenset({125, 126, 127})
+DISRUPTIONS: dict[str, tuple[type[PbgError], str]] = {
+    "PreemptionByScheduler": (EvictedError, "was preempted by a pod of higher priority"),
+    "EvictionByEvictionAPI": (EvictedError, "was evicted, as when its node is drained"),
+    "DeletionByTaintManager": (RankLostError, "was deleted for a taint of its node, as when the node is unreachable"),
+    "DeletionByPodGC": (RankLostError, "was on a node that is gone"),
+    "TerminationByKubelet": (EvictedError, "was ended by its node"),
+}
+"""Reasons of a pod's condition DisruptionTarget."""
+LOST = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
+"""Reasons of a pod's status when its node went away."""
+
+
+LAST = "~"
+"""Sorts after every time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one pod ended.
+
+    Attributes:
+        weight: of two ends, the smaller one is the cause.
+        when: RFC 3339, to the second.
+        error: what it means.
+    """
+
+    weight: int
+    when: str
+    error: PbgError
+
+
+def failure(job: Manifest, pods: Sequence[Manifest]) -> PbgError:
+    """Return why a Job has failed."""
+    name = job["metadata"]["name"]
+    failed = condition(job, "Failed") or {}
+    if failed.get("reason") == "DeadlineExceeded":
+        seconds = job["spec"].get("activeDeadlineSeconds")
+        return ResourceError(f"Job {name} ran longer than its deadline of {seconds} s; what it stored stays")
+    endings = [ending for pod in pods if (ending := _ending(pod)) is not None]
+    cause = min([*endings, _said_of(failed)], key=lambda ending: (ending.weight, ending.when))
+    return type(cause.error)(f"Job {name}: {cause.error}")
+
+
+def _said_of(failed: Manifest) -> Ending:
+    """Return what the Job's condition knows of a pod that may be gone; what is known of pods comes before it."""
+    said = f"{failed.get('reason', 'unknown reason')}: {failed.get('message', '')}".strip(": ")
+    if "condition DisruptionTarget" in said:
+        return Ending(0, LAST, EvictedError(said))
+    status = re.search(r"exit code (\d+)", said)
+    weight, category = _weighed(int(status[1])) if status else (9, RankLostError)
+    return Ending(weight, LAST, category(said))
+
+
+def _ending(pod: Manifest) -> Ending | None:
+    """Return how a pod failed, None when it did not."""
+    state = _terminated(pod)
+    rank = f"rank {rank_of(pod)}"
+    when = state.get("finishedAt") or pod["metadata"].get("deletionTimestamp") or pod["metadata"]["creationTimestamp"]
+    said = _last_line(state.get("message", ""))
+    outside = _from_outside(pod, state, rank)
+    if outside is not None:
+        return Ending(0, when, outside)
+    status = state.get("exitCode", 0)
+    if status == 0:
+        return None
+    if state.get("reason") in STARTING_FAILED or status in NO_SUCH_COMMAND:
+        return Ending(1, when, ConfigError(f"{rank}: the image cannot run `pbg`: {said or state.get('reason')}"))
+    weight, category = _weighed(status)
+    reason = said.removeprefix("error: ").removeprefix(f"{category.kind}: ") or f"exit status {status}"
+    if category is PbgError:
+        reason = f"crashed with status {status}: {said or 'it printed nothing'}"
+    elif status > SIGNALLED:
+        reason = f"ended by {_signal_name(status)}" + (f": {said}" if said else "")
+    return Ending(weight, when, category(f"{rank}: {reason}"))
+
+
+def _from_outside(pod: Manifest, state: Manifest, rank: str) -> PbgError | None:
+    """Return what was done to a pod: by the kernel, its node or the cluster."""
+    status = pod.get("status", {})
+    if state.get("reason") == "OOMKilled":
+        limit = pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get("memory")
+        return ResourceError(
+            f"{rank} ran out of memory (limit {limit}): raise launch.kubernetes.resources.memory or num_partitions"
+        )
+    reason, message = status.get("reason", ""), status.get("message", "")
+    if reason == "Evicted":
+        return ResourceError(f"{rank} was evicted: {message}")
+    if reason in LOST:
+        return RankLostError(f"{rank}: its node went away: {reason}: {message}")
+    disrupted = condition(pod, "DisruptionTarget")
+    if disrupted is not None:
+        category, what = DISRUPTIONS.get(disrupted.get("reason", ""), (EvictedError, "was disrupted"))
+        return category(f"{rank} {what}: {disrupted.get('message') or disrupted.get('reason')}")
+    return None
+
+
+def _weighed(status: int) -> tuple[int, type[PbgError]]:
+    """Return weight and category of an exit status."""
+    category = BY_EXIT_CODE.get(status)
+    if category is RankLostError:
+        return 7, RankLostError
+    if category is EvictedError:
+        return 6, EvictedError
+    if category is not None and category is not PbgError:
+        return (3 if category.retryable else 2), category
+    if status == TOLD_TO_END:
+        return 8, EvictedError
+    if status > SIGNALLED:
+        return 4, ResourceError
+    return 5, PbgError
+
+
+def _signal_name(status: int) -> str:
+    try:
+        return signal.Signals(status - SIGNALLED).name
+    except ValueError:
+        return f"signal {status - SIGNALLED}"
+
+
+def _terminated(pod: Manifest) -> Manifest:
+    listed = pod.get("status", {}).get("containerStatuses") or []
+    state: Manifest = next((one.get("state", {}) for one in listed if one["name"] == CONTAINER), {})
+    ended: Manifest = state.get("terminated") or {}
+    return ended
+
+
+def _last_line(text: str) -> str:
+    """Return the error line of a log's end, else its last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith("error: ")]
+    return (said or lines or [""])[-1]
+
+
+def rank_of(pod: Manifest) -> str:
+    """Return a pod's rank."""
+    metadata = pod["metadata"]
+    known = metadata.get("annotations", {}) | metadata.get("labels", {})
+    return str(known.get(INDEX, "?"))

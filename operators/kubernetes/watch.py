@@ -1,0 +1,134 @@
+"""Waiting for a gang's Job, one look at a time: for a worker that sleeps between looks, and for the triggerer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from operators.kubernetes import manifest
+from operators.kubernetes.conditions import Phase, phase
+from operators.kubernetes.logs import RankLogs, recorded
+from operators.kubernetes.startup import overdue
+from operators.kubernetes.verdict import failure
+from pbg_tasks.errors import EvictedError, NotFoundError, PbgError, ResourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from operators.kubernetes.api import Cluster
+    from operators.kubernetes.manifest import Manifest
+    from operators.kubernetes.submission import Handle
+
+PATIENCE_SECONDS = 900.0
+"""How long the API may give no answer before the task's next try takes over; the Job goes on meanwhile."""
+LONGEST_PAUSE = 60.0
+RECORD_EVERY = 15.0
+"""Seconds between records of how far the logs were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a gang ended.
+
+    Attributes:
+        error: why it failed; None when it succeeded.
+    """
+
+    error: PbgError | None = None
+
+
+class Watch:
+    """Looks at a Job until it has ended, and says what its ranks say.
+
+    Args:
+        cluster: where the Job is.
+        handle: which one.
+        startup_seconds: how long its pods may take to start.
+        interval: seconds between looks, while the API answers.
+        say: is given each line of the ranks.
+    """
+
+    def __init__(
+        self, cluster: Cluster, handle: Handle, *, startup_seconds: int, interval: float, say: Callable[[str], None]
+    ) -> None:
+        self.pause = interval
+        self._cluster, self._handle, self._say = cluster, handle, say
+        self._startup_seconds, self._interval = startup_seconds, interval
+        self._seen: dict[str, Manifest] = {}  # a pod that was evicted is soon gone, and with it the reason
+        self._logs: RankLogs | None = None
+        self._silent_since: float | None = None
+        self._recorded_at = time.monotonic()
+        self._recorded: dict[str, str] = {}
+
+    def look(self) -> Verdict | None:
+        """Look once; None when the Job goes on and one should look again after ``pause`` seconds.
+
+        Raises:
+            AccessError: the API refuses us.
+            ResourceError: it has given no answer for too long.
+        """
+        try:
+            verdict = self._look()
+        except ResourceError as error:
+            self._wait_longer(error)
+            return None
+        self.pause, self._silent_since = self._interval, None
+        return verdict
+
+    def record(self) -> None:
+        """Keep at the Job how far the logs were read, for whoever looks next; a failure costs repeated lines only."""
+        if self._logs is None or self._logs.cursors == self._recorded:
+            return
+        cursors = self._logs.cursors
+        try:
+            self._cluster.change_job(self._handle.name, self._handle.uid, manifest.logged(cursors))
+        except PbgError:
+            return
+        self._recorded, self._recorded_at = cursors, time.monotonic()
+
+    def _look(self) -> Verdict | None:
+        job = self._job()
+        if job is None:
+            name, uid = self._handle.name, self._handle.uid
+            return Verdict(EvictedError(f"Job {name} (uid {uid}) was deleted; what it stored stays"))
+        pods = self._cluster.pods(self._handle.uid)
+        self._seen |= {pod["metadata"]["uid"]: pod for pod in pods}
+        self._copy_logs(job, pods)
+        match phase(job):
+            case Phase.SUCCEEDED:
+                return Verdict()
+            case Phase.FAILED:
+                return Verdict(failure(job, list(self._seen.values())))
+        late = overdue(job, pods, self._startup_seconds, datetime.now(UTC))
+        if late is not None:
+            self._cluster.delete_job(self._handle.name, self._handle.uid)
+            return Verdict(late)
+        return None
+
+    def _job(self) -> Manifest | None:
+        """Return the Job, None when there is none of that name and uid."""
+        try:
+            job = self._cluster.read("Job", self._handle.name)
+        except NotFoundError:
+            return None
+        return job if job["metadata"]["uid"] == self._handle.uid else None
+
+    def _copy_logs(self, job: Manifest, pods: list[Manifest]) -> None:
+        if self._logs is None:
+            cursors = recorded(job)
+            self._logs, self._recorded = RankLogs(self._cluster, cursors), {pod: str(at) for pod, at in cursors.items()}
+            if cursors:
+                self._say("the logs of the ranks go on where they were left; an earlier log of this task has the rest")
+        for line in self._logs.step(pods):
+            self._say(line)
+        if time.monotonic() - self._recorded_at >= RECORD_EVERY:
+            self.record()
+
+    def _wait_longer(self, error: ResourceError) -> None:
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        if now - self._silent_since >= PATIENCE_SECONDS:
+            raise error
+        self.pause = min(self.pause * 2, LONGEST_PAUSE)

@@ -1,0 +1,178 @@
+"""``PBGTrainJobOperator``: the task that trains, on one rank or many, on the worker or on a Kubernetes cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from operators.connection import with_store
+from operators.kubernetes.api import Cluster
+from operators.kubernetes.manifest import Gang
+from operators.kubernetes.submission import Handle, submit
+from operators.kubernetes.trigger import TrainJobTrigger, error_of
+from operators.kubernetes.watch import Watch
+from operators.task import PbgOperator, RetryableError
+from pbg_tasks.errors import PbgError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from pbg_tasks.config import KubernetesLaunch
+
+STATE = "gang"
+"""Key of the task state: the Job this task waits for."""
+
+
+class PBGTrainJobOperator(PbgOperator):
+    """Run ``pbg train`` and return its result.
+
+    ``launcher="local"`` runs it on the worker, several ranks as several processes. ``launcher="kubernetes"`` makes one
+    Indexed Job, a pod a rank, and waits for its status. That Job is made once: its name follows from run and attempt,
+    its uid is kept in the task's state, and a try that follows a lost worker finds it and waits on. Only when it has
+    failed does the next try make another, which goes on where the last one stored. Results come from the store.
+
+    Args:
+        launcher: where the ranks run.
+        ranks: how many train together; templated, so that the trigger form can say it.
+        partition_servers: dedicated ones, pods of their own after the ranks.
+        max_restarts: ``local``: how often a broken gang is started anew within one try.
+        kubernetes: the Job, for launcher ``kubernetes``.
+        kubernetes_conn_id: Airflow connection of the cluster. Without the default one, the cluster that Airflow runs
+            in, or kubectl's.
+        deferrable: wait in the triggerer, which holds no worker's slot.
+        interval: seconds between looks at the Job.
+    """
+
+    template_fields: Sequence[str] = (*PbgOperator.template_fields, "ranks")
+
+    def __init__(
+        self,
+        *,
+        launcher: Literal["local", "kubernetes"] = "local",
+        ranks: int | str = 1,
+        partition_servers: int = 0,
+        max_restarts: int = 2,
+        kubernetes: KubernetesLaunch | None = None,
+        kubernetes_conn_id: str = "kubernetes_default",
+        deferrable: bool = conf.getboolean("operators", "default_deferrable"),
+        interval: float = 5.0,
+        **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
+    ) -> None:
+        super().__init__(command="train", **kwargs)
+        self.launcher = launcher
+        self.ranks = ranks
+        self.partition_servers = partition_servers
+        self.max_restarts = max_restarts
+        self.kubernetes = kubernetes
+        self.kubernetes_conn_id = kubernetes_conn_id
+        self.deferrable = deferrable
+        self.interval = interval
+        self._killable: tuple[Cluster, Handle] | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Train.
+
+        Raises:
+            RetryableError: it failed, and another try may succeed.
+            AirflowFailException: it failed for good.
+            TaskDeferred: the triggerer waits for the Job.
+        """
+        ranks = int(self.ranks)
+        if self.launcher == "local":
+            if ranks > 1:
+                self.arguments = [*self.arguments, f"--ranks={ranks}", f"--max-restarts={self.max_restarts}"]
+            return super().execute(context)
+        if self.kubernetes is None:
+            raise AirflowFailException("launcher kubernetes needs the argument kubernetes, with image and resources")
+        self._show_link(context, self.arguments[0], self._environment())
+        try:
+            return self._on_cluster(context, self.kubernetes, ranks)
+        except PbgError as error:
+            raise task_failure(error) from None
+
+    def execute_complete(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
+        """Return the result of the Job that the triggerer has seen ending.
+
+        Raises:
+            RetryableError: it failed, and another try may succeed.
+            AirflowFailException: it failed for good.
+        """
+        environment = self._environment()
+        self._show_link(context, self.arguments[0], environment)
+        return self._result(error_of(event))
+
+    def on_kill(self) -> None:
+        """End the command, or delete the Job; its ranks store what they have while their pods end."""
+        super().on_kill()
+        if self._killable is not None:
+            cluster, handle = self._killable
+            try:
+                cluster.again().delete_job(handle.name, handle.uid)
+            except PbgError as error:
+                self.log.warning("Job %s goes on, it could not be deleted: %s", handle.name, error)
+
+    def _on_cluster(self, context: Context, launch: KubernetesLaunch, ranks: int) -> dict[str, Any]:
+        cluster = Cluster.connected(self.kubernetes_conn_id, launch.namespace)
+        state = context["task_state_store"]
+        gang = Gang(
+            run=self.arguments[0],
+            ranks=ranks,
+            servers=self.partition_servers if ranks > 1 else 0,
+            owner=_owner(context),
+            launch=launch,
+            command=("python", "-P", "-m", self.module, "train", self.arguments[0], "--json"),
+        )
+
+        def record(handle: Handle) -> None:
+            self._killable = cluster, handle
+            state.set(STATE, handle.to_json())
+
+        earlier: Any = state.get(STATE)
+        handle = submit(
+            cluster, gang, Handle(**earlier) if earlier else None, with_store({}, self.store_conn_id), record
+        )
+        self.log.info("Job %s (uid %s) in namespace %s: %d pods", handle.name, handle.uid, launch.namespace, gang.size)
+        if self.deferrable:
+            trigger = TrainJobTrigger(
+                conn_id=self.kubernetes_conn_id,
+                namespace=launch.namespace,
+                handle=handle.to_json(),
+                startup_seconds=launch.startup_seconds,
+                interval=self.interval,
+            )
+            self.defer(trigger=trigger, method_name="execute_complete")
+        return self._result(self._wait(cluster, handle, launch.startup_seconds))
+
+    def _wait(self, cluster: Cluster, handle: Handle, startup_seconds: int) -> PbgError | None:
+        watch = Watch(cluster, handle, startup_seconds=startup_seconds, interval=self.interval, say=self._say)
+        try:
+            while (verdict := watch.look()) is None:
+                time.sleep(watch.pause)
+        finally:
+            watch.record()
+        return verdict.error
+
+    def _result(self, error: PbgError | None) -> dict[str, Any]:
+        if error is not None:
+            raise task_failure(error)
+        return self._run(self._environment(), "show", [self.arguments[0], "--task=train"])
+
+    def _say(self, line: str) -> None:
+        self.log.info("%s", line)
+
+
+def task_failure(error: PbgError) -> AirflowException:
+    """Return the exception that tells Airflow whether to try again."""
+    message = f"{error.kind}: {error}"
+    return RetryableError(message) if error.retryable else AirflowFailException(message)
+
+
+def _owner(context: Context) -> str:
+    """Return which task instance this is, whatever its try."""
+    ti = context["ti"]
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}"

@@ -1,0 +1,47 @@
+"""Commands that bring rows elsewhere, once and on purpose: an existing checkpoint, or a release in other partitions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbg_tasks.cli.common import Json, show_result
+
+app = typer.Typer()
+
+Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
+
+
+@app.command()
+def adopt(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint directory of PBG or of this package.", show_default=False)
+    ],
+    entities: Annotated[str, typer.Argument(help="The entity path, with its names.", show_default=False)],
+    spec: Spec,
+    snapshot: Annotated[str, typer.Option(help="Key of night zero; it comes before those of all nights.")] = "0",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Make an existing checkpoint the first release of a graph, which its first night continues."""
+    from pbg_tasks.tasks.adopt import adopt as task
+
+    show_result(task(checkpoint, entities, spec, snapshot=snapshot), as_json=as_json)
+
+
+@app.command()
+def repartition(
+    spec: Spec,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Partitions, instead of the spec's.")] = None,
+    *,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Drop entities that vanished.nights nights have not seen.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Move the rows of a channel's release to other partitions, as a release that the next night continues."""
+    from pbg_tasks.tasks.repartition import repartition as task
+
+    show_result(task(spec, partitions=partitions, compact=compact), as_json=as_json)

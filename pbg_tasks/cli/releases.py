@@ -1,0 +1,132 @@
+"""Commands on a graph's releases: list, roll back, pin, skip, collect, drill, replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbg_tasks.cli.common import Json, show_result
+
+app = typer.Typer()
+
+Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
+Number = Annotated[int, typer.Argument(min=1, help="Number of the release.", show_default=False)]
+
+
+@app.command()
+def releases(spec: Spec, *, as_json: Json = False) -> None:
+    """List the releases of a graph's channel."""
+    from pbg_tasks.tasks.show import history, history_table
+
+    listed = history(spec)
+    typer.echo(json.dumps(listed) if as_json else history_table(listed))
+
+
+@app.command()
+def rollback(
+    spec: Spec,
+    to: Annotated[int | None, typer.Option(min=1, help="Release to go back to; the one before by default.")] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Point the channel back to an earlier release."""
+    from pbg_tasks.tasks.releases import rollback as task
+
+    show_result(task(spec, to=to), as_json=as_json)
+
+
+@app.command()
+def pin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
+    """Keep a release until it is unpinned."""
+    from pbg_tasks.tasks.releases import pin as task
+
+    show_result(task(spec, release), as_json=as_json)
+
+
+@app.command()
+def unpin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
+    """Let retention decide about a release again."""
+    from pbg_tasks.tasks.releases import unpin as task
+
+    show_result(task(spec, release), as_json=as_json)
+
+
+@app.command()
+def skip(
+    spec: Spec,
+    snapshot: Annotated[str, typer.Argument(help="Key of the snapshot.", show_default=False)],
+    reason: Annotated[str | None, typer.Option(help="Why; kept with it.", show_default=False)] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Let the nights of a chain go on without a snapshot."""
+    from pbg_tasks.tasks.releases import skip as task
+
+    show_result(task(spec, snapshot, reason=reason), as_json=as_json)
+
+
+@app.command()
+def drill(
+    spec: Spec,
+    limit: Annotated[float, typer.Option(min=0, help="Seconds that each way may take.")] = 5.0,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Roll a canary channel back and forward, and fail when it takes too long."""
+    from pbg_tasks.tasks.releases import drill as task
+
+    show_result(task(spec, limit=limit), as_json=as_json)
+
+
+@app.command()
+def gc(
+    store: Annotated[str, typer.Argument(help="Root of the graph's store.", show_default=False)],
+    channel: Annotated[
+        str | None, typer.Option(help="Only releases and runs of this channel go.", show_default=False)
+    ] = None,
+    keep_releases: Annotated[
+        int | None, typer.Option(min=0, help="How many of the newest stay; 14 when --keep-days is not given either.")
+    ] = None,
+    keep_days: Annotated[float | None, typer.Option(min=0, help="For how many days a release stays.")] = None,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Hours for which whatever was written or used stays; 0 only when nothing runs.")
+    ] = 72.0,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove the releases and runs that nothing needs."""
+    from pbg_tasks.tasks.releases import gc as task
+
+    result = task(
+        store,
+        channel=channel,
+        keep_releases=keep_releases,
+        keep_days=keep_days,
+        grace_hours=grace,
+        dry_run=dry_run,
+    )
+    show_result(result, as_json=as_json)
+
+
+@app.command()
+def replay(
+    run: Annotated[str, typer.Argument(help="URL of the released run, or of its directory.", show_default=False)],
+    into: Annotated[
+        str | None, typer.Option(help="Store that keeps what is made; else it is removed.", show_default=False)
+    ] = None,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Make a release once more and compare every file with what was published."""
+    from pbg_tasks.errors import QualityGateError
+    from pbg_tasks.tasks.replay import replay as task
+
+    result = task(run, into=into)
+    show_result(result, as_json=as_json)
+    if not result["equal"]:
+        unequal = [name for name, verdict in result["files"].items() if verdict != "equal"]
+        raise QualityGateError(f"{run}: not the same bytes: {', '.join(unequal)}")

@@ -1,0 +1,117 @@
+"""How a training is launched: on the worker, or as pods of a cluster. Never part of a run: it changes no result."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.schema import NonNegativeInt, PositiveInt
+
+MAX_RANKS = 256
+DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+# Kubernetes' own forms: a DNS label, a quantity, the key of a label, the value of one, a taint's effect.
+Label = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?$")]
+LabelKey = Annotated[str, Field(pattern=r"^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
+LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+RESERVED = ("PBG_RUN_TOKEN", "PBG_SCRATCH", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX", "RANK")
+
+
+class Toleration(Frozen):
+    """A taint that pods may meet on their node; an empty key is every taint."""
+
+    key: str = ""
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+
+
+class KubernetesLaunch(Frozen):
+    """The Indexed Job that a training becomes: one pod a rank.
+
+    Attributes:
+        image: the training image, by digest (``name@sha256:...``), so that every rank and every retry runs one code.
+        allow_tag: take an image by its tag all the same.
+        namespace: where the Job is made.
+        resources: of each pod, by Kubernetes' names, requests and limits alike: such pods are the last to be evicted.
+        scratch: size of each pod's local directory.
+        deadline_seconds: how long a gang may run; what is stored by then stays.
+        startup_seconds: how long pods may take to start before that counts as failed.
+        grace_seconds: between SIGTERM and SIGKILL of a pod.
+        ttl_seconds: how long a finished Job stays to be looked at.
+        port: where rank 0 waits for the others.
+        secret: a Secret whose keys become environment variables, for stores without an Airflow connection.
+        environment: further variables of the pods; nothing secret.
+        service_account: of the pods; its token is not mounted.
+        image_pull_secrets: Secrets to fetch the image with.
+        node_selector: labels a pod's node must have.
+        tolerations: taints a pod's node may have.
+        priority_class: who preempts whom.
+        kueue_queue: Kueue's local queue, which starts all pods or none.
+        deferrable: wait in Airflow's triggerer instead of a worker's slot.
+        network_policy: let a gang's pods be reached by each other only.
+    """
+
+    image: str = Field(min_length=1)
+    allow_tag: bool = False
+    namespace: Label = "default"
+    resources: dict[LabelKey, Quantity]
+    scratch: Quantity = "20Gi"
+    deadline_seconds: PositiveInt = 24 * 3600
+    startup_seconds: PositiveInt = 900
+    grace_seconds: NonNegativeInt = 60
+    ttl_seconds: NonNegativeInt = 24 * 3600
+    port: Annotated[int, Field(ge=1024, le=65535)] = 29500
+    secret: ObjectName | None = None
+    environment: dict[VariableName, str] = Field(default_factory=dict)
+    service_account: ObjectName | None = None
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: ObjectName | None = None
+    kueue_queue: ObjectName | None = None
+    deferrable: bool = True
+    network_policy: bool = True
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Self:
+        if not self.allow_tag and not DIGEST.search(self.image):
+            raise ValueError(
+                f"image {self.image!r} is not given by digest (name@sha256:...): a tag may name another image when a "
+                "pod is replaced; set allow_tag to take it all the same"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sized(self) -> Self:
+        if missing := [name for name in ("cpu", "memory") if name not in self.resources]:
+            raise ValueError(f"resources: {missing[0]} is missing; a pod without it is the first to be evicted")
+        if taken := [name for name in RESERVED if name in self.environment]:
+            raise ValueError(f"environment: {taken[0]} is set for every rank by the launcher")
+        return self
+
+
+class Launch(Frozen):
+    """Where the task ``train`` runs, and on how many ranks.
+
+    Attributes:
+        launcher: ``local``, processes of the worker; ``kubernetes``, pods of one Indexed Job.
+        ranks: that train together; the trigger form may say another number.
+        max_restarts: ``local``: how often a broken gang is started anew before the task fails.
+        kubernetes: the Job, for launcher ``kubernetes``.
+    """
+
+    launcher: Literal["local", "kubernetes"] = "local"
+    ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
+    max_restarts: NonNegativeInt = 2
+    kubernetes: KubernetesLaunch | None = None
+
+    @model_validator(mode="after")
+    def _described(self) -> Self:
+        if self.launcher == "kubernetes" and self.kubernetes is None:
+            raise ValueError("launcher kubernetes needs the section kubernetes, with image and resources at least")
+        return self

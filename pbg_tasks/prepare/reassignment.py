@@ -1,0 +1,126 @@
+"""Ids given anew: what an explicit migration does, and a night never: to other partitions, or without some entities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.entity_sets import EntitySet
+from pbg_tasks.prepare.connection import load_table
+from pbg_tasks.prepare.ids import ID_COLUMNS, entity_ids_file_name, write_ids
+from pbg_tasks.prepare.sql import md5_tail
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the rows of one partition go.
+
+    Attributes:
+        partition: int64 (n,), the new one of each row; -1 where the row goes nowhere.
+        offset: int64 (n,), the row there.
+    """
+
+    partition: np.ndarray
+    offset: np.ndarray
+
+
+class Reassignment:
+    """New ids of one entity type: the partition follows from the name, the order within it from the old ids.
+
+    A row that stays in its partition, with all before it, keeps its offset.
+
+    Args:
+        connection: for the work; one reassignment at a time.
+        entity: the type.
+        partitions: new number of partitions.
+        known: directory with its present ids.
+        nights: entities that so many nights or more have not seen get no new id; None: all do.
+
+    Attributes:
+        dropped: how many entities get no new id.
+
+    Raises:
+        FormatError: the ids are missing or damaged, or a name stands there twice.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        entity: str,
+        partitions: int,
+        known: Path,
+        *,
+        nights: int | None = None,
+    ) -> None:
+        self._connection, self._entity, self._partitions = connection, entity, partitions
+        path = known / entity_ids_file_name(entity)
+        load_table(connection, "known", ID_COLUMNS, path)
+        again = connection.execute("SELECT name FROM known GROUP BY name HAVING count(*) > 1 LIMIT 1").fetchone()
+        if again is not None:
+            raise FormatError(f"{path}: two entities of type {entity!r} have the name {again[0]!r}")
+        connection.execute(
+            f"""
+            CREATE OR REPLACE TEMP TABLE moved AS
+            SELECT *, row_number() OVER (PARTITION BY to_partition ORDER BY partition, "offset") - 1 AS to_offset
+            FROM (
+                SELECT *, if($nights IS NULL OR unseen < $nights, ({md5_tail("name")} % $partitions)::BIGINT, -1)
+                    AS to_partition
+                FROM known
+            )
+            """,
+            {"nights": nights, "partitions": partitions},
+        )
+        (row,) = connection.execute("SELECT count(*) FROM moved WHERE to_partition < 0").fetchall()
+        self.dropped = int(row[0])
+
+    def write(self, out: Path) -> list[int]:
+        """Write ids, names and counts of the type, and return how many entities each new partition has."""
+        self._connection.execute(
+            """
+            CREATE OR REPLACE TEMP TABLE ids AS
+            SELECT name, to_partition::INTEGER AS partition, to_offset AS "offset", first_seen, last_seen, unseen
+            FROM moved WHERE to_partition >= 0
+            """
+        )
+        return write_ids(self._connection, self._entity, self._partitions, out)
+
+    def places(self, partition: int) -> Places:
+        """Return where the rows of a present partition go, by their present offsets."""
+        found = self._connection.execute(
+            'SELECT to_partition, to_offset FROM moved WHERE partition = ? ORDER BY "offset"', [partition]
+        ).fetchnumpy()
+        return Places(found["to_partition"], found["to_offset"])
+
+
+def follow(connection: duckdb.DuckDBPyConnection, entities: EntitySet, before: Path, after: Path) -> EntitySet:
+    """Return where entities lie by other ids, without those that have none there.
+
+    Args:
+        connection: for the work.
+        entities: by the ids in ``before``.
+        before: directory with ids.
+        after: same.
+    """
+    partition, offset = {}, {}
+    for entity in entities.partition:
+        load_table(connection, "known", ID_COLUMNS, before / entity_ids_file_name(entity))
+        load_table(connection, "ids", ID_COLUMNS, after / entity_ids_file_name(entity))
+        found = connection.execute(
+            """
+            SELECT ids.partition::BIGINT AS partition, ids."offset"
+            FROM (SELECT unnest($partition) AS partition, unnest($offset) AS "offset") AS rows
+                JOIN known USING (partition, "offset") JOIN ids USING (name)
+            ORDER BY ALL
+            """,
+            {"partition": entities.partition[entity].tolist(), "offset": entities.offset[entity].tolist()},
+        ).fetchnumpy()
+        if len(found["offset"]):
+            partition[entity], offset[entity] = found["partition"], found["offset"]
+    return EntitySet(partition, offset)

@@ -1,0 +1,143 @@
+"""What a graph's store holds, run by run, and which runs something still reaches."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import FormatError, NotFoundError
+from pbg_tasks.publish.channel import Channel, channels
+from pbg_tasks.publish.retention import Retention, kept, pins
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.publish.release import Release
+    from pbg_tasks.storage import ObjectInfo, Store
+
+RUNS, EXPORTS = "runs/", "exports/"
+_EXPORT_OF_RUN = 4  # parts of exports/{name}/{run}/{file}
+_EVERYTHING = Retention(days=float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """What the store holds of one run.
+
+    Attributes:
+        run: its id.
+        objects: below its prefix.
+        exports: written by it into the store.
+        releases: that are made of it, with their channels.
+    """
+
+    run: str
+    objects: list[ObjectInfo] = field(default_factory=list)
+    exports: list[ObjectInfo] = field(default_factory=list)
+    releases: list[tuple[Channel, Release]] = field(default_factory=list)
+
+    def used_since(self, moment: float) -> bool:
+        """Whether anything of it was written since."""
+        infos = (*self.objects, *self.exports)
+        return any(info.modified is None or info.modified >= moment for info in infos)
+
+
+def stored_runs(store: Store) -> dict[str, StoredRun]:
+    """List every run there is anything of, by id."""
+    runs: dict[str, StoredRun] = {}
+
+    def run(name: str) -> StoredRun:
+        return runs.setdefault(name, StoredRun(name))
+
+    # Releases before data: what is released from now on was held after this began, and is young.
+    for name in channels(store):
+        channel = Channel(store, name)
+        for release in channel.releases():
+            run(_directory_run(release)).releases.append((channel, release))
+    for info in store.list(RUNS):
+        run(info.key.split("/")[1]).objects.append(info)
+    for info in store.list(EXPORTS):
+        parts = info.key.split("/")
+        if len(parts) >= _EXPORT_OF_RUN and parts[2] in runs:
+            runs[parts[2]].exports.append(info)
+    return runs
+
+
+def _directory_run(release: Release) -> str:
+    """Return the run below which a release's files lie."""
+    return release.directory.split("/")[1] if release.directory.startswith(RUNS) else release.run
+
+
+def staying_releases(
+    store: Store, runs: Mapping[str, StoredRun], retention: Retention, *, channel: str | None, now: float
+) -> list[tuple[str, Release]]:
+    """Return the releases that stay, with the run each is made of.
+
+    Args:
+        store: the graph's.
+        runs: what it holds.
+        retention: which releases stay.
+        channel: the only one it holds for; all releases of the others stay. None: it holds for every channel.
+        now: seconds by the store's clock.
+    """
+    by_channel: dict[str, dict[int, tuple[str, Release]]] = {}
+    for run in runs.values():
+        for owner, release in run.releases:
+            by_channel.setdefault(owner.name, {})[release.seq] = (run.run, release)
+    return [
+        releases[seq]
+        for name, releases in by_channel.items()
+        for seq in _kept(
+            Channel(store, name),
+            [releases[seq][1] for seq in sorted(releases)],
+            retention if channel in {None, name} else _EVERYTHING,
+            now,
+        )
+    ]
+
+
+def _kept(channel: Channel, releases: list[Release], retention: Retention, now: float) -> set[int]:
+    current = channel.current().release
+    listed = channel.store.list(f"channels/{channel.name}/releases/")
+    written = {info.key: now if info.modified is None else info.modified for info in listed}
+    return kept(
+        releases,
+        {release.seq: written.get(channel.release_key(release.seq), now) for release in releases},
+        current=current.seq if current else None,
+        pinned=pins(channel),
+        retention=retention,
+        now=now,
+    )
+
+
+def at_work(store: Store, runs: Mapping[str, StoredRun], *, since: float) -> set[str]:
+    """Return the runs of which something was written since, and those they continue."""
+    used = {run.run for run in runs.values() if run.used_since(since)}
+    continued = (_spec(store, run).get("previous") or {} for run in used)
+    return used | {previous["run"] for previous in continued if "run" in previous}
+
+
+def of_another_channel(store: Store, runs: Mapping[str, StoredRun], channel: str) -> set[str]:
+    """Return the unreleased runs that were not planned for ``channel``."""
+    unreleased = (run.run for run in runs.values() if not run.releases)
+    return {run for run in unreleased if (_spec(store, run).get("graph") or {}).get("channel") != channel}
+
+
+def _spec(store: Store, run: str) -> dict[str, Any]:
+    """Read a run's spec, of whatever version of this package; empty for a run without one.
+
+    Raises:
+        FormatError: it is damaged, so nobody knows what the run needs.
+    """
+    key = f"{RUNS}{run}/{RunLayout.spec}"
+    try:
+        document = json.loads(store.get(key).data)
+    except NotFoundError:
+        return {}
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise FormatError(f"{store.url}/{key}: not a run spec, so what the run needs is not known; restore it")
+    return document

@@ -1,0 +1,116 @@
+"""Which releases of a channel stay: the current one and what it can be rolled back to, the newest, and the pinned."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pbg_tasks.checkpoint.manifest import encode
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.errors import ConflictError
+from pbg_tasks.publish.holds import hold
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pbg_tasks.publish.channel import Channel
+    from pbg_tasks.publish.release import Release
+
+DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How many releases stay beside those that must.
+
+    Attributes:
+        releases: the newest so many, by snapshot.
+        days: those published within so many days.
+    """
+
+    releases: int = 0
+    days: float = 0.0
+
+
+def kept(
+    releases: Sequence[Release],
+    published: Mapping[int, float],
+    *,
+    current: int | None,
+    pinned: frozenset[int],
+    retention: Retention,
+    now: float,
+) -> set[int]:
+    """Return the numbers of the releases that stay.
+
+    Args:
+        releases: all of the channel, oldest number first.
+        published: when, in seconds, by number.
+        current: where the channel points.
+        pinned: numbers that stay for ever.
+        retention: what else does.
+        now: seconds on the same clock.
+    """
+    by_number = {release.seq: release for release in releases}
+    newest = sorted(releases, key=lambda release: (release.snapshot, release.seq))
+    stay = {release.seq for release in newest[max(len(newest) - retention.releases, 0) :]}
+    stay |= {seq for seq, moment in published.items() if moment >= now - retention.days * DAY_SECONDS}
+    stay |= set(list(by_number)[-1:])  # so that no number is given twice
+    return stay | (pinned & by_number.keys()) | _line(by_number, current)
+
+
+def _line(by_number: Mapping[int, Release], current: int | None) -> set[int]:
+    """Return the current release and those before it up to one of another snapshot: rollback's and a redo's target."""
+    line: set[int] = set()
+    release = by_number.get(current) if current is not None else None
+    snapshot = release.snapshot if release else None
+    while release is not None:
+        line.add(release.seq)
+        if release.snapshot != snapshot or release.previous is None:
+            break
+        release = by_number.get(release.previous)
+    return line
+
+
+class Pin(Frozen):
+    """What keeps a release for ever.
+
+    Attributes:
+        seq: of the release.
+        run: that made it.
+    """
+
+    format: Literal[1] = 1
+    seq: int
+    run: str
+
+
+def pin(channel: Channel, seq: int) -> Release:
+    """Keep a release until it is unpinned; pinning it again changes nothing.
+
+    Raises:
+        InputError: there is no such release.
+        ConflictError: it is being removed.
+    """
+    hold(channel.store, channel.release(seq).run)
+    release = channel.release(seq)  # it may have gone before it was held
+    with suppress(ConflictError):  # pinned before
+        channel.store.put_new(pin_key(channel, seq), encode(Pin(seq=seq, run=release.run)))
+    return release
+
+
+def unpin(channel: Channel, seq: int) -> None:
+    """Let retention decide about a release again."""
+    channel.store.delete(pin_key(channel, seq))
+
+
+def pins(channel: Channel) -> frozenset[int]:
+    """Return the numbers of the pinned releases."""
+    listed = channel.store.list(f"channels/{channel.name}/pins/")
+    return frozenset(int(info.key.rpartition("/")[2].removesuffix(".json")) for info in listed)
+
+
+def pin_key(channel: Channel, seq: int) -> str:
+    """Return the key of a release's pin."""
+    return f"channels/{channel.name}/pins/{seq:08d}.json"

@@ -1,0 +1,102 @@
+"""``replay``: make a release once more somewhere else, and compare every file with what was published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.checkpoint.preserve import MANIFEST
+from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import ConfigError, InputError, NotFoundError
+from pbg_tasks.progress import say
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.names import join
+from pbg_tasks.storage.staging import Scratch, put_all_new
+from pbg_tasks.tasks.chain import run_task
+from pbg_tasks.tasks.context import RunContext
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.checkpoint import ObjectRecord
+    from pbg_tasks.storage import Store
+    from pbg_tasks.tasks.context import Result
+
+REPLAYED = ("validate", "partition", "bucket", "train", "preserve")
+"""The tasks that make a release's files."""
+
+
+def replay(url: str, *, into: str | None = None) -> Result:
+    """Do a run's tasks again from its spec, its snapshot and the release it continued.
+
+    Args:
+        url: of the run, or of its release directory.
+        into: store that keeps what is made; unless given it goes into scratch and is removed.
+
+    Returns:
+        Whether all files are equal, and of each whether it is ``equal``, ``different``, ``missing`` or ``new``.
+
+    Raises:
+        ConfigError: the run's bytes depend on more than its spec: several workers or machines trained it.
+        InputError: the snapshot has changed since, or the release it continued has been removed.
+    """
+    run = RunContext.open(url.rstrip("/").removesuffix(f"/{RunLayout.release}"))
+    _check_deterministic(run)
+    published = open_preserved(
+        run.store, run.key(RunLayout.release), expected_sha256=run.require("preserve")["manifest_sha256"]
+    )
+    with Scratch() as scratch:
+        store = open_store(into if into is not None else scratch.path / "store")
+        _bring_previous(run, store)
+        again = _plan(run, store)
+        for task in REPLAYED:
+            run_task(task, again.url)
+        made = open_preserved(store, again.key(RunLayout.release))
+        files = _compare(published.records, made.records)
+    unequal = [name for name, verdict in files.items() if verdict != "equal"]
+    say(f"replay: {len(files) - len(unequal)} of {len(files)} files of {run.run_id} are equal")
+    return {"run": run.url, "equal": not unequal, "files": files}
+
+
+def _check_deterministic(run: RunContext) -> None:
+    model = run.spec.graph.model
+    for key in ("workers", "num_machines"):
+        if (value := getattr(model, key)) != 1:
+            raise ConfigError(f"{run.url}: {key} is {value!r}, so its bytes depend on timing and cannot be made again")
+
+
+def _bring_previous(run: RunContext, store: Store) -> None:
+    """Copy the release that the run continued to where the replay looks for it."""
+    previous = run.spec.previous
+    if previous is None:
+        return
+    try:
+        files = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
+    except NotFoundError:
+        raise InputError(
+            f"{run.url}: continued release {previous.seq} ({previous.run}), which is there no more"
+        ) from None
+    with Scratch() as scratch:
+        for path in files.fetch_all(files.names, scratch.path):
+            put_all_new(store, {join(previous.directory, path.name): path})
+    # Whoever replayed into this store before has put the same bytes there.
+    store.put(join(previous.directory, MANIFEST), run.store.get(join(previous.directory, MANIFEST)).data)
+
+
+def _plan(run: RunContext, store: Store) -> RunContext:
+    """Store the run's spec once more; its files will say that they lie where the run's do."""
+    again = RunContext(store, run.run_id, run.spec, replays=run.replays or run.url)
+    again.store_spec()
+    return again
+
+
+def _compare(published: Mapping[str, ObjectRecord], made: Mapping[str, ObjectRecord]) -> dict[str, str]:
+    verdicts = {}
+    for name in sorted({*published, *made}):
+        if name not in made:
+            verdicts[name] = "missing"
+        elif name not in published:
+            verdicts[name] = "new"
+        else:
+            verdicts[name] = "equal" if made[name] == published[name] else "different"
+    return verdicts

@@ -1,0 +1,122 @@
+"""What of an iteration is stored, and counts, before the iteration is whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.checkpoint import LeaseRecord, PieceRecord, Progress, claim, open_committed
+from pbg_tasks.checkpoint.writer import LEASE
+from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
+from tests.checkpoint.test_writer import PREFIX, SPEC, commit, iteration, store
+
+__all__ = ["store"]
+FILE = "embeddings_all_0.v1.h5"
+
+
+def put(writer, tmp_path, content, *, lease=1, rank=0):
+    path = tmp_path / FILE
+    path.write_bytes(content)
+    return writer.partial.put(path, f"{lease}.{rank}", lease=lease)
+
+
+def progress(writer, number, stored, **changes):
+    fields = {
+        "spec": SPEC,
+        "writer_epoch": writer.partial.writer_epoch,
+        "number": number,
+        "iteration": iteration(1),
+        "lease": number,
+        "partitions": {FILE: stored},
+    }
+    return Progress(**fields | changes)
+
+
+def keys(store):
+    return sorted(info.key.removeprefix(f"{PREFIX}/") for info in store.list(PREFIX))
+
+
+def test_a_record_is_found_by_the_next_writer_and_gone_after_the_commit(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        done = PieceRecord(lhs=0, rhs=0, rank=1, lease=1, edges=7, before={"count": 1.0}, figures=(1.0, 0.0, 2.0, 3.0))
+        active = LeaseRecord(lhs=0, rhs=1, rank=0, lease=2)
+        first = progress(writer, 1, put(writer, tmp_path, b"bucket"), done=(done,), active=(active,), last=((1, 0, 0),))
+        writer.record(first)
+    with pytest.raises(NotFoundError, match="no version has been committed"):
+        open_committed(store, PREFIX)
+    with claim(store, PREFIX, SPEC) as writer:
+        assert writer.progress == first
+        assert writer.partial.fetch(first.partitions[FILE], tmp_path / "there").read_bytes() == b"bucket"
+        records = writer.settle(writer.progress)
+        writer.commit(records, iteration=iteration(1), edges=10, retrained=3)
+    manifest, files = open_committed(store, PREFIX)
+    assert (manifest.edges, manifest.retrained) == ((10,), (3,))
+    assert files.fetch(FILE, tmp_path / "committed").read_bytes() == b"bucket"
+    assert keys(store) == ["HEAD.json", "checkpoint_version.txt", FILE, "manifest.v1.json"]
+    with claim(store, PREFIX, SPEC) as writer:
+        assert writer.progress is None
+        commit(writer, 2)
+        assert open_committed(store, PREFIX)[0].retrained == (3, 0)
+
+
+def test_what_a_record_replaces_is_deleted_and_what_none_names_is_swept(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        first = put(writer, tmp_path, b"first", lease=1)
+        writer.record(progress(writer, 1, first))
+        second = put(writer, tmp_path, b"second", lease=2)
+        put(writer, tmp_path, b"of a rank that was lost", lease=3)
+        writer.record(progress(writer, 2, second))
+        assert f"{PREFIX}/{first.name}" not in keys(store)
+    with claim(store, PREFIX, SPEC) as writer:
+        writer.sweep()
+        found = [key for key in keys(store) if key.startswith(("partial/", "progress"))]
+        assert found == [second.name, "progress.v1.e1.2.json"]
+
+
+def test_a_writer_that_was_shut_out_records_and_settles_nothing(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as old:
+        old.record(progress(old, 1, put(old, tmp_path, b"old")))
+        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had stopped for long
+        with claim(store, PREFIX, SPEC) as new:
+            late = put(old, tmp_path, b"late", lease=9)
+            with pytest.raises(ConflictError, match="another writer claimed this run; record 2 of writer epoch 1"):
+                old.record(progress(old, 2, late))
+            stored = put(new, tmp_path, b"new", lease=2)
+            new.record(progress(new, 1, stored))
+            new.commit(new.settle(new.progress), iteration=iteration(1), edges=10)
+            with pytest.raises(ConflictError, match="took this run over"):
+                old.settle(old.progress)
+    assert store.get(f"{PREFIX}/{FILE}").data == b"new"
+
+
+def test_a_version_left_by_an_interrupted_writer_is_replaced(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        writer.put(FILE, b"never committed")
+    with claim(store, PREFIX, SPEC) as writer:
+        stored = put(writer, tmp_path, b"right")
+        writer.record(progress(writer, 1, stored))
+        assert writer.settle(writer.progress) == {FILE: stored.record}
+        assert writer.settle(writer.progress) == {FILE: stored.record}  # a crash before the commit repeats it
+    assert store.get(f"{PREFIX}/{FILE}").data == b"right"
+
+
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [(lambda data: data + b" ", "not the record that HEAD.json names"), (None, "missing, although HEAD.json names it")],
+)
+def test_a_damaged_record_is_named(store, tmp_path, damage, match):
+    with claim(store, PREFIX, SPEC) as writer:
+        writer.record(progress(writer, 1, put(writer, tmp_path, b"bucket")))
+    key = f"{PREFIX}/progress.v1.e1.1.json"
+    if damage is None:
+        store.delete(key)
+    else:
+        store.put(key, damage(store.get(key).data))
+    with pytest.raises(FormatError, match=rf"progress\.v1\.e1\.1\.json: {match}"), claim(store, PREFIX, SPEC):
+        pass
+
+
+def test_another_spec_does_not_take_a_record_over(store, tmp_path):
+    with claim(store, PREFIX, SPEC) as writer:
+        writer.record(progress(writer, 1, put(writer, tmp_path, b"bucket")))
+    with claim(store, PREFIX, "b" * 64) as writer:
+        assert writer.progress is None

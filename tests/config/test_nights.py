@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.nights import Nights, snapshot_order
+from pbg_tasks.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["2025-12-31", "2026-01-01", "2026-01-01T06:00", "2026-02-01"],
+        ["20251231", "20260101"],
+        ["v1", "v9", "v10", "v10.2", "v10.11"],
+        ["7", "day-1", "day-02", "day-2", "first"],
+    ],
+)
+def test_keys_go_by_time_and_by_number(keys):
+    shuffled = random.Random(0).sample(keys, len(keys))
+    assert sorted(shuffled, key=snapshot_order) == keys
+
+
+@pytest.mark.parametrize(
+    ("nights", "said"),
+    [
+        ({"calendar": {"cron": "0 2 * *"}}, "has not the five fields"),
+        ({"calendar": {"cron": "0 2 * * *", "timezone": "Mars/Base"}}, "no IANA name"),
+        ({"calendar": {"cron": "0 2 * * *", "key_format": "%Y/%m/%d"}}, "no snapshot key"),
+        ({"walk": "independent", "first": "d1"}, "first has no meaning"),
+        ({"walk": "chian"}, "walk"),
+        ({"parallel": 0}, "parallel"),
+    ],
+)
+def test_contradictions_are_refused(nights, said):
+    with pytest.raises(ConfigError, match=said):
+        parse(Nights, nights, source="graph.yaml: nights")

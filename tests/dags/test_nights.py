@@ -1,0 +1,121 @@
+"""The calendar of a spec: the DAG that begins nights by itself, and its backfills in a real Airflow database."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.sdk import CronPartitionTimetable
+
+from tests.dags.test_reembed import CHAIN, DAGS
+from tests.operators.specs import small_spec
+
+DAYS = [f"2026-11-{day}" for day in range(10, 15)]
+
+
+def bag_of(tmp_path, monkeypatch, **nights):
+    (tmp_path / "graphs").mkdir()
+    spec = {**small_spec(tmp_path, "small"), "nights": nights}
+    (tmp_path / "graphs" / "small.yaml").write_text(yaml.safe_dump(spec))
+    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    return bag
+
+
+def test_with_a_calendar_a_second_dag_has_the_same_tasks(tmp_path, monkeypatch):
+    calendar = {"cron": "30 1 * * *", "timezone": "Europe/Berlin", "offset": -2, "key_format": "%Y%m%d"}
+    bag = bag_of(tmp_path, monkeypatch, calendar=calendar)
+    assert set(bag.dags) == {"reembed_small", "nightly_small", "drill_small"}
+    nightly = bag.dags["nightly_small"]
+    assert [task.task_id for task in nightly.topological_sort()] == CHAIN
+    assert isinstance(nightly.timetable, CronPartitionTimetable)
+    assert (nightly.timetable.run_offset, nightly.timetable.key_format) == (-2, "%Y%m%d")
+    assert not nightly.catchup
+
+
+def test_without_one_nights_begin_by_events_and_by_hand(tmp_path, monkeypatch):
+    assert set(bag_of(tmp_path, monkeypatch).dags) == {"reembed_small", "drill_small"}
+
+
+@pytest.mark.parametrize(("nights", "at_once"), [({}, 1), ({"walk": "independent", "parallel": 6}, 6)])
+def test_nights_of_a_chain_go_one_by_one_independent_ones_at_once(tmp_path, monkeypatch, nights, at_once):
+    bag = bag_of(tmp_path, monkeypatch, **nights, calendar={"cron": "0 2 * * *"})
+    assert {bag.dags[f"{kind}_small"].max_active_runs for kind in ("reembed", "nightly")} == {at_once}
+
+
+def test_a_calendar_that_airflow_cannot_read_breaks_its_own_graph_only(tmp_path, monkeypatch):
+    bag = bag_of(tmp_path, monkeypatch, calendar={"cron": "0 99 * * *"})
+    assert "nights.calendar.cron" in bag.dags["broken_small"].description
+
+
+def test_the_drill_runs_daily_with_the_spec(tmp_path, monkeypatch):
+    dag = bag_of(tmp_path, monkeypatch).dags["drill_small"]
+    (task,) = dag.tasks
+    assert (task.command, task.arguments) == ("drill", [str(tmp_path / "graphs" / "small.yaml")])
+
+
+class Backfills:
+    """``airflow backfill create`` on a database of its own, whose runs end as the test says."""
+
+    def __init__(self, dag_id):
+        self.dag_id = dag_id
+
+    def create(self, how):
+        """Create a backfill of ``DAYS`` and return the keys of the runs it made."""
+        from airflow.cli.cli_parser import get_parser
+
+        before = len(self.runs())
+        arguments = f"backfill create --dag-id {self.dag_id} --from-date {DAYS[0]} --to-date {DAYS[-1]}T23:59:59"
+        given = get_parser().parse_args([*arguments.split(), "--max-active-runs", "2", "--reprocess-behavior", how])
+        given.func(given)
+        return [run.partition_key for run in self.runs()[before:]]
+
+    def runs(self):
+        from airflow.models import DagRun
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            return list(session.scalars(select(DagRun).where(DagRun.dag_id == self.dag_id).order_by(DagRun.id)))
+
+    def finish(self, *, failed):
+        from airflow.models import DagRun
+        from airflow.models.backfill import Backfill
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            for run in session.scalars(select(DagRun).where(DagRun.state == "queued")):
+                run.state = "failed" if run.partition_key == failed else "success"
+            for backfill in session.scalars(select(Backfill)):
+                backfill.completed_at = datetime.now(UTC)
+
+
+@pytest.fixture
+def backfills(tmp_path, monkeypatch):
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.db import initdb
+    from airflow.utils.session import create_session
+
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    initdb()
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    bag = bag_of(tmp_path, monkeypatch, calendar={"cron": "0 2 * * *"})
+    sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
+    return Backfills("nightly_small")
+
+
+def test_backfills_of_a_range_of_days(backfills):
+    assert backfills.create("none") == DAYS
+    assert {run.run_type for run in backfills.runs()} == {"backfill"}
+    backfills.finish(failed=DAYS[2])
+    assert backfills.create("none") == []
+    backfills.finish(failed=None)
+    assert backfills.create("failed") == [DAYS[2]]
+    backfills.finish(failed=None)
+    assert backfills.create("completed") == DAYS

@@ -1,0 +1,185 @@
+"""docker/: what can be read off the files, and the training image itself where one was built."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pbg_tasks.tasks.chain import run_task
+from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.show import show_task
+from tests.operators.specs import small_spec
+from tests.stack.conftest import edges
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCKER = REPOSITORY / "docker"
+IMAGE = "localhost/pbg-train"
+IMAGES = ("train", "airflow", "laptop", "store")
+
+
+def pins(path: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==(\S+)", path.read_text(), re.MULTILINE))
+
+
+def stages() -> dict[str, list[str]]:
+    """Return the instructions of each stage, those of the stages it is from first."""
+    found: dict[str, list[str]] = {}
+    for line in re.sub(r"\\\n", " ", (DOCKER / "Dockerfile").read_text()).splitlines():
+        if (begun := re.match(r"FROM (\S+) AS (\S+)", line)) is not None:
+            current = found[begun[2]] = list(found.get(begun[1], []))
+        elif found and line and not line.startswith("#"):
+            current.append(line)
+    return found
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_images_are_non_root_and_hold_no_compiler(image):
+    instructions = stages()[image]
+    assert [line for line in instructions if line.startswith("USER")][-1] == "USER 65532:65532"
+    assert not [line for line in instructions if "apt-get" in line or "pip install" in line]
+
+
+def test_everything_but_torch_is_installed_by_hash():
+    installs = [line for lines in stages().values() for line in lines if "pip install" in line]
+    assert installs
+    for line in installs:
+        assert "--require-hashes" in line or "--no-deps --no-build-isolation ." in line or line.endswith("${TORCH}")
+
+
+def test_each_image_has_what_it_needs_and_no_more():
+    train, airflow = pins(DOCKER / "train.lock"), pins(DOCKER / "airflow.lock")
+    assert {"boto3", "h5py", "duckdb", "setuptools"} <= set(train)
+    assert not [name for name in train if "airflow" in name or name == "kubernetes"]
+    assert {"apache-airflow", "kubernetes"} <= set(airflow)
+    assert not {"torch", "triton"} & (set(train) | set(airflow))
+
+
+@pytest.mark.parametrize("name", ["train", "airflow", "store"])
+def test_images_run_the_versions_that_are_tested(name):
+    tested = pins(REPOSITORY / "requirements.lock")
+    differing = {
+        package: version for package, version in pins(DOCKER / f"{name}.lock").items() if tested.get(package) != version
+    }
+    assert set(differing) <= {"setuptools"}
+
+
+def test_the_laptop_is_reached_over_loopback_only_and_holds_no_secret():
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    for service in services.values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+        assert service["build"]["target"] in IMAGES
+    assert "${STORE_SECRET:?}" in (DOCKER / "compose.yaml").read_text()
+    json.loads(services["airflow"]["environment"]["AIRFLOW_CONN_PBG_S3"])
+
+
+def test_the_build_sees_nothing_but_the_package():
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    assert ignored[0] == "*"
+    copied = {
+        word
+        for lines in stages().values()
+        for line in lines
+        if line.startswith("COPY") and "--from" not in line
+        for word in line.split()[1:-1]
+    }
+    for path in copied:
+        assert f"!{path}" in ignored or ("!docker/*.lock" in ignored and path.endswith(".lock")), path
+
+
+def test_the_docs_list_the_role_that_is_enforced_in_tests():
+    text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+    (listed,) = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(rules:.*?)```", text, re.DOTALL)]
+    role = next(yaml.safe_load_all((DOCKER / "kubernetes" / "role.yaml").read_text()))
+    assert listed["rules"] == role["rules"]
+
+
+def test_jobset_runs_what_the_job_runs():
+    job = next(yaml.safe_load_all((DOCKER / "kubernetes" / "train-job.yaml").read_text()))
+    jobset = yaml.safe_load((DOCKER / "kubernetes" / "jobset.yaml").read_text())
+    (ranks,) = jobset["spec"]["replicatedJobs"]
+    spec, pod = ranks["template"]["spec"], ranks["template"]["spec"]["template"]["spec"]
+    expected = job["spec"]["template"]["spec"]
+    for thing, template in ((spec, job["spec"]), (pod, expected), (pod["containers"][0], expected["containers"][0])):
+        differing = {key for key in thing if thing[key] != template.get(key)}
+        assert differing <= {"template", "podFailurePolicy", "containers", "env", "envFrom"}
+    assert spec["podFailurePolicy"]["rules"][0] == job["spec"]["podFailurePolicy"]["rules"][0]
+    names = [variable["name"] for variable in pod["containers"][0]["env"]]
+    assert names == [variable["name"] for variable in expected["containers"][0]["env"]]
+
+
+CONFINED = ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+
+
+@pytest.fixture(scope="module")
+def podman():
+    """The command that runs a container as confined as a pod; skips where there is no image or nothing to run it."""
+    program = shutil.which("podman")
+    if program is None or subprocess.run([program, "image", "exists", IMAGE], check=False).returncode != 0:
+        pytest.skip(f"no podman, or no image {IMAGE}: docker/README.md says how to build it")
+    command = [program, "run", "--rm", *CONFINED]
+    probe = [*command, "--network=none", "--entrypoint=true", IMAGE]
+    tried = subprocess.run(probe, capture_output=True, text=True, timeout=120, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"podman cannot run a container here: {tried.stderr.strip()[-200:]}")
+    return command
+
+
+def test_the_training_image_is_confined_and_complete(podman):
+    code = "import importlib.util as u, os; print(os.getuid(), u.find_spec('airflow'))"
+    command = [*podman, "--network=none", "--entrypoint=python", IMAGE, "-P", "-c", code]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert said.split() == ["65532", "None"]
+    info = subprocess.run(
+        [*podman, "--network=none", IMAGE, "info", "--json"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert json.loads(info.stdout)["engines"] == ["torch", "native"]
+
+
+def test_four_containers_train_a_graph_to_the_end(podman, tmp_path):
+    spec = small_spec(tmp_path, "contained")
+    spec["model"] |= {"entities": {"node": {"num_partitions": 8}}, "num_epochs": 1, "dimension": 8}
+    (tmp_path / "graph.yaml").write_text(yaml.safe_dump(spec))
+    (tmp_path / "snapshots" / "day").mkdir(parents=True)
+    (tmp_path / "snapshots" / "day" / "edges.parquet").write_bytes(edges(range(100)))
+    run = plan(tmp_path / "graph.yaml", "day")["run"]
+    for task in ("validate", "partition", "bucket"):
+        run_task(task, run)
+    for rank in range(4):
+        (tmp_path / f"scratch{rank}").mkdir()
+    subprocess.run(["chmod", "-R", "a+rwX", str(tmp_path)], check=True)  # noqa: S607 (of this machine)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    gang = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PBG_RUN_TOKEN": "t" * 64}
+    ranks = [
+        subprocess.Popen(
+            [
+                *podman,
+                "--network=host",
+                f"--volume={tmp_path}:{tmp_path}",
+                f"--volume={tmp_path}/scratch{rank}:/scratch",
+                *[f"--env={name}={value}" for name, value in (gang | {"JOB_COMPLETION_INDEX": str(rank)}).items()],
+                IMAGE,
+                "train",
+                run,
+                "--json",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(4)
+    ]
+    said = [rank.communicate(timeout=300)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * 4, said
+    result = show_task(run, "train")
+    assert result["ranks"] == 4
+    assert result["edges_trained"] == show_task(run, "bucket")["edges"]["train"]

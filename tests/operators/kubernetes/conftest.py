@@ -1,0 +1,81 @@
+"""A double of the cluster, and a task's surroundings with a state that outlives its tries."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException
+
+from operators.kubernetes.api import Cluster
+from operators.train_job import PBGTrainJobOperator
+from pbg_tasks.config import KubernetesLaunch
+from tests.operators.kubernetes.double import KubernetesDouble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+RUN = "s3://bucket/graphs/g/runs/2026-11-20-0123456789ab"
+JOB = "pbg-2026-11-20-0123456789ab"
+IMAGE = f"registry.example/pbg-train@sha256:{'0' * 64}"
+
+
+def launch(**changes: Any) -> KubernetesLaunch:
+    section = {"image": IMAGE, "resources": {"cpu": "1", "memory": "2Gi"}, "grace_seconds": 5}
+    return KubernetesLaunch(**(section | changes))
+
+
+class State:
+    """A task's state, as Airflow keeps it over all tries."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+
+    def get(self, key: str, default: object = None) -> object:
+        return self.kept.get(key, default)
+
+    def set(self, key: str, value: object) -> None:
+        self.kept[key] = value
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[KubernetesDouble]:
+    """A cluster that Airflow's default connection leads to; its pods find the module that ``fake_pbg`` wrote."""
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+    with KubernetesDouble(variables) as double:
+        monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", double.airflow_connection())
+        yield double
+
+
+@pytest.fixture
+def cluster(double: KubernetesDouble) -> Cluster:
+    return Cluster.connected("kubernetes_default", "default")
+
+
+@pytest.fixture
+def context(context: dict[str, Any]) -> dict[str, Any]:
+    """As the operators' context, of a task instance with a name and a state."""
+    ti = context["ti"]
+    ti.dag_id, ti.run_id, ti.task_id, ti.map_index = "reembed_g", "manual__1", "train.train", -1
+    return context | {"task_state_store": State(), "dag_run": SimpleNamespace(partition_key=None)}
+
+
+@pytest.fixture
+def train(context: dict[str, Any]) -> Callable[..., object]:
+    """Run one try of the task and return its result, or what it raised."""
+
+    def run(ranks: int = 4, **changes: Any) -> object:
+        try:
+            return operator(ranks, **changes).execute(context)
+        except AirflowException as error:
+            return error
+
+    return run
+
+
+def operator(ranks: int = 4, **changes: Any) -> PBGTrainJobOperator:
+    arguments = {"kubernetes": launch(), "store_conn_id": None, "interval": 0.05} | changes
+    return PBGTrainJobOperator(task_id="t", launcher="kubernetes", arguments=[RUN], ranks=ranks, **arguments)

@@ -1,0 +1,25 @@
+"""A double of the Kubernetes API: it is not Kubernetes, and says here what it leaves out.
+
+One server on loopback that the official client and kubectl talk to, an Indexed Job controller, and a node that runs
+each pod's command as a real process with the pod's environment. Pods can be evicted, preempted, starved of memory,
+delayed and lost; the API can fail, forbid and fall silent.
+
+What it does: namespaced Jobs, Pods, Services, Secrets, NetworkPolicies and Events are created, read, listed by label,
+watched, patched (merge patch) and deleted (grace, propagation, preconditions, owner references); bodies are checked
+against the API's own types, unknown fields refused; roles are enforced. Of the Job controller: Indexed completion,
+``suspend``, ``backoffLimit``, ``podFailurePolicy`` (FailJob, Ignore, Count), ``podReplacementPolicy`` Failed,
+``activeDeadlineSeconds``, ``ttlSecondsAfterFinished``, FailureTarget before Failed, the labels, annotations and
+variables of pods.
+
+What it does not: no scheduler but a number of places, no node pressure of its own, no image is pulled and no container
+made (so security contexts, resources, volumes other than scratch, probes and NetworkPolicies have no effect), no DNS
+(``{job}-{i}.{service}`` becomes 127.0.0.1 in variables), no admission, defaulting or quota, no server-side apply,
+strategic merge or JSON patch, no pagination, no exec, no back-off between pods, no ``successPolicy`` and no
+per-index limits; NonIndexed Jobs are refused.
+"""
+
+from __future__ import annotations
+
+from tests.operators.kubernetes.double.double import KubernetesDouble
+
+__all__ = ["KubernetesDouble"]

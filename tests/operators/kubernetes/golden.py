@@ -1,0 +1,8 @@
+"""Write docker/kubernetes/train-job.yaml anew: ``python -m tests.operators.kubernetes.golden``."""
+
+from __future__ import annotations
+
+from tests.operators.kubernetes.test_manifest import TEMPLATES, golden
+
+if __name__ == "__main__":
+    (TEMPLATES / "train-job.yaml").write_text(golden())

@@ -1,0 +1,64 @@
+"""What the API answers, as errors that say what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from operators.kubernetes import manifest
+from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
+from tests.operators.kubernetes.double.problems import RefusedError
+from tests.operators.kubernetes.test_manifest import UID, gang
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        (401, "Unauthorized", AccessError),
+        (403, 'jobs.batch is forbidden: User "x" cannot get resource "jobs"', AccessError),
+        (403, 'secrets "x" is forbidden: exceeded quota: small, requested: count/secrets=1', ResourceError),
+        (422, 'Job.batch "x" is invalid: spec.completions: Required value', ConfigError),
+        (429, "too many requests", ResourceError),
+        (500, "etcdserver: leader changed", ResourceError),
+        (504, "timeout", ResourceError),
+    ],
+)
+def test_a_refusal_is_the_error_that_says_what_to_do(double, cluster, code, message, expected):
+    def refuse(*_):
+        raise RefusedError(code, "Reason", message)
+
+    double.before = refuse
+    with pytest.raises(expected) as caught:
+        cluster.read("Job", "x")
+    assert type(caught.value) is expected
+    assert f"Kubernetes API, GET /apis/batch/v1/namespaces/default/jobs/x: {message} ({code})" in str(caught.value)
+
+
+def test_an_api_that_is_gone_may_come_back(double, cluster):
+    double.__exit__()
+    with pytest.raises(ResourceError, match=r"Kubernetes API, GET .*: no answer"):
+        cluster.again().read("Job", "x")
+
+
+def test_a_job_is_changed_and_deleted_by_its_uid_only(double, cluster):
+    uid = cluster.create(manifest.job(gang(), 1))["metadata"]["uid"]
+    name = manifest.job_name(gang(), 1)
+    with pytest.raises(ConflictError):
+        cluster.create(manifest.job(gang(), 1))
+    with pytest.raises(ConflictError, match="Precondition failed"):
+        cluster.change_job(name, UID, manifest.resumed())
+    cluster.delete_job(name, UID)
+    assert cluster.read("Job", name)["spec"]["suspend"] is True
+    cluster.delete_job(name, uid)
+    cluster.delete_job(name, uid)
+    with pytest.raises(NotFoundError):
+        cluster.read("Job", name)
+
+
+def test_a_pod_that_has_not_started_or_is_gone_has_no_log(double, cluster):
+    double.node.delays = {0: 60}
+    uid = cluster.create(manifest.job(gang(ranks=1), 1))["metadata"]["uid"]
+    cluster.change_job(manifest.job_name(gang(ranks=1), 1), uid, manifest.resumed())
+    double.wait(double.pods)
+    (pod,) = cluster.pods(uid)
+    assert list(cluster.log(pod["metadata"]["name"], None)) == []
+    assert list(cluster.log("nobody", None)) == []

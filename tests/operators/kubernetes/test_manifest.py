@@ -1,0 +1,163 @@
+"""The objects a gang becomes: against a file one can read, the API's schemas, and the rules of a hardened pod."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from operators.kubernetes import manifest
+from operators.kubernetes.manifest import Gang
+from pbg_tasks.config import KubernetesLaunch
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.run import SNAPSHOT_KEY
+from pbg_tasks.errors import BY_EXIT_CODE, ConfigError
+from tests.operators.kubernetes.conftest import IMAGE, RUN, launch
+from tests.operators.kubernetes.double import schema
+from tests.operators.kubernetes.double.problems import RefusedError
+
+TEMPLATES = Path(__file__).resolve().parents[3] / "docker" / "kubernetes"
+UID = "00000000-0000-0000-0000-000000000000"
+EVERYTHING = {
+    "namespace": "pbg",
+    "scratch": "100Gi",
+    "secret": "pbg-store",
+    "environment": {"AWS_REGION": "eu-central-1"},
+    "service_account": "pbg-train",
+    "image_pull_secrets": ["registry"],
+    "node_selector": {"node.kubernetes.io/instance-type": "m6id.4xlarge"},
+    "tolerations": [{"key": "batch", "value": "true", "effect": "NoSchedule"}, {"key": "spot"}],
+    "priority_class": "nightly",
+    "kueue_queue": "night",
+    "resources": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"},
+    "grace_seconds": 60,
+}
+
+
+def gang(ranks=4, servers=0, run=RUN, **changes):
+    command = ("python", "-P", "-m", "pbg_tasks", "train", run, "--json")
+    return Gang(run, ranks, servers, "reembed_g/manual__1/train.train/-1", launch(**changes), command)
+
+
+def objects(what: Gang) -> list[dict]:
+    name = manifest.job_name(what, 1)
+    return [
+        manifest.job(what, 1),
+        manifest.service(name, UID),
+        manifest.secret(name, UID, {"PBG_RUN_TOKEN": "0" * 64}),
+        manifest.network_policy(name, UID),
+    ]
+
+
+def golden() -> str:
+    """Return what docker/kubernetes/train-job.yaml must be."""
+    header = "# What a training of four ranks becomes; written by tests/operators/kubernetes/test_manifest.py.\n"
+    return header + yaml.safe_dump_all(objects(gang(grace_seconds=60)), sort_keys=False, width=120)
+
+
+def test_the_template_one_can_read_is_what_is_made():
+    assert (TEMPLATES / "train-job.yaml").read_text() == golden(), "run: python -m tests.operators.kubernetes.golden"
+
+
+@pytest.mark.parametrize("changes", [{}, EVERYTHING])
+def test_the_clients_types_know_every_field(changes):
+    for thing in objects(gang(servers=2, **changes)):
+        schema.check(thing)
+
+
+def test_the_check_would_find_a_mistake():
+    wrong = manifest.job(gang(), 1)
+    wrong["spec"]["paralelism"] = 4
+    with pytest.raises(RefusedError, match=r'unknown field "Job\.spec\.paralelism"'):
+        schema.check(wrong)
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
+def test_the_apis_schemas_accept_them(version):
+    validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate (108 MB) to run it")
+    everything = [*objects(gang()), *objects(gang(servers=2, **EVERYTHING))]
+    templates = [path for path in sorted(TEMPLATES.glob("*.yaml")) if path.name != "jobset.yaml"]
+    everything += [thing for path in templates for thing in yaml.safe_load_all(path.read_text())]
+    for thing in everything:
+        validate.validate(thing, version, strict=True)
+
+
+def test_a_pod_is_confined():
+    spec = manifest.job(gang(), 1)["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert {"cpu", "memory", "ephemeral-storage"} <= set(container["resources"]["limits"])
+    assert spec["volumes"] == [{"name": "scratch", "emptyDir": {"sizeLimit": "20Gi"}}]
+    writable = [variable["value"] for variable in container["env"] if variable["name"] in {"HOME", "TMPDIR"}]
+    assert writable == [container["volumeMounts"][0]["mountPath"]] * 2
+
+
+def test_a_gang_fails_as_one():
+    spec = manifest.job(gang(ranks=4, servers=2), 1)["spec"]
+    assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (6, 6, 0)
+    assert (spec["completionMode"], spec["podReplacementPolicy"]) == ("Indexed", "Failed")
+    by_status, by_condition = spec["podFailurePolicy"]["rules"]
+    for_good = {status for status, category in BY_EXIT_CODE.items() if not category.retryable}
+    assert set(by_status["onExitCodes"]["values"]) == for_good
+    assert by_condition["onPodConditions"][0]["type"] == "DisruptionTarget"
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_rank_0_is_found_before_it_is_ready():
+    what = gang()
+    job, service = objects(what)[:2]
+    (address,) = [
+        variable["value"]
+        for variable in job["spec"]["template"]["spec"]["containers"][0]["env"]
+        if variable["name"] == "MASTER_ADDR"
+    ]
+    name = job["metadata"]["name"]
+    assert address == f"{name}-0.{name}"
+    assert job["spec"]["template"]["spec"]["subdomain"] == service["metadata"]["name"] == name
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+
+
+@given(
+    snapshot=st.from_regex(SNAPSHOT_KEY, fullmatch=True),
+    spec_hash=st.from_regex(r"[0-9a-f]{12}", fullmatch=True),
+    ranks=st.integers(1, 256),
+    attempt=st.integers(1, 1000),
+)
+def test_every_run_has_a_name_and_every_attempt_its_own(snapshot, spec_hash, ranks, attempt):
+    what = gang(ranks, run=f"s3://b/g/runs/{snapshot}-{spec_hash}")
+    name = manifest.job_name(what, attempt)
+    assert schema.LABEL.match(f"{name}-{what.size - 1}")
+    assert name.endswith(f"-{spec_hash}-{attempt}")
+    assert name == manifest.job_name(what, attempt) != manifest.job_name(what, attempt + 1)
+
+
+@pytest.mark.parametrize(
+    ("section", "sentence"),
+    [
+        ({"image": "registry.example/pbg:latest"}, "not given by digest .* set allow_tag"),
+        ({"image": f"{IMAGE}0"}, "not given by digest"),
+        ({"resources": {"cpu": "1"}}, "resources: memory is missing"),
+        ({"resources": {"cpu": "1", "memory": "2GB"}}, "resources.memory"),
+        ({"namespace": "Not_A_Label"}, "namespace"),
+        ({"environment": {"WORLD_SIZE": "3"}}, "environment: WORLD_SIZE is set for every rank"),
+        ({"scrath": "1Gi"}, "unknown key 'scrath'; did you mean 'scratch'"),
+        ({"port": 80}, "port"),
+    ],
+)
+def test_each_mistake_of_the_section_is_named(section, sentence):
+    right = {"image": IMAGE, "resources": {"cpu": "1", "memory": "2Gi"}}
+    with pytest.raises(ConfigError, match=sentence):
+        parse(KubernetesLaunch, right | section, source="graph.yaml")
+    assert parse(KubernetesLaunch, {**right, "image": "pbg:1", "allow_tag": True}, source="s").image == "pbg:1"

@@ -1,0 +1,417 @@
+"""``PBGTrainJobOperator`` with launcher kubernetes: real processes behind a double of the API."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+import time
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+import yaml
+from airflow.sdk.exceptions import AirflowFailException
+from structlog.testing import capture_logs
+
+from operators.kubernetes import manifest
+from operators.kubernetes.manifest import Gang
+from operators.task import RetryableError
+from operators.train_job import PBGTrainJobOperator
+from pbg_tasks.errors import ConfigError, PbgError, ResourceError
+from tests.operators.kubernetes.conftest import JOB, RUN, launch, operator
+from tests.operators.test_task import CONNECTION
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+RESULT = {"shown": ["show", RUN, "--task=train", "--json"]}
+RANKS = """
+    import signal
+    if sys.argv[1] == "show":
+        print(json.dumps({"shown": sys.argv[1:]}))
+        sys.exit()
+    rank, world = int(os.environ["JOB_COMPLETION_INDEX"]), int(os.environ["WORLD_SIZE"])
+
+    def end(text, status):
+        print(text, flush=True)
+        sys.exit(status)
+
+    def ready_to_store():
+        signal.signal(signal.SIGTERM, lambda *_: end("error: evicted: told to end", 13))
+        print("training", flush=True)
+"""
+TRAIN = RANKS + "    ready_to_store(); time.sleep(60)"
+QUICK = RANKS + "    print('trained', flush=True)"
+
+
+def logged_lines(logged):
+    return [entry["event"] % entry.get("positional_args", ()) for entry in logged]
+
+
+class Try(threading.Thread):
+    """A try of the task on a thread of its own."""
+
+    def __init__(self, train, **changes):
+        super().__init__(target=self._try, args=(train, changes))
+        self.result = None
+        self.start()
+
+    def _try(self, train, changes):
+        self.result = train(**changes)
+
+    def end(self):
+        self.join(timeout=30)
+        assert not self.is_alive()
+        return self.result
+
+
+def test_four_ranks_train_and_the_result_comes_from_the_store(double, fake_pbg, train, context):
+    fake_pbg(RANKS + "    print(f'{rank} of {world}: {sys.argv[1:]}, {sorted(os.environ)}', flush=True)")
+    with capture_logs() as logged:
+        assert train() == RESULT
+    lines = logged_lines(logged)
+    for rank in range(4):
+        (said,) = [line for line in lines if line.startswith(f"[rank {rank}]")]
+        assert said.startswith(f"[rank {rank}] {rank} of 4: ['train', '{RUN}', '--json']")
+        assert all(name in said for name in ("MASTER_ADDR", "MASTER_PORT", "PBG_RUN_TOKEN", "PBG_SCRATCH"))
+    (job,) = double.jobs()
+    assert context["task_state_store"].kept["gang"] == {"name": f"{JOB}-1", "uid": job["metadata"]["uid"], "attempt": 1}
+    assert context["ti"].pushed  # the link to the run
+
+
+def test_ranks_come_from_a_template_and_partition_servers_after_them(double, fake_pbg, train):
+    fake_pbg(QUICK)
+    assert train(ranks="2", partition_servers=3) == RESULT
+    assert len(double.pods()) == 5
+    assert train(ranks="1", partition_servers=3, kubernetes=launch(namespace="other")) == RESULT
+    assert len([pod for pod in double.pods() if pod["metadata"]["namespace"] == "other"]) == 1
+
+
+def test_secrets_are_in_the_secret_and_nowhere_else(double, fake_pbg, train, monkeypatch):
+    fake_pbg(RANKS + "    assert os.environ['AWS_SECRET_ACCESS_KEY'] == 'the-secret-key'; print('right', flush=True)")
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(CONNECTION))
+    with capture_logs() as logged:
+        assert train(ranks=2, store_conn_id="store") == RESULT
+    (secret,) = double.objects.everything("secrets")
+    values = {name: b64decode(value).decode() for name, value in secret["data"].items()}
+    assert values["AWS_ACCESS_KEY_ID"] == "the-access-key"
+    assert len(values["PBG_RUN_TOKEN"]) == 64
+    others = [entry[3] for entry in double.objects.history if entry[2][0] != "secrets"]
+    for place in (str(others), str(logged), str(double.requests)):
+        assert not [name for name, value in values.items() if value in place and name != "AWS_REGION"]
+
+
+def test_what_belongs_to_a_job_goes_with_it(double, fake_pbg, train):
+    fake_pbg(TRAIN)
+    task = Try(train, ranks=2)
+    double.printed(0, "training")
+    uid = double.jobs()[0]["metadata"]["uid"]
+    for plural in ("services", "secrets", "networkpolicies"):
+        (thing,) = double.objects.everything(plural)
+        assert [owner["uid"] for owner in thing["metadata"]["ownerReferences"]] == [uid]
+    double.objects.remove("jobs", "default", f"{JOB}-1")
+    assert "was deleted" in str(task.end())
+    double.wait(lambda: not any(double.objects.everything(kind) for kind in ("secrets", "services", "pods")))
+
+
+def test_a_task_needs_no_more_than_the_role_of_the_docs(double, fake_pbg, train):
+    documents = yaml.safe_load_all((REPOSITORY / "docker" / "kubernetes" / "role.yaml").read_text())
+    (role,) = [document for document in documents if document["kind"] == "Role"]
+    double.rules = role["rules"]
+    fake_pbg(QUICK)
+    assert train(ranks=2) == RESULT
+    double.rules = []
+    refused = train(ranks=2)
+    assert isinstance(refused, AirflowFailException)
+    assert "access: " in str(refused)
+    assert "docs/kubernetes.md" in str(refused)
+
+
+# Once, however often
+
+
+def test_a_try_after_a_lost_worker_finds_the_job(double, fake_pbg, train, context):
+    fake_pbg(TRAIN)
+    lost = Try(train, ranks=2)
+    double.printed(1, "training")
+    context["task_state_store"].kept.clear()  # it was killed before it could record anything
+    adopted = Try(train, ranks=2)
+    double.wait(lambda: context["task_state_store"].kept)
+    assert len(double.jobs()) == 1
+    for index in range(2):
+        double.kill(index, signal.SIGTERM)
+    assert "evicted" in str(lost.end())
+    assert "evicted" in str(adopted.end())
+
+
+def test_a_job_that_never_got_its_secret_is_completed_by_the_next_try(double, fake_pbg, train):
+    fake_pbg(QUICK)
+    double.outage(403, 1, "/secrets")
+    assert isinstance(train(), AirflowFailException)
+    assert double.jobs()[0]["spec"]["suspend"] is True
+    assert double.pods() == []
+    assert train() == RESULT
+    assert len(double.jobs()) == 1
+
+
+def test_a_job_that_succeeded_while_nobody_looked_is_not_run_again(double, fake_pbg, train):
+    fake_pbg(QUICK)
+    assert train() == RESULT
+    assert train() == RESULT
+    assert len(double.jobs()) == 1
+
+
+def test_the_next_try_of_a_failed_gang_is_another_job(double, fake_pbg, train, context):
+    fake_pbg(RANKS + "    sys.exit(12)")
+    assert isinstance(train(ranks=2), RetryableError)
+    assert isinstance(train(ranks=2), RetryableError)
+    fake_pbg(QUICK)
+    assert train(ranks=2) == RESULT
+    assert [job["metadata"]["name"] for job in double.jobs()] == [f"{JOB}-{attempt}" for attempt in (1, 2, 3)]
+    context["task_state_store"].kept.clear()
+    assert train(ranks=2) == RESULT  # found again by name, past those that failed
+    assert len(double.jobs()) == 3
+
+
+def test_two_tries_at_once_make_one_job(double, fake_pbg, train):
+    fake_pbg(RANKS + "    time.sleep(0.5)")
+    assert [task.end() for task in [Try(train, ranks=2), Try(train, ranks=2)]] == [RESULT, RESULT]
+    assert len(double.jobs()) == 1
+    assert len(double.pods()) == 2
+
+
+def test_another_tasks_job_is_left_alone(double, fake_pbg, train, context):
+    fake_pbg(TRAIN)
+    first = Try(train, ranks=2)
+    double.printed(0, "training")
+    context["task_state_store"].kept.clear()
+    context["ti"].run_id = "manual__2"
+    refused = train(ranks=2)
+    assert isinstance(refused, AirflowFailException)
+    assert "for reembed_g/manual__1/train.train/-1; wait for it" in str(refused)
+    assert first.is_alive()
+    double.objects.remove("jobs", "default", f"{JOB}-1")
+    first.end()
+
+
+def test_a_job_that_trains_something_else_is_not_taken_for_ours(double, fake_pbg, train, cluster):
+    fake_pbg(QUICK)
+    foreign = manifest.job(Gang("s3://elsewhere/runs/2026-11-20-0123456789ab", 2, 0, "me", launch(), ("true",)), 1)
+    cluster.create(foreign)
+    refused = train(ranks=2)
+    assert isinstance(refused, AirflowFailException)
+    assert f"Job {JOB}-1 in namespace default is not a training of {RUN}; delete it" in str(refused)
+
+
+def test_a_job_of_the_same_name_and_another_uid_is_another_job(double, fake_pbg, train):
+    fake_pbg(TRAIN)
+    task = Try(train, ranks=2)
+    double.printed(0, "training")
+    with double.objects.changed:
+        job = double.jobs()[0]
+        double.objects.remove("jobs", "default", f"{JOB}-1")
+        double.objects.create("jobs", "default", job)
+    ended = task.end()
+    assert isinstance(ended, RetryableError)
+    assert job["metadata"]["uid"] in str(ended)
+    assert len(double.jobs()) == 1  # the other one stays
+
+
+# Killed
+
+
+def refused(task, context):
+    with pytest.raises(RetryableError, match="was deleted"):
+        task.execute(context)
+
+
+def test_on_kill_deletes_the_job_and_its_ranks_get_to_store(double, fake_pbg, context):
+    fake_pbg(TRAIN)
+    task = operator(2)
+    thread = threading.Thread(target=refused, args=(task, context))
+    thread.start()
+    double.printed(0, "training")
+    double.printed(1, "training")
+    names = [pod["metadata"]["name"] for pod in double.pods()]
+    task.on_kill()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    double.wait(lambda: not double.pods())
+    assert double.jobs() == []
+    for name in names:
+        assert double.node.logs[name][-1].endswith("error: evicted: told to end\n")
+    task.on_kill()  # again, when it is gone
+
+
+def test_on_kill_deletes_a_job_that_an_earlier_try_made(double, fake_pbg, train, context):
+    fake_pbg(TRAIN)
+    lost = Try(train, ranks=2)
+    double.printed(0, "training")
+    task = operator(2)
+    thread = threading.Thread(target=refused, args=(task, context))
+    thread.start()
+    double.wait(lambda: task._killable)
+    task.on_kill()
+    assert "was deleted" in str(lost.end())
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+
+
+def test_on_kill_leaves_a_job_that_took_the_name(double, fake_pbg, train, context):
+    fake_pbg(QUICK)
+    task = operator(2)
+    task.execute(context)
+    job = double.jobs()[0]
+    double.objects.remove("jobs", "default", f"{JOB}-1")
+    double.objects.create("jobs", "default", job)
+    task.on_kill()
+    assert len(double.jobs()) == 1
+
+
+# Why it ended
+
+
+@pytest.mark.parametrize(("status", "category"), [(2, ConfigError), (7, ResourceError), (70, PbgError)])
+def test_the_category_of_a_ranks_error_decides(double, fake_pbg, train, status, category):
+    fake_pbg(
+        RANKS
+        + f"""
+    if rank == 1: end("12:00 working\\nerror: {category.kind}: s3://b/k: row 7 is bad", {status})
+    ready_to_store(); time.sleep(60)"""
+    )
+    ended = train(ranks=2)
+    assert isinstance(ended, RetryableError if category.retryable else AirflowFailException)
+    assert str(ended).startswith(f"{category.kind}: Job {JOB}-1: rank 1")
+    assert str(ended).endswith("s3://b/k: row 7 is bad")
+
+
+PEERS = (
+    RANKS
+    + """
+    ready_to_store()
+    if rank == 0:  # takes a while to store, so that somebody sees why it ends
+        signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1.5), end("error: evicted: told to end", 13)))
+    time.sleep(60 if rank == 0 else 0.3)
+    end("error: rank_lost: rank 0 is gone", 12)"""
+)
+
+
+@pytest.mark.parametrize(
+    ("happen", "kind", "sentence"),
+    [
+        (lambda double: double.starve(0), "resource", r"rank 0 ran out of memory \(limit 2Gi\)"),
+        (lambda double: double.disrupt(0, "PreemptionByScheduler"), "evicted", "rank 0 was preempted"),
+        (lambda double: double.disrupt(0, "EvictionByEvictionAPI"), "evicted", "rank 0 was evicted, as when its node"),
+        (lambda double: double.disrupt(0, "DeletionByTaintManager"), "rank_lost", "rank 0 was deleted for a taint"),
+        (
+            lambda double: double.squeeze(0, "Usage of EmptyDir volume"),
+            "resource",
+            "rank 0 was evicted: Usage of Empty",
+        ),
+        (lambda double: double.kill(0, signal.SIGKILL), "resource", "rank 0: ended by SIGKILL"),
+        (lambda double: double.lose_node(0), "(evicted|rank_lost)", "(on a node that is gone|DisruptionTarget)"),
+    ],
+)
+def test_what_was_done_to_a_rank_comes_before_what_its_peers_say(double, fake_pbg, train, happen, kind, sentence):
+    fake_pbg(PEERS)
+    task = Try(train, ranks=3)
+    for rank in range(3):
+        double.running(rank)
+    double.printed(0, "training")
+    happen(double)
+    ended = task.end()
+    assert isinstance(ended, RetryableError)
+    assert re.match(f"{kind}: Job {JOB}-1: .*{sentence}", str(ended)), ended
+
+
+def test_a_gang_past_its_deadline(double, fake_pbg, train):
+    fake_pbg(TRAIN)
+    ended = train(ranks=2, kubernetes=launch(deadline_seconds=1))
+    assert isinstance(ended, RetryableError)
+    assert f"Job {JOB}-1 ran longer than its deadline of 1 s" in str(ended)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected", "sentence"),
+    [
+        (lambda node: node.unpullable.add(launch().image), AirflowFailException, "ImagePullBackOff: Back-off pulling"),
+        (lambda node: setattr(node, "places", 1), RetryableError, "rank 1 got no node within 1 s: 0/1 nodes are avail"),
+    ],
+)
+def test_pods_that_do_not_start_end_the_wait(double, fake_pbg, train, trouble, expected, sentence):
+    fake_pbg(TRAIN)
+    trouble(double.node)
+    ended = train(ranks=2, kubernetes=launch(startup_seconds=1))
+    assert isinstance(ended, expected)
+    assert sentence in str(ended)
+    double.wait(lambda: not double.jobs() and not double.pods())
+
+
+def test_a_missing_secret_of_the_users_is_named(double, fake_pbg, train):
+    fake_pbg(TRAIN)
+    ended = train(ranks=1, kubernetes=launch(startup_seconds=1, secret="store-keys"))  # noqa: S106 (its name)
+    assert isinstance(ended, AirflowFailException)
+    assert 'CreateContainerConfigError: secrets "store-keys" not found' in str(ended)
+
+
+# The API
+
+
+@pytest.mark.parametrize("code", [500, 503, 429])
+def test_an_api_that_fails_for_a_while_costs_nothing(double, fake_pbg, train, code):
+    fake_pbg(RANKS + "    time.sleep(0.5)")
+    task = Try(train, ranks=2)
+    double.running(0)
+    double.outage(code, 3)
+    assert task.end() == RESULT
+
+
+def test_an_api_that_fails_when_the_job_is_made_is_tried_again_by_airflow(double, fake_pbg, train):
+    fake_pbg(QUICK)
+    double.outage(503, 1)
+    assert isinstance(train(), RetryableError)
+    assert train() == RESULT
+
+
+def test_a_connection_that_leads_nowhere(fake_pbg, train, monkeypatch):
+    fake_pbg(QUICK)
+    nowhere = {"conn_type": "kubernetes", "extra": {"kube_config_path": "/nowhere/config"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(nowhere))
+    ended = train()
+    assert isinstance(ended, AirflowFailException)
+    assert "config: connection 'kubernetes_default' leads to no cluster" in str(ended)
+
+
+# Queues
+
+
+def test_kueue_decides_when_a_gang_starts_and_pods_it_replaced_are_followed(double, fake_pbg, train):
+    fake_pbg(TRAIN)
+    with capture_logs() as logged:
+        task = Try(train, ranks=2, kubernetes=launch(kueue_queue="night"))
+        (job,) = double.wait(double.jobs)
+        assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
+        time.sleep(0.3)
+        assert double.pods() == []
+        double.resume(f"{JOB}-1")
+        double.printed(0, "training")
+        first = {pod["metadata"]["name"] for pod in double.pods()}
+        double.suspend(f"{JOB}-1")
+        double.wait(lambda: not double.pods())
+        fake_pbg(RANKS + "    print('trained', flush=True); time.sleep(0.3)")
+        double.resume(f"{JOB}-1")
+        assert task.end() == RESULT
+    assert not first & {pod["metadata"]["name"] for pod in double.pods()}
+    assert {"[rank 0] training", "[rank 0] trained", "[rank 1] trained"} <= set(logged_lines(logged))
+
+
+# Local
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options"), [("1", []), (4, ["--ranks=4", "--max-restarts=3"]), ("2", ["--ranks=2", "--max-restarts=3"])]
+)
+def test_local_ranks_are_processes_of_the_command(fake_pbg, context, ranks, options):
+    fake_pbg("print(json.dumps({'arguments': sys.argv[1:]}))")
+    task = PBGTrainJobOperator(task_id="t", arguments=[RUN], ranks=ranks, max_restarts=3, store_conn_id=None)
+    assert task.execute(context) == {"arguments": ["train", RUN, *options, "--json"]}

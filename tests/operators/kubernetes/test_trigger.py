@@ -1,0 +1,99 @@
+"""The way through the triggerer: deferred, watched on an event loop, taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import time
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from structlog.testing import capture_logs
+
+from operators.task import RetryableError
+from tests.operators.kubernetes.conftest import JOB, operator
+from tests.operators.kubernetes.test_train_job import QUICK, RANKS, RESULT, TRAIN, logged_lines
+
+
+def deferred(context, **changes):
+    """Run the task until it is deferred; return it and the trigger as another process makes it."""
+    task = operator(2, deferrable=True, **changes)
+    with pytest.raises(TaskDeferred) as caught:
+        task.execute(context)
+    assert caught.value.method_name == "execute_complete"
+    path, arguments = caught.value.trigger.serialize()
+    module, _, name = path.rpartition(".")
+    return task, getattr(importlib.import_module(module), name)(**json.loads(json.dumps(arguments)))
+
+
+async def first(trigger):
+    try:
+        return await anext(trigger.run())
+    finally:
+        await trigger.cleanup()
+
+
+def test_a_gang_that_succeeds(double, fake_pbg, context):
+    fake_pbg(QUICK)
+    task, trigger = deferred(context)
+    with capture_logs() as logged:
+        event = asyncio.run(first(trigger))
+    assert event.payload == {}
+    assert {"[rank 0] trained", "[rank 1] trained"} <= set(logged_lines(logged))
+    assert operator(2).execute_complete(context, event.payload) == RESULT
+    assert task.execute_complete(context, event.payload) == RESULT
+
+
+@pytest.mark.parametrize(("status", "expected"), [(2, AirflowFailException), (12, RetryableError)])
+def test_a_gang_that_fails(double, fake_pbg, context, status, expected):
+    fake_pbg(RANKS + f"    end('error: of some kind', {status})")
+    task, trigger = deferred(context)
+    event = asyncio.run(first(trigger))
+    assert json.loads(json.dumps(event.payload)) == event.payload
+    with pytest.raises(expected, match=f"Job {JOB}-1: rank"):
+        task.execute_complete(context, event.payload)
+
+
+def test_a_users_kill_deletes_the_job(double, fake_pbg, context):
+    fake_pbg(TRAIN)
+    _, trigger = deferred(context)
+
+    async def killed():
+        running = asyncio.create_task(first(trigger))
+        await asyncio.to_thread(double.printed, 0, "training")
+        running.cancel()
+        await trigger.on_kill()
+
+    asyncio.run(killed())
+    double.wait(lambda: not double.jobs() and not double.pods())
+
+
+def test_a_triggerer_that_is_replaced_goes_on_where_the_log_was_left(double, fake_pbg, context):
+    fake_pbg(RANKS + "    print('before', flush=True); time.sleep(1.5); print('after', flush=True)")
+    _, trigger = deferred(context)
+
+    async def replaced(logged):
+        running = asyncio.create_task(first(trigger))
+        deadline = time.monotonic() + 30
+        while not {"[rank 0] before", "[rank 1] before"} <= set(logged_lines(logged)):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    with capture_logs() as logged:
+        asyncio.run(replaced(logged))
+        _, again = deferred(context)
+        assert asyncio.run(first(again)).payload == {}
+    said = [line for line in logged_lines(logged) if line.startswith("[rank")]
+    assert sorted(said) == ["[rank 0] after", "[rank 0] before", "[rank 1] after", "[rank 1] before"]
+
+
+def test_the_triggerer_is_told_when_the_api_refuses(double, fake_pbg, context):
+    fake_pbg(QUICK)
+    task, trigger = deferred(context)
+    double.rules = []
+    event = asyncio.run(first(trigger))
+    with pytest.raises(AirflowFailException, match=r"access: .* forbidden"):
+        task.execute_complete(context, event.payload)

@@ -1,0 +1,271 @@
+"""What goes and what stays, case by case; ``test_collection_machine`` walks through everything at random."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pbg_tasks.checkpoint import Head, Iteration, PartialObjects, Progress
+from pbg_tasks.checkpoint.manifest import NamedRecord, encode, sha256
+from pbg_tasks.checkpoint.progress import progress_name
+from pbg_tasks.errors import ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.channel import channels
+from pbg_tasks.publish.collection import collect
+from pbg_tasks.publish.holds import condemn, decide, hold
+from pbg_tasks.publish.retention import Retention, pin, unpin
+from tests.publish.runs import HASH, candidate, whole, write_run
+from tests.publish.turned_store import TurnedStore
+
+GRACE = 100.0
+DAY = 86_400.0
+
+
+@pytest.fixture
+def store(tmp_path):
+    return TurnedStore(tmp_path)
+
+
+def night(store, number, channel="production"):
+    """Publish a night of a chain; a day passes."""
+    previous = Channel(store, channel).current().release
+    run = f"d{number}-{channel}"
+    write_run(store, run, previous=previous.run if previous else None, channel=channel)
+    Channel(store, channel).publish(candidate(store, run, f"d{number}"), planned_on=previous.seq if previous else None)
+    store.now += DAY
+
+
+def gc(store, releases=0, days=0.0, **options):
+    return collect(store, Retention(releases, days), **{"grace": GRACE, **options})
+
+
+def runs(store):
+    return sorted({info.key.split("/")[1] for info in store.list("runs/")})
+
+
+def numbers(store, channel="production"):
+    return [release.seq for release in Channel(store, channel).releases()]
+
+
+def test_the_newest_stay_and_the_rest_goes_whole(store):
+    for number in range(1, 7):
+        night(store, number)
+    told = gc(store, releases=3)
+    assert numbers(store) == [4, 5, 6]
+    assert runs(store) == ["d4-production", "d5-production", "d6-production"]
+    assert told.releases == ["production/1", "production/2", "production/3"]
+    assert (told.kept, len(told.runs), told.objects) == (3, 3, 3 * (1 + 7 + 1))  # document, run, hold
+    assert told.size > 0
+    assert gc(store, releases=3).objects == 0
+
+
+def test_the_last_days_stay(store):
+    for number in range(1, 7):
+        night(store, number)
+    gc(store, days=2.5)
+    assert numbers(store) == [5, 6]
+
+
+def test_current_and_what_it_can_be_rolled_back_to_always_stay(store):
+    for number in range(1, 7):
+        night(store, number)
+    channel = Channel(store, "production")
+    channel.rollback(to=3)
+    store.now += DAY
+    gc(store)
+    assert numbers(store) == [2, 3, 6]  # 6: the next release must not get its number
+    assert [release.seq for release in channel.rollback()] == [3, 2]
+
+
+def test_a_dry_run_tells_the_same_and_touches_nothing(store):
+    for number in range(1, 5):
+        night(store, number)
+    before = [(info.key, info.tag) for info in store.list()]
+    told = gc(store, dry_run=True)
+    assert [(info.key, info.tag) for info in store.list()] == before
+    assert told == gc(store)
+
+
+def test_a_pinned_release_stays_until_it_is_unpinned(store):
+    for number in range(1, 5):
+        night(store, number)
+    channel = Channel(store, "production")
+    for _ in range(2):
+        assert pin(channel, 1).run == "d1-production"
+    store.now += DAY
+    gc(store)
+    assert numbers(store) == [1, 3, 4]
+    unpin(channel, 1)
+    gc(store)
+    assert numbers(store) == [3, 4]
+    with pytest.raises(InputError, match="no release 1"):
+        pin(channel, 1)
+
+
+def test_unreleased_runs_go_after_the_grace_and_what_they_continue_stays_till_then(store):
+    for number in range(1, 4):
+        night(store, number)
+    write_run(store, "failed", previous="d1-production")
+    store.now += GRACE - 1
+    gc(store)
+    assert runs(store) == ["d1-production", "d2-production", "d3-production", "failed"]
+    store.now += 2
+    gc(store)
+    assert runs(store) == ["d2-production", "d3-production"]
+
+
+def test_only_the_named_channel_is_collected(store):
+    for number in range(1, 5):
+        night(store, number)
+        night(store, number, "canary")
+    write_run(store, "tried", channel="canary")
+    store.now += DAY
+    gc(store, channel="production")
+    assert (numbers(store), numbers(store, "canary")) == ([3, 4], [1, 2, 3, 4])
+    assert "tried" in runs(store)
+    gc(store, channel="canary")
+    assert numbers(store, "canary") == [3, 4]
+    assert "tried" not in runs(store)
+
+
+def test_a_release_that_two_channels_serve_stays_for_either(store):
+    for number in range(1, 5):
+        night(store, number)
+    Channel(store, "canary").publish(candidate(store, "d1-production", "d1"), planned_on=None)
+    store.now += DAY
+    gc(store)
+    (release,) = Channel(store, "canary").releases()
+    assert whole(store, release)
+
+
+def test_exports_go_with_their_run(store):
+    for number in range(1, 5):
+        night(store, number)
+        store.put(f"exports/parquet/d{number}-production/a.parquet", b"x" * 1000)
+    store.put("exports/notes.txt", b"not ours")
+    store.now += DAY
+    assert gc(store).size > 2000
+    assert [info.key for info in store.list("exports/")] == [
+        "exports/notes.txt",
+        "exports/parquet/d3-production/a.parquet",
+        "exports/parquet/d4-production/a.parquet",
+    ]
+
+
+def test_what_a_lost_gang_left_goes_and_what_its_record_names_stays(store, tmp_path):
+    night(store, 1)
+    prefix = "runs/d1-production/checkpoint"
+    (tmp_path / "x").write_bytes(b"1")
+    named, left = (PartialObjects(store, prefix, 2).put(tmp_path / "x", f"{lease}.0") for lease in (1, 2))
+    step = Iteration(
+        number=1, epoch_idx=0, num_epochs=1, edge_path_idx=0, num_edge_paths=1, edge_chunk_idx=0, num_edge_chunks=1
+    )
+    record = Progress(spec=HASH, writer_epoch=2, number=1, iteration=step, lease=1, partitions={"x": named})
+    name = progress_name(1, 2, 1)
+    store.put(f"{prefix}/{name}", encode(record))
+    store.put(f"{prefix}/{progress_name(1, 1, 9)}", b"of a writer before")
+    head = Head(writer_epoch=2, progress=NamedRecord(name=name, sha256=sha256(encode(record))))
+    store.put(f"{prefix}/HEAD.json", encode(head))
+    assert gc(store).objects == 0  # it is young
+    store.now += DAY
+    assert gc(store).objects == 2
+    there = {info.key.removeprefix(f"{prefix}/") for info in store.list(prefix)}
+    assert named.name in there
+    assert name in there
+    assert left.name not in there
+
+
+def test_what_is_being_removed_can_be_neither_published_nor_pinned_nor_rolled_back_to(store):
+    for number in range(1, 5):
+        night(store, number)
+    write_run(store, "tried")
+    channel = Channel(store, "production")
+    for run, action in {
+        "tried": lambda: channel.publish(candidate(store, "tried", "d5"), planned_on=4),
+        "d1-production": lambda: channel.rollback(to=1),
+        "d2-production": lambda: pin(channel, 2),
+    }.items():
+        condemn(store, run)
+        assert decide(store, run, since=store.now)
+        with pytest.raises(ConflictError, match=f"runs/{run}: is being removed"):
+            action()
+    store.now += DAY
+    gc(store)
+    assert runs(store) == ["d3-production", "d4-production"]
+
+
+def test_whoever_holds_a_condemned_run_keeps_it(store):
+    for run in ("before", "after"):
+        write_run(store, run)
+    store.now += DAY
+    condemn(store, "after")
+    hold(store, "after")  # sees the tombstone
+    hold(store, "before")
+    condemn(store, "before")  # is seen by the collector
+    assert not decide(store, "before", since=store.now - GRACE)
+    assert not decide(store, "after", since=store.now - GRACE)
+    gc(store)
+    assert runs(store) == ["after", "before"]
+    store.now += DAY
+    gc(store)
+    assert runs(store) == []
+
+
+@pytest.mark.parametrize("action", ["rollback", "pin", "publish"])
+def test_at_whatever_moment_someone_comes_both_agree(tmp_path, monkeypatch, action):
+    """Someone relies on an old run while it is being collected: at every operation of the collection once."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # the power does not fail here
+    first = TurnedStore(tmp_path / "first")
+    for number in range(1, 4):
+        night(first, number)
+    fields = candidate(first, "d1-production", "d4")
+    moment, outcomes = 0, set()
+    while True:
+        store = first.copy_to(tmp_path / str(moment))
+        channel, outcome = Channel(store, "production"), []
+
+        def come(channel=channel, outcome=outcome):
+            try:
+                match action:
+                    case "rollback":
+                        channel.rollback(to=1)
+                    case "pin":
+                        pin(channel, 1)
+                    case "publish":
+                        Channel(channel.store, "canary").publish(fields, planned_on=None)
+                outcome.append("relies")
+            except (ConflictError, InputError, NotFoundError):
+                outcome.append("is refused")
+
+        store.interrupt(moment, come)
+        gc(store)
+        if not store.calm():
+            break
+        moment, outcomes = moment + 1, outcomes | set(outcome)
+        assert all(whole(store, release) for name in channels(store) for release in Channel(store, name).releases())
+        assert outcome == ["is refused"] or "runs/d1-production/release/model.v1.h5" in {i.key for i in store.list()}
+    assert outcomes == {"relies", "is refused"}
+
+
+def test_a_damaged_document_stops_it_before_anything_is_removed(store):
+    for number in range(1, 5):
+        night(store, number)
+    write_run(store, "young")
+    store.put("runs/young/spec.json", b"[")
+    before = [info.key for info in store.list()]
+    with pytest.raises(FormatError, match=r"runs/young/spec.json: not a run spec"):
+        gc(store)
+    assert [info.key for info in store.list()] == before
+
+
+def test_tombstones_go_after_the_grace(store):
+    write_run(store, "tried")
+    store.now += DAY
+    gc(store)
+    with pytest.raises(ConflictError, match=r"plan its snapshot again once gc/tried\.json is gone"):
+        hold(store, "tried")
+    store.now += DAY
+    gc(store)
+    assert list(store.list()) == []
+    hold(store, "tried")

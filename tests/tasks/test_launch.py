@@ -1,0 +1,107 @@
+"""Gangs of real processes on this machine; the commands they run are small ones where no training is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.errors import ConfigError, RankLostError, TrainingDivergedError
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks import launch as module
+from pbg_tasks.tasks.launch import launch
+from tests.kill_ranks import Graph, kill_often
+
+
+@pytest.fixture
+def ranks(tmp_path, monkeypatch):
+    """Let every rank run a piece of Python instead of ``pbg``."""
+
+    python = sys.executable
+
+    def play(code):
+        script = tmp_path / "rank.py"
+        script.write_text(f"import os, sys, time, signal\nrank = int(os.environ['RANK'])\n{code}\n")
+        stand_in = tmp_path / "python"
+        stand_in.write_text(f"#!/bin/sh\nexec {python} {script}\n")
+        stand_in.chmod(0o755)
+        monkeypatch.setattr(module.sys, "executable", str(stand_in))
+
+    return play
+
+
+def test_the_result_is_what_rank_0_prints_and_all_share_a_token(ranks):
+    ranks(
+        'print(\'{"rank": %d, "world": %s, "token": "%s"}\' % (rank, os.environ[\'WORLD_SIZE\'],'
+        " os.environ['PBG_RUN_TOKEN']))"
+    )
+    found = launch([], ranks=2, servers=1, max_restarts=0)
+    assert (found["rank"], found["world"]) == (0, 3)
+    assert launch([], ranks=2, servers=1, max_restarts=0)["token"] != found["token"]
+
+
+def test_the_error_that_says_most_is_raised(ranks):
+    """One rank diverges; another only sees that it is gone."""
+    ranks(
+        "print('error: diverged: loss is nan' if rank == 2 else 'error: rank_lost: rank 2 is gone', file=sys.stderr)\n"
+        "sys.exit(11 if rank == 2 else 12)"
+    )
+    with pytest.raises(TrainingDivergedError, match="loss is nan"):
+        launch([], ranks=3, servers=0, max_restarts=5)
+
+
+def test_only_what_may_pass_is_tried_again(ranks, tmp_path, capsys):
+    log = tmp_path / "log"
+    ranks(f"open({str(log)!r}, 'a').write('x')\nos.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(RankLostError, match="ended by SIGKILL"):
+        launch([], ranks=1, servers=0, max_restarts=2)
+    assert log.read_text() == "xxx"
+    assert "gang 2 ended" in capsys.readouterr().err
+    ranks("print('error: config: no', file=sys.stderr); sys.exit(2)")
+    with pytest.raises(ConfigError, match="no"):
+        launch([], ranks=2, servers=0, max_restarts=2)
+
+
+def test_ranks_that_do_not_end_by_themselves_are_ended(ranks, monkeypatch):
+    monkeypatch.setattr(module, "NOTICE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "GRACE_SECONDS", 1.0)
+    ranks("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.exit(12) if rank else time.sleep(60)")
+    started = time.monotonic()
+    with pytest.raises(RankLostError):
+        launch([], ranks=2, servers=0, max_restarts=0)
+    assert time.monotonic() - started < 20
+
+
+def test_a_gang_is_killed_and_started_again_until_every_edge_is_trained(tmp_path):
+    """The short form of ``python -m tests.kill_ranks``."""
+    graph = Graph(tmp_path / "graph", epochs=2, edges=30_000).write()
+    findings = kill_often(graph, ranks=2, times=2, seed=1)
+    assert not findings.problems
+    assert sum(findings.kills.values()) >= 1
+
+
+def test_a_gang_told_to_end_stores_what_it_has_and_another_size_goes_on(tmp_path):
+    graph = Graph(tmp_path / "graph", epochs=1, edges=200_000).write()
+    command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
+    first = subprocess.Popen([*command, "--ranks", "2"], stderr=subprocess.PIPE, text=True, env=os.environ.copy())
+    while not graph.head().get("progress"):
+        assert first.poll() is None
+        time.sleep(0.02)
+    first.send_signal(signal.SIGTERM)
+    said = first.communicate(timeout=90)[1]
+    assert first.returncode == 13, said
+    assert "error: evicted: told to end (SIGTERM)" in said
+    record = json.loads((tmp_path / "graph/model" / graph.head()["progress"]["name"]).read_text())
+    assert not record["active"], "something was lost, although there was time to store it"
+    stored = sum(piece["edges"] for piece in (*record["done"], *record["begun"]))
+    assert stored < graph.total
+    second = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(second.stdout)["edges_retrained"] == 0
+    manifest, _ = open_committed(open_store(str(tmp_path / "graph/model")), "")
+    assert (manifest.edges, manifest.retrained) == ((graph.total,), ())

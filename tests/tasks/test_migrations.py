@@ -1,0 +1,229 @@
+"""Rows that move on purpose: releases in other partitions, without vanished entities, and adopted checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pbg_tasks import Model
+from pbg_tasks.errors import ConfigError, FormatError, InputError
+from pbg_tasks.formats.embeddings import read_embeddings
+from pbg_tasks.formats.entities import read_entity_names
+from pbg_tasks.formats.entity_sets import EntitySet
+from pbg_tasks.formats.model import read_model
+from pbg_tasks.prepare import partition_of
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.adopt import adopt
+from pbg_tasks.tasks.chain import run_chain, run_task
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.repartition import repartition
+from tests.tasks.conftest import ring
+
+
+def rows_by_name(directory, version, partitions):
+    """Return (embedding bytes, optimizer sum) of every entity, and check that its partition is its name's."""
+    found = {}
+    for part in range(partitions):
+        embeddings, sums = read_embeddings(directory / f"embeddings_n_{part}.v{version}.h5")
+        names = read_entity_names(directory, "n", part, count=len(embeddings))
+        assert all(partition_of(name, partitions) == part for name in names)
+        assert (directory / f"entity_count_n_{part}.txt").read_text() == f"{len(names)}\n"
+        found |= {name: (row.tobytes(), value) for name, row, value in zip(names, embeddings, sums, strict=True)}
+    return found
+
+
+def model(partitions):
+    return {"entities": {"n": {"num_partitions": partitions}}}
+
+
+def sample(release):
+    """Return the names of the candidates that a release was, or stands for being, ranked against."""
+    data = (release.parent / "candidates").read_bytes()
+    chosen = EntitySet.from_bytes(data)
+    return {
+        read_entity_names(release, "n", part)[offset]
+        for part, offset in zip(chosen.partition["n"].tolist(), chosen.offset["n"].tolist(), strict=True)
+    }
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (4, 1)])
+def test_every_row_moves_bit_by_bit_and_the_next_night_continues(place, before, after):
+    place.write_spec(model(before), eval={"max_candidates": 30})
+    place.snapshot("d1", ring(60))
+    first = Path(run_chain(place.spec, "d1", epochs=2)["release"]["directory"])
+    place.write_spec(model(after), eval={"max_candidates": 30})
+    moved = repartition(place.spec)
+    release = Path(moved["directory"])
+    assert (moved["moved"], moved["was"], moved["release"]) == (True, 1, 2)
+    assert moved["entities"] == {"n": 60}
+    assert rows_by_name(release, 2, after) == rows_by_name(first, 2, before)
+    ours, theirs = (read_model(directory / "model.v2.h5") for directory in (release, first))
+    for kept, given in ((ours.params, theirs.params), (ours.sums, theirs.sums)):
+        assert kept.keys() == given.keys()
+        assert all(np.array_equal(kept[name], given[name]) for name in given)
+    assert json.loads((release / "config.json").read_text())["entities"]["n"]["num_partitions"] == after
+    assert (release / "returned.parquet").read_bytes() == (first / "returned.parquet").read_bytes()
+    assert len(sample(first)) == 30
+    assert sample(release) == sample(first)
+    # the same again finds it done
+    assert repartition(place.spec) == {
+        "task": "repartition",
+        "channel": "production",
+        "release": 2,
+        "partitions": {"n": after},
+        "moved": False,
+    }
+    # a night of no epochs keeps every vector, and its gate compares with the night before the move
+    place.snapshot("d2", ring(60, seed=1))
+    night = run_chain(place.spec, "d2", epochs=0)
+    assert night["warm_start"]
+    assert sample(Path(night["release"]["directory"])) == sample(first)
+    assert next(check["value"] for check in night["gate"]["checks"] if check["name"] == "max_mrr_drop") is not None
+    assert night["entities"] == {"total": 60, "new": 0, "kept": 60, "gone": 0}
+    again = rows_by_name(Path(night["release"]["directory"]), 0, after)
+    assert {name: row for name, (row, _) in again.items()} == {
+        name: row for name, (row, _) in rows_by_name(first, 2, before).items()
+    }
+
+
+def test_a_plan_with_other_partitions_offers_the_migration(place, capsys):
+    place.snapshot("d1", ring(40))
+    run_chain(place.spec, "d1", epochs=1)
+    place.write_spec(model(3))
+    place.snapshot("d2", ring(40))
+    assert plan(place.spec, "d2")["warm_start"] is False
+    assert "`pbg repartition`" in capsys.readouterr().err
+
+
+def test_compaction_drops_who_was_not_seen_for_so_many_nights(place):
+    place.write_spec(vanished={"nights": 2})
+    place.snapshot("d1", ring(50) + ring(6, first=100) + ring(7, first=200))
+    run_chain(place.spec, "d1", epochs=1)
+    place.snapshot("d2", ring(50) + ring(7, first=200))
+    run_chain(place.spec, "d2", epochs=1)
+    assert repartition(place.spec, compact=True)["moved"] is False  # one night is not two
+    place.snapshot("d3", ring(50))
+    before = Path(run_chain(place.spec, "d3", epochs=1)["release"]["directory"])
+    moved = repartition(place.spec, compact=True)
+    assert (moved["dropped"], moved["entities"]) == ({"n": 6}, {"n": 57})
+    kept = rows_by_name(Path(moved["directory"]), 1, 2)
+    everyone = rows_by_name(before, 1, 2)
+    assert set(everyone) - set(kept) == {f"e{i}" for i in range(100, 106)}
+    assert kept == {name: everyone[name] for name in kept}
+    # who comes back is new, at the end of its partition
+    place.snapshot("d4", ring(50) + ring(6, first=100))
+    assert run_chain(place.spec, "d4", epochs=1)["entities"] == {"total": 63, "new": 6, "kept": 50, "gone": 7}
+
+
+def test_only_a_current_release_is_moved(place):
+    with pytest.raises(InputError, match="no release yet"):
+        repartition(place.spec)
+
+
+def plain_checkpoint(place, partitions=1):
+    """Train what PBG's own commands would, and return the checkpoint and entity paths."""
+    place.write_spec(model(partitions))
+    place.snapshot("d0", ring(60))
+    url = plan(place.spec, "d0")["run"]
+    for task in ("validate", "partition", "bucket", "train"):
+        run_task(task, url)
+    (place.root / "edges" / "d0.tsv").unlink()  # it was no night
+    return Path(url) / "checkpoint", Path(url) / "entities"
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3)])
+def test_an_adopted_checkpoint_is_where_the_first_night_starts(place, before, after):
+    checkpoint, entities = plain_checkpoint(place, before)
+    place.write_spec(model(after), store=str(place.root / "nights"))
+    adopted = adopt(str(checkpoint), str(entities), place.spec)
+    assert (adopted["release"], adopted["entities"], adopted["partitions"]) == (1, {"n": 60}, {"n": after})
+    assert adopt(str(checkpoint), str(entities), place.spec) == adopted
+    release = Path(adopted["directory"])
+    theirs = {}
+    for part in range(before):
+        embeddings, sums = read_embeddings(checkpoint / f"embeddings_n_{part}.v3.h5")
+        names = read_entity_names(entities, "n", part)
+        theirs |= {name: (row.tobytes(), value) for name, row, value in zip(names, embeddings, sums, strict=True)}
+    assert rows_by_name(release, 3, after) == theirs
+    # the first night warm-starts: with no epochs, the same vectors for the same names
+    place.snapshot("d1", ring(60, seed=3))
+    night = run_chain(place.spec, "d1", epochs=0)
+    assert (night["warm_start"], night["entities"]["kept"]) == (True, 60)
+    there = rows_by_name(Path(night["release"]["directory"]), 0, after)
+    assert {name: row for name, (row, _) in there.items()} == {name: row for name, (row, _) in theirs.items()}
+
+
+def test_what_cannot_be_adopted_is_refused_with_a_reason(place):
+    checkpoint, entities = plain_checkpoint(place)
+    nights = {"store": str(place.root / "nights")}
+    place.write_spec(model(1) | {"comparator": "cos", "dimension": 16}, **nights)
+    with pytest.raises(ConfigError, match=r"n': 8} there and {'n': 16} here; comparator is l2 there and cos here"):
+        adopt(str(checkpoint), str(entities), place.spec)
+    place.write_spec(model(1), **nights)
+    names = json.loads((entities / "entity_names_n_0.json").read_text())
+    for bad, reason in ((names[:-1], "60"), ([names[0], *names[:-1]], "have the name"), (None, "missing")):
+        path = entities / "entity_names_n_0.json"
+        path.unlink() if bad is None else path.write_text(json.dumps(bad))
+        with pytest.raises((FormatError, InputError), match=reason):
+            adopt(str(checkpoint), str(entities), place.spec)
+    (entities / "entity_names_n_0.json").write_text(json.dumps(names))
+    (entities / "dynamic_rel_names.json").unlink()
+    with pytest.raises(InputError, match="relations of a night are told apart by their names"):
+        adopt(str(checkpoint), str(entities), place.spec)
+    assert Channel(open_store(nights["store"]), "production").current().release is None
+
+
+def test_only_an_empty_channel_adopts(place):
+    checkpoint, entities = plain_checkpoint(place)
+    place.snapshot("d1", ring(60))
+    run_chain(place.spec, "d1", epochs=1)
+    with pytest.raises(InputError, match="has release 1 already"):
+        adopt(str(checkpoint), str(entities), place.spec)
+
+
+def candidates(summary):
+    """Return how many candidates a run's edges were ranked against."""
+    return RunContext.open(summary["run"]).require("eval")["candidates"]["n"]
+
+
+def test_an_expired_entity_is_shown_to_nobody_until_it_comes_back(place, tmp_path):
+    place.write_spec(vanished={"rule": "expire", "nights": 2}, exports=[{"format": "parquet"}])
+    place.snapshot("d1", ring(40) + ring(9, first=100))
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(40))
+    second = run_chain(place.spec, "d2", epochs=1)
+    assert candidates(second) == 49
+    place.snapshot("d3", ring(40))
+    third = run_chain(place.spec, "d3", epochs=1)
+    assert third["entities"]["total"] == 49
+    gone = {f"e{i}" for i in range(100, 109)}
+    assert candidates(third) == 40
+
+    def exported(run):
+        tables = Path(run["exports"]["parquet"]).rglob("*.parquet")
+        return {name for path in tables for name in pq.read_table(path).to_pydict().get("id", [])}
+
+    assert gone < exported(second)
+    assert not gone & exported(third)
+    with Model.open(third["release"]["directory"]) as opened:
+        found = {answer.name for answer in opened.neighbors("e3", k=60)}
+        assert len(found) == 39
+        assert not gone & found
+        assert opened.embedding("e100").shape == (8,)  # whoever asks for it by name has it
+    # moving keeps it hidden; an edge shows it again, with the vector that it had
+    moved = repartition(place.spec, partitions=3)
+    assert moved["entities"] == {"n": 49}
+    with Model.open(moved["directory"]) as opened:
+        assert {answer.name for answer in opened.neighbors("e3", k=60)} == found
+    place.snapshot("d4", ring(40) + ring(9, first=100))
+    place.write_spec(model(3), vanished={"rule": "expire", "nights": 2})
+    fourth = run_chain(place.spec, "d4", epochs=0)
+    assert fourth["entities"] == {"total": 49, "new": 0, "kept": 49, "gone": 0}
+    assert candidates(fourth) == 49
+    assert not (Path(fourth["release"]["directory"]) / "expired.parquet").exists()

@@ -1,0 +1,50 @@
+"""Nights through the whole chain of tasks: independent ones in any order, refused ones passed over."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from pbg_tasks.errors import OutOfTurnError, QualityGateError
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.plan import plan
+from tests.tasks.conftest import ring
+
+QUICK = {"num_epochs": 1}
+
+
+def channel(place):
+    return Channel(open_store(str(place.store)), "production")
+
+
+def test_independent_nights_give_the_same_bytes_in_any_order_and_the_channel_stays_at_the_newest(place):
+    place.write_spec(model=QUICK, nights={"walk": "independent"})
+    for number in (1, 2):
+        place.snapshot(f"d{number}", ring(40 + 5 * number))
+    found = []
+    for order in (("d1", "d2"), ("d2", "d1")):
+        for day in order:
+            assert run_chain(place.spec, day)["entities"]["kept"] == 0
+        assert channel(place).current().release.snapshot == "d2"
+        found.append({release.snapshot: release.manifest_sha256 for release in channel(place).releases()})
+        shutil.rmtree(place.store)
+    assert found[0] == found[1]
+    assert set(found[0]) == {"d1", "d2"}
+
+
+def test_a_chain_waits_for_the_night_before_and_goes_on_without_one_that_was_refused(place):
+    place.write_spec(model=QUICK)
+    for number in (1, 2, 3):
+        place.snapshot(f"d{number}", ring(40))
+    run_chain(place.spec, "d1")
+    with pytest.raises(OutOfTurnError, match="'d3' continues that of 'd2'"):
+        plan(place.spec, "d3")
+    assert plan(place.spec, "d3", publish=False)["previous_release"] == 1
+    place.write_spec(model=QUICK, gates={"min_edges": 1000})
+    with pytest.raises(QualityGateError, match=r"gates\.min_edges"):
+        run_chain(place.spec, "d2")
+    place.write_spec(model=QUICK)
+    assert plan(place.spec, "d3")["previous_release"] == 1

@@ -1,0 +1,83 @@
+"""Rolling back, drilling, pinning, skipping and collecting, as the commands do it."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from pbg_tasks.cli import app
+from pbg_tasks.errors import FormatError, InputError, StorageError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import is_skipped
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.releases import drill, gc, pin, rollback, skip, unpin
+from tests.publish.runs import candidate, write_run
+
+
+@pytest.fixture
+def channel(place):
+    return Channel(open_store(str(place.store)), "production")
+
+
+def publish(channel, *days):
+    for day in days:
+        before = channel.current().release
+        write_run(channel.store, f"r{day}")
+        fields = candidate(channel.store, f"r{day}", f"d{day}")
+        channel.publish(fields, planned_on=before.seq if before else None)
+
+
+def test_a_drill_moves_a_canary_there_and_back_and_leaves_the_channel(place, channel):
+    assert drill(place.spec)["drilled"] is False
+    publish(channel, 1, 2, 3)
+    before = channel.store.get("channels/production/CURRENT.json")
+    canary = Channel(channel.store, "production-drill")
+    for _ in range(2):
+        told = drill(place.spec)
+        assert (told["drilled"], told["releases"]) == (True, [2, 3])
+        assert all(seconds < 5 for seconds in told["seconds"].values())
+        assert canary.current().release.run == "r3"
+    assert [release.run for release in canary.releases()] == ["r2", "r3"]
+    assert channel.store.get("channels/production/CURRENT.json") == before
+    rollback(place.spec)
+    assert drill(place.spec)["releases"] == [1, 2]  # what is served has changed, and the canary with it
+    assert canary.current().release.run == "r2"
+
+
+def test_a_drill_fails_when_it_takes_too_long_or_a_file_is_missing(place, channel):
+    publish(channel, 1, 2)
+    with pytest.raises(StorageError, match=r"took \d+\.\d s; at most 0 s are allowed"):
+        drill(place.spec, limit=0)
+    channel.store.delete("runs/r1/release/model.v1.h5")
+    with pytest.raises(FormatError, match=r"r1/release/model.v1.h5: missing"):
+        drill(place.spec)
+
+
+def test_pins_and_collections_by_command(place, channel):
+    publish(channel, 1, 2, 3, 4)
+    pin(place.spec, 1)
+    for path in place.store.rglob("*"):  # a week passes
+        if path.is_file() and ".pbg" not in path.parts:
+            os.utime(path, (path.stat().st_mtime - 7 * 86400,) * 2)
+    command = ["gc", str(place.store), "--keep-releases", "1", "--json"]
+    told = json.loads(CliRunner().invoke(app, [*command, "--dry-run"]).stdout)
+    assert (told["releases"], told["runs"]) == (["production/2"], ["r2"])
+    assert [release.seq for release in channel.releases()] == [1, 2, 3, 4]
+    assert json.loads(CliRunner().invoke(app, command).stdout) == {**told, "dry_run": False}
+    assert [release.seq for release in channel.releases()] == [1, 3, 4]
+    unpin(place.spec, 1)
+    with pytest.raises(InputError, match="no release 2"):
+        pin(place.spec, 2)
+    assert gc(str(place.store), keep_days=30, grace_hours=0)["runs"] == []
+    assert gc(str(place.store), keep_releases=2, grace_hours=72)["runs"] == ["r1"]
+
+
+def test_a_skip_is_kept_with_its_first_reason(place, channel):
+    skip(place.spec, "d6", reason="half of it is missing")
+    skip(place.spec, "d6")
+    assert is_skipped(channel, "d6")
+    document = json.loads(channel.store.get("channels/production/skipped/d6.json").data)
+    assert document["reason"] == "half of it is missing"

@@ -1,0 +1,53 @@
+"""A release made once more is the same bytes, or it is said which file is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pbg_tasks.checkpoint import ObjectRecord
+from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.replay import _compare, replay
+from tests.tasks.conftest import ring
+
+
+def test_a_night_of_a_chain_is_made_again_bit_for_bit(place):
+    place.write_spec(model={"num_epochs": 1})
+    place.snapshot("d1", ring(60))
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(70))
+    second = run_chain(place.spec, "d2")
+    assert second["warm_start"]
+    elsewhere = place.root / "elsewhere"
+    told = replay(second["release"]["directory"], into=str(elsewhere))
+    assert told["equal"], told["files"]
+    assert {"config.json", "model.v1.h5", "embeddings_n_0.v1.h5", "embeddings_n_1.v1.h5"} <= told["files"].keys()
+    assert set(told["files"].values()) == {"equal"}
+
+    run = Path(second["run"])
+    for name in ("manifest.json", "model.v1.h5"):
+        made, published = (root / "release" / name for root in (elsewhere / "runs" / run.name, run))
+        assert made.read_bytes() == published.read_bytes()
+
+    # what it needs must still be there, as it was
+    place.snapshot("d2", ring(71))
+    with pytest.raises(InputError, match="changed since the run was planned"):
+        replay(str(run))
+    (Path(place.store) / "runs" / next(p.name for p in run.parent.glob("d1-*")) / "release" / "manifest.json").unlink()
+    with pytest.raises(InputError, match=r"continued release 1 \(d1-.*there no more"):
+        replay(str(run))
+
+
+def test_files_that_differ_are_named():
+    records = {name: ObjectRecord(sha256=digit * 64, size=1) for name, digit in (("a", "1"), ("b", "2"), ("c", "3"))}
+    made = {"a": records["a"], "b": records["c"], "d": records["c"]}
+    assert _compare(records, made) == {"a": "equal", "b": "different", "c": "missing", "d": "new"}
+
+
+def test_a_run_of_several_workers_is_refused(place):
+    place.write_spec(model={"num_epochs": 1, "workers": 2})
+    place.snapshot("d1", ring(40))
+    with pytest.raises(ConfigError, match="workers is 2, so its bytes depend on timing"):
+        replay(run_chain(place.spec, "d1")["run"])

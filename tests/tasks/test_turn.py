@@ -1,0 +1,102 @@
+"""The order of a chain, kept by what lies in the store."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.config.graph import Snapshots
+from pbg_tasks.config.nights import Nights
+from pbg_tasks.errors import ConfigError, OutOfTurnError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.turn import release_to_continue
+from tests.publish.runs import candidate, write_run
+
+CHAIN = Nights()
+
+
+@pytest.fixture
+def channel(tmp_path):
+    return Channel(open_store(str(tmp_path / "store")), "production")
+
+
+@pytest.fixture
+def snapshots(tmp_path):
+    for day in range(1, 12):
+        (tmp_path / "edges" / f"d{day}").mkdir(parents=True)
+    (tmp_path / "edges" / "_temporary").mkdir()
+    return Snapshots(location=f"{tmp_path}/edges/{{snapshot}}/*.parquet")
+
+
+def release(channel, day):
+    previous = channel.before(f"d{day}")
+    write_run(channel.store, f"r{day}")
+    planned_on = previous.seq if previous else None
+    channel.publish(candidate(channel.store, f"r{day}", f"d{day}"), planned_on=planned_on)
+
+
+def continued(channel, snapshots, day, nights=CHAIN):
+    found = release_to_continue(channel, nights, snapshots, f"d{day}")
+    return found and found.snapshot
+
+
+def test_a_chain_begins_anywhere_and_goes_on_with_the_next(channel, snapshots):
+    assert continued(channel, snapshots, 8) is None
+    release(channel, 8)
+    assert continued(channel, snapshots, 9) == "d8"
+    with pytest.raises(OutOfTurnError, match=r"'d10' continues that of 'd9', of which .* no release; .* SPEC d9"):
+        continued(channel, snapshots, 10)  # by number: as text, d10 would come before d8
+    release(channel, 9)
+    assert continued(channel, snapshots, 10) == "d9"
+
+
+def test_a_chain_with_a_first_night_waits_for_it(channel, snapshots):
+    nights = Nights(first="d3")
+    assert continued(channel, snapshots, 3, nights) is None
+    with pytest.raises(OutOfTurnError, match="'d4' continues that of 'd3'"):
+        continued(channel, snapshots, 4, nights)
+    with pytest.raises(ConfigError, match=r"'d2' comes before nights\.first"):
+        continued(channel, snapshots, 2, nights)
+
+
+def test_days_without_a_snapshot_are_no_gap(channel, snapshots, tmp_path):
+    release(channel, 5)
+    for day in (6, 7):
+        (tmp_path / "edges" / f"d{day}").rmdir()
+    assert continued(channel, snapshots, 8) == "d5"
+
+
+def test_a_skipped_night_is_passed_over(channel, snapshots):
+    release(channel, 5)
+    skip(channel, "d6", "half of it is missing")
+    assert continued(channel, snapshots, 7) == "d5"
+
+
+def test_after_a_roll_back_the_next_night_continues_the_release_that_is_served(channel, snapshots):
+    for day in (5, 6):
+        release(channel, day)
+    channel.rollback()
+    assert continued(channel, snapshots, 7) == "d5"
+
+
+def test_older_days_continue_older_days_and_never_a_later_one(channel, snapshots):
+    release(channel, 9)
+    assert continued(channel, snapshots, 3) is None
+    release(channel, 3)
+    assert channel.current().release.snapshot == "d9"
+    assert continued(channel, snapshots, 4) == "d3"
+    release(channel, 4)
+    assert continued(channel, snapshots, 5) == "d4"
+    assert continued(channel, snapshots, 10) == "d9"
+
+
+def test_a_redo_continues_what_the_first_time_did(channel, snapshots):
+    for day in (5, 6):
+        release(channel, day)
+    assert continued(channel, snapshots, 6) == "d5"
+
+
+def test_independent_nights_continue_nothing_and_wait_for_nobody(channel, snapshots):
+    release(channel, 5)
+    assert continued(channel, snapshots, 9, Nights(walk="independent")) is None
