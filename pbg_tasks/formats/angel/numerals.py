@@ -60,7 +60,7 @@ def _integers(values: np.ndarray) -> pa.BinaryArray:
     lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if highest - lowest >= len(values):
         return _arrows(values)
-    return _arrows(np.arange(lowest, highest + 1)).take(pa.array(values - lowest))
+    return _arrows(np.arange(highest - lowest + 1) + lowest).take(pa.array(values - lowest))
 
 
 def _rewritten(values: np.ndarray, texts: pa.BinaryArray) -> pa.BinaryArray:
@@ -87,7 +87,7 @@ def _gathered(pieces: list[pa.BinaryArray], places: list[np.ndarray]) -> pa.Bina
 
 
 def _kinds(values: np.ndarray) -> Iterator[tuple[np.ndarray, Callable[[pa.BinaryArray], pa.BinaryArray]]]:
-    """Yield which floats have Java's digits, and what gives these Java's notation; the first that fits counts."""
+    """Yield which of the rewritten floats have Java's digits, and what gives these its notation; the first counts."""
     magnitude = np.abs(values)
     below = magnitude < values.dtype.type(_PLAIN[1])
     yield below & (np.trunc(np.where(below, magnitude, 0)) == magnitude), _whole
