@@ -1,5 +1,5 @@
 # make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
-# make test    the whole test-suite
+# make test    the whole test-suite, in JOBS=2 processes
 # make lint    style, types, import rules
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
 # make bench    speed and memory against torchbiggraph: measures what is not in the results yet (hours), writes docs/performance.md
@@ -12,6 +12,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH ?= torch==2.13.0
 # For `make lock`: a folder with a CPU wheel of torch, so that no CUDA package is locked.
 TORCH_WHEELS ?=
+JOBS ?= 2
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -41,8 +42,9 @@ demo: setup
 down:
 	@test ! -x $(PY) || $(PY) -m examples.stack down
 
+# Two workers share the tests, a file at a time; each computes with one thread, so that they do not fight over two cores.
 test: setup
-	@$(PY) -m pytest
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 
 # One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
 quality: setup

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytest.register_assert_rewrite("tests")  # helpers that assert show both sides, too
+pytest.register_assert_rewrite("tests.contract")  # it asserts like a test, so that its failures show both sides, too
 
 
 def pytest_collection_finish() -> None:

@@ -107,9 +107,9 @@ class Vanished(Frozen):
     """What becomes of entities that are in no edge of the snapshot any more.
 
     Attributes:
-        rule: ``keep``: nothing changes for them. ``expire``: once ``nights`` nights in a row have not seen them, they are
-            no candidates of the evaluation, no answers of look-ups, and in no export, until they come back. Either way
-            they keep their row.
+        rule: ``keep``: nothing changes for them. ``expire``: once ``nights`` nights in a row have not seen them, they
+            are no candidates of the evaluation, no answers of look-ups, and in no export, until they come back. Either
+            way they keep their row.
         nights: so many nights; ``pbg repartition --compact`` drops the rows of such entities, whatever the rule.
     """
 

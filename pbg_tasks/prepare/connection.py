@@ -14,7 +14,7 @@ from pbg_tasks.prepare.sql import one_file
 from pbg_tasks.progress import human_seconds, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pbg_tasks.config import Resources
@@ -83,7 +83,14 @@ def is_disk_full(error: duckdb.Error) -> bool:
     return isinstance(error, duckdb.IOException) and "No space left" in str(error)
 
 
-def load_table(connection: duckdb.DuckDBPyConnection, table: str, columns: dict[str, str], path: Path | None) -> None:
+def load_table(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    columns: dict[str, str],
+    path: Path | None,
+    *,
+    younger: Mapping[str, str] | None = None,
+) -> None:
     """Make a table from a Parquet file of our own, an empty one where ``path`` is None.
 
     Args:
@@ -91,6 +98,7 @@ def load_table(connection: duckdb.DuckDBPyConnection, table: str, columns: dict[
         table: its name.
         columns: name and SQL type of each.
         path: of the file.
+        younger: columns that older files lack, with the SQL value that stands for them there.
 
     Raises:
         FormatError: the file is missing, damaged, or lacks a column.
@@ -99,9 +107,12 @@ def load_table(connection: duckdb.DuckDBPyConnection, table: str, columns: dict[
     connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} ({typed})")
     if path is None:
         return
-    names = ", ".join(f'"{name}"' for name in columns)
     with loading(path):
-        connection.execute(f"INSERT INTO {table} SELECT {names} FROM read_parquet({one_file(path)})")
+        source = f"read_parquet({one_file(path)})"
+        there = {name for name, *_ in connection.execute(f"DESCRIBE FROM {source}").fetchall()}
+        lacking = {name: value for name, value in (younger or {}).items() if name not in there}
+        values = ", ".join(lacking.get(name, f'"{name}"') for name in columns)
+        connection.execute(f"INSERT INTO {table} SELECT {values} FROM {source}")
 
 
 @contextmanager

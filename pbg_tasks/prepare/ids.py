@@ -45,6 +45,8 @@ ID_COLUMNS = {
     "last_seen": "VARCHAR",
     "unseen": "INTEGER",
 }
+YOUNGER_COLUMNS = {"unseen": "0"}
+"""What older files lack, and what stands for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ def _load_known(
 ) -> None:
     """Make the table ``known``: the ids of the release before; with ``partitions``, check that they fit."""
     path = previous / entity_ids_file_name(entity) if previous else None
-    load_table(connection, "known", ID_COLUMNS, path)
+    load_table(connection, "known", ID_COLUMNS, path, younger=YOUNGER_COLUMNS)
     if partitions is None:
         return
     # With another number of partitions about half of all names or more would lie elsewhere: the first few tell.

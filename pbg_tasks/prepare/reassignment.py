@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.entity_sets import EntitySet
 from pbg_tasks.prepare.connection import load_table
-from pbg_tasks.prepare.ids import ID_COLUMNS, entity_ids_file_name, write_ids
+from pbg_tasks.prepare.ids import ID_COLUMNS, YOUNGER_COLUMNS, entity_ids_file_name, write_ids
 from pbg_tasks.prepare.sql import md5_tail
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Reassignment:
     ) -> None:
         self._connection, self._entity, self._partitions = connection, entity, partitions
         path = known / entity_ids_file_name(entity)
-        load_table(connection, "known", ID_COLUMNS, path)
+        load_table(connection, "known", ID_COLUMNS, path, younger=YOUNGER_COLUMNS)
         again = connection.execute("SELECT name FROM known GROUP BY name HAVING count(*) > 1 LIMIT 1").fetchone()
         if again is not None:
             raise FormatError(f"{path}: two entities of type {entity!r} have the name {again[0]!r}")
@@ -110,8 +110,8 @@ def follow(connection: duckdb.DuckDBPyConnection, entities: EntitySet, before: P
     """
     partition, offset = {}, {}
     for entity in entities.partition:
-        load_table(connection, "known", ID_COLUMNS, before / entity_ids_file_name(entity))
-        load_table(connection, "ids", ID_COLUMNS, after / entity_ids_file_name(entity))
+        load_table(connection, "known", ID_COLUMNS, before / entity_ids_file_name(entity), younger=YOUNGER_COLUMNS)
+        load_table(connection, "ids", ID_COLUMNS, after / entity_ids_file_name(entity), younger=YOUNGER_COLUMNS)
         found = connection.execute(
             """
             SELECT ids.partition::BIGINT AS partition, ids."offset"

@@ -212,7 +212,7 @@ def test_a_killed_training_loses_one_epoch_at_most_and_ends_the_same(place):
 def test_a_second_training_of_one_run_loses(place, monkeypatch):
     place.snapshot("d1", ring(80))
     run = prepared(place, epochs=15)
-    monkeypatch.setattr("pbg_tasks.tasks.train.claim", functools.partial(claim, patience=7))
+    monkeypatch.setattr("pbg_tasks.tasks.gang.claim", functools.partial(claim, patience=7))
     with start_training(run) as process:
         wait_for(process, "epoch 1/15 committed")
         with pytest.raises(ConflictError, match="is alive and owns this run"):

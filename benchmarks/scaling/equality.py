@@ -1,0 +1,112 @@
+"""Do several ranks learn what one learns? The same graph, epochs and seeds, trained by gangs of every size.
+
+    python -m benchmarks.scaling.equality
+
+Prints, for each number of ranks, the filtered test MRR of every seed and whether the ledger holds every edge of every
+epoch exactly once; the figures are kept in ``benchmarks/results/equality.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from benchmarks.quality.commands import Clock, Pbg
+from benchmarks.quality.data import cache_directory, obtain
+from benchmarks.quality.experiments import FB15K_237
+from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.storage import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "equality.json"
+PARTITIONS = 16  # as many as keep eight ranks at work
+CONFIG: dict[str, Any] = {
+    "entity_path": "data",
+    "edge_paths": ["train", "valid", "test"],
+    "checkpoint_path": "model",
+    "entities": {"all": {"num_partitions": PARTITIONS}},
+    "relations": [{"name": "all_edges", "lhs": "all", "rhs": "all", "operator": "complex_diagonal"}],
+    "dynamic_relations": True,
+    "dimension": 100,
+    "global_emb": False,
+    "comparator": "dot",
+    "loss_fn": "softmax",
+    "num_uniform_negs": 100,
+    "lr": 0.1,
+    "workers": 1,
+    "eval_fraction": 0.0,
+    "bucket_order": "random",  # as gangs do
+}
+_TRIPLES = ("--lhs-col", "0", "--rel-col", "1", "--rhs-col", "2")
+
+Row = dict[str, Any]
+
+
+def measure(pbg: Pbg, *, ranks: int, seed: int, epochs: int, servers: int) -> Row:
+    """Train with so many ranks and rank the test edges."""
+    shutil.rmtree(pbg.directory / "model", ignore_errors=True)
+    options = ["-p", "edge_paths=train", "-p", f"num_epochs={epochs}", "-p", f"num_partition_servers={servers}"]
+    gang = [] if ranks == 1 else ["--ranks", str(ranks)]
+    trained = pbg("train", "train", "config.json", *options, *gang, "--seed", str(seed))
+    known = ("--filtered", "--known", "train", "--known", "valid")
+    found = pbg("eval", "eval", "config.json", "-p", "edge_paths=test", *known)
+    manifest, _ = open_committed(open_store(str(pbg.directory / "model")), "")
+    return {
+        "ranks": ranks,
+        "seed": seed,
+        "servers": servers,
+        "mrr": found["filtered"]["mrr"],
+        "edges": list(manifest.edges),
+        "retrained": sum(manifest.retrained),
+        "seconds": trained["seconds"],
+    }
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each number of ranks, with its distance from one rank in seeds' standard deviations."""
+    one = [row["mrr"] for row in rows if row["ranks"] == 1]
+    noise = statistics.stdev(one) if len(one) > 1 else float("nan")
+    whole = {tuple(row["edges"]) for row in rows}
+    lines = []
+    for ranks in sorted({row["ranks"] for row in rows}):
+        found = [row["mrr"] for row in rows if row["ranks"] == ranks]
+        mean, listed = statistics.mean(found), ", ".join(f"{mrr:.4f}" for mrr in found)
+        away = (mean - statistics.mean(one)) / noise if one else float("nan")
+        lines.append(f"{ranks} ranks: filtered MRR {mean:.4f} ({listed}), {away:+.1f} standard deviations from one rank")
+    return [*lines, f"edges of each epoch, over all runs: {sorted(whole)}; trained twice: {sum(r['retrained'] for r in rows)}"]
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder with the data sets.")] = Path("../shared/data"),
+    ranks: Annotated[str, typer.Option(help="Sizes of gangs.")] = "1,2,4,8",
+    seeds: Annotated[int, typer.Option(help="How many.")] = 3,
+    epochs: Annotated[int, typer.Option(help="Of each training.")] = 5,
+    servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = -1,
+) -> None:
+    """Train gangs of every size with every seed."""
+    files = obtain(FB15K_237, data, cache_directory())
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as directory:
+        pbg = Pbg(Path(directory), Clock())
+        (pbg.directory / "config.json").write_text(json.dumps(CONFIG))
+        splits = [str(files / f"{split}.tsv") for split in ("train", "valid", "test")]
+        pbg("import", "import", "tsv", "config.json", *splits, *_TRIPLES)
+        for seed in range(seeds):
+            for size in map(int, ranks.split(",")):
+                rows.append(measure(pbg, ranks=size, seed=seed, epochs=epochs, servers=servers))
+                print(rows[-1], flush=True)
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(summary(rows)))
+
+
+if __name__ == "__main__":
+    typer.run(main)
