@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchmarks.quality.commands import Clock, Pbg
-from benchmarks.quality.data import cache_directory, obtain
-from benchmarks.quality.experiments import FB15K_237
+from benchmarks.quality.data import FB15K_237, cache_directory, obtain
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.storage import open_store
 
@@ -81,8 +80,11 @@ def summary(rows: Sequence[Row]) -> list[str]:
         found = [row["mrr"] for row in rows if row["ranks"] == ranks]
         mean, listed = statistics.mean(found), ", ".join(f"{mrr:.4f}" for mrr in found)
         away = (mean - statistics.mean(one)) / noise if one else float("nan")
-        lines.append(f"{ranks} ranks: filtered MRR {mean:.4f} ({listed}), {away:+.1f} standard deviations from one rank")
-    return [*lines, f"edges of each epoch, over all runs: {sorted(whole)}; trained twice: {sum(r['retrained'] for r in rows)}"]
+        lines.append(
+            f"{ranks} ranks: filtered MRR {mean:.4f} ({listed}), {away:+.1f} standard deviations from one rank"
+        )
+    twice = sum(row["retrained"] for row in rows)
+    return [*lines, f"edges of each epoch, over all runs: {sorted(whole)}; trained twice: {twice}"]
 
 
 def main(

@@ -66,7 +66,7 @@ def test_07_evaluation_edges_do_not_leak_into_training(data, monkeypatch):
 
         monkeypatch.setattr(Engine, name, watching)
 
-    watch("train_bucket", trained)
+    watch("train_part", trained)
     watch("evaluate", evaluated)
     # One partition on each side makes (offset, relation, offset) an edge's name.
     for bucket in ((0, 1), (1, 0), (1, 1)):
@@ -96,13 +96,13 @@ def test_09_more_chunks_than_edges(data):
 
 def test_10_hogwild_delay_holds_back_the_other_workers_of_this_machine(data, monkeypatch):
     delays = []
-    real = Engine.train_bucket
+    real = Engine.train_part
 
-    def watching(self, *args, delay=0.0, **kwargs):
-        delays.append(delay)
-        return real(self, *args, delay=delay, **kwargs)
+    def watching(self, edges, lhs, rhs, pace, **kwargs):
+        delays.append(pace.delay)
+        return real(self, edges, lhs, rhs, pace, **kwargs)
 
-    monkeypatch.setattr(Engine, "train_bucket", watching)
+    monkeypatch.setattr(Engine, "train_part", watching)
     train_directory(data.config(num_epochs=2, workers=2, hogwild_delay=0.05))
     assert delays == [0.05] * 4 + [0.0] * 4  # the first epoch alone; tests/train/test_hogwild.py shows what it does
 
