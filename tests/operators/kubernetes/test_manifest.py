@@ -77,9 +77,10 @@ def test_the_check_would_find_a_mistake():
 
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
 def test_the_apis_schemas_accept_them(version):
-    validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate (108 MB) to run it")
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     everything = [*objects(gang()), *objects(gang(servers=2, **EVERYTHING))]
-    templates = [path for path in sorted(TEMPLATES.glob("*.yaml")) if path.name != "jobset.yaml"]
+    custom = {"jobset.yaml", "kueue.yaml"}  # kinds of others, whose schemas are not Kubernetes' own
+    templates = [path for path in sorted(TEMPLATES.glob("*.yaml")) if path.name not in custom]
     everything += [thing for path in templates for thing in yaml.safe_load_all(path.read_text())]
     for thing in everything:
         validate.validate(thing, version, strict=True)
