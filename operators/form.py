@@ -38,6 +38,15 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
             section="Training",
         ),
         "ranks": _number("Ranks", MAX_RANKS, str(spec.launch.ranks), "Training"),
+        "accept_data": Param(
+            None,
+            type=["null", "string"],
+            minLength=1,
+            maxLength=500,
+            title="Accept the data",
+            description="Why the run goes on whatever the data gate says about its snapshot. Empty: the gate decides.",
+            section="Release",
+        ),
         "publish": Param(
             default=True,
             type="boolean",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WAIT = timedelta(minutes=1)
 """How long a run that waits for the night before lets go of its slot."""
-ADJUSTABLE = ("epochs", "dimension", "partitions", "engine")
+ADJUSTABLE = ("epochs", "dimension", "partitions", "engine", "accept_data")
 """Params that are options of ``pbg plan`` by the same name; null leaves them to the spec."""
 
 
@@ -71,5 +71,5 @@ def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, An
     if not snapshot:
         raise AirflowFailException("no snapshot: trigger the DAG with a partition key, or fill in snapshot in the form")
     chosen = [(name, params[name]) for name in ADJUSTABLE if params[name] is not None]
-    options = [f"--{name}={value}" for name, value in chosen]
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in chosen]
     return [spec, f"--snapshot={snapshot}", *options, *([] if params["publish"] else ["--no-publish"])]

@@ -61,7 +61,7 @@ class Case:
         self.separator = self.arguments.get("sep", ",").encode().decode("unicode_escape")
         self.meta_path = next((path for name in META_NAMES for path in folder.glob(f"model/*/{name}")), None)
         if self.meta_path is None:
-            raise WrongError("has no metadata")
+            raise FormatError(f"{folder}: has no metadata")
         self.model = self.meta_path.parent
         self.meta = parse_meta(self.meta_path.read_bytes(), str(self.meta_path))
         self.row_type = row_type(self.meta.row_type, str(self.meta_path))
@@ -95,8 +95,8 @@ class Case:
         return EXACT, "; ".join(filter(None, notes))
 
     def _refused(self, error):
-        """Check that a refusal is for a loss that Angel's own loading shows too."""
-        if not self.row_type.numeric:
+        """Check that a refusal is for a loss that Angel's own loading shows too, or of what is none of the formats."""
+        if not self.row_type.numeric or self.format not in FORMATS:
             return REFUSED, str(error)
         losses, angel = [], self._table("load-ps.tsv")
         try:
@@ -238,9 +238,13 @@ def check_line(path):
 
 
 def is_refused_by_angel(path):
-    """Whether Angel itself could not load a case."""
-    facts = path / "case.json"
-    return facts.exists() and json.loads(facts.read_text()).get("load-ps_rc", 0) != 0
+    """Whether Angel itself could not save or load a case, or loads wrong what another program wrote for it."""
+    if not (path / "case.json").exists():
+        return False
+    facts = json.loads((path / "case.json").read_text())
+    if "save_rc" not in facts and facts.get("load-ps_roundtrip", "ok") != "ok":
+        return True
+    return any(facts.get(key, 0) != 0 for key in ("save_rc", "load-ps_rc"))
 
 
 @contextmanager

@@ -65,7 +65,12 @@ def test_progress_goes_to_stderr(place):
             2,
             "not supported by this version: num_gpus",
         ),
-        ({"gates": {"min_edges": 10**6}}, ["run", "SPEC", "--snapshot", "d1"], 8, "error: quality_gate: snapshot 'd1'"),
+        (
+            {"gates": {"data": {"min_edges": {"block": 10**6}}}},
+            ["run", "SPEC", "--snapshot", "d1"],
+            8,
+            "error: quality_gate: snapshot 'd1'",
+        ),
     ],
 )
 def test_failures_are_one_line_and_their_category(place, change, arguments, status, message):

@@ -92,7 +92,7 @@ def compare(spec: Path, before: str | None, after: str, *, share: float, seed: i
     document["snapshots"] = {"location": str(work / "{snapshot}.parquet")}
     document["model"]["checkpoint_preservation_interval"] = 1
     document["train"] |= {"seed": seed, "warm_start": True}
-    document["gates"] = {"max_mrr_drop": 1.0, "max_gone_entities": 1.0}
+    document["gates"] = {"max_mrr_drop": 1.0, "data": {"max_gone_entities": {}}}
     document["exports"] = []
     here = work / "graph.yaml"
     here.write_text(yaml.safe_dump(document), encoding="utf-8")

@@ -14,7 +14,7 @@ from pbg_tasks.api.presets import model_keys
 from pbg_tasks.config import ConfigSchema, GraphSpec, SnapshotFile, Snapshots, Split
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, InputError
-from pbg_tasks.prepare import assign_ids, connect, validate_snapshot, write_buckets
+from pbg_tasks.prepare import assign_ids, check_rows, connect, write_buckets
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.staging import Scratch, put_all_new
@@ -113,7 +113,7 @@ def write_dataset(table: pa.Table, config: ConfigSchema, store: Store) -> None:
         entities.mkdir()
         edges.mkdir()
         try:
-            validate_snapshot(connection, graph, files)
+            check_rows(connection, graph, files)
         except InputError as error:
             raise InputError(str(error).replace(str(source), "edges")) from None
         assign_ids(connection, graph, files, snapshot="edges", previous=None, out=entities)

@@ -94,6 +94,7 @@ class Progress(Frozen):
         shared: shared parameters and partitions of types that have one, by PBG's file name.
         retrained: edges that were, or may have been, trained and not stored, and so were trained again.
         last: rank, lhs and rhs of the bucket that each rank reported last.
+        order: hash of what decided the order of edges within a piece: with another, ``begun`` cannot be gone on with.
     """
 
     format: Literal[1] = 1
@@ -109,6 +110,7 @@ class Progress(Frozen):
     shared: dict[str, StoredObject] = Field(default_factory=dict)
     retrained: Natural = 0
     last: tuple[tuple[int, int, int], ...] = ()
+    order: str = ""
 
     @property
     def objects(self) -> dict[str, StoredObject]:

@@ -135,7 +135,9 @@ class CheckpointWriter:
         for name, stored in progress.objects.items():
             key = self.key(name)
             there = self.store.head(key)
-            if there is not None and not self._is_mine(there, stored.record):
+            if there is not None and there.metadata.get(SHA256) == stored.record.sha256:
+                continue  # never delete what a version may name: whoever took over has settled the same
+            if there is not None:
                 self._refuse_newer(key, there)
                 self.store.delete(key)
             self.store.copy(self.key(stored.name), key)

@@ -22,6 +22,9 @@ Dimension = Annotated[int | None, typer.Option(min=1, help="Dimension, instead o
 Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions, instead of the spec's.")]
 Engine = Annotated[Literal["auto", "torch", "native"] | None, typer.Option(help="Engine, instead of the spec's.")]
 Publish = Annotated[bool, typer.Option("--publish/--no-publish", help="Whether the run may become a release.")]
+AcceptData = Annotated[
+    str | None, typer.Option(help="Go on whatever the data gate says, for this reason.", show_default=False)
+]
 
 
 @app.command()
@@ -35,6 +38,7 @@ def plan(
     engine: Engine = None,
     *,
     publish: Publish = True,
+    accept_data: AcceptData = None,
     as_json: Json = False,
 ) -> None:
     """Resolve spec, snapshot and previous release into one stored run."""
@@ -49,6 +53,7 @@ def plan(
         partitions=partitions,
         engine=engine,
         publish=publish,
+        accept_data=accept_data,
     )
     show_result(result, as_json=as_json)
 
@@ -97,6 +102,7 @@ def run_all(
     engine: Engine = None,
     *,
     publish: Publish = True,
+    accept_data: AcceptData = None,
     as_json: Json = False,
 ) -> None:
     """Do all tasks of one snapshot, one after the other."""
@@ -112,6 +118,7 @@ def run_all(
         partitions=partitions,
         engine=engine,
         publish=publish,
+        accept_data=accept_data,
     )
     typer.echo(json.dumps(summary) if as_json else table([summary]))
 

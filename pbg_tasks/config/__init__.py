@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pbg_tasks.config.graph import Columns, Evaluation, Gates, GraphSpec, Resources, Snapshots, Split, Training
+from pbg_tasks.config.gates import DataGates, Gates
+from pbg_tasks.config.graph import Columns, Evaluation, GraphSpec, Resources, Snapshots, Split, Training
 from pbg_tasks.config.launch import KubernetesLaunch, Launch
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import Previous, RunLayout, RunSpec, SnapshotFile
@@ -11,6 +12,7 @@ from pbg_tasks.config.schema import ConfigSchema, EntitySchema, ModelConfig, Rel
 __all__ = [
     "Columns",
     "ConfigSchema",
+    "DataGates",
     "EntitySchema",
     "Evaluation",
     "Gates",

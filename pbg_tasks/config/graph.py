@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.exports import Export
+from pbg_tasks.config.gates import Gates
 from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.nights import Nights
-from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pbg_tasks.config.schema import ModelConfig, NonNegativeInt, PositiveInt
 
 # Where a night's defaults are not PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
 NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
@@ -129,22 +130,6 @@ class Evaluation(Frozen):
     split: Literal["valid", "test"] = "test"
     max_candidates: PositiveInt = 1_000_000
     max_edges: PositiveInt | None = None
-
-
-class Gates(Frozen):
-    """What a candidate must fulfil before it is published.
-
-    Attributes:
-        min_mrr: floor of the filtered MRR.
-        max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %).
-        min_edges: fewest edges a snapshot may have.
-        max_gone_entities: largest allowed share of the previous release's entities missing from the snapshot.
-    """
-
-    min_mrr: NonNegativeFloat = 0.0
-    max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
-    min_edges: PositiveInt = 1
-    max_gone_entities: Annotated[float, Field(gt=0, le=1)] = 0.5
 
 
 class Resources(Frozen):

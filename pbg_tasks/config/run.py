@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,8 @@ from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.config.nights import SNAPSHOT_KEY, SnapshotKey, Walk
 from pbg_tasks.config.schema import ConfigSchema, ModelConfig
 from pbg_tasks.errors import ConfigError
+
+Reason = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 def check_snapshot_key(key: str) -> None:
@@ -74,6 +76,7 @@ class RunSpec(Frozen):
         walk: whether the run depends on the night before.
         previous: the release it continues; None for the first night of a chain and for independent nights.
         publish: whether it may become a release.
+        accepted: why the night goes on whatever the data gate says; None: it does not.
     """
 
     format: Literal[1] = 1
@@ -83,6 +86,7 @@ class RunSpec(Frozen):
     walk: Walk = "chain"
     previous: Previous | None = None
     publish: bool = True
+    accepted: Reason | None = None
 
     @model_validator(mode="after")
     def _resolved(self) -> Self:
@@ -119,6 +123,7 @@ class RunLayout:
     """Keys below a run's URL."""
 
     spec = "spec.json"
+    snapshot = "snapshot"
     entities = "entities"
     edges = "edges"
     start = "start"

@@ -28,8 +28,12 @@ NonNegativeFloat = Annotated[Float, Field(ge=0)]
 _NAME_BYTES = 200  # with what PBG puts around it, a file's name has at most 255
 
 
-def _check_name(name: str) -> str:
-    """Refuse an entity type's name that cannot be part of a file's name, on a disk or in S3."""
+def check_entity_name(name: str) -> str:
+    """Return an entity type's name if it can be part of a file's name, on a disk and in S3.
+
+    Raises:
+        ValueError: it cannot.
+    """
     if not name.isprintable() or name != name.strip() or not name or "/" in name or "\\" in name:
         raise ValueError(
             f"{name!r} cannot name an entity type: it becomes part of file names, so no slash, backslash or control "
@@ -40,7 +44,7 @@ def _check_name(name: str) -> str:
     return name
 
 
-EntityName = Annotated[str, AfterValidator(_check_name)]
+EntityName = Annotated[str, AfterValidator(check_entity_name)]
 
 
 def _named(kind: Kind) -> tuple[AfterValidator, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config.limits import Check, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,56 +18,22 @@ if TYPE_CHECKING:
 CANDIDATE_DRIFT = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One rule: whether it held, the figure and its limit, and a sentence for people."""
-
-    name: str
-    passed: bool
-    value: float | None
-    limit: float | None
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """All checks; a candidate passes when every one does."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether the candidate may be published."""
-        return all(check.passed for check in self.checks)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}
-
-
-def judge(
-    gates: Gates, candidate: Mapping[str, Any], current: Mapping[str, Any] | None, data: Mapping[str, Any]
-) -> Verdict:
+def judge(gates: Gates, candidate: Mapping[str, Any], current: Mapping[str, Any] | None) -> Verdict:
     """Judge a candidate.
 
     Args:
         gates: the limits.
         candidate: its evaluation, as ``EvaluationReport.to_json`` gives it.
         current: that of the release before; None when there is none.
-        data: ``edges`` of the snapshot and ``entities`` (total, new, kept, gone).
     """
-    return Verdict(tuple(_checks(gates, candidate, current, data)))
+    return Verdict(tuple(_checks(gates, candidate, current)))
 
 
-def _checks(
-    gates: Gates, candidate: Mapping[str, Any], current: Mapping[str, Any] | None, data: Mapping[str, Any]
-) -> Iterator[Check]:
+def _checks(gates: Gates, candidate: Mapping[str, Any], current: Mapping[str, Any] | None) -> Iterator[Check]:
     yield _finite(candidate)
-    yield _floor("min_edges", data["edges"], gates.min_edges, f"{data['edges']} edges")
     mrr = _filtered_mrr(candidate)
     yield _floor("min_mrr", mrr, gates.min_mrr, f"filtered MRR {mrr:.4f}")
     yield from _alive(candidate)
-    yield _gone(gates, data["entities"])
     if current is not None:
         yield _drop(gates, candidate, current)
 
@@ -95,14 +62,6 @@ def _alive(candidate: Mapping[str, Any]) -> Iterator[Check]:
 
 def _floor(name: str, value: float, limit: float, measured: str) -> Check:
     return Check(name, value >= limit, _or_none(value), limit, f"{measured}, at least {limit:g} asked")
-
-
-def _gone(gates: Gates, entities: Mapping[str, int]) -> Check:
-    before = entities["kept"] + entities["gone"]
-    share = entities["gone"] / before if before else 0.0
-    limit = gates.max_gone_entities
-    sentence = f"{share:.1%} of the known entities are gone from the snapshot, at most {limit:.1%} allowed"
-    return Check("max_gone_entities", share <= limit, round(share, 6), limit, sentence)
 
 
 def _drop(gates: Gates, candidate: Mapping[str, Any], current: Mapping[str, Any]) -> Check:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pbg_tasks.prepare.buckets import BucketReport, write_buckets
+from pbg_tasks.prepare.comparison import changed_columns, degree_distance, volumes
 from pbg_tasks.prepare.connection import connect
 from pbg_tasks.prepare.counting import SnapshotCounts, count_snapshot
+from pbg_tasks.prepare.data_gate import Difference, judge_entities, judge_snapshot
+from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges
 from pbg_tasks.prepare.ids import (
     EntityReport,
     Minimum,
@@ -19,7 +22,10 @@ from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
 from pbg_tasks.prepare.validate import SnapshotReport, check_rows, validate_snapshot
 
 __all__ = [
+    "EDGE_HASHES",
     "BucketReport",
+    "Difference",
+    "EdgeChanges",
     "EntityReport",
     "Minimum",
     "MovedRows",
@@ -29,14 +35,19 @@ __all__ = [
     "SnapshotReport",
     "StagedFiles",
     "assign_ids",
+    "changed_columns",
     "check_rows",
     "connect",
     "count_snapshot",
+    "degree_distance",
     "entity_ids_file_name",
     "follow",
+    "judge_entities",
+    "judge_snapshot",
     "partition_of",
     "stage_snapshot",
     "validate_snapshot",
+    "volumes",
     "write_buckets",
     "write_known",
 ]

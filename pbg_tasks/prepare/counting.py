@@ -25,11 +25,13 @@ class SnapshotCounts:
         entities: distinct names, by type.
         relations: distinct relations.
         edges: rows.
+        degrees: how many entities are an end of 2**k to 2**(k+1) - 1 edges, by type, for k from 0.
     """
 
     entities: dict[str, int]
     relations: int
     edges: int
+    degrees: dict[str, list[int]]
 
 
 def count_snapshot(
@@ -57,12 +59,21 @@ def count_snapshot(
                 SELECT unnest([lhs_type, rhs_type, NULL]) AS type, unnest([lhs, rhs, rel]) AS number FROM fitting
             ),
             counted AS (SELECT type, number, count(*) AS times FROM numbered GROUP BY ALL)
-            SELECT type, count(number), sum(times) FROM counted GROUP BY type
+            SELECT type, floor(log2(times))::INTEGER AS doublings, count(number), sum(times)::BIGINT FROM counted
+            GROUP BY type, doublings
             """
         ).fetchall()
-    distinct = {kind: int(names) for kind, names, _ in rows}
+    found: dict[str | None, dict[int, int]] = {}
+    for kind, doublings, names, _ in rows:
+        found.setdefault(kind, {})[doublings] = names
+    degrees = {entity: _listed(found.get(entity, {})) for entity in spec.model.entities}
     return SnapshotCounts(
-        entities={entity: distinct.get(entity, 0) for entity in spec.model.entities},
-        relations=distinct.get(None, 0) if from_data else len(spec.model.relations),
-        edges=next((int(times) for kind, _, times in rows if kind is None), 0),
+        entities={entity: sum(counts) for entity, counts in degrees.items()},
+        relations=sum(found.get(None, {}).values()) if from_data else len(spec.model.relations),
+        edges=sum(times for kind, _, _, times in rows if kind is None),
+        degrees=degrees,
     )
+
+
+def _listed(counts: dict[int, int]) -> list[int]:
+    return [counts.get(place, 0) for place in range(max(counts, default=-1) + 1)]

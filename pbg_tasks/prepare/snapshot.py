@@ -93,7 +93,9 @@ def stage_snapshot(
     return StagedFiles(files, [table])
 
 
-def open_snapshot(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]) -> None:
+def open_snapshot(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
+) -> dict[str, list[str]]:
     """Make the view ``raw`` over the snapshot's files.
 
     Args:
@@ -101,13 +103,16 @@ def open_snapshot(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files:
         spec: how the files are written and which columns hold what.
         files: as they were planned, or staged.
 
+    Returns:
+        The types that each column of the files has, by its name; nothing of staged files.
+
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
     if isinstance(files, StagedFiles):
         fields = ", ".join(field if field in _chosen(spec.columns) else f"NULL::VARCHAR AS {field}" for field in FIELDS)
         _make_raw(connection, [f"SELECT {fields} FROM {table}" for table in files.tables])
-        return
+        return {}
     alike: dict[_Layout, list[str]] = {}
     for file in files:
         _register(connection, file.uri)
@@ -117,6 +122,11 @@ def open_snapshot(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files:
         alike.setdefault(layout, []).append(file.uri)
     scans = {layout: _scan(spec.snapshots, uris, layout) for layout, uris in alike.items()}
     _make_raw(connection, [f"SELECT {_fields(spec, layout)} FROM {scan}" for layout, scan in scans.items()])
+    types: dict[str, set[str]] = {}
+    for layout in alike:
+        for name, kind in zip(layout.columns, layout.types, strict=True):
+            types.setdefault(name, set()).add(kind)
+    return {name: sorted(kinds) for name, kinds in types.items()}
 
 
 def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: SnapshotFile) -> None:

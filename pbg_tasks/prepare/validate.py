@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.errors import InputError
 from pbg_tasks.prepare.connection import phase
 from pbg_tasks.prepare.delimited import line_of
+from pbg_tasks.prepare.difference import EdgeChanges, find_edges, write_edge_hashes
 from pbg_tasks.prepare.relations import make_relations, unknown_relation
 from pbg_tasks.prepare.snapshot import open_numbered, open_snapshot, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     import duckdb
 
@@ -30,11 +32,13 @@ class CheckedRows:
         edges: rows.
         self_loops: rows whose ends are one name.
         weights: smallest and largest weight, None without a weight column.
+        columns: types of each column of the files, by its name.
     """
 
     edges: int
     self_loops: int
     weights: tuple[float, float] | None
+    columns: dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,10 @@ class SnapshotReport:
         edges: rows.
         self_loops: rows whose ends are one name.
         duplicates: rows that repeat an earlier (lhs, rel, rhs).
-        relations: edges by relation name, the 1000 most frequent.
+        relations: edges by relation, the 1000 most frequent.
         weights: smallest and largest weight, None without a weight column.
+        columns: types of each column of the files, by its name.
+        changes: since the snapshot before; None without one.
     """
 
     edges: int
@@ -54,6 +60,8 @@ class SnapshotReport:
     duplicates: int
     relations: dict[str, int]
     weights: tuple[float, float] | None
+    columns: dict[str, list[str]]
+    changes: EdgeChanges | None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -70,22 +78,41 @@ _FIT_CHECK = ("NOT fits", "")  # told by unknown_relation
 
 
 def validate_snapshot(
-    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
+    connection: duckdb.DuckDBPyConnection,
+    spec: GraphSpec,
+    files: Sequence[SnapshotFile],
+    *,
+    before: Path | None,
+    out: Path,
 ) -> SnapshotReport:
-    """Check every row, and tell what the snapshot holds.
+    """Check every row, and tell what the snapshot holds and what is new in it.
+
+    Args:
+        connection: for the work.
+        spec: of the graph.
+        files: of the snapshot.
+        before: ``EDGE_HASHES`` of the snapshot to compare with; None: with none.
+        out: directory for this one's.
 
     Raises:
+        FormatError: ``before`` is damaged.
         InputError: a file cannot be read, there are no edges, or a row is bad (naming file, line and column).
     """
     checked = check_rows(connection, spec, files)
-    with phase(connection, "count"), reading(files):
-        return SnapshotReport(
-            edges=checked.edges,
-            self_loops=checked.self_loops,
-            duplicates=checked.edges - _distinct(connection),
-            relations=_by_relation(connection, spec),
-            weights=checked.weights,
-        )
+    with phase(connection, "compare"), reading(files):
+        relations = find_edges(connection, spec, before)
+        write_edge_hashes(connection, out)
+    changes = EdgeChanges.of_relations(relations)
+    counted = {name: each.rows for name, each in relations.items() if each.rows}
+    return SnapshotReport(
+        edges=checked.edges,
+        self_loops=checked.self_loops,
+        duplicates=checked.edges - changes.now,
+        relations=dict(list(counted.items())[:_SHOWN_RELATIONS]),
+        weights=checked.weights,
+        columns=checked.columns,
+        changes=changes if before is not None else None,
+    )
 
 
 def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]) -> CheckedRows:
@@ -94,7 +121,7 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
     Raises:
         InputError: a file cannot be read, there are no edges, or a row is bad (naming file, line and column).
     """
-    open_snapshot(connection, spec, files)
+    columns = open_snapshot(connection, spec, files)
     fits = f"EXISTS (SELECT 1 FROM relations WHERE {make_relations(connection, spec)})"
     checked = f"(SELECT *, {fits} AS fits FROM raw)"
     checks = [
@@ -112,7 +139,7 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
         for (condition, sentence), count in zip(checks, bad, strict=True):
             if count:
                 raise _bad_row(connection, spec, files, f"SELECT * FROM {checked} WHERE {condition}", sentence, count)
-    return CheckedRows(edges, loops, (low, high) if spec.columns.weight is not None else None)
+    return CheckedRows(edges, loops, (low, high) if spec.columns.weight is not None else None, columns)
 
 
 def _end_checks(spec: GraphSpec) -> Iterator[tuple[str, str]]:
@@ -156,21 +183,3 @@ def _bad_row(
     if sentence:
         return InputError(f"{where}: {sentence} ({count} such rows in the snapshot)")
     return unknown_relation(connection, spec, where, tuple(kind_of))
-
-
-def _distinct(connection: duckdb.DuckDBPyConnection) -> int:
-    """Count distinct edges by a 128-bit hash each: exact but for collisions nobody will see, in bounded memory."""
-    (row,) = connection.execute(
-        "SELECT count(*) FROM ("
-        "SELECT DISTINCT md5_number(concat_ws(chr(31), lhs, rel, rhs, lhs_type, rhs_type)) FROM raw)"
-    ).fetchall()
-    return int(row[0])
-
-
-def _by_relation(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> dict[str, int]:
-    if spec.columns.rel is None:
-        return {}
-    rows = connection.execute(
-        "SELECT rel, count(*) AS edges FROM raw GROUP BY rel ORDER BY edges DESC, rel LIMIT ?", [_SHOWN_RELATIONS]
-    ).fetchall()
-    return dict(rows)

@@ -6,6 +6,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.prepare import connect, write_buckets
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.data_gate import enforce
 from pbg_tasks.tasks.files import open_directory, upload_directory
 from pbg_tasks.tasks.partition import previous_ids
 
@@ -16,7 +17,7 @@ def bucket(url: str) -> Result:
 
 
 def _bucket(run: RunContext) -> Result:
-    run.require("partition")
+    enforce(run.require("partition"))
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         entities, out = scratch.path / "entities", scratch.path / "edges"

@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import InputError
+from pbg_tasks.config.schema import check_entity_name
+from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.exchange import Inbox, Outbox, ReadOptions, TypeRecord, reader
 from pbg_tasks.publish.exchange.arrays import write_vectors
@@ -41,7 +42,7 @@ def import_embeddings(
         overwrite: whether an import that is there is replaced.
 
     Raises:
-        ConfigError: the format is unknown, or the entity type is not told.
+        ConfigError: the format is unknown, or the entity type is not told or cannot name files.
         ConflictError: something is at the destination.
         InputError: there is nothing to import.
         FormatError: the source is damaged, or a vector or name is no good; the message names file and line or row.
@@ -76,6 +77,10 @@ def import_embeddings(
 
 
 def _write(vectors: Vectors, outbox: Outbox) -> None:
+    try:
+        check_entity_name(vectors.entity)
+    except ValueError as error:
+        raise ConfigError(f"{vectors.source}: {error}; give --type another") from None
     files = (f"{vectors.entity}.npy", f"{vectors.entity}.json")
     array, names = map(outbox.path, files)
     with Progress(f"import {vectors.entity}", vectors.total, "rows") as progress:

@@ -30,8 +30,7 @@ def _gate(run: RunContext) -> Result:
     if before is not None and before.split != digest(graph.split.model_dump(mode="json")):
         say(f"gate: release {before.seq} was evaluated on other held-out edges; not compared with it")
         before = None
-    data = {"edges": run.require("validate")["edges"], "entities": run.require("partition")["entities"]}
-    verdict = judge(graph.gates, evaluated, before.metrics if before else None, data)
+    verdict = judge(graph.gates, evaluated, before.metrics if before else None)
     if not verdict.passed:
         run.refuse("the quality gate refused it")
     return {"against_release": before.seq if before else None, **verdict.to_json()}

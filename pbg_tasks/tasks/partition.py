@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
-from pbg_tasks.prepare import assign_ids, connect
+from pbg_tasks.prepare import EDGE_HASHES, assign_ids, connect, judge_entities
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.data_gate import enforce, settle
 from pbg_tasks.tasks.files import upload_directory
 
 if TYPE_CHECKING:
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
 
 
 def partition(url: str) -> Result:
-    """Assign ids: those of the previous release stay, new entities come after them."""
-    return perform("partition", url, _partition)
+    """Assign ids: those of the previous release stay, new entities come after them.
+
+    Raises:
+        QualityGateError: the snapshot is beyond a limit of ``gates.data``.
+    """
+    return enforce(perform("partition", url, _partition))
 
 
 def _partition(run: RunContext) -> Result:
-    run.require("validate")
+    enforce(run.require("validate"))
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         out = scratch.path / "entities"
@@ -35,7 +40,7 @@ def _partition(run: RunContext) -> Result:
             out=out,
         )
         upload_directory(run, RunLayout.entities, out)
-    return report.to_json()
+    return report.to_json() | settle(run, judge_entities(graph.gates.data, report.entities))
 
 
 def previous_ids(run: RunContext, directory: Path) -> Path | None:
@@ -44,7 +49,8 @@ def previous_ids(run: RunContext, directory: Path) -> Path | None:
     if previous is None or not previous.keep_ids:
         return None
     files = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
-    wanted = [name for name in files.records if name.endswith(".parquet") or name.startswith("dynamic_rel")]
+    tables = [name for name in files.records if name.endswith(".parquet") and name != EDGE_HASHES]
+    wanted = [*tables, *(name for name in files.records if name.startswith("dynamic_rel"))]
     directory.mkdir()
     files.fetch_all(wanted, directory)
     return directory

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.memory import Forecast
+    from pbg_tasks.prepare import SnapshotCounts
     from pbg_tasks.publish import Release
     from pbg_tasks.tasks.partitioning import Expected
 
@@ -43,6 +44,7 @@ def plan(
     partitions: int | None = None,
     engine: str | None = None,
     publish: bool = True,
+    accept_data: str | None = None,
 ) -> Result:
     """Make the run of one snapshot; the same inputs make the same run.
 
@@ -55,6 +57,7 @@ def plan(
         partitions: instead of the spec's, of every entity type that is partitioned (of all, when none is).
         engine: instead of the spec's.
         publish: whether the run may become a release.
+        accept_data: why the night goes on whatever the data gate says.
 
     Raises:
         ConfigError: the spec is wrong, or the store ignores conditions.
@@ -81,10 +84,11 @@ def plan(
         release = channel.before(snapshot) if nights.walk == "chain" else None
     if release is not None:
         hold(store, release.run)
-    graph, expected = _counted(graph, files, ReleaseSizes.of(store, release) if release else None)
+    counts = _counted(graph, files)
+    graph, expected = resolve(graph, counts, ReleaseSizes.of(store, release) if release else None)
     previous = continued(graph, release)
     fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
-    fields["walk"] = nights.walk
+    fields |= {"walk": nights.walk, "accepted": accept_data}
     run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
     run = RunContext(store, run_spec.run_id, run_spec)
     run.store_spec()
@@ -104,6 +108,7 @@ def plan(
         "warm_start": bool(previous and previous.warm_start),
         "epochs": run_spec.epochs,
         "partitions": partition_counts(graph.model),
+        "degrees": counts.degrees,
         "memory": {name: forecast.to_json() for name, forecast in forecasts.items()},
     }
     return run.save_result("plan", result)
@@ -130,13 +135,10 @@ def _adjusted(
     return parse(GraphSpec, data, source=source)
 
 
-def _counted(
-    graph: GraphSpec, files: tuple[SnapshotFile, ...], before: ReleaseSizes | None
-) -> tuple[GraphSpec, Expected]:
-    """Count what is to be trained, and choose the numbers of partitions that are still open."""
+def _counted(graph: GraphSpec, files: tuple[SnapshotFile, ...]) -> SnapshotCounts:
+    """Count what is to be trained."""
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
-        counts = count_snapshot(connection, graph, files)
-    return resolve(graph, counts, before)
+        return count_snapshot(connection, graph, files)
 
 
 def _forecasts(graph: GraphSpec, expected: Expected) -> dict[str, Forecast]:

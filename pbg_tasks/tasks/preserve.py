@@ -7,6 +7,8 @@ from pbg_tasks.checkpoint import preserve as keep
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.directory import config_bytes
+from pbg_tasks.prepare.difference import EDGE_HASHES
+from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import open_directory
 
@@ -24,7 +26,11 @@ def _preserve(run: RunContext) -> Result:
         raise ConfigError(f"{run.url}/{RunLayout.checkpoint}: was trained with another run spec")
     entities, edges = open_directory(run, RunLayout.entities), open_directory(run, RunLayout.edges)
     copies = {name: (f"{entities.prefix}/{name}", record) for name, record in entities.records.items()}
-    copies["returned.parquet"] = (f"{edges.prefix}/returned.parquet", edges.records["returned.parquet"])
+    snapshot = open_directory(run, RunLayout.snapshot)
+    copies |= {
+        name: (f"{files.prefix}/{name}", files.records[name])
+        for name, files in ((RETURNED, edges), (EDGE_HASHES, snapshot))
+    }
     # The directory names itself, so that it stays whole wherever it is copied to.
     here = run.config.model_copy(update={"entity_path": ".", "checkpoint_path": ".", "edge_paths": ()})
     document = keep(

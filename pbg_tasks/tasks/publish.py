@@ -38,7 +38,7 @@ def _publish(run: RunContext) -> Result:
             "vector_space": vector_space(graph.model),
             "split": digest(graph.split.model_dump(mode="json")),
             "metrics": {key: value for key, value in run.require("eval").items() if key not in _OF_THE_TASK},
-            "data": {"edges": run.require("validate")["edges"], "entities": run.require("partition")["entities"]},
+            "data": _data(run),
         },
         planned_on=previous.seq if previous else None,
         independent=run.spec.walk == "independent",
@@ -47,6 +47,19 @@ def _publish(run: RunContext) -> Result:
     say(f"publish: release {release.seq} of channel {graph.channel}: {url}")
     reason = "" if points else f"channel {graph.channel!r} already serves a newer snapshot"
     return {"published": points, "reason": reason, "channel": graph.channel, "release": release.seq, "directory": url}
+
+
+def _data(run: RunContext) -> Result:
+    """Return what the nights to come compare their snapshots with, and why this one was accepted, if it was."""
+    validated, partitioned = run.require("validate"), run.require("partition")
+    data = {
+        "edges": validated["edges"],
+        "entities": partitioned["entities"],
+        "columns": validated["columns"],
+        "degrees": run.require("plan")["degrees"],
+    }
+    used = any(result["data_gate"]["accepted"] for result in (validated, partitioned))
+    return data | ({"accepted": run.spec.accepted} if used else {})
 
 
 _OF_THE_TASK = ("task", "run", "seconds")

@@ -19,6 +19,7 @@ from pbg_tasks.errors import ConflictError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.prepare import connect, entity_ids_file_name, follow
+from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.split import RETURNED
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -85,7 +86,7 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
         if was == now and not any(moved.dropped.values()):
             say(f"repartition: no entity has vanished for {graph.vanished.nights} nights, so nothing is to be dropped")
             return nothing | {"moved": False}
-        files.fetch(RETURNED, out)
+        files.fetch_all([name for name in (RETURNED, EDGE_HASHES) if name in files.names], out)
         if EXPIRED in files.names:
             hidden = EntitySet.from_bytes(directory.read(EXPIRED) or b"", source=f"{directory.url}/{EXPIRED}")
             if (left := follow(connection, hidden, ids, out)).partition:

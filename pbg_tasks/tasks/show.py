@@ -41,6 +41,7 @@ def show(url: str) -> Result:
             kind: evaluated[kind] for kind in ("raw", "filtered", "random", "popularity") if evaluated.get(kind)
         },
         "gate": {key: results["gate"][key] for key in ("passed", "checks") if key in results["gate"]},
+        "data": _data(results),
         "changes": _changes(run, results),
     }
 
@@ -52,6 +53,17 @@ def show_task(url: str, task: str) -> Result:
         ConfigError: it has not finished.
     """
     return RunContext.open(url).require(task)
+
+
+def _data(results: dict[str, Result]) -> Result:
+    """Return what was found new in the snapshot, and what the data gate said of it."""
+    verdicts = [results[task]["data_gate"] for task in ("validate", "partition") if results[task]]
+    return {
+        "difference": results["validate"].get("difference"),
+        "passed": all(verdict["passed"] for verdict in verdicts) if verdicts else None,
+        "accepted": next((verdict["accepted"] for verdict in verdicts if verdict["accepted"]), None),
+        "checks": [check for verdict in verdicts for check in verdict["checks"]],
+    }
 
 
 def _release(published: Result) -> dict[str, Any] | None:
@@ -100,6 +112,7 @@ def table(summaries: list[Result]) -> str:
         rows.append((f"{task}, s", [_cell(value, "{:.1f}") for value in seconds]))
     rows += [(label, [_cell(_dig(summary, *path), form) for summary in summaries]) for label, path, form in _FIGURES]
     rows.append(("release", [_release_cell(summary) for summary in summaries]))
+    rows.append(("data gate", [_data_cell(summary["data"]) for summary in summaries]))
     rows.append(("since the run before", [_changes_cell(summary["changes"]) for summary in summaries]))
     return _draw(rows)
 
@@ -107,6 +120,8 @@ def table(summaries: list[Result]) -> str:
 _FIGURES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("edges, training", ("edges", "train"), "{:,}"),
     ("edges, held out for test", ("edges", "test"), "{:,}"),
+    ("edges added", ("data", "difference", "edges", "added"), "{:,}"),
+    ("edges removed", ("data", "difference", "edges", "removed"), "{:,}"),
     ("entities", ("entities", "total"), "{:,}"),
     ("entities new", ("entities", "new"), "{:,}"),
     ("entities kept", ("entities", "kept"), "{:,}"),
@@ -144,6 +159,14 @@ def _release_cell(summary: Result) -> str:
     if release is None:
         return "-"
     return f"{release['channel']} {release['release']}{'' if release['published'] else ' (not current)'}"
+
+
+def _data_cell(data: Result) -> str:
+    if data["passed"] is None:
+        return "-"
+    warnings = sum(check["warned"] for check in data["checks"])
+    said = "accepted by hand" if data["accepted"] else "passed" if data["passed"] else "blocked"
+    return f"{said}, {warnings} warning{'' if warnings == 1 else 's'}" if warnings else said
 
 
 def _changes_cell(changes: dict[str, Any]) -> str:

@@ -1,29 +1,107 @@
-"""``validate``: look at every row of the snapshot before anything is spent on it."""
+"""``validate``: look at every row of the snapshot, and at what is new in it, before anything is spent on it."""
 
 from __future__ import annotations
 
-from pbg_tasks.errors import QualityGateError
-from pbg_tasks.prepare import connect, validate_snapshot
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config import RunLayout
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.prepare import (
+    EDGE_HASHES,
+    Difference,
+    EdgeChanges,
+    changed_columns,
+    connect,
+    degree_distance,
+    judge_snapshot,
+    validate_snapshot,
+    volumes,
+)
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.data_gate import enforce, settle
+from pbg_tasks.tasks.files import upload_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.prepare import SnapshotReport
+    from pbg_tasks.publish import Release
+
+_SHOWN_RELATIONS = 1000
 
 
 def validate(url: str) -> Result:
-    """Check a run's snapshot.
+    """Check a run's snapshot, and compare it with those before.
 
     Raises:
         InputError: a file is unreadable or a row is bad; it names file and line.
-        QualityGateError: there are fewer edges than ``gates.min_edges``.
+        QualityGateError: it is beyond a limit of ``gates.data``.
     """
-    return perform("validate", url, _validate)
+    return enforce(perform("validate", url, _validate))
 
 
 def _validate(run: RunContext) -> Result:
     graph = run.spec.graph
+    channel = Channel(run.store, graph.channel)
+    release = channel.before(run.spec.snapshot)
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
-        report = validate_snapshot(connection, graph, run.spec.files)
-    if report.edges < graph.gates.min_edges:
-        raise QualityGateError(
-            f"snapshot {run.spec.snapshot!r} has {report.edges} edges, gates.min_edges asks for {graph.gates.min_edges}"
-        )
-    return report.to_json()
+        out = scratch.path / "snapshot"
+        out.mkdir()
+        before = _edges_before(run, release, scratch.path)
+        report = validate_snapshot(connection, graph, run.spec.files, before=before, out=out)
+        upload_directory(run, RunLayout.snapshot, out)
+    difference = _difference(run, report, release, _earlier(channel, run.spec.snapshot))
+    figures = report.to_json()
+    del figures["changes"]
+    verdict = judge_snapshot(graph.gates.data, report, difference)
+    return figures | {"difference": _shown(difference)} | settle(run, verdict)
+
+
+def _edges_before(run: RunContext, release: Release | None, directory: Path) -> Path | None:
+    """Download what the release before holds of its snapshot's edges; None where it holds nothing."""
+    if release is None:
+        return None
+    files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
+    if EDGE_HASHES not in files.names:
+        say(f"validate: release {release.seq} does not hold the edges of its snapshot; only their number is compared")
+        return None
+    return files.fetch(EDGE_HASHES, directory)
+
+
+def _earlier(channel: Channel, snapshot: str) -> list[int]:
+    """Return the rows of the released snapshots before one, oldest first."""
+    edges = {
+        release.snapshot: release.data["edges"]
+        for release in channel.releases()
+        if release.data.get("edges") and snapshot_order(release.snapshot) < snapshot_order(snapshot)
+    }
+    return [edges[key] for key in sorted(edges, key=snapshot_order)]
+
+
+def _difference(run: RunContext, report: SnapshotReport, release: Release | None, earlier: list[int]) -> Difference:
+    known = release.data if release is not None else {}
+    edges = report.changes
+    if edges is None and known.get("edges"):
+        edges = EdgeChanges.of_rows(now=report.edges, before=known["edges"])
+    now, then = (run.result("plan") or {}).get("degrees", {}), known.get("degrees", {})
+    return Difference(
+        since=release.snapshot if release is not None else None,
+        edges=edges,
+        degrees={entity: degree_distance(then[entity], now[entity]) for entity in now if entity in then},
+        columns=changed_columns(known["columns"], report.columns) if "columns" in known else [],
+        volumes=volumes(report.edges, earlier),
+    )
+
+
+def _shown(difference: Difference) -> dict[str, Any]:
+    """Return a difference as JSON, of the relations those that changed most."""
+    shown = asdict(difference)
+    if difference.edges is not None:
+        by_change = sorted(difference.edges.relations.items(), key=lambda each: -(each[1].added + each[1].removed))
+        shown["edges"]["relations"] = {name: asdict(each) for name, each in by_change[:_SHOWN_RELATIONS]}
+    return shown

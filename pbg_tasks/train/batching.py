@@ -150,7 +150,8 @@ def batches(
     """Shuffle edges and cut them into batches of at most ``batch_size``.
 
     A batch holds edges of relations that are trained alike; which come next is drawn with a chance proportional to the
-    edges they have left, as PBG does for its single relations.
+    edges they have left, as PBG does for its single relations. All is drawn here, before the first batch is made: what
+    else takes numbers from the generator while batches are trained must not change which ones follow.
 
     Args:
         edges: offsets into the tables.
@@ -163,14 +164,13 @@ def batches(
     order = torch.randperm(len(edges), generator=generator).numpy()
     if not families.alike.any():
         starts = range(0, len(edges), config.batch_size)
-        pieces: Iterator[tuple[int, slice]] = ((0, slice(start, start + config.batch_size)) for start in starts)
+        pieces = [(0, slice(start, start + config.batch_size)) for start in starts]
     else:
         kinds = families.alike[edges.rel]
         order = order[np.argsort(kinds[order], kind="stable")]
-        pieces = _turns(kinds, config.batch_size, generator)
+        pieces = list(_turns(kinds, config.batch_size, generator))
     made = source(edges, order, config, families)
-    for kind, piece in islice(pieces, skip, None):
-        yield made.batch(kind, piece)
+    return (made.batch(kind, piece) for kind, piece in islice(pieces, skip, None))
 
 
 def _ends(ids: np.ndarray, features: Features | None, piece: np.ndarray, *, featurized: bool) -> Lookup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import preserve, preserved_prefix
+from pbg_tasks.config.base import digest
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.train.edge_files import Piece
@@ -30,6 +31,7 @@ class Course:
     Attributes:
         chunks: into how many every bucket is cut.
         plan: the iterations, in order.
+        order: hash of what decides the order in which a piece's edges are trained.
     """
 
     def __init__(self, config: ConfigSchema, edges: EdgeFiles, *, seed: int) -> None:
@@ -38,6 +40,8 @@ class Course:
         paths = range(len(config.edge_paths))
         self.chunks = chunk_count(config, max((edges.count(path, b) for path in paths for b in buckets), default=0))
         self.plan = list(iterations(config, self.chunks))
+        alike = [[relation.weight, relation.all_negs] for relation in config.relations]
+        self.order = digest([seed, config.batch_size, config.eval_fraction, alike])
 
     def done(self, writer: CheckpointWriter) -> Iteration | None:
         """Return the iteration that the newest version stands for; None: nothing is trained."""

@@ -208,6 +208,9 @@ class Engine(ABC):
         limits: Limits,
     ) -> None:
         """Train a bucket whose tables are where it is trained."""
+        skip, stop = limits
+        # Before the workers' generators: whoever goes on with the bucket may have another number of workers.
+        cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=skip)
         samplers = [UniformSampler(generator), *map(UniformSampler, forked(generator, self.workers - 1))]
         known = KnownEdges(edges) if self.config.mask_known_negatives else None
         gate = self.gate
@@ -221,8 +224,6 @@ class Engine(ABC):
             if loss is not None:
                 self._check_loss(loss, number, batch)
 
-        skip, stop = limits
-        cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=skip)
         if stop is not None:
             cut = takewhile(lambda _: not stop(), cut)
         work_off(enumerate(cut, start=skip + 1), self.workers, work, delay=pace.delay)

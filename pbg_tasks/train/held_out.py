@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 HITS = (1, 10, 50)
 
 
+def held_out_count(edges: int, fraction: float) -> int:
+    """Return how many of a piece's edges are held out."""
+    return int(edges * fraction)
+
+
 def split_off(edges: EdgeList, fraction: float, generator: torch.Generator) -> tuple[EdgeList, EdgeList]:
     """Return the edges to train and the ``fraction`` of them (rounded down) to evaluate: disjoint, together all."""
-    count = int(len(edges) * fraction)
+    count = held_out_count(len(edges), fraction)
     if not count:
         return edges, edges.select(np.empty(0, np.int64))
     held = torch.zeros(len(edges), dtype=torch.bool)

@@ -10,7 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 
 from operators.plan import PlanOperator, plan_arguments
 
-UNTOUCHED = {"snapshot": None, "epochs": None, "dimension": None, "partitions": None, "engine": None, "publish": True}
+FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
+UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": True}
 SPEC = "/graphs/g.yaml"
 
 
@@ -20,6 +21,7 @@ SPEC = "/graphs/g.yaml"
         ("day-1", {}, ["--snapshot=day-1"]),
         (None, {"snapshot": "day-2"}, ["--snapshot=day-2"]),
         ("day-1", {"snapshot": "day-2"}, ["--snapshot=day-1"]),
+        ("day-1", {"accept_data": "a sale"}, ["--snapshot=day-1", "--accept-data=a sale"]),
         (
             None,
             {"snapshot": "d", "epochs": 1, "dimension": 8, "partitions": 4, "engine": "torch", "publish": False},

@@ -38,7 +38,7 @@ def check(spec, tmp_path, snapshot="day"):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with connect(spec.resources, scratch) as connection:
-        return validate_snapshot(connection, spec, files)
+        return validate_snapshot(connection, spec, files, before=None, out=scratch)
 
 
 def refusal(spec, tmp_path):

@@ -59,8 +59,8 @@ LOOP = [{"name": "r", "lhs": "n", "rhs": "n", "operator": "none"}]
 UNSAFE = {
     "word2vec": r"\s",
     "word2vec-bin": r"\s",
-    "tsv": r"[\t\n\r]",
-    "projector": r"[\t\n\r]",
+    "tsv": r"[\t\n\r\ufeff]",
+    "projector": r"[\t\n\r\ufeff]",
     "angel": r"[\n\r]",
     "angel-line": r"[\n\r]",
 }
@@ -313,7 +313,7 @@ def test_dynamic_relations_have_their_rows(place):
     np.testing.assert_array_equal(np.float32(rows[3]["values"]), stacked[1])
 
 
-@pytest.mark.parametrize("name", ["two words", "a\ttab", "a\nbreak", "a\rreturn", ""])
+@pytest.mark.parametrize("name", ["two words", "a\ttab", "a\nbreak", "a\rreturn", "\ufeffmark", ""])
 @pytest.mark.parametrize("exchange", PLAIN)
 def test_odd_names_come_back_or_are_refused(data, place, exchange, name):
     rename(data, "item", [name, *data.names["item"][1:]])
@@ -335,14 +335,14 @@ def test_a_type_may_have_one_entity_or_none(place, exchange, count):
     data = model(place / "data", entities={"n": {"num_partitions": 1}}, sizes={"n": count}, relations=LOOP)
     result = exported(data, exchange, place / "out")
     assert result["types"] == {"n": {"rows": count, "dimension": 8}}
-    if count and exchange in READERS:
+    if exchange in READERS and (count or exchange not in {"tsv", "angel-line"}):  # these do not tell a dimension
         import_embeddings(exchange, str(place / "out"), str(place / "back"))
         np.testing.assert_allclose(imported(place / "back", "n")[1], data.vectors["n"], atol=6e-10, rtol=0)
 
 
 @pytest.mark.parametrize("exchange", ["word2vec", "tsv", "angel", "angel-line"])
 def test_escaped_names_come_back(data, place, exchange):
-    names = ["two words", "a\ttab", "a\nbreak", "\u2028", "100%", "%41", *data.names["item"][6:]]
+    names = ["\ufeffmark", "two words", "a\ttab", "a\nbreak", "\u2028", "100%", "%41", *data.names["item"][7:]]
     rename(data, "item", names)
     exported(data, exchange, place / "out", types=("item",), escape=True)
     assert json.loads((place / "out" / MANIFEST).read_text())["names"] == "percent-encoded"

@@ -277,8 +277,19 @@ def test_angel_line_with_other_separators(place):
 def test_an_entity_without_a_name_is_told(place):
     write_line(place / "out" / "CP_1" / "embedding", blocks())
     write_mapping(place / "out" / "mapping", enumerate(NAMES[:2]))
-    with pytest.raises(FormatError, match="entity 2 has no line in the mapping"):
+    with pytest.raises(FormatError, match="mapping: entity 2 has no line in the mapping"):
         take("angel-line", place / "out", place)
+
+
+def test_a_line_of_the_mapping_may_come_again_but_with_no_other_name(place):
+    write_line(place / "out" / "CP_1" / "embedding", blocks())
+    pairs = [(-(2**63), "far"), *enumerate(NAMES), (1, NAMES[1])]
+    write_mapping(place / "out" / "mapping", pairs)
+    same(take("angel-line", place / "out", place))
+    with (place / "out" / "mapping" / "part-00001").open("w") as file:
+        file.write("2:other\n")
+    with pytest.raises(FormatError, match="mapping: entity 2 has two names, '日本' and 'other'"):
+        import_embeddings("angel-line", str(place / "out"), str(place / "again"), options=ReadOptions("n"))
 
 
 BAD = {
@@ -340,6 +351,37 @@ def test_bad_parquet_is_told(place, columns, message):
     path = parquet(place / "v.parquet", **columns)
     with pytest.raises(FormatError, match=message):
         take("parquet", path, place)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../../out", "/out", "a\\b", "a\n"])
+def test_no_type_leads_out_of_the_folder(place, name):
+    data = model(place / "data", sizes={"user": 4, "item": 20})
+    export("npy", str(data.checkpoint), str(place / "in"))
+    with pytest.raises(ConfigError, match="cannot name an entity type"):
+        take("npy", place / "in" / "item.npy", place, entity=name)
+    manifest = place / "in" / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"item":', f"{json.dumps(name)}:"))
+    with pytest.raises(FormatError, match="cannot name an entity type"):
+        take("npy", place / "in", place, entity=None)
+    assert sorted(path.name for path in place.iterdir()) == ["data", "in", "scratch"]
+
+
+@pytest.mark.parametrize("exchange", ["angel", "angel-line"])
+def test_two_places_of_one_type_are_told(place, exchange):
+    data = model(place / "data", sizes={"user": 4, "item": 20})
+    for night in ("monday", "tuesday"):
+        export(exchange, str(data.checkpoint), str(place / "in" / night))
+    with pytest.raises(ConfigError, match=r"monday/.* and tuesday/.* both hold embeddings of '(item|user)'; name one"):
+        take(exchange, place / "in", place, entity=None)
+    take(exchange, place / "in" / "tuesday", place, entity="item")
+    np.testing.assert_array_equal(imported(place / "init", "item")[1], data.vectors["item"])
+
+
+def test_a_tsv_of_several_types_is_read_as_the_type_that_is_said(place):
+    data = model(place / "data", sizes={"user": 4, "item": 20})
+    export("tsv", str(data.checkpoint), str(place / "in"))
+    take("tsv", place / "in", place, entity="thing")
+    assert imported(place / "init", "thing")[0] == [*data.names["user"], *data.names["item"]]
 
 
 def test_a_type_that_nothing_tells_is_asked_for(place):

@@ -43,8 +43,8 @@ def test_a_chain_waits_for_the_night_before_and_goes_on_without_one_that_was_ref
     with pytest.raises(OutOfTurnError, match="'d3' continues that of 'd2'"):
         plan(place.spec, "d3")
     assert plan(place.spec, "d3", publish=False)["previous_release"] == 1
-    place.write_spec(model=QUICK, gates={"min_edges": 1000})
-    with pytest.raises(QualityGateError, match=r"gates\.min_edges"):
+    place.write_spec(model=QUICK, gates={"data": {"min_edges": {"block": 1000}}})
+    with pytest.raises(QualityGateError, match=r"at least 1000 asked \(gates\.data\.min_edges\)"):
         run_chain(place.spec, "d2")
     place.write_spec(model=QUICK)
     assert plan(place.spec, "d3")["previous_release"] == 1

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FOLDER = "mapping"
 
 _BREAKS = ("\n", "\r")
+_MOST_DIGITS = len(str(1 << 63))
 
 
 def read_mapping(folder: Folder) -> Iterator[tuple[int, str]]:
@@ -61,7 +62,8 @@ def write_mapping(folder: Path, names: Iterable[tuple[int, str]]) -> int:
 
 def _parse(line: bytes, where: str) -> tuple[int, str]:
     number, colon, name = line.partition(b":")
-    if not colon or not number.removeprefix(b"-").isdigit() or len(number) > len(str(-1 << 63)):
+    digits = number.removeprefix(b"-")
+    if not colon or not digits.isdigit() or len(digits) > _MOST_DIGITS or not -1 << 63 <= int(number) < 1 << 63:
         raise FormatError(f"{where}: expected a number, a colon and a name, found {line[:60]!r}")
     try:
         return int(number), name.decode("utf-8")

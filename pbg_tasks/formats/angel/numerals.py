@@ -1,14 +1,12 @@
 """Numbers as Java writes them, a block at a time.
 
 Arrow finds the shortest digits of a whole block. They are Java's too, up to a few numbers whose text is found digit by
-digit (``java_digits``), and most numbers have Java's notation: ``0.25``. The others, each kind of them at once, are
-rewritten: ``3`` to ``3.0``, ``0.00025`` to ``2.5E-4``, ``2.5e-7`` to ``2.5E-7``.
+digit (``java_digits``), and most numbers have Java's notation: ``0.25``. The others are sorted by what has to be done
+to them, each kind is rewritten at once, ``3`` to ``3.0``, ``0.00025`` to ``2.5E-4``, ``2.5e-7`` to ``2.5E-7``, and all
+go back to where they were.
 """
 
 from __future__ import annotations
-
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +14,15 @@ import pyarrow.compute as pc
 
 from pbg_tasks.formats.angel.java_digits import decimal_text, java_text
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 _PLAIN = 1e-3, 1e7  # Java writes no exponent from the first to below the second
-_ARROWS_FRACTIONS = range(-4, -7, -1)  # exponents of the smaller numbers that Arrow writes without one
+_ARROWS_FRACTIONS = range(-6, -3)  # exponents of the smaller numbers that Arrow writes without one
 _MANTISSA = np.uint32((1 << 23) - 1)
 _SMALLEST = np.finfo(np.float32).smallest_normal
 _LONGEST_DIGIT = len("1e-38")  # of a number with one digit; one with two is longer
+_END = 1 << 30  # beyond every text: what takes the place of nothing there is appended
+
+_SAME, _WHOLE, _ODD, _SMALL = range(4)
+"""Kinds of floats; small ones are of two for each of Arrow's exponents and those below: positive and negative."""
 
 
 def numerals(values: np.ndarray, *, six_decimals: bool = False) -> pa.BinaryArray:
@@ -40,15 +39,13 @@ def numerals(values: np.ndarray, *, six_decimals: bool = False) -> pa.BinaryArra
         return pa.array([decimal_text(value).encode() for value in values.tolist()], pa.binary())
     if values.dtype.kind == "i":
         return _integers(values)
-    texts = _arrows(values)
-    magnitude = np.abs(values)
-    small, large = map(values.dtype.type, _PLAIN)
-    below = magnitude < large
-    other = ~(below & (magnitude >= small) & (np.trunc(np.where(below, magnitude, 0)) != magnitude))
-    if not other.any():
-        return texts
-    mask = pa.array(other)
-    return pc.replace_with_mask(texts, mask, _rewritten(values[other], texts.filter(mask)))
+    kinds = _kinds(values)
+    if not kinds.any():
+        return _arrows(values)
+    order = np.argsort(kinds, kind="stable")
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return _by_kind(values[order], np.bincount(kinds)).take(pa.array(places))
 
 
 def _arrows(values: np.ndarray) -> pa.BinaryArray:
@@ -63,46 +60,49 @@ def _integers(values: np.ndarray) -> pa.BinaryArray:
     return _arrows(np.arange(highest - lowest + 1) + lowest).take(pa.array(values - lowest))
 
 
-def _rewritten(values: np.ndarray, texts: pa.BinaryArray) -> pa.BinaryArray:
-    """Write floats as Java does that Arrow writes otherwise."""
-    pieces, places, left = [], [], np.ones(len(values), bool)
-    for mask, write in _kinds(values):
-        chosen = mask & left
-        if chosen.any():
-            pieces.append(write(texts.filter(pa.array(chosen))))
-            places.append(np.flatnonzero(chosen))
-            left &= ~chosen
-    if left.any():
-        pieces.append(_one_by_one(values[left]))
-        places.append(np.flatnonzero(left))
-    return _gathered(pieces, places)
-
-
-def _gathered(pieces: list[pa.BinaryArray], places: list[np.ndarray]) -> pa.BinaryArray:
-    """Return pieces as one array in the order of their places."""
-    order = np.concatenate(places)
-    inverse = np.empty_like(order)
-    inverse[order] = np.arange(len(order))
-    return pa.concat_arrays(pieces).take(pa.array(inverse))
-
-
-def _kinds(values: np.ndarray) -> Iterator[tuple[np.ndarray, Callable[[pa.BinaryArray], pa.BinaryArray]]]:
-    """Yield which of the rewritten floats have Java's digits, and what gives these its notation; the first counts."""
+def _kinds(values: np.ndarray) -> np.ndarray:
+    """Return each float's kind, int8 (n,)."""
     magnitude = np.abs(values)
-    below = magnitude < values.dtype.type(_PLAIN[1])
-    yield below & (np.trunc(np.where(below, magnitude, 0)) == magnitude), _whole
-    if values.dtype != np.float32:
-        return  # a double's digits are Java's mostly, and which are not takes as long to find out
-    # Powers of two and numbers below the smallest normal one may have more digits in Java.
-    alike = below & (magnitude >= _SMALLEST) & (values.view(np.uint32) & _MANTISSA != 0)
-    for sign, mask in enumerate((alike & (values > 0), alike & (values < 0))):
-        for power in _ARROWS_FRACTIONS:
-            yield mask & (magnitude >= np.float32(f"1e{power}")), partial(_fraction, sign, power)
-        yield mask, partial(_tiny, sign)
+    small, large = map(values.dtype.type, _PLAIN)
+    below = magnitude < large
+    kinds = np.where(below & (magnitude >= small), np.int8(_SAME), np.int8(_ODD))
+    if values.dtype == np.float32:  # a double's digits are Java's mostly, and which are not takes as long to find out
+        # Powers of two and numbers below the smallest normal one may have more digits in Java.
+        alike = (magnitude < small) & (magnitude >= _SMALLEST) & (values.view(np.uint32) & _MANTISSA != 0)
+        if alike.any():
+            np.copyto(kinds, _small_kinds(values, magnitude), where=alike)
+    kinds[below & (np.trunc(np.where(below, magnitude, 0)) == magnitude)] = _WHOLE
+    return kinds
 
 
-def _whole(texts: pa.BinaryArray) -> pa.BinaryArray:
-    return _joined(texts, b".0")
+def _small_kinds(values: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
+    kinds = np.full(len(values), _SMALL, np.int8)
+    for power in _ARROWS_FRACTIONS:
+        kinds += 2 * (magnitude >= np.float32(f"1e{power}")).view(np.int8)
+    kinds += (values < 0).view(np.int8)
+    return kinds
+
+
+def _by_kind(values: np.ndarray, counts: np.ndarray) -> pa.BinaryArray:
+    """Write floats that are sorted by kind, so many of each."""
+    texts, pieces, stop = _arrows(values), [], 0
+    for kind, count in enumerate(counts.tolist()):
+        start, stop = stop, stop + count
+        if kind == _ODD:
+            pieces.append(_one_by_one(values[start:stop]))
+        else:
+            pieces.append(_rewritten(kind, texts.slice(start, count)))
+    return pa.concat_arrays(pieces)
+
+
+def _rewritten(kind: int, texts: pa.BinaryArray) -> pa.BinaryArray:
+    """Give texts of one kind, whose digits are Java's, its notation."""
+    if kind == _SAME:
+        return texts
+    if kind == _WHOLE:
+        return pc.binary_replace_slice(texts, _END, _END, b".0")
+    decade, sign = divmod(kind - _SMALL, 2)
+    return _fraction(sign, _ARROWS_FRACTIONS[decade - 1], texts) if decade else _tiny(sign, texts)
 
 
 def _fraction(sign: int, power: int, texts: pa.BinaryArray) -> pa.BinaryArray:
@@ -110,7 +110,8 @@ def _fraction(sign: int, power: int, texts: pa.BinaryArray) -> pa.BinaryArray:
     digits = pc.binary_replace_slice(texts, sign, sign + len("0.") - power - 1, b"")
     pointed = pc.binary_replace_slice(digits, sign + 1, sign + 1, b".")
     bare = pc.equal(pc.binary_length(digits), sign + 1)
-    return _joined(pointed, pc.if_else(bare, b"0E%d" % power, b"E%d" % power))
+    whole = pc.if_else(bare, pc.binary_replace_slice(pointed, _END, _END, b"0"), pointed)
+    return pc.binary_replace_slice(whole, _END, _END, b"E%d" % power)
 
 
 def _tiny(sign: int, texts: pa.BinaryArray) -> pa.BinaryArray:
@@ -118,10 +119,6 @@ def _tiny(sign: int, texts: pa.BinaryArray) -> pa.BinaryArray:
     bare = pc.less_equal(pc.binary_length(texts), sign + _LONGEST_DIGIT)
     pointed = pc.if_else(bare, pc.binary_replace_slice(texts, sign + 1, sign + 1, b".0"), texts)
     return pc.replace_substring(pointed, b"e", b"E")
-
-
-def _joined(left: pa.BinaryArray, right: pa.BinaryArray | bytes) -> pa.BinaryArray:
-    return pc.binary_join_element_wise(left, right, b"")
 
 
 def _one_by_one(values: np.ndarray) -> pa.BinaryArray:

@@ -14,7 +14,7 @@ import numpy as np
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.angel import MatrixLayout, open_matrix, write_cells, write_mapping, write_matrix
 from pbg_tasks.progress import say
-from pbg_tasks.publish.exchange.angel_folders import MAPPING, InboxFolder, named_blocks, of_type
+from pbg_tasks.publish.exchange.angel_folders import MAPPING, InboxFolder, by_type, named_blocks, of_type
 from pbg_tasks.publish.exchange.names import BREAKS, writable
 from pbg_tasks.publish.exchange.relations import parameter_key, write_relations
 from pbg_tasks.publish.exchange.vectors import Vectors
@@ -104,7 +104,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     metas = (name.rpartition("/") for name in inbox.names)
     matrices = [folder for folder, _, file in metas if file in _METAS]
     embeddings = [folder for folder in matrices if folder.endswith(SUFFIX)] or matrices
-    found = {folder.rpartition("/")[2].removesuffix(SUFFIX): folder for folder in embeddings}
+    found = by_type(((folder.rpartition("/")[2].removesuffix(SUFFIX), folder) for folder in embeddings), inbox)
     for entity, folder in of_type(inbox, options.entity, found).items():
         with InboxFolder(inbox, folder) as files:
             matrix = open_matrix(files, on_loss=_tell)
@@ -114,8 +114,8 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
 
 
 def dimension(meta: MatrixFilesMeta) -> int:
-    """Return how many rows of a matrix were saved: the dimension of its columns, whatever ``row`` says."""
-    return len({row for part in meta.part_metas.values() for row in part.row_metas})
+    """Return how many rows of a matrix were saved: the dimension of its columns, whatever ``row`` says if there are."""
+    return len({row for part in meta.part_metas.values() for row in part.row_metas}) or meta.row
 
 
 def _tell(loss: Loss) -> None:

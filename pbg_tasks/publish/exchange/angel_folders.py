@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pbg_tasks.errors import ConfigError, FormatError, InputError
 from pbg_tasks.formats.angel import read_mapping
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pbg_tasks.publish.exchange.inbox import Inbox
 
 MAPPING = "mapping"
+
+_MAPPING_LINES = 1 << 16  # that are held as objects at a time
 
 
 class InboxFolder:
@@ -89,6 +94,21 @@ def of_type(inbox: Inbox, entity: str | None, found: dict[str, str]) -> dict[str
     return {entity: next(iter(found.values()))}
 
 
+def by_type(folders: Iterable[tuple[str, str]], inbox: Inbox) -> dict[str, str]:
+    """Return folders by entity type, from pairs of both.
+
+    Raises:
+        ConfigError: two have the same type.
+    """
+    found: dict[str, str] = {}
+    for entity, folder in folders:
+        if found.setdefault(entity, folder) != folder:
+            raise ConfigError(
+                f"{inbox.url}: {found[entity]} and {folder} both hold embeddings of {entity!r}; name one of them"
+            )
+    return found
+
+
 def named_blocks(
     inbox: Inbox, blocks: Iterable[tuple[np.ndarray, np.ndarray]], mappings: Iterable[str]
 ) -> Iterator[Block]:
@@ -106,24 +126,60 @@ def named_blocks(
     for numbers, vectors in blocks:
         with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, and is refused as such
             converted = vectors.astype(np.float32, copy=False)
-        if names is None:
-            yield Block([str(number) for number in numbers.tolist()], converted)
-            continue
-        listed = [names.get(number) for number in numbers.tolist()]
-        if None in listed:
-            raise FormatError(f"{inbox.url}: entity {numbers[listed.index(None)]} has no line in the mapping")
-        yield Block([name for name in listed if name is not None], converted)
+        yield Block([str(number) for number in numbers.tolist()] if names is None else names.of(numbers), converted)
 
 
-def _names(inbox: Inbox, mappings: Iterable[str]) -> dict[int, str] | None:
+def _names(inbox: Inbox, mappings: Iterable[str]) -> _Names | None:
     for mapping in mappings:
         with InboxFolder(inbox, mapping) as folder:
-            if not any(name.startswith("part-") for name in folder.sizes()):
-                continue
-            names: dict[int, str] = {}
-            for number, name in read_mapping(folder):
-                if names.setdefault(number, name) != name:
-                    raise FormatError(f"{folder.where}: entity {number} has two names, {names[number]!r} and {name!r}")
-            return names
+            if any(name.startswith("part-") for name in folder.sizes()):
+                return _Names(read_mapping(folder), folder.where)
     say(f"{inbox.url}: no folder {MAPPING} beside the embeddings: entities are named by their numbers")
     return None
+
+
+class _Names:
+    """Names by number: in memory they take little more than their bytes.
+
+    Args:
+        pairs: numbers and names; a pair may come twice.
+        where: what errors call the mapping.
+
+    Raises:
+        FormatError: a number has two names.
+    """
+
+    def __init__(self, pairs: Iterator[tuple[int, str]], where: str) -> None:
+        numbers, names = [np.empty(0, np.int64)], [pa.array([], pa.large_string())]
+        while batch := list(islice(pairs, _MAPPING_LINES)):
+            numbers.append(np.array([number for number, _ in batch], np.int64))
+            names.append(pa.array([name for _, name in batch], pa.large_string()))
+        unordered = np.concatenate(numbers)
+        order = np.argsort(unordered, kind="stable")
+        self._where, self._numbers = where, unordered[order]
+        self._names = pa.concat_arrays(names).take(pa.array(order))
+        self._check_distinct()
+
+    def of(self, numbers: np.ndarray) -> list[str]:
+        """Return the names of numbers.
+
+        Raises:
+            FormatError: one has none.
+        """
+        places = np.searchsorted(self._numbers, numbers)
+        known = places < len(self._numbers)
+        known[known] = self._numbers[places[known]] == numbers[known]
+        if not known.all():
+            raise FormatError(f"{self._where}: entity {numbers[np.argmin(known)]} has no line in the mapping")
+        names: list[str] = self._names.take(pa.array(places)).to_pylist()
+        return names
+
+    def _check_distinct(self) -> None:
+        places = np.flatnonzero(self._numbers[1:] == self._numbers[:-1])
+        one, other = (self._names.take(pa.array(places + step)) for step in (0, 1))
+        first = pc.index(pc.not_equal(one, other), value=True).as_py()
+        if first >= 0:
+            raise FormatError(
+                f"{self._where}: entity {self._numbers[places[first]]} has two names, {one[first].as_py()!r:.60} and "
+                f"{other[first].as_py()!r:.60}"
+            )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.angel import read_line, write_line
 from pbg_tasks.publish.exchange.angel import columns, write_names
-from pbg_tasks.publish.exchange.angel_folders import MAPPING, InboxFolder, named_blocks, of_type
+from pbg_tasks.publish.exchange.angel_folders import MAPPING, InboxFolder, by_type, named_blocks, of_type
 from pbg_tasks.publish.exchange.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -75,5 +75,5 @@ def _outputs(inbox: Inbox) -> dict[str, str]:
         output, found = match["output"], (int(match["epoch"]), match[0])
         epochs[output] = max(epochs.get(output, found), found)
     if epochs:
-        return {output.rpartition("/")[2]: folder for output, (_, folder) in epochs.items()}
+        return by_type(((output.rpartition("/")[2], folder) for output, (_, folder) in epochs.items()), inbox)
     return {"": ""} if "" in folders else {}

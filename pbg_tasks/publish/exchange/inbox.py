@@ -104,6 +104,9 @@ class Inbox:
         files = [name for name in self.names if name.lower().endswith(suffixes) and not _hidden(name)]
         if self.single:
             files = self.names
+        elif self.manifest is not None:
+            listed = {file for record in self.manifest.types.values() for file in record.files}
+            files = [name for name in files if name in listed]
         if not files:
             raise InputError(f"{self.url}: holds no file that ends in {' or '.join(suffixes)}")
         told = self._told(files)

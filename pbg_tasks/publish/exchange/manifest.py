@@ -9,6 +9,7 @@ from pydantic import Field
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import Sha256
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.schema import EntityName
 
 MANIFEST = "_manifest.json"
 """Its name; readers of folders (Spark, pyarrow) leave out what begins with an underscore."""
@@ -73,7 +74,7 @@ class ExchangeManifest(Frozen):
     format: Literal[1] = 1
     exchange: str
     source: ModelSource | VectorSource
-    types: dict[str, TypeRecord]
+    types: dict[EntityName, TypeRecord]
     names: Literal["plain", "percent-encoded"] = "plain"
     comparator: str | None = None
     relations: int | None = None

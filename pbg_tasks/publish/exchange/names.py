@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 WHITESPACE = re.compile(r"\s")
 """What word2vec's names may not hold."""
 
-TABS_AND_BREAKS = re.compile(r"[\t\n\r]")
-"""What a name in tab-separated text may not hold."""
+TABS_AND_BREAKS = re.compile(r"[\t\n\r\ufeff]")
+"""What a name in tab-separated text may not hold; at its very start readers drop a byte order mark."""
 
 BREAKS = re.compile(r"[\n\r]")
 """What a name that takes a line to its end may not hold."""
@@ -54,8 +54,8 @@ def writable(names: Sequence[str], unsafe: re.Pattern[str], *, escape: bool, for
     if unsafe.search("".join(names)):
         name = next(name for name in names if unsafe.search(name))
         raise FormatError(
-            f"name {name!r:.{_SHOWN}} holds a blank, tab or line break that format {form} cannot hold; give --escape "
-            "to percent-encode such names, or export another format"
+            f"name {name!r:.{_SHOWN}} holds a blank, tab, line break or byte order mark that format {form} cannot "
+            "hold; give --escape to percent-encode such names, or export another format"
         )
     return list(names)
 

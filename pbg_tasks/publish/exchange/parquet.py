@@ -155,7 +155,10 @@ def _is_vector(kind: pa.DataType) -> bool:
 
 
 def _dimension(file: pq.ParquetFile, column: str) -> int:
-    """Return the length of the first vector."""
+    """Return the length of all vectors, or of the first."""
+    kind = file.schema_arrow.field(column).type
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
     for batch in file.iter_batches(batch_size=1, columns=[column]):
         return len(batch.column(0)[0].as_py() or [])
     return 0

@@ -70,8 +70,17 @@ class Coordinator:
         self._shared: dict[str, StoredObject] = {}
         self._shared_at = float("-inf")
 
-    def begin(self, iteration: Iteration, pieces: Sequence[Piece]) -> None:
-        """Begin an iteration, or go on with it where the directory has a record of it."""
+    def begin(self, iteration: Iteration, pieces: Sequence[Piece], order: str) -> None:
+        """Begin an iteration, or go on with it where the directory has a record of it.
+
+        Args:
+            iteration: that comes next.
+            pieces: it trains, the preferred ones first.
+            order: hash of what decides the order in which a piece's edges are trained.
+
+        Raises:
+            ConfigError: the record is of an iteration with other edges.
+        """
         earlier = self._writer.progress
         with self._changed:
             leases = max(self._round.leases if self._round else 0, earlier.lease if earlier else 0)
@@ -83,6 +92,7 @@ class Coordinator:
                 self._places,
                 first_lease=leases + 1,
                 tree=self._cold and iteration.number == 1 and self._config.distributed_tree_init_order,
+                order=order,
                 earlier=earlier,
             )
             self._shared = dict(earlier.shared) if earlier else {}
@@ -126,7 +136,7 @@ class Coordinator:
         if kind == "next":
             return self._next(rank, fields)
         if kind == "meet":
-            return ("go" if self._meet(rank, str(fields["place"])) else "wait"), {}
+            return ("go" if self._meet(rank, str(fields["place"]), left=bool(fields["left"])) else "wait"), {}
         if kind == "leave":
             self._stop(rank, fields)
             return "ok", {}
@@ -164,8 +174,11 @@ class Coordinator:
             self._change()
 
     def _stop(self, rank: int, fields: Mapping[str, Any]) -> None:
-        """Take a rank's last report; from now on nobody gets a bucket."""
+        """Take a rank's last report; from now on nobody gets a bucket, and what all share is stored once more."""
         with self._changed:
+            if not self._stopping and self._round is not None and not self._round.trained:
+                self._shared_at = float("-inf")
+                self._change()
             self._stopping = True
             self._met.setdefault("left", set()).add(rank)
             self._take(rank, fields.get("report"))
@@ -183,13 +196,14 @@ class Coordinator:
         self._changes += 1
         self._changed.notify_all()
 
-    def _meet(self, rank: int, place: str) -> bool:
-        """Tell whether all who are still there have come to a place; wait a little for them."""
+    def _meet(self, rank: int, place: str, *, left: bool) -> bool:
+        """Tell whether all have come to a place, or all who are ``left``; wait a little for them."""
         with self._changed:
             met = self._met.setdefault(place, set())
             met.add(rank)
             self._changed.notify_all()
-            return self._changed.wait_for(lambda: len(met | self._gone) >= self._members, POLL_SECONDS)
+            gone = self._gone if left else set[int]()
+            return self._changed.wait_for(lambda: len(met | gone) >= self._members, POLL_SECONDS)
 
     def _record(self) -> None:
         """Return once the state as it is now is recorded."""

@@ -74,7 +74,8 @@ class Desk:
 
         Args:
             place: its name; everyone comes there once.
-            seconds: then go on without the others, and whatever has become of the gang; None waits for all.
+            seconds: then go on without the others, and whatever has become of the gang, nor wait for those who have
+                gone; None waits for all.
 
         Raises:
             RankLostError: the gang is broken.
@@ -83,7 +84,7 @@ class Desk:
         while end is None or time.monotonic() < end:
             if end is None:
                 self._check()
-            if self._ask("meet", {"place": place})[0] == "go":
+            if self._ask("meet", {"place": place, "left": end is not None})[0] == "go":
                 return
 
     def stored(self, name: str, stored: StoredObject) -> None:

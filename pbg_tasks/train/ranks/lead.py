@@ -70,7 +70,7 @@ class Lead:
     def begin(self, iteration: Iteration, pieces: Sequence[Piece]) -> None:
         """Begin an iteration, or go on with it."""
         self._began = time.monotonic()
-        self._coordinator.begin(iteration, pieces)
+        self._coordinator.begin(iteration, pieces, self._course.order)
         found = self._coordinator.round
         if found.done or found.seen:
             say(

@@ -257,8 +257,8 @@ class RankTrainer:
             withdraw(links.desk, links.server, self._pending)
             return
         links.desk.leave(self._pending)
-        if self._lead is not None:
-            links.desk.meet("left", seconds=FAREWELL_SECONDS)
+        if self._lead is not None:  # others store their partitions before they hand in what they trained
+            links.desk.meet("left", seconds=LAST_FLUSH_SECONDS + FAREWELL_SECONDS)
 
 
 def depart(desk: Desk, *, lead: bool) -> None:
@@ -273,9 +273,11 @@ def withdraw(desk: Desk, server: PartitionServer | None, report: Report | None) 
     """Leave a broken gang that has partitions in memory: they are stored once everyone has brought what it had."""
     desk.leave(report)
     desk.meet("left", seconds=FAREWELL_SECONDS)
-    if server is not None:
-        server.flush(LAST_FLUSH_SECONDS)
-    desk.meet("stored", seconds=FAREWELL_SECONDS)
+    try:
+        if server is not None:
+            server.flush(LAST_FLUSH_SECONDS)
+    finally:  # what others store counts, too
+        desk.meet("stored", seconds=FAREWELL_SECONDS)
 
 
 def keep(iteration: Iteration, desk: Desk, server: PartitionServer) -> None:

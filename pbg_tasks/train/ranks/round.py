@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import LeaseRecord, PieceRecord, Progress
-from pbg_tasks.errors import ConflictError
+from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.train.held_out import held_out_count
 from pbg_tasks.train.ranks.leases import LeaseBook
 from pbg_tasks.train.ranks.messages import Grant, Source, continued
 from pbg_tasks.train.schedule import Bucket
@@ -37,11 +38,15 @@ class Round:
         places: where partitions are that the gang has trained or found stored; kept up to date.
         first_lease: number of the first lease.
         tree: whether PBG's rule of the initialisation tree holds.
+        order: hash of what decides the order in which a piece's edges are trained.
         earlier: what another gang has stored of the iteration.
 
     Attributes:
         iteration: under way.
         retrained: edges that an earlier gang trained, or may have, and lost.
+
+    Raises:
+        ConfigError: ``earlier`` is of an iteration with other edges.
     """
 
     def __init__(
@@ -54,9 +59,11 @@ class Round:
         *,
         first_lease: int,
         tree: bool,
+        order: str,
         earlier: Progress | None = None,
     ) -> None:
-        self.iteration = iteration
+        self.iteration, self._order = iteration, order
+        self._eval_fraction = config.eval_fraction
         self._pieces = {piece.bucket: piece for piece in pieces}
         self._places = places
         self._lease = first_lease - 1
@@ -69,6 +76,7 @@ class Round:
         self._done: dict[Bucket, PieceRecord] = {}
         self._begun: dict[Bucket, PieceRecord] = {}
         self._last: dict[int, Bucket] = {}
+        self._reported: dict[int, int] = {}  # the lease that each rank reported last
         self._needs: dict[int, frozenset[PartitionKey]] = {}  # of each lease
         self.retrained = 0
         if earlier is not None:
@@ -84,15 +92,39 @@ class Round:
         )
 
     def _resume(self, earlier: Progress) -> None:
+        self._check_same_edges(earlier)
         self._done = {Bucket(piece.lhs, piece.rhs): piece for piece in earlier.done}
-        self._begun = {Bucket(piece.lhs, piece.rhs): piece for piece in earlier.begun}
+        begun = {Bucket(piece.lhs, piece.rhs): piece for piece in earlier.begun}
         self._last = {rank: Bucket(lhs, rhs) for rank, lhs, rhs in earlier.last}
         for name, stored in earlier.partitions.items():
             self._stored[self._keys[name]] = stored
             self._places[self._keys[name]] = Source(generation=stored.lease, stored=stored)
         lost = [Bucket(lease.lhs, lease.rhs) for lease in earlier.active]
-        before = sum(self._begun[bucket].edges for bucket in lost if bucket in self._begun)
-        self.retrained = earlier.retrained + sum(self._pieces[bucket].edges for bucket in lost) - before
+        rest = sum(self._trainable(bucket) - (begun[bucket].edges if bucket in begun else 0) for bucket in lost)
+        self.retrained = earlier.retrained + rest
+        if earlier.order == self._order:
+            self._begun = begun
+        else:  # the batches that come next are not those that have not been trained
+            self.retrained += sum(piece.edges for piece in begun.values())
+
+    def _check_same_edges(self, earlier: Progress) -> None:
+        other = [
+            piece
+            for piece in earlier.done
+            if piece.edges + piece.held_out != self._pieces[Bucket(piece.lhs, piece.rhs)].edges
+        ]
+        if earlier.iteration != self.iteration or other:
+            where = f", bucket ({other[0].lhs}, {other[0].rhs}) among them" if other else ""
+            raise ConfigError(
+                f"iteration {self.iteration.number} is partly trained and stored, on other edges than there are now"
+                f"{where}; go on with the edges, edge_paths and num_edge_chunks it was begun with, or choose another "
+                "checkpoint_path"
+            )
+
+    def _trainable(self, bucket: Bucket) -> int:
+        """Return how many edges of a bucket are not held out."""
+        edges = self._pieces[bucket].edges
+        return edges - held_out_count(edges, self._eval_fraction)
 
     @property
     def trained(self) -> bool:
@@ -146,16 +178,20 @@ class Round:
     def report(self, rank: int, report: Report) -> None:
         """Take down what became of a rank's lease.
 
+        A rank that broke off the question with which it handed in a report hands it in again: that changes nothing.
+
         Raises:
             ConflictError: it is not the lease the rank has.
         """
         lease, piece = self._book.active.get(rank), report.piece
+        if lease is None and self._reported.get(rank) == piece.lease:
+            return
         if lease is None or (lease.number, *lease.bucket) != (piece.lease, piece.lhs, piece.rhs):
             raise ConflictError(f"rank {rank} reports on lease {piece.lease}, which it does not have")
         begun = self._begun.pop(lease.bucket, None)
         if begun is not None:
             piece = continued(begun, piece)
-        self._last[rank] = lease.bucket
+        self._last[rank], self._reported[rank] = lease.bucket, lease.number
         for key in lease.keys:
             self._places[key] = Source(generation=lease.number, served=not report.objects)
         for name, stored in report.objects.items():
@@ -210,6 +246,7 @@ class Round:
             partitions={name: self._stored[key] for name, key in self._keys.items() if key in self._stored},
             shared=shared,
             retrained=self.retrained,
+            order=self._order,
             last=tuple((rank, *bucket) for rank, bucket in sorted(self._last.items())),
         )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from pbg_tasks.errors import TrainingDivergedError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import ModelState, model_file_name, read_model, write_model
 from pbg_tasks.train.partitions import PartitionKey
@@ -75,12 +77,16 @@ class SharedState:
             number: of the record it is stored for.
             shelf: stores it.
             gate: that every step goes through.
+
+        Raises:
+            TrainingDivergedError: some of it is not finite, and whoever went on from there would diverge at once.
         """
         folder = f"shared.{number}"
         directory = shelf.scratch / folder
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / model_file_name(shelf.stamp.version)
         with gate.alone():
+            self._check_finite()
             tables = {
                 name: Table(table.embeddings.clone(), table.row_sums.clone()) for name, table in self.tables.items()
             }
@@ -93,3 +99,8 @@ class SharedState:
             stored[embeddings_file_name(*key, shelf.stamp.version)] = shelf.put(key, table, folder)
         directory.rmdir()
         return stored
+
+    def _check_finite(self) -> None:
+        for name, tensor in self.tensors().items():
+            if not math.isfinite(float(tensor.sum())):
+                raise TrainingDivergedError(f"{name}: some are not finite; try a smaller lr, or set max_norm")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from pbg_tasks.formats.angel import RowType
 from tests.angel_goldens import EXACT, REFUSED, WRONG, main, outcomes, unpacked
-from tests.formats.angel.samples import FORMATS, NUMERIC, number, save_blocks
+from tests.formats.angel.samples import FORMATS, NUMERIC, PACKAGE, number, save_blocks
 
 SAMPLES = Path(__file__).parents[4] / "shared/data/angel-goldens/goldens.tar.xz"
 
@@ -113,6 +114,27 @@ def test_cases_of_several_partitions_a_file(tmp_path, form, kind):
     rows = {row: {column: row + column / 4 for column in range(9)} for row in range(2)}
     case(tmp_path / "two", form, kind, rows, (0, 2, 4, 6, 8, 9), per_file=5)
     assert [outcome for _, outcome, _ in outcomes(tmp_path)] == [EXACT]
+
+
+def test_what_angel_itself_cannot_save_or_loads_wrong_may_be_refused(tmp_path):
+    rows = {0: {0: 1.0, 1: 2.0}}
+    whole = ("BinaryColumnFormat", RowType.T_FLOAT_DENSE, rows, (0, 1, 2))
+    for name, change in (
+        ("foreign", lambda meta: meta.update(formatClassName=f"{PACKAGE}SnapshotFormat")),
+        ("gap", lambda meta: meta["partMetas"].update({"7": meta["partMetas"].pop("1") | {"partId": 7}})),
+        ("angels-gap", lambda meta: meta["partMetas"].update({"7": meta["partMetas"].pop("1") | {"partId": 7}})),
+    ):
+        case(tmp_path / name, *whole)
+        shutil.rmtree(tmp_path / name / "model")
+        save_blocks(tmp_path / name / "model" / "m", *whole, change=change)
+    (tmp_path / "gap" / "case.json").write_text('{"load-ps_rc": 0, "load-ps_roundtrip": "MISMATCH 1/2"}')
+    (tmp_path / "unsaved").mkdir()
+    (tmp_path / "unsaved" / "case.json").write_text('{"save_rc": 1}')
+    (tmp_path / "lost").mkdir()
+    (tmp_path / "lost" / "case.json").write_text('{"save_rc": 0}')
+    assert {name: outcome for name, outcome, _ in outcomes(tmp_path)} == {
+        "foreign": REFUSED, "gap": REFUSED, "unsaved": REFUSED, "angels-gap": WRONG, "lost": WRONG
+    }  # fmt: skip
 
 
 def test_what_angel_itself_cannot_load_may_be_refused(tmp_path):

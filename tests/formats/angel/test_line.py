@@ -146,6 +146,7 @@ def test_names_that_no_line_can_hold(tmp_path, name):
         (b"0:a\n1:\xff\n", r"line 2: the name is no UTF-8 text \(byte 0\)"),
         (b"0:a\n\n", "line 2: expected a number"),
         (b"1" * 40 + b":a\n", "line 1: expected a number"),
+        (b"-9223372036854775808:a\n9223372036854775808:a\n", "line 2: expected a number"),
     ],
 )
 def test_damaged_mappings(tmp_path, data, message):
