@@ -68,20 +68,9 @@ def start(graph: Graph, token: str) -> list[subprocess.Popen[bytes]]:
             "PBG_RUN_TOKEN": token,
             "GLOO_SOCKET_IFNAME": f"pbg{rank}",
         }
-        log = (graph.directory / f"log-{rank}").open("ab")
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            space,
-            sys.executable,
-            "-m",
-            "pbg_tasks",
-            "train",
-            str(graph.config),
-            "--json",
-        ]
-        gang.append(subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables}))
+        command = ["ip", "netns", "exec", space, sys.executable, "-m", "pbg_tasks", "train", str(graph.config)]
+        with (graph.directory / f"log-{rank}").open("ab") as log:
+            gang.append(subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables}))
     return gang
 
 
@@ -116,7 +105,7 @@ def main() -> None:
     if missing or os.geteuid() != 0:
         sys.exit(f"takes root and {', '.join(missing) or 'nothing else'}")
     with tempfile.TemporaryDirectory() as directory:
-        print(cut_and_mend(Graph(Path(directory) / "graph", epochs=2, edges=60_000).write()))
+        print(cut_and_mend(Graph.random(Path(directory) / "graph", epochs=2, edges=60_000)))
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ from tests.kill_ranks import END_SECONDS, Graph
 
 def start_rank(graph: Graph, rank: int, world: int, meeting: str, **environment: str) -> subprocess.Popen[bytes]:
     """Start one rank of a gang that meets at a file."""
-    log = (graph.directory / f"log-{rank}").open("ab")
     variables = {"RANK": str(rank), "WORLD_SIZE": str(world), "PBG_INIT_METHOD": meeting, **environment}
     command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
-    return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables})
+    with (graph.directory / f"log-{rank}").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **variables})
 
 
 def start_gang(graph: Graph, name: str, world: int = 2) -> list[subprocess.Popen[bytes]]:
@@ -103,7 +103,7 @@ def stop_and_wake(graph: Graph, stopped: int) -> str:
 def main(rank: Annotated[int, typer.Option(help="That is stopped.")] = 0) -> None:
     """Stop and wake."""
     with tempfile.TemporaryDirectory() as directory:
-        graph = Graph(Path(directory) / "graph", epochs=2, edges=60_000).write()
+        graph = Graph.random(Path(directory) / "graph", epochs=2, edges=60_000)
         print(stop_and_wake(graph, rank))
 
 

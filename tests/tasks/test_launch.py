@@ -16,6 +16,7 @@ from pbg_tasks.errors import ConfigError, RankLostError, TrainingDivergedError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks import launch as module
 from pbg_tasks.tasks.launch import launch
+from tests.fence_ranks import start_rank, wait_for_end
 from tests.kill_ranks import Graph, kill_often
 
 
@@ -80,14 +81,14 @@ def test_ranks_that_do_not_end_by_themselves_are_ended(ranks, monkeypatch):
 
 def test_a_gang_is_killed_and_started_again_until_every_edge_is_trained(tmp_path):
     """The short form of ``python -m tests.kill_ranks``."""
-    graph = Graph(tmp_path / "graph", epochs=2, edges=30_000).write()
+    graph = Graph.random(tmp_path / "graph", epochs=2, edges=30_000)
     findings = kill_often(graph, ranks=2, times=2, seed=1)
     assert not findings.problems
     assert sum(findings.kills.values()) >= 1
 
 
 def test_a_gang_told_to_end_stores_what_it_has_and_another_size_goes_on(tmp_path):
-    graph = Graph(tmp_path / "graph", epochs=1, edges=200_000).write()
+    graph = Graph.random(tmp_path / "graph", epochs=1, edges=200_000)
     command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
     first = subprocess.Popen([*command, "--ranks", "2"], stderr=subprocess.PIPE, text=True, env=os.environ.copy())
     while not graph.head().get("progress"):
@@ -105,3 +106,15 @@ def test_a_gang_told_to_end_stores_what_it_has_and_another_size_goes_on(tmp_path
     assert json.loads(second.stdout)["edges_retrained"] == 0
     manifest, _ = open_committed(open_store(str(tmp_path / "graph/model")), "")
     assert (manifest.edges, manifest.retrained) == ((graph.total,), ())
+
+
+def test_a_full_disk_on_one_rank_ends_all_with_its_reason(tmp_path, small_disk):
+    graph = Graph.random(tmp_path / "graph", epochs=1, edges=1_000, rows=20_000)
+    meeting, token = f"file://{tmp_path}/meeting", "t" * 32
+    scratch = ({}, {"PBG_SCRATCH": str(small_disk)})
+    gang = [start_rank(graph, rank, 2, meeting, PBG_RUN_TOKEN=token, **scratch[rank]) for rank in range(2)]
+    assert wait_for_end(gang, 90) == [7, 7]
+    for rank in range(2):
+        said = (graph.directory / f"log-{rank}").read_text()
+        assert "error: resource: " in said
+        assert str(small_disk) in said
