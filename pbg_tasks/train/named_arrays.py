@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.formats.files import require_space
+from pbg_tasks.formats.npy import map_array
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
@@ -151,16 +152,8 @@ def _open(store: Store, scratch: Path, entity: str, dimension: int) -> NamedArra
     source, path = f"{store.url}/{there[0]}", scratch / there[0]
     store.fetch(there[0], path)
     if there == [npy]:
-        return NamedArray(source, _json_names(store, f"{entity}.json"), _mapped(path, source), dimension)
+        return NamedArray(source, _json_names(store, f"{entity}.json"), map_array(path, source), dimension)
     return _from_parquet(path, source, dimension)
-
-
-def _mapped(path: Path, source: str) -> np.ndarray:
-    try:
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise FormatError(f"{source}: not a readable .npy array ({error})") from None
-    return array
 
 
 def _json_names(store: Store, name: str) -> pa.LargeStringArray:
@@ -192,7 +185,7 @@ def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
                 stop = start + len(batch)
                 vectors[start:stop] = _block(batch.column("embedding"), names[start:stop], source, dimension)
                 start = stop
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{source}: not a readable Parquet file ({error})") from None
     finally:
         path.unlink()

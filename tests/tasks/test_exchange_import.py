@@ -353,6 +353,17 @@ def test_bad_parquet_is_told(place, columns, message):
         take("parquet", path, place)
 
 
+def test_parquet_whose_texts_are_no_utf_8_is_told(place):
+    ids = pa.array([b"a", b"b\xff"]).view(pa.string())
+    path = parquet(place / "v.parquet", id=ids, embedding=[[1.0], [2.0]])
+    with pytest.raises(FormatError, match=r"v\.parquet: not a readable Parquet file \('utf-8' codec"):
+        take("parquet", path, place)
+    path = parquet(place / "v.parquet", id=["a"], embedding=[[1.0]])
+    path.write_bytes(path.read_bytes().replace(b"embedding", b"embeddin\xff"))
+    with pytest.raises(FormatError, match=r"v\.parquet: not a readable Parquet file"):
+        take("parquet", path, place)
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../../out", "/out", "a\\b", "a\n"])
 def test_no_type_leads_out_of_the_folder(place, name):
     data = model(place / "data", sizes={"user": 4, "item": 20})

@@ -87,9 +87,10 @@ class Partition:
             raise FormatError(
                 f"{self.where}: {meta.length} bytes cannot hold the {self.records} records of its metadata"
             )
-        if dense and not form.by_column and set(counts) - {0, meta.end_col - meta.start_col}:
+        sizes = {self.records} if form.by_column else set(counts)
+        if dense and sizes - {0, meta.end_col - meta.start_col}:
             raise FormatError(
-                f"{self.where}: dense rows of {sorted(set(counts))[:3]} elements, and columns {meta.start_col} to "
+                f"{self.where}: dense rows of {sorted(sizes)[:3]} elements, and columns {meta.start_col} to "
                 f"{meta.end_col - 1}"
             )
         self._counts = np.array(counts, np.int64)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pbg_tasks.errors import FormatError, InputError
+from pbg_tasks.formats.npy import map_array
 from pbg_tasks.publish.exchange.arrays import named_array
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.names import json_names
@@ -97,10 +98,7 @@ def _arrays(inbox: Inbox, entity: str | None) -> dict[str, str]:
 
 
 def _mapped(path: Path) -> np.ndarray:
-    try:
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise FormatError(f"{path}: not a readable .npy array ({error})") from None
+    array = map_array(path, str(path))
     if array.ndim != _MATRIX or array.dtype.kind != "f" or not array.shape[1]:
         raise FormatError(
             f"{path}: holds {array.dtype} of shape {array.shape}; floats of shape (rows, dimension) are needed"
@@ -148,10 +146,7 @@ def _text_names(path: Path) -> Iterator[str]:
 
 def _array_names(path: Path) -> Iterator[str]:
     """Yield names from an array of integers (their decimal text) or of strings."""
-    try:
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise FormatError(f"{path}: not a readable .npy array ({error})") from None
+    array = map_array(path, str(path))
     if array.ndim != 1 or array.dtype.kind not in "iuU":
         raise FormatError(
             f"{path}: holds {array.dtype} of shape {array.shape}; whole numbers or strings, one a row, are needed"

@@ -34,7 +34,7 @@ _ID_COLUMNS = ("id", "name")
 _GROUP_VALUES = 1 << 24  # numbers in a row group: 64 MiB of float32
 _READ_VALUES = 1 << 20
 _BUFFER_BYTES = 1 << 20
-_DAMAGE = (pa.ArrowException, OSError)
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 _PARAMETERS = pa.schema(
     [
         ("relation", pa.string()),

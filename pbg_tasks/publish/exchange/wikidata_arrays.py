@@ -7,14 +7,13 @@ named ``{relation}_reverse_relation``. Nothing says how many are entities but th
 from __future__ import annotations
 
 import gzip
-import zlib
-from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pbg_tasks.errors import FormatError, InputError
+from pbg_tasks.formats.npy import damage_named
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.names import json_names
@@ -79,7 +78,7 @@ class _Array:
 
     def __init__(self, file: GzipFile | BufferedReader, source: str) -> None:
         self._file, self.source = file, source
-        with self._named():
+        with damage_named(self.source):
             version = np.lib.format.read_magic(file)
             first = version == (1, 0)
             read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
@@ -97,18 +96,11 @@ class _Array:
         left, step = self.rows, max(1, _BLOCK_VALUES // self.dimension)
         while left:
             count = min(left, step)
-            with self._named():
+            with damage_named(self.source):
                 data = self._file.read(count * self.dimension * self._kind.itemsize)
                 rows = np.frombuffer(data, self._kind).reshape(count, self.dimension)
             yield rows.astype(np.float32)
             left -= count
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except (ValueError, OSError, EOFError, zlib.error) as error:
-            raise FormatError(f"{self.source}: not a readable .npy array ({error}); it may be truncated") from None
 
 
 def _opened(path: Path) -> GzipFile | BufferedReader:

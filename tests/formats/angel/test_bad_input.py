@@ -84,8 +84,8 @@ def test_counts_that_are_not_those_of_the_data(tmp_path, form, count):
         ({"offset": 1 << 40}, r"bytes, its metadata says \d+ at least"),
         ({"length": (1 << 63) - 1}, r"bytes, its metadata says \d+ at least"),
         ({"fileName": "7"}, "m/7 is missing, the file of partition 0"),
-        ({"startCol": 1}, "holds columns 0 to 2, outside 1 to 2"),
-        ({"endCol": 2}, "holds columns 0 to 2, outside 0 to 1"),
+        ({"startCol": 1, "rowType": 10}, "holds columns 0 to 2, outside 1 to 2"),
+        ({"endCol": 2, "rowType": 10}, "holds columns 0 to 2, outside 0 to 1"),
     ],
 )
 def test_lies_about_a_format_by_column(tmp_path, changes, message):
@@ -94,7 +94,7 @@ def test_lies_about_a_format_by_column(tmp_path, changes, message):
         read(folder)
 
 
-@pytest.mark.parametrize("form", [form for form in FORMATS if "Row" in form])
+@pytest.mark.parametrize("form", FORMATS)
 def test_dense_rows_of_more_columns_than_there_are(tmp_path, form):
     with pytest.raises(FormatError, match=r"dense rows of \[3\] elements, and columns 0 to 4611686018427387903"):
         read(edited(tmp_path, form, {"endCol": 1 << 62}))
@@ -159,7 +159,8 @@ def test_partitions_that_share_bytes_or_columns(tmp_path):
     write_meta(tmp_path / "m", meta | {"partMetas": {"0": meta["partMetas"]["0"], "1": part | {"offset": 8}}})
     with pytest.raises(FormatError, match="partitions 0 and 1 share bytes"):
         read(tmp_path / "m")
-    write_meta(tmp_path / "m", meta | {"partMetas": {"0": meta["partMetas"]["0"], "1": part | {"startCol": 1}}})
+    parts = {"0": meta["partMetas"]["0"], "1": part | {"startCol": 1}}
+    write_meta(tmp_path / "m", meta | {"rowType": int(RowType.T_FLOAT_SPARSE), "partMetas": parts})
     with pytest.raises(FormatError, match=r"overlap .* and form no grid"):
         read(tmp_path / "m")
 

@@ -1,0 +1,46 @@
+"""numpy's ``.npy`` files that others wrote. Their header is a Python literal, so a damaged one fails in many ways."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import contextmanager
+from tokenize import TokenError
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pbg_tasks.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_DAMAGE = (ValueError, TypeError, OverflowError, SyntaxError, TokenError, OSError, EOFError, zlib.error)
+
+
+def map_array(path: Path, source: str) -> np.ndarray:
+    """Map an array of any type but objects, read-only.
+
+    Args:
+        path: of the file.
+        source: what errors call it.
+
+    Raises:
+        FormatError: it is no such array, or truncated.
+    """
+    with damage_named(source):
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+@contextmanager
+def damage_named(source: str) -> Iterator[None]:
+    """Let whatever numpy and the disk say of a damaged file name it.
+
+    Raises:
+        FormatError: in place of that.
+    """
+    try:
+        yield
+    except _DAMAGE as error:
+        raise FormatError(f"{source}: not a readable .npy array ({error}); it may be truncated") from None
