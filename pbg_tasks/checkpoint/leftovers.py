@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.manifest import Head, decode
-from pbg_tasks.checkpoint.progress import PARTIAL, Progress
+from pbg_tasks.checkpoint.progress import PARTIAL, RECORDS, Progress
 from pbg_tasks.checkpoint.reader import HEAD, location
 from pbg_tasks.errors import NotFoundError
 from pbg_tasks.storage.names import join
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pbg_tasks.storage import ObjectInfo, Store
-
-_RECORDS = "progress.v"
 
 
 def unnamed_leftovers(store: Store, prefix: str, infos: Sequence[ObjectInfo]) -> list[ObjectInfo]:
@@ -29,7 +27,7 @@ def unnamed_leftovers(store: Store, prefix: str, infos: Sequence[ObjectInfo]) ->
     Raises:
         FormatError: HEAD.json or the record it names is damaged.
     """
-    passing = [info for info in infos if info.key.startswith((join(prefix, f"{PARTIAL}/"), join(prefix, _RECORDS)))]
+    passing = [info for info in infos if info.key.startswith((join(prefix, f"{PARTIAL}/"), join(prefix, RECORDS)))]
     if not passing:
         return []
     named = {join(prefix, name) for name in _named(store, prefix)}

@@ -7,6 +7,7 @@ once: nobody who was shut out can change what a record names.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.storage import Store
 
-PARTIAL = "partial"
+PARTIAL, RECORDS = "partial", "progress.v"
+"""How the names of objects and of records begin."""
 Natural = Annotated[int, Field(ge=0)]
 
 
@@ -120,7 +122,13 @@ class Progress(Frozen):
 
 def progress_name(version: int, writer_epoch: int, number: int) -> str:
     """Return the file name of a record."""
-    return f"progress.v{version}.e{writer_epoch}.{number}.json"
+    return f"{RECORDS}{version}.e{writer_epoch}.{number}.json"
+
+
+def epoch_of(name: str) -> int:
+    """Return the writer epoch in the name of an object or record; 0 where there is none."""
+    found = re.match(rf"(?:{PARTIAL}/|{re.escape(RECORDS)}\d+\.)e(\d+)", name)
+    return int(found[1]) if found else 0
 
 
 class PartialObjects(NamedTuple):

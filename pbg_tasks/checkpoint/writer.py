@@ -16,7 +16,7 @@ from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
 from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, NamedRecord, ObjectRecord, decode, encode, sha256
 from pbg_tasks.checkpoint.plain import Newest, newest, read_head
 from pbg_tasks.checkpoint.preserve import MANIFEST
-from pbg_tasks.checkpoint.progress import PARTIAL, PartialObjects, Progress, progress_name
+from pbg_tasks.checkpoint.progress import PARTIAL, RECORDS, PartialObjects, Progress, epoch_of, progress_name
 from pbg_tasks.checkpoint.reader import (
     HEAD,
     SHA256,
@@ -144,16 +144,19 @@ class CheckpointWriter:
         return {name: stored.record for name, stored in progress.objects.items()}
 
     def sweep(self) -> None:
-        """Delete what ranks have stored and no record names: what a lost gang left, or what a version has now."""
+        """Delete what ranks have stored and no record names: what a lost gang left, or what a version has now.
+
+        What a newer writer stores stays: whoever was shut out may come here before it notices.
+        """
         kept = {stored.name for stored in self.progress.objects.values()} if self.progress else set()
-        records = {self._head.progress.name} if self._head.progress else set()
+        if self._head.progress:
+            kept.add(self._head.progress.name)
         start = len(self.key("x")) - 1
-        for info in list(self.store.list(self.key(f"{PARTIAL}/"))):
-            if info.key[start:] not in kept:
-                self.store.delete(info.key)
-        for info in list(self.store.list(self.key("progress.v"))):
-            if info.key[start:] not in records:
-                self.store.delete(info.key)
+        for prefix in (f"{PARTIAL}/", RECORDS):
+            for info in list(self.store.list(self.key(prefix))):
+                name = info.key[start:]
+                if name not in kept and epoch_of(name) <= self._head.writer_epoch:
+                    self.store.delete(info.key)
 
     def commit(
         self, objects: dict[str, ObjectRecord], *, iteration: Iteration | None, edges: int, retrained: int = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
-from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
+from pbg_tasks.errors import ConfigError, ConflictError, EvictedError, NotFoundError, PbgError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
@@ -119,7 +119,7 @@ def train_as(place: Place, undertaking: Undertaking, scratch: Path) -> Result:
 
     Raises:
         RankLostError: another rank was lost, or never came.
-        EvictedError: this process, or another, was told to end.
+        EvictedError: this process, or another, was told to end, if only while it waited for the others to come.
         ConflictError: another gang trains into this directory.
     """
     config = undertaking.config
@@ -133,9 +133,9 @@ def train_as(place: Place, undertaking: Undertaking, scratch: Path) -> Result:
         say(f"with these num_partitions only {limit} of {place.world} ranks have a bucket at any time; the others wait")
     join = _joining(place, undertaking)
     if place.rank:
-        with join() as gang:
+        with _on_sigterm(_end_at_once), join() as gang:
             return _follow(gang, place, undertaking, scratch)
-    with undertaking.claim() as writer, join() as gang:
+    with _on_sigterm(_end_at_once), undertaking.claim() as writer, join() as gang:
         return _lead(gang, place, undertaking, writer, scratch)
 
 
@@ -247,6 +247,13 @@ class _Seat:
 
     def exchange(self, servers: Sequence[Connection | ParameterServer], member: Member) -> ParameterExchange:
         config = self.job.config
+        if len(servers) > 1 and self.shared.tables and self.engine.place.device.type != "cpu":
+            # The device's copy of such a table would overwrite what others change in it during a bucket.
+            listed = ", ".join(sorted(self.shared.tables))
+            raise ConfigError(
+                f"several ranks with GPUs cannot share entity types of one partition ({listed}): raise their "
+                "num_partitions, set device: cpu (and num_gpus: 0), or train with one rank"
+            )
         return ParameterExchange(
             self.shared.tensors(),
             servers,
@@ -346,11 +353,21 @@ class _Here:
 def evictable() -> Iterator[Member]:
     """Let SIGTERM be a request to store what there is and end, for the length of the context."""
     member = Member()
+    with _on_sigterm(member.evicted.set):
+        yield member
+
+
+@contextmanager
+def _on_sigterm(act: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield member
+        yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: member.evicted.set())
+    before = signal.signal(signal.SIGTERM, lambda *_: act())
     try:
-        yield member
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _end_at_once() -> None:
+    raise EvictedError("told to end (SIGTERM) outside of training; what is stored stays")

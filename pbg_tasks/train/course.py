@@ -38,10 +38,11 @@ class Course:
         self._config, self._edges, self._seed = config, edges, seed
         buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
         paths = range(len(config.edge_paths))
-        self.chunks = chunk_count(config, max((edges.count(path, b) for path in paths for b in buckets), default=0))
+        counts = [edges.count(path, bucket) for path in paths for bucket in buckets]
+        self.chunks = chunk_count(config, max(counts, default=0))
         self.plan = list(iterations(config, self.chunks))
         alike = [[relation.weight, relation.all_negs] for relation in config.relations]
-        self.order = digest([seed, config.batch_size, config.eval_fraction, alike])
+        self.order = digest([seed, config.batch_size, config.eval_fraction, alike, counts])
 
     def done(self, writer: CheckpointWriter) -> Iteration | None:
         """Return the iteration that the newest version stands for; None: nothing is trained."""

@@ -120,3 +120,30 @@ def test_another_spec_does_not_take_a_record_over(store, tmp_path):
         writer.record(progress(writer, 1, put(writer, tmp_path, b"bucket")))
     with claim(store, PREFIX, "b" * 64) as writer:
         assert writer.progress is None
+
+
+def test_a_writer_that_was_shut_out_sweeps_nothing_of_who_came_after(store, tmp_path):
+    """It may have stood still between its claim and its sweep, with all of its gang."""
+    with claim(store, PREFIX, SPEC) as old:
+        put(old, tmp_path, b"never recorded")
+        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had stopped for long
+        with claim(store, PREFIX, SPEC) as new:
+            stored = put(new, tmp_path, b"new")
+            new.record(progress(new, 1, stored))
+            old.sweep()
+    assert [key for key in keys(store) if key.startswith(("partial/", "progress"))] == [
+        stored.name,
+        "progress.v1.e2.1.json",
+    ]
+
+
+def test_what_an_interrupted_writer_settled_already_is_never_deleted(store, tmp_path, monkeypatch):
+    """Whoever took over may have committed it between a look at it and its removal."""
+    with claim(store, PREFIX, SPEC) as writer:
+        writer.record(progress(writer, 1, put(writer, tmp_path, b"bucket")))
+        writer.settle(writer.progress)
+    deleted = []
+    with claim(store, PREFIX, SPEC) as writer, monkeypatch.context() as patch:
+        patch.setattr(store, "delete", deleted.append)
+        writer.settle(writer.progress)
+    assert deleted == []

@@ -133,7 +133,7 @@ def trained(make, config, edges, *, workers=1, epochs=1, dtype=torch.float32):
         kept.update({path: value.to(dtype) for path, value in kept.items()})
     start = Table.random(80, config.dimension, 0.3, torch.Generator().manual_seed(1))
     table = Table(start.embeddings.to(dtype), start.row_sums.to(dtype))
-    generator = torch.Generator().manual_seed(3)  # none of whose margins is so near 0 that rounding decides on which side
+    generator = torch.Generator().manual_seed(3)  # no margin of whose is so near 0 that rounding decides its side
     for _ in range(epochs):
         stats = engine.train_bucket(edges, {"e": table}, {"e": table}, generator=generator)
     return engine, table, stats

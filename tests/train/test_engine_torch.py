@@ -10,6 +10,7 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ConfigError, FormatError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.scoring import RelationScorer
+from pbg_tasks.train.engine import NOTHING, Pace
 from pbg_tasks.train.engine_torch import TorchEngine
 from pbg_tasks.train.tables import Table
 from tests import pbg_steps
@@ -185,3 +186,24 @@ def test_a_lost_parameter_stops_training(ring):
     engine.shared.values["relations/0/operator/rhs/translations"][2, 0] = float("nan")
     with pytest.raises(TrainingDivergedError, match="rhs/translations"):
         engine.train_bucket(ring, {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_bucket_that_was_stopped_goes_on_with_what_is_left(ring):
+    """With relations that are not trained alike, and by another number of workers: its order is the generator's."""
+    relations = [{"name": str(i), "lhs": "e", "rhs": "e", "operator": "translation", "weight": i + 1} for i in range(2)]
+    config, trained = make_config(relations=relations, dynamic_relations=False), []
+
+    class Watched(TorchEngine):
+        def step(self, batch, *args, **kwargs):
+            trained.extend(zip(batch.ids.tolist(), batch.lhs.rows_M.tolist(), strict=True))
+            return super().step(batch, *args, **kwargs)
+
+    def part(workers, begun, stop):
+        both, generator = {"e": random_table()}, torch.Generator().manual_seed(0)
+        engine = Watched(config, 2, workers=workers)
+        return engine.train_part(ring, both, both, Pace(), generator=generator, begun=begun, stop=stop)[1]
+
+    begun = part(1, NOTHING, lambda: len(trained) >= ENTITIES)
+    assert begun.edges == ENTITIES
+    assert part(3, begun, None) is None
+    assert len(set(trained)) == len(trained) == 2 * ENTITIES

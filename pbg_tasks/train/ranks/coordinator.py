@@ -108,19 +108,18 @@ class Coordinator:
 
     def serve(self, connection: Connection) -> None:
         """Answer a rank until it goes."""
-        rank = connection.peer.rank
         try:
-            while True:
-                message = connection.receive(timeout=None)
-                kind, fields = self.answer(rank, message.kind, message.fields)
-                connection.send(kind, **fields)
-        except RankLostError:
+            self._answer_all(connection)
+        finally:
             with self._changed:  # the membership says whether it was allowed to
-                self._gone.add(rank)
+                self._gone.add(connection.peer.rank)
                 self._changed.notify_all()
 
     def serve_records(self, connection: Connection) -> None:
         """Hear from a rank what it stores, behind its training."""
+        self._answer_all(connection)
+
+    def _answer_all(self, connection: Connection) -> None:
         with suppress(RankLostError):
             while True:
                 message = connection.receive(timeout=None)
