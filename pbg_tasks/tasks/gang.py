@@ -301,6 +301,7 @@ class _Here:
             self.server = PartitionServer(self._store, interval=config.store_interval, on_error=member.fail)
             self._services["partitions"] = self.server.serve
         self._addresses: list[Address] = []
+        self._to_lead: list[Connection] = []
 
     @contextmanager
     def open(self, stack: ExitStack) -> Iterator[None]:
@@ -311,6 +312,7 @@ class _Here:
             shared = self._gang.share({"address": list(listener.address)})
             self._addresses = [(host, port) for host, port in (each["address"] for each in shared)]
             membership = Membership(self._addresses[0], self._credentials)
+            membership.on_break(lambda: self._hang_up(membership))
             self._member.join(membership)
             try:
                 yield
@@ -321,9 +323,20 @@ class _Here:
 
     def find(self, desk: Desk | None = None) -> Desk:
         """Find the coordinator: ``desk`` where it is here."""
-        self._records = desk or Desk.remote(self._connect(0, RECORDS), self._member.check)
-        self._desk = desk or Desk.remote(self._connect(0, LEASES), self._member.check)
+        self._records = desk or self._remote(RECORDS)
+        self._desk = desk or self._remote(LEASES)
         return self._desk
+
+    def _remote(self, service: str) -> Desk:
+        connection = self._connect(0, service)
+        self._to_lead.append(connection)
+        return Desk.remote(connection, self._member.check)
+
+    def _hang_up(self, membership: Membership) -> None:
+        """Wait no longer for answers of a rank 0 that is silent."""
+        if membership.leaderless:
+            for connection in self._to_lead:
+                connection.close()
 
     def links(self, seat: _Seat, stack: ExitStack) -> Links:
         """Connect to every other rank."""

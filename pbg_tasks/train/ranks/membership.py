@@ -143,6 +143,7 @@ class Membership:
     Attributes:
         broken: set once the gang is.
         verdict: why it is; None before.
+        leaderless: whether it is because rank 0 is gone or silent, and so nobody can be told anything.
         doing: what this rank is at, for the others to read should it fall silent; whoever trains sets it.
 
     Raises:
@@ -161,6 +162,7 @@ class Membership:
     ) -> None:
         self.broken = threading.Event()
         self.verdict: PbgError | None = None
+        self.leaderless = False
         self.doing = ""
         self._beat, self._silence = beat, silence
         self._watchdog = Watchdog(limit)
@@ -226,6 +228,7 @@ class Membership:
                     self._break(error_of(message))
         except PbgError as error:
             if not self._leaving.is_set():
+                self.leaderless = True
                 self._break(error)
         finally:
             self._parted.set()
