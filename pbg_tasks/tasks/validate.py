@@ -68,7 +68,7 @@ def _edges_before(run: RunContext, release: Release | None, directory: Path) -> 
         return None
     files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
     if EDGE_HASHES not in files.names:
-        say(f"validate: release {release.seq} does not hold the edges of its snapshot; only their number is compared")
+        say(f"validate: release {release.seq} does not hold the edges of its snapshot; only numbers of rows compare")
         return None
     return files.fetch(EDGE_HASHES, directory)
 

@@ -114,6 +114,7 @@ def test_a_run_that_is_not_to_be_published_succeeds_all_the_same(dag):
         ("partitions", [1, 1024, None], [0, 1025]),
         ("engine", ["auto", "torch", "native", None], ["fast", ""]),
         ("ranks", [1, 256, None], [0, 257, "4"]),
+        ("accept_data", ["a sale", None], ["", "x" * 501]),
         ("publish", [True, False], [None, "yes"]),
     ],
 )
@@ -136,6 +137,7 @@ def test_an_untouched_form_changes_nothing(dag):
         "partitions": None,
         "engine": None,
         "ranks": None,
+        "accept_data": None,
         "publish": True,
     }
 

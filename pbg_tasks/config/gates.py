@@ -1,0 +1,56 @@
+"""What a night must fulfil: its snapshot before it is trained on, its vectors before they are published."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.limits import AtLeast, AtMost
+from pbg_tasks.config.schema import NonNegativeFloat
+
+
+class DataGates(Frozen):
+    """What a snapshot must fulfil before it is trained on. Shares are of 1; *before* is the last release's snapshot.
+
+    Attributes:
+        min_edges: rows.
+        min_volume: rows against the median of the last 7, and of the last 28, released snapshots.
+        max_volume: same.
+        max_added_edges: distinct edges that were not there before, as a share of those that were.
+        max_removed_edges: distinct edges that are there no more, as a share of those that were.
+        max_gone_relations: edges of relations that have none any more, as a share of all edges before.
+        max_gone_entities: share of the known entities that are in no edge.
+        max_duplicates: share of rows that repeat an earlier (lhs, rel, rhs).
+        max_self_loops: share of rows whose ends are one name.
+        max_degree_distance: Kolmogorov-Smirnov distance between the distributions of an entity type's degrees then and
+            now, between 0 and 1.
+        changed_columns: what follows when the files have other columns, or columns of other types, than before.
+    """
+
+    min_edges: AtLeast = AtLeast(block=1)
+    min_volume: AtLeast = AtLeast(warn=0.5)
+    max_volume: AtMost = AtMost(warn=2)
+    max_added_edges: AtMost = AtMost()
+    max_removed_edges: AtMost = AtMost()
+    max_gone_relations: AtMost = AtMost(warn=0.05)
+    max_gone_entities: AtMost = AtMost(block=0.5)
+    max_duplicates: AtMost = AtMost(warn=0.05)
+    max_self_loops: AtMost = AtMost(warn=0.05)
+    max_degree_distance: AtMost = AtMost(warn=0.25)
+    changed_columns: Literal["ignore", "warn", "block"] = "warn"
+
+
+class Gates(Frozen):
+    """What a candidate must fulfil before it is published.
+
+    Attributes:
+        min_mrr: floor of the filtered MRR.
+        max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %).
+        data: what its snapshot must fulfil before anything is trained.
+    """
+
+    min_mrr: NonNegativeFloat = 0.0
+    max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
+    data: DataGates = DataGates()

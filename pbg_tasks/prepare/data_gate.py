@@ -1,0 +1,112 @@
+"""The data gate: is a snapshot what one expects, before anything is spent on training it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.limits import Check, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pbg_tasks.config.gates import DataGates
+    from pbg_tasks.prepare.comparison import Volume
+    from pbg_tasks.prepare.difference import EdgeChanges
+    from pbg_tasks.prepare.validate import SnapshotReport
+
+_SHARE = "{:.1%}"
+_SHOWN_RELATIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A snapshot against those before it.
+
+    Attributes:
+        since: key of the last release's snapshot; None for the first night.
+        edges: what became of them; None where nothing is known of those before.
+        degrees: distance of the distributions, by entity type.
+        columns: how the files' columns differ, a sentence each.
+        volumes: rows against earlier snapshots.
+    """
+
+    since: str | None
+    edges: EdgeChanges | None
+    degrees: Mapping[str, float]
+    columns: Sequence[str]
+    volumes: Sequence[Volume]
+
+
+def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Difference) -> Verdict:
+    """Judge the edges of a snapshot."""
+    return Verdict((*_own(gates, report), *_compared(gates, difference)))
+
+
+def judge_entities(gates: DataGates, entities: Mapping[str, int]) -> Verdict:
+    """Judge its entities.
+
+    Args:
+        gates: the limits.
+        entities: how many are ``kept`` and ``gone``, of those known before.
+    """
+    before = entities["kept"] + entities["gone"]
+    if not before or not gates.max_gone_entities.asked:
+        return Verdict(())
+    share = entities["gone"] / before
+    measured = f"{share:.1%} of the known entities are in no edge"
+    return Verdict((gates.max_gone_entities.judge("max_gone_entities", share, measured, _SHARE),))
+
+
+def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:
+    """Check what the snapshot shows by itself."""
+    if gates.min_edges.asked:
+        yield gates.min_edges.judge("min_edges", report.edges, f"{report.edges} edges", "{:.0f}")
+    for name, limit, count, what in (
+        ("max_duplicates", gates.max_duplicates, report.duplicates, "repeat an earlier one"),
+        ("max_self_loops", gates.max_self_loops, report.self_loops, "lead from an entity to itself"),
+    ):
+        if limit.asked:
+            share = count / report.edges
+            yield limit.judge(name, share, f"{share:.1%} of the edges {what}", _SHARE)
+
+
+def _compared(gates: DataGates, difference: Difference) -> Iterator[Check]:
+    """Check what shows beside the snapshots before."""
+    for volume in difference.volumes:
+        measured = f"{volume.ratio:.2f} times as many edges as the last {volume.snapshots} snapshots (median)"
+        for name, limit in (("min_volume", gates.min_volume), ("max_volume", gates.max_volume)):
+            if limit.asked:
+                yield limit.judge(f"{name} of {volume.window}", volume.ratio, measured)
+    if difference.edges is not None and difference.edges.before:
+        yield from _edges(gates, difference.since, difference.edges)
+    for entity, distance in difference.degrees.items():
+        if gates.max_degree_distance.asked:
+            measured = f"the degrees of {entity} are distributed otherwise than in {difference.since!r} (distance "
+            name = f"max_degree_distance of {entity}"
+            yield gates.max_degree_distance.judge(name, distance, f"{measured}{distance:.3f})")
+    if difference.since is not None and gates.changed_columns != "ignore":
+        changed, blocks = bool(difference.columns), gates.changed_columns == "block"
+        sentence = "; ".join(difference.columns) or "the files have the columns they had"
+        yield Check("changed_columns", not (changed and blocks), None, None, sentence, warned=changed and not blocks)
+
+
+def _edges(gates: DataGates, since: str | None, edges: EdgeChanges) -> Iterator[Check]:
+    least = "" if edges.exact else "at least "  # only numbers of rows are known
+    gone = {name: each for name, each in edges.relations.items() if each.before and not each.now}
+    largest = sorted(gone, key=lambda name: -gone[name].before)[:_SHOWN_RELATIONS]
+    of_relations = sum(each.before for each in gone.values())
+    named = f" ({', '.join(largest)}{', ...' if len(gone) > len(largest) else ''})" if gone else ""
+    for name, limit, count, what in (
+        ("max_added_edges", gates.max_added_edges, edges.added, f"of the number of edges of {since!r} came anew"),
+        ("max_removed_edges", gates.max_removed_edges, edges.removed, f"of the edges of {since!r} are gone"),
+        (
+            "max_gone_relations",
+            gates.max_gone_relations,
+            of_relations,
+            f"of the edges of {since!r} were of relations that have none any more{named}",
+        ),
+    ):
+        if limit.asked:
+            share = count / edges.before
+            yield limit.judge(name, share, f"{least}{share:.1%} {what}", _SHARE)

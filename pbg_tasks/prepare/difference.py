@@ -1,0 +1,142 @@
+"""Which edges came and which went since the release before, by relation, out of core.
+
+An edge is told by 64 bits of its names' MD5: of a billion edges, two are taken for one with a chance of 3 in 100. Each
+night leaves the bits of its edges behind, sorted within their relations, in a Parquet file of about 6 bytes an edge.
+One aggregation over that file and the snapshot finds duplicates, arrivals and departures, and spills where memory ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.connection import loading
+from pbg_tasks.prepare.sql import md5_head, one_file, quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+
+    from pbg_tasks.config import GraphSpec
+
+EDGE_HASHES = "edge_hashes.parquet"
+"""Columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelationEdges:
+    """Distinct edges of a relation; ``rows`` also counts those that repeat."""
+
+    rows: int
+    now: int
+    before: int
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeChanges:
+    """What became of the edges since the snapshot before.
+
+    Attributes:
+        now: distinct edges.
+        before: distinct edges before.
+        added: that were not there before.
+        removed: that are there no more.
+        exact: False where only numbers of rows are known: then ``added`` and ``removed`` are the least there can be.
+        relations: the same by relation, empty where that is not known.
+    """
+
+    now: int
+    before: int
+    added: int
+    removed: int
+    exact: bool = True
+    relations: dict[str, RelationEdges] = field(default_factory=dict)
+
+    @classmethod
+    def of_relations(cls, relations: dict[str, RelationEdges]) -> EdgeChanges:
+        """Sum up relations."""
+        every = relations.values()
+        return cls(
+            now=sum(each.now for each in every),
+            before=sum(each.before for each in every),
+            added=sum(each.added for each in every),
+            removed=sum(each.removed for each in every),
+            relations=relations,
+        )
+
+    @classmethod
+    def of_rows(cls, *, now: int, before: int) -> EdgeChanges:
+        """Say what two numbers of rows tell."""
+        return cls(now, before, max(now - before, 0), max(before - now, 0), exact=False)
+
+
+def find_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, before: Path | None) -> dict[str, RelationEdges]:
+    """Count the distinct edges of the open snapshot and of the one before; make the tables ``labels`` and ``marks``.
+
+    Args:
+        connection: with the snapshot's view ``raw``, every row of which has been checked.
+        spec: of the graph.
+        before: ``EDGE_HASHES`` of the snapshot before; None where there is none.
+
+    Returns:
+        By the relation's label: its name, and the types of its ends where the snapshot's columns give them.
+
+    Raises:
+        FormatError: ``before`` is not of this format.
+    """
+    _open_before(connection, before)
+    label = _label(spec)
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE labels AS
+        SELECT row_number() OVER (ORDER BY label)::INTEGER AS id, label
+        FROM (SELECT {label} AS label FROM raw UNION SELECT relation FROM marks_before)
+        """
+    )
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE marks AS
+        SELECT id, hash, count(*) FILTER (NOT old) AS times, bool_or(old) AS old
+        FROM (
+            SELECT id, {md5_head("concat_ws(chr(31), lhs, rel, rhs, lhs_type, rhs_type)")} AS hash, false AS old
+            FROM raw JOIN labels ON labels.label = {label}
+            UNION ALL SELECT id, hash, true FROM marks_before JOIN labels ON labels.label = relation
+        )
+        GROUP BY id, hash
+        """
+    )
+    rows = connection.execute(
+        """
+        SELECT label, sum(times)::BIGINT AS rows, count(*) FILTER (times > 0), count(*) FILTER (old),
+            count(*) FILTER (NOT old), count(*) FILTER (times = 0)
+        FROM marks JOIN labels USING (id) GROUP BY label ORDER BY rows DESC, label
+        """
+    ).fetchall()
+    return {name: RelationEdges(*counts) for name, *counts in rows}
+
+
+def _open_before(connection: duckdb.DuckDBPyConnection, before: Path | None) -> None:
+    """Make the view ``marks_before(relation, hash)``, an empty one without a file."""
+    if before is None:
+        empty = "SELECT NULL::VARCHAR AS relation, NULL::UBIGINT AS hash WHERE false"
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW marks_before AS {empty}")
+        return
+    with loading(before):
+        source = f"read_parquet({one_file(before)})"
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW marks_before AS SELECT relation, hash FROM {source}")
+
+
+def write_edge_hashes(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
+    """Write ``EDGE_HASHES`` of the snapshot whose table ``marks`` is there; the same edges give the same bytes."""
+    connection.execute(
+        "COPY (SELECT label AS relation, hash FROM marks JOIN labels USING (id) WHERE times > 0 ORDER BY id, hash) "
+        f"TO {quoted(str(out / EDGE_HASHES))} (FORMAT parquet, PARQUET_VERSION V2, COMPRESSION zstd)"
+    )
+
+
+def _label(spec: GraphSpec) -> str:
+    name = "rel" if spec.columns.rel is not None else quoted(spec.model.relations[0].name)
+    return name if spec.columns.lhs_type is None else f"{name} || ' (' || lhs_type || ', ' || rhs_type || ')'"

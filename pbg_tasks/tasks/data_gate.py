@@ -1,0 +1,49 @@
+"""What the tasks that judge a snapshot do the same way: say and keep the verdict, and end the night it blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import QualityGateError
+from pbg_tasks.progress import say
+
+if TYPE_CHECKING:
+    from pbg_tasks.config.limits import Verdict
+    from pbg_tasks.tasks.context import Result, RunContext
+
+
+def settle(run: RunContext, verdict: Verdict) -> Result:
+    """Say what a verdict found, and return it as a part of the task's result.
+
+    A blocked night does not hold up those that follow, unless somebody accepted it when it was planned.
+    """
+    for check in verdict.checks:
+        if check.warned:
+            say(f"warning: {check.sentence}")
+    accepted = None if verdict.passed else run.spec.accepted
+    if accepted is not None:
+        say(f"accepted ({accepted}): {_reasons(verdict.to_json())}")
+    elif not verdict.passed:
+        run.refuse("the data gate refused it")
+    passed = verdict.passed or accepted is not None
+    return {"data_gate": verdict.to_json() | {"passed": passed, "accepted": accepted, "snapshot": run.spec.snapshot}}
+
+
+def enforce(result: Result) -> Result:
+    """Return the result of a task that judges.
+
+    Raises:
+        QualityGateError: it blocks the night; every reason is in the message.
+    """
+    verdict = result["data_gate"]
+    if not verdict["passed"]:
+        raise QualityGateError(
+            f"snapshot {verdict['snapshot']!r}: {_reasons(verdict)}; mend the snapshot, change the limits in "
+            "gates.data, or take it this once: plan it with --accept-data REASON"
+        )
+    return result
+
+
+def _reasons(verdict: Result) -> str:
+    failed = [check for check in verdict["checks"] if not check["passed"]]
+    return "; ".join(f"{check['sentence']} (gates.data.{check['name'].split()[0]})" for check in failed)

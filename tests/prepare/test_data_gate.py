@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pbg_tasks.config import DataGates
+from pbg_tasks.prepare import Difference, EdgeChanges, SnapshotReport, judge_entities, judge_snapshot, volumes
+from pbg_tasks.prepare.difference import RelationEdges
+
+REPORT = SnapshotReport(edges=100, self_loops=4, duplicates=10, relations={}, weights=None, columns={}, changes=None)
+CHANGES = EdgeChanges.of_relations({"r": RelationEdges(60, 50, 80, 10, 40), "s": RelationEdges(0, 0, 20, 0, 20)})
+DIFFERENCE = Difference(since="d1", edges=CHANGES, degrees={"n": 0.3}, columns=["column 'a' is new"], volumes=[])
+QUIET = {name: {} for name in DataGates.model_fields if name != "changed_columns"} | {"changed_columns": "ignore"}
+
+
+def judged(limits, **changes):
+    gates = DataGates.model_validate(QUIET | limits)
+    return judge_snapshot(gates, REPORT, replace(DIFFERENCE, **changes))
+
+
+@pytest.mark.parametrize(
+    ("limits", "value", "sentence"),
+    [
+        ({"min_edges": {"block": 101}}, 100, "100 edges, at least 101 asked"),
+        ({"max_duplicates": {"block": 0.09}}, 0.1, "10.0% of the edges repeat an earlier one, at most 9.0% allowed"),
+        (
+            {"max_self_loops": {"block": 0.03}},
+            0.04,
+            "4.0% of the edges lead from an entity to itself, at most 3.0% allowed",
+        ),
+        (
+            {"max_added_edges": {"block": 0.05}},
+            0.1,
+            "10.0% of the number of edges of 'd1' came anew, at most 5.0% allowed",
+        ),
+        ({"max_removed_edges": {"block": 0.5}}, 0.6, "60.0% of the edges of 'd1' are gone, at most 50.0% allowed"),
+        (
+            {"max_gone_relations": {"block": 0}},
+            0.2,
+            "20.0% of the edges of 'd1' were of relations that have none any more (s), at most 0.0% allowed",
+        ),
+        (
+            {"max_degree_distance": {"block": 0.2}},
+            0.3,
+            "the degrees of n are distributed otherwise than in 'd1' (distance 0.300), at most 0.2 allowed",
+        ),
+        ({"changed_columns": "block"}, None, "column 'a' is new"),
+    ],
+)
+def test_each_limit_blocks_with_its_figure(limits, value, sentence):
+    verdict = judged(limits)
+    assert not verdict.passed
+    (check,) = verdict.checks
+    assert (check.value, check.sentence) == (value, sentence)
+    warned = {name: {"warn": limit["block"]} if isinstance(limit, dict) else "warn" for name, limit in limits.items()}
+    verdict = judged(warned)
+    assert verdict.passed
+    assert verdict.checks[0].warned
+
+
+def test_the_volume_is_judged_against_both_windows():
+    found = judged(
+        {"max_volume": {"block": 2}, "min_volume": {"warn": 0.6}}, volumes=volumes(100, [20] * 20 + [200] * 7)
+    )
+    assert [(check.name, check.passed, check.warned) for check in found.checks] == [
+        ("min_volume of 7", True, True),
+        ("max_volume of 7", True, False),
+        ("min_volume of 28", True, False),
+        ("max_volume of 28", False, False),
+    ]
+
+
+def test_numbers_alone_say_that_it_is_the_least():
+    verdict = judged({"max_removed_edges": {"block": 0.1}}, edges=EdgeChanges.of_rows(now=100, before=125))
+    assert verdict.checks[0].sentence.startswith("at least 20.0% of the edges of 'd1' are gone")
+
+
+def test_a_first_night_is_compared_with_nothing():
+    limits = {name: {"block": 0} for name in QUIET if name.startswith("max_")} | {"changed_columns": "block"}
+    verdict = judged(limits, since=None, edges=None, degrees={}, columns=[])
+    assert [check.name for check in verdict.checks] == ["max_duplicates", "max_self_loops"]
+
+
+def test_entities_that_are_gone():
+    gates = DataGates.model_validate({"max_gone_entities": {"warn": 0.1, "block": 0.2}})
+    assert not judge_entities(gates, {"kept": 70, "gone": 30}).passed
+    (check,) = judge_entities(gates, {"kept": 85, "gone": 15}).checks
+    assert (check.passed, check.warned, check.value) == (True, True, 0.15)
+    assert check.sentence == "15.0% of the known entities are in no edge, at most 10.0% allowed"
+    assert judge_entities(gates, {"kept": 0, "gone": 0}).checks == ()

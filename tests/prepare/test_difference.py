@@ -1,0 +1,101 @@
+"""What came and went between two snapshots, against sets of Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pbg_tasks.config import GraphSpec
+from pbg_tasks.config.base import parse
+from pbg_tasks.errors import FormatError
+from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges, find_edges, write_edge_hashes
+
+FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
+names = st.sampled_from(["a", "b", "é\x1e", "a b", "'"])
+edges = st.lists(st.tuples(names, st.sampled_from(["r", "s", "t"]), names), max_size=30)
+
+
+def make_spec(**columns):
+    model = {
+        "entities": {"n": {"num_partitions": 1}},
+        "relations": [{"name": "only", "lhs": "n", "rhs": "n"}],
+        "dimension": 4,
+        **({"dynamic_relations": True, "global_emb": False} if columns.get("rel", "rel") else {}),
+    }
+    fields = {"graph": "g", "store": "s", "snapshots": {"location": "{snapshot}"}, "columns": columns, "model": model}
+    return parse(GraphSpec, fields, source="t")
+
+
+def find(rows, directory, *, before=None, spec=None):
+    """Count and write what is told of rows of (lhs, rel, rhs, lhs_type, rhs_type)."""
+    directory.mkdir(exist_ok=True)
+    with duckdb.connect(config={"threads": "1"}) as connection:
+        connection.execute(f"CREATE TEMP TABLE raw ({', '.join(f'{field} VARCHAR' for field in FIELDS)})")
+        if rows:
+            padded = [(*row, None, None)[:5] for row in rows]
+            connection.executemany("INSERT INTO raw VALUES (?, ?, ?, NULL, ?, ?)", padded)
+        found = find_edges(connection, spec or make_spec(), before)
+        write_edge_hashes(connection, directory)
+    return found
+
+
+def expected(before, now):
+    rows = Counter(rel for _, rel, _ in now)
+    then, here = set(before), set(now)
+
+    def count(which, rel):
+        return sum(each[1] == rel for each in which)
+
+    return {
+        rel: RelationEdges(
+            rows[rel], count(here, rel), count(then, rel), count(here - then, rel), count(then - here, rel)
+        )
+        for _, rel, _ in [*before, *now]
+    }
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edges, edges)
+def test_as_sets_have_it(tmp_path, before, now):
+    find(before, tmp_path / "before")
+    assert find(now, tmp_path / "now", before=tmp_path / "before" / EDGE_HASHES) == expected(before, now)
+
+
+def test_equal_edges_in_another_order_leave_equal_bytes_whatever_came_before(tmp_path):
+    rows = [(f"e{i}", f"r{i % 3}", f"e{i * 7 % 90}") for i in range(90)]
+    find(rows, tmp_path / "a")
+    find(rows[::-1] + rows[:5], tmp_path / "b", before=tmp_path / "a" / EDGE_HASHES)
+    assert (tmp_path / "a" / EDGE_HASHES).read_bytes() == (tmp_path / "b" / EDGE_HASHES).read_bytes()
+
+
+def test_types_belong_to_an_edge_and_to_its_relation(tmp_path):
+    spec = make_spec(lhs_type="from", rhs_type="to")
+    rows = [("1", "to", "2", "user", "item"), ("1", "to", "2", "item", "user"), ("1", "to", "2", "item", "user")]
+    found = find(rows, tmp_path, spec=spec)
+    assert found == {
+        "to (item, user)": RelationEdges(2, 1, 0, 1, 0),
+        "to (user, item)": RelationEdges(1, 1, 0, 1, 0),
+    }
+
+
+def test_a_graph_of_one_relation_goes_by_its_name(tmp_path):
+    rows = [("1", None, "2"), ("1", None, "2")]
+    assert find(rows, tmp_path, spec=make_spec(rel=None)) == {"only": RelationEdges(2, 1, 0, 1, 0)}
+
+
+def test_a_table_of_something_else_is_a_format_error(tmp_path):
+    path = tmp_path / EDGE_HASHES
+    duckdb.sql("SELECT 1 AS one").write_parquet(str(path))
+    with pytest.raises(FormatError, match=EDGE_HASHES):
+        find([("a", "r", "b")], tmp_path, before=path)
+
+
+def test_sums_and_what_numbers_alone_tell():
+    relations = {"r": RelationEdges(9, 8, 5, 4, 1), "s": RelationEdges(0, 0, 2, 0, 2)}
+    assert EdgeChanges.of_relations(relations) == EdgeChanges(8, 7, 4, 3, relations=relations)
+    assert EdgeChanges.of_rows(now=10, before=14) == EdgeChanges(10, 14, 0, 4, exact=False)
+    assert EdgeChanges.of_rows(now=14, before=10) == EdgeChanges(14, 10, 4, 0, exact=False)

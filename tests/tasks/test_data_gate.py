@@ -1,0 +1,119 @@
+"""The data gate among the tasks: nights blocked before training, accepted by hand, or let through with a warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.checkpoint.preserve import preserve_files
+from pbg_tasks.errors import ConfigError, QualityGateError
+from pbg_tasks.prepare import EDGE_HASHES
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.chain import run_chain, run_task
+from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.replay import replay
+from pbg_tasks.tasks.show import show, table
+from tests.tasks.conftest import ring
+
+QUICK = {"num_epochs": 1}
+LIMITS = {"max_removed_edges": {"warn": 0.01, "block": 0.3}, "max_gone_entities": {"block": 0.5}}
+NIGHT = ring(60)
+HALF = [row for row in NIGHT if row[1] != "far"] + [("e0", "next", "e1")] * 3
+
+
+def channel(place):
+    return Channel(open_store(str(place.store)), "production")
+
+
+def test_a_night_is_blocked_before_training_accepted_by_hand_and_the_next_one_compares_with_it(place, capsys):
+    place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": LIMITS})
+    place.snapshot("d1", NIGHT)
+    place.snapshot("d2", HALF)
+    first = run_chain(place.spec, "d1")
+    assert first["data"]["difference"]["since"] is None
+    assert first["data"]["passed"] is True
+
+    blocked = plan(place.spec, "d2")["run"]
+    for _ in range(2):  # the second time from the result
+        with pytest.raises(QualityGateError) as caught:
+            run_task("validate", blocked)
+        assert str(caught.value) == (
+            "snapshot 'd2': 33.3% of the edges of 'd1' are gone, at most 30.0% allowed (gates.data.max_removed_edges); "
+            "mend the snapshot, change the limits in gates.data, or take it this once: plan it with "
+            "--accept-data REASON"
+        )
+    with pytest.raises(QualityGateError, match=r"33\.3% of the edges"):
+        run_task("partition", blocked)
+    with pytest.raises(ConfigError, match="`pbg bucket` has not finished"):
+        run_task("train", blocked)
+    shown = show(blocked)
+    assert shown["finished"] == ["plan", "validate"]
+    assert shown["data"]["passed"] is False
+    edges = shown["data"]["difference"]["edges"]
+    assert {name: edges[name] for name in ("now", "before", "added", "removed", "exact")} == {
+        "now": 120,
+        "before": 180,
+        "added": 0,
+        "removed": 60,
+        "exact": True,
+    }
+    assert edges["relations"]["far"] == {"rows": 0, "now": 0, "before": 60, "added": 0, "removed": 60}
+    assert shown["data"]["difference"]["volumes"][0]["ratio"] == pytest.approx(123 / 180, abs=1e-6)
+    assert "blocked" in table([shown])
+    assert channel(place).current().release.snapshot == "d1"
+
+    accepted = run_chain(place.spec, "d2", accept_data="feed 'far' was switched off")
+    assert accepted["run"] != blocked
+    assert accepted["data"]["accepted"] == "feed 'far' was switched off"
+    release = channel(place).current().release
+    assert release.data["accepted"] == "feed 'far' was switched off"
+    assert "accepted (feed 'far' was switched off): 33.3% of the edges" in capsys.readouterr().err
+    assert replay(accepted["run"])["equal"]
+
+    place.snapshot("d3", [row for row in HALF if "e7" not in (row[0], row[2])])
+    warned = run_chain(place.spec, "d3")
+    assert warned["release"]["published"]
+    assert warned["data"]["difference"]["edges"]["removed"] == 4
+    assert warned["data"]["difference"]["since"] == "d2"
+    assert [check["name"] for check in warned["data"]["checks"] if check["warned"]] == ["max_removed_edges"]
+    assert "warning: 3.3% of the edges of 'd2' are gone, at most 1.0% allowed" in capsys.readouterr().err
+    assert "accepted" not in channel(place).current().release.data
+
+
+def test_entities_are_judged_once_their_names_are_known(place):
+    place.write_spec(model=QUICK, gates={"data": {"max_gone_entities": {"block": 0.2}}})
+    place.snapshot("d1", NIGHT)
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(40) + [(f"new{i}", "next", "e0") for i in range(60)])
+    run = plan(place.spec, "d2")["run"]
+    run_task("validate", run)
+    with pytest.raises(QualityGateError, match=r"33\.3% of the known entities are in no edge, at most 20\.0% allowed"):
+        run_task("partition", run)
+    with pytest.raises(QualityGateError, match=r"gates\.data\.max_gone_entities"):
+        run_task("bucket", run)
+    place.snapshot("d3", NIGHT)
+    assert plan(place.spec, "d3")["previous_release"] == 1  # the chain goes on without d2
+
+
+def test_where_the_edges_before_are_not_known_their_number_is_compared(place, tmp_path, capsys):
+    place.write_spec(gates={"data": {"max_removed_edges": {"block": 0.3}}})
+    place.snapshot("d2", NIGHT)
+    run = plan(place.spec, "d2")["run"]
+    store = open_store(str(place.store))
+    (tmp_path / "file").write_text("of a release that this package did not make")
+    manifest = preserve_files(store, {"file": tmp_path / "file"}, "runs/old/release", spec="", version=1, epochs=0)
+    hashes = dict.fromkeys(("id_layout", "vector_space", "split"), "0" * 64)
+    candidate = {"graph": "toy", "run": "old", "snapshot": "d1", "directory": "runs/old/release", **hashes}
+    data = {"edges": 300, "columns": {"lhs": ["VARCHAR"], "rhs": ["VARCHAR"], "rel": ["VARCHAR"]}}
+    candidate |= {"manifest_sha256": manifest.sha256(), "data": data}
+    channel(place).publish(candidate, planned_on=None)
+    with pytest.raises(QualityGateError, match=r"at least 40\.0% of the edges of 'd1' are gone"):
+        run_task("validate", run)
+    assert "release 1 does not hold the edges of its snapshot; only numbers of rows compare" in capsys.readouterr().err
+    assert (place.store / "runs" / run.rpartition("/")[2] / "snapshot" / EDGE_HASHES).exists()
+
+
+def test_an_empty_reason_is_refused(place):
+    place.snapshot("d1", NIGHT)
+    with pytest.raises(ConfigError, match="accepted: String should have at least 1 character"):
+        plan(place.spec, "d1", accept_data="")
