@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_any_dimension_and_chunk_size(combination, dimension, edges, batch_negs,
     sizes = {"num_batch_negs": batch_negs, "num_uniform_negs": uniform, "batch_size": 100 * max(batch_negs, 1)}
     sizes["dimension"] = dimension + dimension % 2
     config = make_config(mode, operator, comparator, loss, global_emb=False, **sizes)
-    assert_same(config, edges=edges, seed=seed)
+    assert_same(config, edges=edges, seed=seed, spread=2 * sizes["dimension"] ** -0.5)
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
@@ -127,13 +128,13 @@ def random_graph(config, *, entities=80, relations=4, edges=3000, seed=0):
     return EdgeList(lhs, rhs, rng.integers(kinds, size=edges), rng.random(edges, dtype=np.float32))
 
 
-def trained(make, config, edges, *, workers=1, epochs=1, dtype=torch.float32):
+def trained(make, config, edges, *, workers=1, epochs=1, dtype=torch.float32, seed=3):
     engine = make(config, 4, workers=workers)
     for kept in (engine.shared.values, engine.shared.sums):
         kept.update({path: value.to(dtype) for path, value in kept.items()})
     start = Table.random(80, config.dimension, 0.3, torch.Generator().manual_seed(1))
     table = Table(start.embeddings.to(dtype), start.row_sums.to(dtype))
-    generator = torch.Generator().manual_seed(3)  # no margin of whose is so near 0 that rounding decides its side
+    generator = torch.Generator().manual_seed(seed)  # with 3 no margin is so near 0 that rounding decides its side
     for _ in range(epochs):
         stats = engine.train_bucket(edges, {"e": table}, {"e": table}, generator=generator)
     return engine, table, stats
@@ -196,14 +197,21 @@ def test_thirty_batches_take_the_way_of_the_torch_engine(changes):
 @pytest.mark.parametrize("dimension", [6, 16, 50, 96])
 @pytest.mark.parametrize(("comparator", "loss"), [("dot", "softmax"), ("dot", "logistic"), ("cos", "softmax")])
 def test_bfloat16_takes_about_the_way_of_float32(dimension, comparator, loss):
-    """Numbers of 8 bits: each is off by up to 1/256."""
+    """Numbers of 8 bits: each is off by up to 1/256.
+
+    Adagrad's first step has the length of the learning rate however small the gradient is, so that rounding may turn
+    one around; hence the median of several seeds.
+    """
     changes = {"dimension": dimension, "comparator": comparator, "loss_fn": loss}
     edges = random_graph(graph_config(**changes), edges=700)
-    _, exact, _ = trained(TorchEngine, graph_config(**changes), edges)
-    _, rounded, _ = trained(NativeEngine, graph_config(precision="bf16", **changes), edges)
     start = Table.random(80, dimension, 0.3, torch.Generator().manual_seed(1)).embeddings
-    moved, apart = (exact.embeddings - start).norm(), (rounded.embeddings - exact.embeddings).norm()
-    assert 1e-5 * moved < apart < 1e-2 * moved
+    shares = []
+    for seed in range(5):
+        _, exact, _ = trained(TorchEngine, graph_config(**changes), edges, seed=seed)
+        _, rounded, _ = trained(NativeEngine, graph_config(precision="bf16", **changes), edges, seed=seed)
+        moved, apart = (exact.embeddings - start).norm(), (rounded.embeddings - exact.embeddings).norm()
+        shares.append(float(apart / moved))
+    assert 1e-5 < statistics.median(shares) < 1e-2
 
 
 def test_the_same_seed_gives_the_same_bits():

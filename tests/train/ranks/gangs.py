@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from pbg_tasks.checkpoint import claim
+from pbg_tasks.errors import EvictedError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.train.course import Course
 from pbg_tasks.train.edge_files import FiledEdges
@@ -148,8 +149,8 @@ def run(trainers, left, *, crash):
     for thread in threads:
         thread.join(120)
         assert not thread.is_alive(), "a rank hangs"
-    if errors:
-        raise errors[0]
+    if errors:  # who was only told to end knows least
+        raise min(errors, key=lambda error: isinstance(error, EvictedError))
 
 
 def withdraw(trainer, error):
