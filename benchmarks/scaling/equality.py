@@ -43,7 +43,6 @@ CONFIG: dict[str, Any] = {
     "lr": 0.1,
     "workers": 1,
     "eval_fraction": 0.0,
-    "bucket_order": "random",  # as gangs do
 }
 _TRIPLES = ("--lhs-col", "0", "--rel-col", "1", "--rhs-col", "2")
 

@@ -85,6 +85,7 @@ def test_a_night_from_the_form(page, api):
         "partitions": None,
         "engine": None,
         "ranks": None,
+        "accept_data": None,
         "publish": True,
     }
     summary = succeed(api, run["dag_run_id"])

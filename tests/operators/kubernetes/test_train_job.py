@@ -394,7 +394,7 @@ def test_kueue_decides_when_a_gang_starts_and_pods_it_replaced_are_followed(doub
         time.sleep(0.3)
         assert double.pods() == []
         double.resume(f"{JOB}-1")
-        double.printed(0, "training")
+        double.wait(lambda: "[rank 0] training" in logged_lines(logged))
         first = {pod["metadata"]["name"] for pod in double.pods()}
         double.suspend(f"{JOB}-1")
         double.wait(lambda: not double.pods())
