@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,7 +68,9 @@ class RealRun:
             dict.fromkeys(partition_keys(config), 1),
             row_bytes=1,
         )
-        return simulate(work, self.ranks, Network(latency=overhead / 2, record=0.0), servers=0)
+        # moving takes the overhead, nothing more
+        network = Network(link=math.inf, store=math.inf, store_total=math.inf, latency=overhead / 2, record=0.0)
+        return simulate(work, self.ranks, network, servers=0)
 
 
 def has_ranks() -> bool:

@@ -1,4 +1,7 @@
-"""Imports: vectors of other tools, under the right names, as a start that training takes."""
+"""Imports: vectors of other tools, under the right names, as a start that training takes.
+
+Longer than other files: every format goes through the same sources, names and mishaps.
+"""
 
 from __future__ import annotations
 

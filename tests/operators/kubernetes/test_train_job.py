@@ -1,4 +1,7 @@
-"""``PBGTrainJobOperator`` with launcher kubernetes: real processes behind a double of the API."""
+"""``PBGTrainJobOperator`` with launcher kubernetes: real processes behind a double of the API.
+
+Longer than other files: what can become of a gang is told apart by one operator, with one set of stand-ins.
+"""
 
 from __future__ import annotations
 
