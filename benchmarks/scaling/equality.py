@@ -49,10 +49,11 @@ _TRIPLES = ("--lhs-col", "0", "--rel-col", "1", "--rhs-col", "2")
 Row = dict[str, Any]
 
 
-def measure(pbg: Pbg, *, ranks: int, seed: int, epochs: int, servers: int) -> Row:
+def measure(pbg: Pbg, *, ranks: int, seed: int, epochs: int, servers: int, order: str) -> Row:
     """Train with so many ranks and rank the test edges."""
     shutil.rmtree(pbg.directory / "model", ignore_errors=True)
     options = ["-p", "edge_paths=train", "-p", f"num_epochs={epochs}", "-p", f"num_partition_servers={servers}"]
+    options += ["-p", f"bucket_order={order}"]
     gang = [] if ranks == 1 else ["--ranks", str(ranks)]
     trained = pbg("train", "train", "config.json", *options, *gang, "--seed", str(seed))
     known = ("--filtered", "--known", "train", "--known", "valid")
@@ -62,6 +63,7 @@ def measure(pbg: Pbg, *, ranks: int, seed: int, epochs: int, servers: int) -> Ro
         "ranks": ranks,
         "seed": seed,
         "servers": servers,
+        "order": order,
         "mrr": found["filtered"]["mrr"],
         "edges": list(manifest.edges),
         "retrained": sum(manifest.retrained),
@@ -92,6 +94,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="How many.")] = 3,
     epochs: Annotated[int, typer.Option(help="Of each training.")] = 5,
     servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = -1,
+    order: Annotated[str, typer.Option(help="bucket_order of all, since orders differ in what they learn.")] = "affinity",
 ) -> None:
     """Train gangs of every size with every seed."""
     files = obtain(FB15K_237, data, cache_directory())
@@ -103,7 +106,7 @@ def main(
         pbg("import", "import", "tsv", "config.json", *splits, *_TRIPLES)
         for seed in range(seeds):
             for size in map(int, ranks.split(",")):
-                rows.append(measure(pbg, ranks=size, seed=seed, epochs=epochs, servers=servers))
+                rows.append(measure(pbg, ranks=size, seed=seed, epochs=epochs, servers=servers, order=order))
                 print(rows[-1], flush=True)
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     print("\n".join(summary(rows)))

@@ -214,7 +214,7 @@ def _panels(results: Results) -> list[Panel]:
             and row["partitions"] == max(PARTITIONS[0], 2 * row["ranks"])
         ]
         lines.append(Line(name, colour, points))
-    published = [Line("every machine always training", 6, ideal[:4])]
+    published = [Line("ideal", 6, ideal[:4])]
     for colour, graph in enumerate((FREEBASE, TWITTER)):
         rows = [row for row in results["published"] if row["graph"] == graph.name]
         for shift, key in enumerate(("published", "simulated")):
