@@ -144,16 +144,18 @@ def _joining(place: Place, undertaking: Undertaking) -> Callable[[], AbstractCon
 
 
 def _lead(gang: Gang, place: Place, undertaking: Undertaking, writer: CheckpointWriter, scratch: Path) -> Result:
-    gang.share({"version": writer.version, "writer_epoch": writer.partial.writer_epoch})
-    seat = _Seat(undertaking.job(writer.version), writer.files, writer.partial, scratch, rank=0)
     members = place.world + place.servers
-    coordinator = seat.coordinator(writer, members=members, share_every=SHARE_SECONDS if place.world > 1 else 0.0)
+    roll = Roll(range(members))
     with evictable() as member, ExitStack() as stack:
-        roll = Roll(range(members))
-        services = {HEARTBEAT: roll.serve, LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
-        here = _Here(gang, place, seat.shelf, member, services)
-        stack.enter_context(here.open(stack))
+        here = _Here(gang, place, member, {HEARTBEAT: roll.serve})
+        found = {"version": writer.version, "writer_epoch": writer.partial.writer_epoch}
+        stack.enter_context(here.open(found))
         stack.enter_context(roll)  # so that members are let go before the listener closes
+        seat = _Seat(undertaking.job(writer.version), writer.files, writer.partial, scratch, rank=0)
+        share_every = SHARE_SECONDS if place.world > 1 else 0.0
+        coordinator = seat.coordinator(writer, members=members, share_every=share_every)
+        services = {LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
+        here.serve(seat.shelf, stack, services)
         here.find(Desk.local(coordinator, member.check))
         return _led(seat, writer, coordinator, here.links(seat, stack), world=place.world)
 
@@ -171,49 +173,49 @@ def _led(seat: _Seat, writer: CheckpointWriter, coordinator: Coordinator, links:
 
 
 def _follow(gang: Gang, place: Place, undertaking: Undertaking, scratch: Path) -> Result:
-    agreed = gang.share({})[0]
-    files = undertaking.newest()
-    version = files.version if files is not None else 0
-    if version != agreed["version"]:
-        raise ConflictError(
-            f"{undertaking.store.url}: is at version {version}, rank 0 found {agreed['version']}: another gang "
-            "trains here, or this rank sees another store"
-        )
-    partial = PartialObjects(undertaking.store, undertaking.prefix, agreed["writer_epoch"])
-    job = undertaking.job(version)
-    if place.role == "partition-server":
-        return _serve(gang, place, job, partial, scratch, version)
-    seat = _Seat(job, files, partial, scratch, rank=place.rank)
     with evictable() as member, ExitStack() as stack:
-        here = _Here(gang, place, seat.shelf, member, {})
-        stack.enter_context(here.open(stack))
+        here = _Here(gang, place, member, {})
+        stack.enter_context(here.open({}))
+        version = here.agreed["version"]
+        files = undertaking.newest()
+        if version != (found := files.version if files is not None else 0):
+            raise ConflictError(
+                f"{undertaking.store.url}: is at version {found}, rank 0 found {version}: another gang trains here, "
+                "or this rank sees another store"
+            )
+        partial = PartialObjects(undertaking.store, undertaking.prefix, here.agreed["writer_epoch"])
+        job = undertaking.job(version)
+        if place.role == "partition-server":
+            return _keep(here, member, job, partial, scratch, version, stack)
+        seat = _Seat(job, files, partial, scratch, rank=place.rank)
+        here.serve(seat.shelf, stack)
         here.find()
         trainer = seat.trainer(here.links(seat, stack), None)
         trainer.run(seat.course.plan[version:])
         return {"rank": place.rank, **trainer.work.to_json()}
 
 
-def _serve(gang: Gang, place: Place, job: Job, partial: PartialObjects, scratch: Path, version: int) -> Result:
+def _keep(
+    here: _Here, member: Member, job: Job, partial: PartialObjects, scratch: Path, version: int, stack: ExitStack
+) -> Result:
     """Keep partitions in memory until the training has ended."""
     course = Course(job.config, job.edges, seed=job.seed)
-    shelf = Shelf(job.config, partial, scratch, place.rank, Stamp(version, course.info(None)))
-    with evictable() as member, ExitStack() as stack:
-        here = _Here(gang, place, shelf, member, {})
-        stack.enter_context(here.open(stack))
-        desk = here.find()
-        if here.server is None:
-            raise RuntimeError("a partition server without partitions: a bug")
-        try:
-            for iteration in course.plan[version:]:
-                shelf.stamp = Stamp(iteration.number, course.info(iteration))
-                keep(iteration, desk, here.server)
-        except PbgError as error:
-            member.fail(error)
-            with suppress(PbgError):
-                withdraw(desk, here.server, None)
-            raise
-        depart(desk, lead=False)
-        return {"rank": place.rank, "role": place.role}
+    shelf = Shelf(job.config, partial, scratch, here.place.rank, Stamp(version, course.info(None)))
+    here.serve(shelf, stack)
+    desk = here.find()
+    if here.server is None:
+        raise RuntimeError("a partition server without partitions: a bug")
+    try:
+        for iteration in course.plan[version:]:
+            shelf.stamp = Stamp(iteration.number, course.info(iteration))
+            keep(iteration, desk, here.server)
+    except PbgError as error:
+        member.fail(error)
+        with suppress(PbgError):
+            withdraw(desk, here.server, None)
+        raise
+    depart(desk, lead=False)
+    return {"rank": here.place.rank, "role": here.place.role}
 
 
 class _Seat:
@@ -275,41 +277,40 @@ class _Seat:
             lead=lead,
             rank=self.rank,
             seed=self.job.seed,
+            anchor=self.job.anchor,
         )
 
 
 class _Here:
-    """This process's services, and its way to those of others."""
+    """This process's services, and its way to those of others.
+
+    Attributes:
+        agreed: what rank 0 found.
+        server: the partitions that this process keeps for others; None if none.
+    """
 
     def __init__(
-        self,
-        gang: Gang,
-        place: Place,
-        shelf: Shelf,
-        member: Member,
-        services: Mapping[str, Callable[[Connection], None]],
+        self, gang: Gang, place: Place, member: Member, services: Mapping[str, Callable[[Connection], None]]
     ) -> None:
-        config = shelf.config
-        self._gang, self._place, self._shelf, self._member = gang, place, shelf, member
-        self._credentials = gang.credentials
-        self._services = dict(services)
+        self.place = place
+        self.agreed: Mapping[str, Any] = {}
         self.server: PartitionServer | None = None
+        self._gang, self._member, self._credentials = gang, member, gang.credentials
+        self._listener = Listener(gang.credentials, services, host=gang.host)
         self._parameters = ParameterServer()
-        if place.role == "trainer":
-            self._services["parameters"] = self._parameters.serve
-        if config.num_partition_servers < 0 or place.role == "partition-server":
-            self.server = PartitionServer(self._store, interval=config.store_interval, on_error=member.fail)
-            self._services["partitions"] = self.server.serve
         self._addresses: list[Address] = []
         self._to_lead: list[Connection] = []
 
     @contextmanager
-    def open(self, stack: ExitStack) -> Iterator[None]:
-        """Offer the services, and learn where those of others are."""
-        if self.server is not None:
-            stack.enter_context(self.server)
-        with Listener(self._credentials, self._services, host=self._gang.host) as listener:
-            shared = self._gang.share({"address": list(listener.address)})
+    def open(self, found: Mapping[str, Any]) -> Iterator[None]:
+        """Learn where the others are, and belong to the gang from now on: whoever falls silent is noticed.
+
+        Args:
+            found: by rank 0, of the checkpoint.
+        """
+        with self._listener as listener:
+            shared = self._gang.share({"address": list(listener.address), **found})
+            self.agreed = shared[0]
             self._addresses = [(host, port) for host, port in (each["address"] for each in shared)]
             membership = Membership(self._addresses[0], self._credentials)
             membership.on_break(lambda: self._hang_up(membership))
@@ -320,6 +321,21 @@ class _Here:
                 membership.leave(error)
                 raise
             membership.leave()
+
+    def serve(
+        self, shelf: Shelf, stack: ExitStack, services: Mapping[str, Callable[[Connection], None]] | None = None
+    ) -> None:
+        """Offer the other services, and wait until everyone does: a rank may have read gigabytes before."""
+        config, self._shelf = shelf.config, shelf
+        offered = dict(services or {})
+        if self.place.role == "trainer":
+            offered["parameters"] = self._parameters.serve
+        if config.num_partition_servers < 0 or self.place.role == "partition-server":
+            server = PartitionServer(self._store, interval=config.store_interval, on_error=self._member.fail)
+            self.server = stack.enter_context(server)
+            offered["partitions"] = server.serve
+        self._listener.offer(offered)
+        self._gang.barrier(timeout=JOIN_SECONDS, check=self._member.check)
 
     def find(self, desk: Desk | None = None) -> Desk:
         """Find the coordinator: ``desk`` where it is here."""
@@ -340,10 +356,10 @@ class _Here:
 
     def links(self, seat: _Seat, stack: ExitStack) -> Links:
         """Connect to every other rank."""
-        config, world = self._shelf.config, self._place.world
+        config, world = self._shelf.config, self.place.world
         partitions = None
         if config.num_partition_servers:
-            keepers = range(world) if config.num_partition_servers < 0 else range(world, world + self._place.servers)
+            keepers = range(world) if config.num_partition_servers < 0 else range(world, world + self.place.servers)
             partitions = PartitionClient([self._link(rank, "partitions", self.server) for rank in keepers])
         servers = [self._link(rank, "parameters", self._parameters) for rank in range(world)]
         exchange = seat.exchange(servers, self._member)
@@ -351,14 +367,14 @@ class _Here:
         return Links(self._desk, self._member, self._shelf, exchange, partitions, self.server)
 
     def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - what ``service`` has here, or a way to it
-        return own if rank == self._place.rank else self._connect(rank, service)
+        return own if rank == self.place.rank else self._connect(rank, service)
 
     def _connect(self, rank: int, service: str) -> Connection:
         return connect(self._addresses[rank], self._credentials, service, timeout=CONNECT_SECONDS)
 
     def _store(self, key: PartitionKey, table: Table, lease: int) -> None:
         """Store a partition behind the training, and tell the coordinator."""
-        stored = self._shelf.put(key, table, f"{lease}.{self._place.rank}", lease=lease)
+        stored = self._shelf.put(key, table, f"{lease}.{self.place.rank}", lease=lease)
         self._records.stored(embeddings_file_name(*key, self._shelf.stamp.version), stored)
 
 

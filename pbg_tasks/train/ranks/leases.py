@@ -28,12 +28,14 @@ class Lease(NamedTuple):
         rank: who trains it.
         bucket: what is trained.
         keys: its partitions, which no other lease has; those of types with one partition are shared, and not here.
+        last: of them, those that no other bucket of the iteration needs any more.
     """
 
     number: int
     rank: int
     bucket: Bucket
     keys: frozenset[PartitionKey]
+    last: frozenset[PartitionKey]
 
 
 class LeaseBook:
@@ -91,6 +93,8 @@ class LeaseBook:
         rhs_weights_TB = np.where(twice_TB, 0, weights[self._rhs_TB])
         self._weights_TB = np.concatenate([weights[self._lhs_TB], rhs_weights_TB])
 
+        # How many times open buckets need each partition.
+        self._wanted = np.bincount(self._needs_TB[:, self._open].ravel(), minlength=len(self._keys))
         self._locked = np.zeros(len(self._keys), bool)
         self._trained = np.zeros(len(self._keys), bool)
         self._trained[[place_of[key] for key in trained if key in place_of]] = True
@@ -117,10 +121,13 @@ class LeaseBook:
         if not places.size:
             return None
         place = int(places[self._costs(places, old).argmin()])
+        needed = self._needs_TB[:, place]
         self._open[place] = False
-        self._locked[self._needs_TB[:, place]] = True
-        keys = frozenset(self._keys[key] for key in self._needs_TB[:, place])
-        lease = Lease(self._next_number, rank, self._buckets[place], keys)
+        np.subtract.at(self._wanted, needed, 1)
+        self._locked[needed] = True
+        keys = frozenset(self._keys[key] for key in needed)
+        last = frozenset(self._keys[key] for key in needed[self._wanted[needed] == 0])
+        lease = Lease(self._next_number, rank, self._buckets[place], keys, last)
         self._next_number += 1
         self.active[rank] = lease
         return lease
@@ -144,6 +151,7 @@ class LeaseBook:
         """
         lease, place = self._end(rank)
         self._open[place] = True
+        np.add.at(self._wanted, self._needs_TB[:, place], 1)
         return lease
 
     def _end(self, rank: int) -> tuple[Lease, int]:

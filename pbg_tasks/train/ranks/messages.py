@@ -39,6 +39,7 @@ class Grant(Frozen):
         seen: edges of the iteration trained by anyone before.
         batches: of the bucket trained before, with ``edges`` edges.
         sources: where its partitions are, by PBG's file name.
+        last: of these names, those of partitions that no bucket of the iteration needs after this one.
     """
 
     lease: int
@@ -48,6 +49,7 @@ class Grant(Frozen):
     batches: int = 0
     edges: int = 0
     sources: dict[str, Source]
+    last: frozenset[str] = frozenset()
 
     @property
     def bucket(self) -> Bucket:

@@ -18,7 +18,7 @@ from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.train.background import Background
 from pbg_tasks.train.engine import Position
 from pbg_tasks.train.partition_files import Stamp
-from pbg_tasks.train.partitions import Layout
+from pbg_tasks.train.partitions import Layout, PartitionKey
 from pbg_tasks.train.pieces import PieceTrainer
 from pbg_tasks.train.ranks.messages import report_of
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import Iteration, StoredObject
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.train.anchor import Anchor
     from pbg_tasks.train.course import Course
     from pbg_tasks.train.edge_files import EdgeFiles, Piece
     from pbg_tasks.train.engine import Engine
-    from pbg_tasks.train.partitions import PartitionKey
     from pbg_tasks.train.ranks.desk import Desk
     from pbg_tasks.train.ranks.lead import Lead
     from pbg_tasks.train.ranks.member import Member
@@ -105,6 +105,7 @@ class RankTrainer:
         lead: what rank 0 does besides.
         rank: this one.
         seed: of the run.
+        anchor: draws vectors to those of the night before.
 
     Attributes:
         work: what it did.
@@ -123,10 +124,11 @@ class RankTrainer:
         lead: Lead | None,
         rank: int,
         seed: int,
+        anchor: Anchor | None = None,
     ) -> None:
         self.work = Work()
         self._engine, self._course, self._edges, self._start, self._shared = engine, course, edges, start, shared
-        self._links, self._lead, self._rank = links, lead, rank
+        self._links, self._lead, self._rank, self._anchor = links, lead, rank, anchor
         self._pieces = PieceTrainer(config, engine, seed)
         self._layout = Layout(config)
         self._held: dict[PartitionKey, tuple[int, Table]] = {}  # of the bucket before, by generation
@@ -173,6 +175,7 @@ class RankTrainer:
         links.exchange.pull()
         links.desk.meet(f"pulled {number}")
         if self._lead is not None:
+            self._settle({PartitionKey(name, 0): table for name, table in self._shared.tables.items()}, iteration)
             self._lead.commit(iteration)
         links.desk.meet(f"committed {number}")
 
@@ -207,10 +210,19 @@ class RankTrainer:
                 begun=Position(grant.batches, grant.edges),
                 stop=self._links.member.stopping,
             )
+        if result.stopped is None:
+            names = {key: embeddings_file_name(*key, iteration.number) for key in tables}
+            self._settle({key: table for key, table in tables.items() if names[key] in grant.last}, iteration)
         self.work.buckets += 1
         self.work.edges += result.stats.count
         self.work.seconds += result.stats.seconds
         return report_of(grant, self._rank, result, self._put_away(tables, grant.lease))
+
+    def _settle(self, tables: Mapping[PartitionKey, Table], iteration: Iteration) -> None:
+        """Draw tables that the iteration will not change any more, before they are stored."""
+        if self._anchor is not None:
+            for key, table in tables.items():
+                self._anchor.draw(key, table, iteration)
 
     def _heed(self, progress: Progress, title: str, count: int, loss: float) -> None:
         progress.advance(count, loss=loss)

@@ -23,6 +23,8 @@ from pbg_tasks.train.ranks.host import common_host, is_loopback, own_host
 from pbg_tasks.train.ranks.place import ENVIRONMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.distributed import Store  # type: ignore[attr-defined]  # as below: public, says the manual
 
     from pbg_tasks.train.ranks.place import Place
@@ -69,8 +71,15 @@ class Arrival(NamedTuple):
         return ""
 
 
-def meet(place: Place, spec: str, *, token: str | None, timeout: float) -> tuple[Store, str]:
+def meet(place: Place, spec: str, *, token: str | None, timeout: float, beat: Callable[[], None]) -> tuple[Store, str]:
     """Wait until all processes are there and agree.
+
+    Args:
+        place: of this process.
+        spec: hash of the run spec.
+        token: the gang's secret.
+        timeout: seconds in which all have to come.
+        beat: called again and again, unless a call of torch's hangs.
 
     Returns:
         A store for the group, and the address under which the others reach this process.
@@ -84,17 +93,17 @@ def meet(place: Place, spec: str, *, token: str | None, timeout: float) -> tuple
     deadline = time.monotonic() + timeout
     tag = "" if token is None else hashlib.sha256(b"pbg_tasks run token " + token.encode()).hexdigest()[:16]
     try:
-        store = _open(place, tag, deadline)
+        store = _open(place, tag, deadline, beat)
         host = own_host(place.master[0] if place.master else None)
         own = Arrival(__version__, spec, place.world, place.servers, tag, host)
-        others = _call_roll(store, place, own, deadline, timeout)
+        others = _call_roll(store, place, own, deadline, timeout, beat)
     except RuntimeError as error:  # torch's
         reason = str(error).partition("\n")[0]
         raise RankLostError(f"rank 0, or what it shares at {place.meeting_point}, is gone: {reason}") from None
     return PrefixStore("group", store), common_host(host, [other.host for other in others])
 
 
-def _open(place: Place, tag: str, deadline: float) -> Store:
+def _open(place: Place, tag: str, deadline: float, beat: Callable[[], None]) -> Store:
     """Open the store that all share; rank 0 makes it, unless torchrun has."""
     from torch.distributed import FileStore, PrefixStore  # type: ignore[attr-defined]
 
@@ -109,7 +118,7 @@ def _open(place: Place, tag: str, deadline: float) -> Store:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "") if ready_made else ""
     if place.rank == 0 and not ready_made:
         return PrefixStore(attempt, _tcp_store(master, deadline, listener=_listen(master, deadline)))
-    _await_master(master, deadline)
+    _await_master(master, deadline, beat)
     return PrefixStore(attempt, _tcp_store(master, deadline))
 
 
@@ -144,9 +153,10 @@ def _listen(master: Address, deadline: float) -> socket.socket:
             time.sleep(_LOOK_SECONDS)
 
 
-def _await_master(master: Address, deadline: float) -> None:
+def _await_master(master: Address, deadline: float, beat: Callable[[], None]) -> None:
     """Wait for rank 0 more quietly than torch does: its name may be unknown for a while, and its port closed."""
     while True:
+        beat()
         try:
             socket.create_connection(master, timeout=_CALL_SECONDS).close()
         except OSError as error:
@@ -160,7 +170,9 @@ def _await_master(master: Address, deadline: float) -> None:
             return
 
 
-def _call_roll(store: Store, place: Place, own: Arrival, deadline: float, timeout: float) -> list[Arrival]:
+def _call_roll(
+    store: Store, place: Place, own: Arrival, deadline: float, timeout: float, beat: Callable[[], None]
+) -> list[Arrival]:
     """Say that this process has come, and return what the others said."""
     store.add("came", 1)
     if store.add(f"claims/{place.rank}", 1) > 1:
@@ -170,6 +182,7 @@ def _call_roll(store: Store, place: Place, own: Arrival, deadline: float, timeou
     others: list[Arrival] = []
     missing = [rank for rank in range(place.size) if rank != place.rank]
     while True:
+        beat()
         if store.check(["refusal"]):
             _give_up(store, place, store.get("refusal").decode())
         for rank in [rank for rank in missing if store.check([f"arrivals/{rank}"])]:

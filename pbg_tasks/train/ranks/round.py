@@ -173,6 +173,7 @@ class Round:
             batches=begun.batches if begun else 0,
             edges=begun.edges if begun else 0,
             sources={name: self._places.get(key, Source()) for key, name in names.items()},
+            last=frozenset(names[key] for key in lease.last),
         )
 
     def report(self, rank: int, report: Report) -> None:

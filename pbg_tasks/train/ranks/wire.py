@@ -102,6 +102,10 @@ class Listener:
         self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
         self._thread.start()
 
+    def offer(self, services: Mapping[str, Service]) -> None:
+        """Offer more services."""
+        self._services.update(services)
+
     def close(self) -> None:
         """Listen no more, end the connections that there are, and wait a little for their services to return."""
         with self._lock:

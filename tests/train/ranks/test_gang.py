@@ -40,9 +40,11 @@ def gather(forks, tmp_path):
             given = {"rank": number, **usual, **own}
             processes.append(forks.Process(target=joiner.run, args=(str(out),), kwargs=given))
             processes[-1].start()
-        for process in processes:
+        for process, own in reversed(list(zip(processes, unusual, strict=True))):  # who is stopped, last
+            if own.get("then") == "freeze":
+                process.kill()
             process.join(60)
-            assert process.exitcode in {0, 9}
+            assert process.exitcode in {0, 9, -9}
         return [json.loads(out.read_text()) if out.exists() else None for out in outs]
 
     return run
@@ -121,8 +123,17 @@ def test_somebody_accepts_and_says_nothing(gather):
     with socket.create_server(("127.0.0.1", 0)) as server:
         method = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         (result,) = gather({"rank": 1}, timeout=0.5, method=method)
-    assert "did not answer for 1 s" in errors([result], LOST)[0]
-    assert result["seconds"] < 10
+    assert "does not answer for 4 s" in errors([result], LOST)[0]
+    assert result["seconds"] < 20
+
+
+def test_rank_zero_is_stopped_while_the_others_come(gather):
+    """Its kernel still takes connections; the others wait for the latecomer, but not for the one that is stopped."""
+    stopped, first, second = gather({"then": "freeze"}, {}, {}, world=4, timeout=300)
+    assert stopped is None
+    texts = errors([first, second], LOST)
+    assert all("does not answer for 4 s" in text for text in texts)
+    assert max(first["seconds"], second["seconds"]) < 30
 
 
 def test_a_directory_that_is_not_there(gather, tmp_path):

@@ -214,9 +214,10 @@ class TestListener:
                 hear_the_end(stream)
 
     def test_closing_ends_its_connections_and_services(self):
-        ended = threading.Event()
+        begun, ended = threading.Event(), threading.Event()
 
         def wait(connection):
+            begun.set()
             try:
                 connection.receive(timeout=None)
             finally:
@@ -224,6 +225,7 @@ class TestListener:
 
         with Listener(ZERO, {"wait": wait}, host="127.0.0.1") as listener:
             connection = call(listener.address, "wait")
+            assert begun.wait(30)
         assert ended.is_set()
         with connection, pytest.raises(RankLostError, match="rank 0 closed"):
             connection.receive(timeout=5)
