@@ -4,6 +4,8 @@
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
 # make bench    speed and memory against torchbiggraph: measures what is not in the results yet (hours), writes docs/performance.md
 # make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
+# make nights   walks through days of dated edges, as a chain and independently: make nights DATA=icews14 DAYS=10
+# make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice
 # make setup   the environment only, in .venv; the others do it by themselves
 # make lock    resolve requirements.in anew
 
@@ -13,13 +15,16 @@ TORCH ?= torch==2.13.0
 # For `make lock`: a folder with a CPU wheel of torch, so that no CUDA package is locked.
 TORCH_WHEELS ?=
 JOBS ?= 2
+# For `make nights`: the name of a data set, or a folder of tab-separated lines: head, relation, tail, day.
+DATA ?= icews14
+DAYS ?= 10
 
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint down lock quality bench bench-quick
+.PHONY: setup demo test lint down lock quality bench bench-quick nights e2e-nights
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -56,6 +61,13 @@ bench: setup
 
 bench-quick: setup
 	@$(PY) -m benchmarks.speed --quick $(ARGS)
+
+# Options, such as a window of 30 days, or a store: make nights ARGS="--window 30 --store s3://bucket/nights".
+nights: setup
+	@$(PY) -m benchmarks.nights $(DATA) --days $(DAYS) $(ARGS)
+
+e2e-nights: setup
+	@PBG_E2E_NIGHTS=1 OMP_NUM_THREADS=1 $(PY) -m pytest -v -x tests/stack/test_nights.py
 
 lint: setup
 	@$(VENV)/bin/ruff check .

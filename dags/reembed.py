@@ -1,4 +1,4 @@
-"""The Airflow DAGs of each graph spec of a folder: ``reembed_{graph}``, ``nightly_{graph}``, ``drill_{graph}``."""
+"""The Airflow DAGs of each graph spec of a folder: ``reembed_{graph}``, ``nightly_{graph}`` and those beside them."""
 
 from __future__ import annotations
 

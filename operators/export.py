@@ -28,6 +28,10 @@ class ExportOperator(PbgOperator):
         self.asset = asset
         self.snapshot = snapshot
 
+    def lineage(self) -> tuple[list[str], list[str]]:
+        """Same as of every command; what is written lies at the asset."""
+        return super().lineage()[0], [self.asset.uri]
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the export."""
         result = super().execute(context)

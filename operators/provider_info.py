@@ -24,10 +24,20 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": "PBG",
-                "python-modules": ["operators.task", "operators.plan", "operators.publish", "operators.train_job"],
+                "python-modules": [
+                    "operators.task",
+                    "operators.plan",
+                    "operators.gate",
+                    "operators.publish",
+                    "operators.export",
+                    "operators.train_job",
+                    "operators.watch",
+                ],
             }
         ],
-        "triggers": [{"integration-name": "PBG", "python-modules": ["operators.kubernetes.trigger"]}],
+        "triggers": [
+            {"integration-name": "PBG", "python-modules": ["operators.kubernetes.trigger", "operators.watch"]}
+        ],
         "extra-links": ["operators.link.RunLink"],
         "config": {
             "pbg": {

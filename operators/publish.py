@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Asset, Context
 
+    from operators.alerts import Alert
+
 
 class PublishOperator(PbgOperator):
     """Run ``pbg publish``; only when the channel moved, the asset gets an event.
@@ -24,14 +26,27 @@ class PublishOperator(PbgOperator):
     Args:
         asset: the channel.
         facts: templates that render to JSON; what the event carries beside the command's result.
+        told: tells people of the release.
     """
 
     template_fields: Sequence[str] = (*PbgOperator.template_fields, "facts")
 
-    def __init__(self, *, asset: Asset, facts: dict[str, str], **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
+    def __init__(
+        self,
+        *,
+        asset: Asset,
+        facts: dict[str, str],
+        told: Alert | None = None,
+        **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
+    ) -> None:
         super().__init__(command="publish", outlets=[asset], **kwargs)
         self.asset = asset
         self.facts = facts
+        self.told = told
+
+    def lineage(self) -> tuple[list[str], list[str]]:
+        """Same as of every command; what is written lies at the asset."""
+        return super().lineage()[0], [self.asset.uri]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the run.
@@ -47,4 +62,7 @@ class PublishOperator(PbgOperator):
         event = context["outlet_events"][self.asset]
         event.extra = {"release": result["release"], "directory": result["directory"], **facts}
         event.add_partitions(facts["snapshot"])
+        if self.told is not None:
+            text = f"channel {result['channel']} serves release {result['release']} of snapshot {facts['snapshot']}"
+            self.told({**context}, text)
         return result

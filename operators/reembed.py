@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from airflow.sdk import DAG, Asset, CronPartitionTimetable, PartitionedAssetTimetable, TaskGroup, chain, task
+from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, TaskGroup, chain, task
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
+from operators.alerts import Alert, check_notifiers, deadline, on_failure
+from operators.assets import channel_asset, edges_asset, export_asset
 from operators.export import ExportOperator
 from operators.form import trigger_form
+from operators.gate import ApprovalGateOperator, GateOperator
 from operators.plan import PlanOperator
 from operators.publish import PublishOperator
+from operators.report import ReportOperator
 from operators.scratch import SCRATCH, make_scratch, remove_scratch
-from operators.task import GraphOperator, PbgOperator
+from operators.task import DEFAULTS, PbgOperator
 from operators.train_job import PBGTrainJobOperator
+from operators.upkeep import upkeep_dags
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow.sdk.bases.timetable import BaseTimetable
 
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.nights import Calendar
 
 RUN = "{{ ti.xcom_pull(task_ids='prepare.plan')['run'] }}"
+RUN_IF_ANY = "{{ (ti.xcom_pull(task_ids='prepare.plan') or {}).get('run', '') }}"
 FACTS = {
     "snapshot": "{{ ti.xcom_pull(task_ids='prepare.plan')['snapshot'] | tojson }}",
     "mrr": "{{ ti.xcom_pull(task_ids='release.eval')['filtered']['mrr'] | tojson }}",
     "edges": "{{ ti.xcom_pull(task_ids='prepare.bucket')['edges']['total'] | tojson }}",
-}
-DEFAULTS: dict[str, Any] = {
-    "retries": 2,
-    "retry_delay": timedelta(seconds=30),
-    "retry_exponential_backoff": 2.0,
-    "max_retry_delay": timedelta(minutes=10),
 }
 
 
@@ -52,11 +52,12 @@ def build_dags_of(spec_path: Path) -> list[DAG]:
         ConfigError: the spec is wrong; the message names file and key.
     """
     spec = load_graph_spec(spec_path)
-    edges, _ = assets(spec)
-    dags = [_reembed(spec, spec_path, f"reembed_{spec.graph}", PartitionedAssetTimetable(assets=edges))]
+    check_notifiers(spec, spec_path)
+    timetable = PartitionedAssetTimetable(assets=edges_asset(spec))
+    dags = [_reembed(spec, spec_path, f"reembed_{spec.graph}", timetable)]
     if spec.nights.calendar is not None:
         dags.append(_reembed(spec, spec_path, f"nightly_{spec.graph}", _timetable(spec.nights.calendar, spec_path)))
-    return [*dags, _drill(spec, spec_path)]
+    return [*dags, *upkeep_dags(spec, spec_path)]
 
 
 def _timetable(calendar: Calendar, spec_path: Path) -> CronPartitionTimetable:
@@ -71,8 +72,7 @@ def _timetable(calendar: Calendar, spec_path: Path) -> CronPartitionTimetable:
 
 
 def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimetable) -> DAG:
-    edges, embeddings = assets(spec)
-    nights = spec.nights
+    edges, embeddings = edges_asset(spec), channel_asset(spec)
     with DAG(
         dag_id=dag_id,
         description=f"Embed graph {spec.graph} anew for each snapshot of its edges",
@@ -80,25 +80,33 @@ def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimeta
         schedule=schedule,
         catchup=False,
         params=trigger_form(spec),
-        default_args=DEFAULTS,
-        max_active_runs=nights.parallel if nights.walk == "independent" else 1,
+        default_args=DEFAULTS | {"snapshots": spec.snapshots.location},
+        max_active_runs=spec.nights.parallel,  # a night that waits for an older one must not keep it from beginning
         tags=["reembed", spec.graph],
+        **on_failure(spec),
+        **deadline(spec),
     ) as dag:
         with TaskGroup("prepare", tooltip="From a snapshot to numbered entities and edge buckets"):
             plan = PlanOperator(
                 task_id="plan",
                 spec=str(spec_path.resolve()),
-                patience=timedelta(hours=nights.patience_hours),
+                patience=timedelta(hours=spec.nights.patience_hours),
                 scratch=SCRATCH,
                 inlets=[edges],
             )
-            prepare = [plan, *(_task(command) for command in ("validate", "partition", "bucket"))]
+            prepare = [plan, _gate(spec, "validate"), _gate(spec, "partition"), _task("bucket")]
         with TaskGroup("train", tooltip="From edge buckets to a kept version"):
             train = [_training(spec), _task("preserve")]
         with TaskGroup("release", tooltip="From a kept version to what readers see"):
-            judge = [_task(command) for command in ("eval", "gate")]
+            judge = [_task("eval"), _task("drift"), _gate(spec, "gate")]
             publish = PublishOperator(
-                task_id="publish", arguments=[RUN], scratch=SCRATCH, asset=embeddings, facts=FACTS, inlets=[edges]
+                task_id="publish",
+                arguments=[RUN],
+                scratch=SCRATCH,
+                asset=embeddings,
+                facts=FACTS,
+                inlets=[edges],
+                told=Alert(spec, "published"),
             )
         exports = _exports(spec)
         # A run that is not to be published skips `publish` and exports; it succeeded all the same.
@@ -107,12 +115,25 @@ def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimeta
 
         begin, end = task(make_scratch)().as_setup(), task(remove_scratch)().as_teardown()
         chain(begin, *prepare, *train, *judge, publish, *([exports] if exports else []), summary, end)
+        chain(publish, *([exports] if exports else []), _report(), end)
         begin >> end  # which makes them a pair
     return dag
 
 
 def _task(command: str, *, task_id: str | None = None, **kwargs: Any) -> PbgOperator:  # noqa: ANN401 - BaseOperator's
     return PbgOperator(task_id=task_id or command, command=command, arguments=[RUN], scratch=SCRATCH, **kwargs)
+
+
+def _report() -> ReportOperator:
+    return ReportOperator(task_id="report", arguments=[RUN_IF_ANY], scratch=SCRATCH)
+
+
+def _gate(spec: GraphSpec, command: str) -> GateOperator:
+    given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [RUN], "scratch": SCRATCH}
+    given["told"] = Alert(spec, "refused")
+    if spec.gates.on_failure == "ask":
+        return ApprovalGateOperator(**given, hours=spec.gates.ask_hours)
+    return GateOperator(**given)
 
 
 def _training(spec: GraphSpec) -> PBGTrainJobOperator:
@@ -130,20 +151,6 @@ def _training(spec: GraphSpec) -> PBGTrainJobOperator:
     )
 
 
-def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
-    with DAG(
-        dag_id=f"drill_{spec.graph}",
-        description=f"Roll a canary channel of graph {spec.graph} back and forward, and fail when it takes too long",
-        schedule="@daily",
-        catchup=False,
-        default_args=DEFAULTS,
-        max_active_runs=1,
-        tags=["drill", spec.graph],
-    ) as dag:
-        GraphOperator(task_id="roll_back_and_forward", command="drill", arguments=[str(spec_path.resolve())])
-    return dag
-
-
 def _exports(spec: GraphSpec) -> list[ExportOperator]:
     """Make a task of each export of the spec; they do not wait for each other."""
     if not spec.exports:
@@ -155,29 +162,10 @@ def _exports(spec: GraphSpec) -> list[ExportOperator]:
                 arguments=[RUN, export.name],
                 scratch=SCRATCH,
                 snapshot=FACTS["snapshot"],
-                asset=_asset(f"{spec.graph}_{spec.channel}_{export.name}", export.place(spec.store), "exports"),
+                asset=export_asset(spec, export),
             )
             for export in spec.exports
         ]
-
-
-def assets(spec: GraphSpec) -> tuple[Asset, Asset]:
-    """Return what a graph's DAG reads and writes: its snapshots and its channel.
-
-    Raises:
-        ConfigError: one of them is at no place that Airflow can name.
-    """
-    place = spec.snapshots.location.partition("{snapshot}")[0]
-    channel = f"{spec.store.rstrip('/')}/channels/{spec.channel}"
-    return _asset(f"{spec.graph}_edges", place, "edges"), _asset(f"{spec.graph}_{spec.channel}", channel, "embeddings")
-
-
-def _asset(name: str, place: str, group: str) -> Asset:
-    uri = place if urlsplit(place).scheme else Path(place).absolute().as_uri()
-    try:
-        return Asset(name=name, uri=uri, group=group)
-    except ValueError as error:
-        raise ConfigError(f"{place!r} is no place that can be an Airflow asset: {error}") from None
 
 
 def documentation(spec: GraphSpec, spec_path: Path) -> str:

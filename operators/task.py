@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,21 +14,33 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from operators.connection import with_store
+from operators.lineage import operator_lineage, places
 from operators.link import RunLink, browsable
 from operators.process import CommandProcess
-from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError
+from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, QualityGateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
+DEFAULTS: dict[str, Any] = {
+    "retries": 2,
+    "retry_delay": timedelta(seconds=30),
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": timedelta(minutes=10),
+}
+"""Of the tasks of all DAGs."""
 KILL_GRACE_SECONDS = 3.5
 """Airflow kills a task 5 s after asking it to end; its command must be gone by then."""
 
 
 class RetryableError(AirflowException):
     """The command failed for a reason that may pass by itself: an unreachable store, a machine short of memory."""
+
+
+class Refused(AirflowFailException):
+    """A gate refused the night."""
 
 
 class OutOfTurn(RetryableError):  # noqa: N818 - no error: the task's time has not come
@@ -47,6 +60,7 @@ class PbgOperator(BaseOperator):
             for None, the command finds them in the worker's environment.
         scratch: local directory for the command's temporary files, made when missing; templated. None leaves it to
             ``PBG_SCRATCH`` of the worker.
+        snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.
     """
 
     template_fields: Sequence[str] = ("arguments", "scratch")
@@ -61,6 +75,7 @@ class PbgOperator(BaseOperator):
         arguments: Sequence[str] = (),
         store_conn_id: str | None = "pbg_s3",
         scratch: str | None = None,
+        snapshots: str = "",
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
         super().__init__(**kwargs)
@@ -68,7 +83,8 @@ class PbgOperator(BaseOperator):
         self.arguments = list(arguments)
         self.store_conn_id = store_conn_id
         self.scratch = scratch
-        self.run_link = ""
+        self.snapshots = snapshots
+        self.run_url = self.run_link = ""
         self._process: CommandProcess | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -86,6 +102,15 @@ class PbgOperator(BaseOperator):
         if self.command == "plan":
             self._show_link(context, str(result["run"]), environment)
         return result
+
+    def lineage(self) -> tuple[list[str], list[str]]:
+        """Return the URLs of what the task reads, and of what it writes; none before it knows its run."""
+        run = self.run_url or (self.arguments[0] if self.command != "plan" and self.arguments else "")
+        return places(self.command, run, self.snapshots) if run else ([], [])
+
+    def get_openlineage_facets_on_start(self) -> Any:  # noqa: ANN401 - of an optional provider
+        """Return the same for OpenLineage, which asks when the task starts, ends or fails."""
+        return operator_lineage(*self.lineage())
 
     def on_kill(self) -> None:
         """End the command and everything it started."""
@@ -113,12 +138,12 @@ class PbgOperator(BaseOperator):
         return parse_result(command, output)
 
     def _show_link(self, context: Context, run_url: str, environment: Mapping[str, str]) -> None:
-        self.run_link = browsable(run_url, environment)
+        self.run_url, self.run_link = run_url, browsable(run_url, environment)
         context["ti"].xcom_push(key=self.operator_extra_links[0].xcom_key, value=self.run_link)
 
 
 class GraphOperator(PbgOperator):
-    """Run a ``pbg`` command that takes a graph spec, not a run."""
+    """Run a ``pbg`` command that takes a graph spec or a store, not a run."""
 
     operator_extra_links = ()
 
@@ -140,6 +165,8 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
         return OutOfTurn(message)
     if category is ConflictError and command == "train":
         return AirflowSkipException(f"another run trains it: {message}")
+    if category is QualityGateError:
+        return Refused(message)
     retryable = category is not None and category.retryable
     return RetryableError(message) if retryable else AirflowFailException(message)
 

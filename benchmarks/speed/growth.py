@@ -18,29 +18,36 @@ if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools
 
 _ROUNDS = 3
-_EDGES = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
-_ENTITIES = (50_000, 200_000, 800_000, 3_200_000)
+_EDGES = (125_000, 250_000, 500_000, 1_000_000, 2_000_000)
+_ENTITIES = (25_000, 100_000, 400_000, 1_600_000)
 _DIMENSIONS = (32, 64, 128, 256, 512)
 _PARTITIONS = (1, 2, 4, 8, 16)
-_DEFAULT = RandomGraph(200_000, 1_000_000)
+_DEFAULT = RandomGraph(100_000, 500_000)
+_QUICK_PART = 10
 
 
-def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 - not one of the quick ones
-    """Measure an epoch of our default engine, by one worker, and an import, at every size."""
+def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
+    """Measure an epoch of our default engine, by one worker, and an import, at every size (``quick``: all smaller)."""
+    part = _QUICK_PART if quick else 1
     epochs = [
         _fitted(f"growth of an epoch with {what}", [(size, _epoch(tools, *job)) for size, job in jobs.items()])
-        for what, jobs in _jobs()
+        for what, jobs in _jobs(part)
     ]
-    return [*epochs, _fitted("growth of an import with edges", [(size, _import(tools, size)) for size in _EDGES])]
+    imports = [(edges, _import(tools, edges)) for edges in _parts(_EDGES, part)]
+    return [*epochs, _fitted("growth of an import with edges", imports)]
 
 
-def _jobs() -> Iterator[tuple[str, dict[int, tuple[RandomGraph, int]]]]:
+def _jobs(part: int) -> Iterator[tuple[str, dict[int, tuple[RandomGraph, int]]]]:
     """Yield what grows, and the graph and dimension at each size; all else stays."""
-    entities, edges, dimension = _DEFAULT.entities, _DEFAULT.edges, MODEL["dimension"]
-    yield "edges", {size: (RandomGraph(entities, size), dimension) for size in _EDGES}
-    yield "entities", {size: (RandomGraph(size, edges), dimension) for size in _ENTITIES}
-    yield "dimension", {size: (_DEFAULT, size) for size in _DIMENSIONS}
+    entities, edges, dimension = _DEFAULT.entities // part, _DEFAULT.edges // part, MODEL["dimension"]
+    yield "edges", {size: (RandomGraph(entities, size), dimension) for size in _parts(_EDGES, part)}
+    yield "entities", {size: (RandomGraph(size, edges), dimension) for size in _parts(_ENTITIES, part)}
+    yield "dimension", {size: (RandomGraph(entities, edges), size) for size in _DIMENSIONS}
     yield "partitions", {size: (RandomGraph(entities, edges, size), dimension) for size in _PARTITIONS}
+
+
+def _parts(sizes: tuple[int, ...], part: int) -> list[int]:
+    return [size // part for size in sizes]
 
 
 def _epoch(tools: Tools, graph: RandomGraph, dimension: int) -> float:

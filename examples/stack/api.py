@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 120.0  # a busy machine answers late; a POST that timed out may have been done
 
 
 class AirflowApiError(RuntimeError):

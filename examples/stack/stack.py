@@ -11,7 +11,7 @@ from examples.stack.airflow import USERNAME, Airflow
 from examples.stack.object_store import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 KEPT_DATA = ("s3", "airflow", "logs", "scratch")
@@ -23,11 +23,13 @@ class Stack:
     Args:
         directory: where everything lies that the stack writes.
         graphs: folder of graph specs.
+        settings: variables of Airflow's processes, which go before all others.
     """
 
-    def __init__(self, directory: Path, *, graphs: Path) -> None:
+    def __init__(self, directory: Path, *, graphs: Path, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory.resolve()
         self._graphs = graphs
+        self._settings = dict(settings or {})
         self.store = ObjectStore(self.directory / "s3")
 
     def stop(self) -> int:
@@ -58,7 +60,7 @@ class Stack:
         """Return the Airflow of this stack, running or not; the S3 server was started before."""
         environment = self.store.environment()
         connection = {"AIRFLOW_CONN_PBG_S3": connection_of(environment)}
-        return Airflow(self.directory, graphs=self._graphs, environment=environment | connection)
+        return Airflow(self.directory, graphs=self._graphs, environment=environment | connection | self._settings)
 
     def status(self) -> dict[str, str]:
         """Say of each service what it does."""

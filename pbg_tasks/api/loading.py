@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pbg_tasks.api.names import NameIndex
-from pbg_tasks.api.vectors import Vectors, map_embeddings
+from pbg_tasks.api.vectors import Vectors
+from pbg_tasks.formats.embeddings import map_embeddings
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.source import load_newest, locate

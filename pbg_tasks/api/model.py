@@ -14,9 +14,10 @@ from pbg_tasks.api.loading import open_contents
 from pbg_tasks.api.names import UnknownNameError, as_bags, as_names
 from pbg_tasks.api.queries import Resolver
 from pbg_tasks.api.relations import RelationIndex
-from pbg_tasks.api.scoring import EdgeScorer, Likeness, gather
+from pbg_tasks.api.scoring import EdgeScorer, gather
 from pbg_tasks.api.search import best
 from pbg_tasks.errors import InputError
+from pbg_tasks.model.likeness import Likeness
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
 
 if TYPE_CHECKING:

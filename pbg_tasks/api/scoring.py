@@ -10,19 +10,15 @@ from torch.nn.functional import embedding_bag
 
 from pbg_tasks.api.search import best
 from pbg_tasks.formats.edges import Features
-from pbg_tasks.model.parameters import OTHER_SIDE, global_path
-from pbg_tasks.model.registry import comparator
+from pbg_tasks.model.parameters import OTHER_SIDE
 from pbg_tasks.model.scoring import RelationScorer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
     from pbg_tasks.api.loading import Contents
     from pbg_tasks.api.relations import RelationIndex
     from pbg_tasks.api.vectors import Vectors
-    from pbg_tasks.config import ModelConfig
     from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.model.parameters import Side
 
@@ -103,34 +99,3 @@ class _Completion:
 
     def candidates(self, raw_KD: Tensor) -> Tensor:
         return self._scorer.candidates(raw_KD, predict=self._predict)
-
-
-class Likeness:
-    """How alike entities of one type are, by the model's comparator.
-
-    The global embedding is added, as everywhere. With ``bias`` the first dimension is left out: it says how often an
-    entity is an end of edges, and not which other one it is like.
-
-    Args:
-        config: of the model.
-        params: shared parameters.
-        entity: the type.
-    """
-
-    def __init__(self, config: ModelConfig, params: Mapping[str, np.ndarray], entity: str) -> None:
-        self._comparator = comparator(config.comparator, bias=False)
-        self._first = 1 if config.bias else 0
-        self._global = torch.from_numpy(params[global_path(entity)]) if config.global_emb else None
-
-    def candidates(self, raw_KD: Tensor) -> Tensor:
-        """Prepare raw embeddings."""
-        x_KD = raw_KD if self._global is None else raw_KD + self._global
-        return self._comparator.prepare(x_KD[:, self._first :].contiguous())
-
-    def score(self, query_QD: Tensor, candidate_KD: Tensor) -> Tensor:
-        """Compare all with all: (Q, K)."""
-        return self._comparator.all_pairs(query_QD.unsqueeze(0), candidate_KD.unsqueeze(0)).squeeze(0)
-
-    def score_pairs(self, query_ND: Tensor, candidate_ND: Tensor) -> Tensor:
-        """Compare row by row: (N,)."""
-        return self._comparator.pairs(query_ND, candidate_ND)

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pbg_tasks.formats.embeddings import read_embeddings
-from pbg_tasks.formats.guard import dataset, open_foreign
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from torch import Tensor
 
@@ -54,22 +50,3 @@ class Vectors:
         for base, partition in zip(self.bases, self.partitions, strict=False):
             for start in range(0, len(partition), rows):
                 yield int(base) + start, torch.from_numpy(np.array(partition[start : start + rows]))
-
-
-def map_embeddings(path: Path, *, dimension: int) -> np.ndarray:
-    """Map a partition's file into memory, read-only: float32 (n, ``dimension``).
-
-    Files that PBG and this package write hold them as one stretch of little-endian float32, which is mapped where it
-    lies. Another layout (chunked, compressed, another float type) is read whole.
-
-    Raises:
-        FormatError: damaged, foreign or of another dimension.
-    """
-    with open_foreign(path) as file:
-        item = dataset(file, "embeddings", kinds="f", shape=(None, dimension))
-        offset = item.id.get_offset()  # None when the data are chunked, or not written at all
-        if item.dtype == np.dtype("<f4") and item.chunks is None and offset is not None and item.size:
-            return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=item.shape)
-    embeddings, _ = read_embeddings(path, dimension=dimension)
-    embeddings.flags.writeable = False
-    return embeddings

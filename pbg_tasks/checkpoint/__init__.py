@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pbg_tasks.checkpoint.contents import Names, check_rows, checkpoint_names
+from pbg_tasks.checkpoint.live import LiveMirror, watch_progress
 from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord
 from pbg_tasks.checkpoint.plain import PlainFiles, open_directory
 from pbg_tasks.checkpoint.preserve import PreservedManifest, open_preserved, preserve, preserved_prefix
@@ -17,6 +18,7 @@ __all__ = [
     "Head",
     "Iteration",
     "LeaseRecord",
+    "LiveMirror",
     "Manifest",
     "Names",
     "ObjectRecord",
@@ -36,4 +38,5 @@ __all__ = [
     "open_preserved",
     "preserve",
     "preserved_prefix",
+    "watch_progress",
 ]

@@ -44,4 +44,4 @@ def _named(store: Store, prefix: str) -> set[str]:
         record = decode(Progress, store.get(join(prefix, head.progress.name)).data, source=source)
     except NotFoundError:
         return set()
-    return {head.progress.name, *(stored.name for stored in record.objects.values())}
+    return {head.progress.name, *record.names}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from pbg_tasks.checkpoint.manifest import Iteration, ObjectRecord
+from pbg_tasks.checkpoint.manifest import Iteration, NamedRecord, ObjectRecord
 from pbg_tasks.checkpoint.reader import SHA256, WRITER_EPOCH, VerifiedFiles
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.storage.names import join
@@ -89,7 +89,8 @@ class Progress(Frozen):
         number: counts the records of a writer.
         iteration: under way.
         lease: the highest number that was given to a lease.
-        done: pieces trained to their end, whose partitions are stored.
+        done: pieces trained to their end, whose partitions are stored; as it is stored, those in no segment yet.
+        sealed: segments (``segments``) with the others, as it is stored.
         begun: pieces stopped before their end, whose partitions are stored.
         active: pieces under way: what of them is not stored is trained again.
         partitions: every partition trained in this iteration, by PBG's file name.
@@ -106,6 +107,7 @@ class Progress(Frozen):
     iteration: Iteration
     lease: Natural
     done: tuple[PieceRecord, ...] = ()
+    sealed: tuple[NamedRecord, ...] = ()
     begun: tuple[PieceRecord, ...] = ()
     active: tuple[LeaseRecord, ...] = ()
     partitions: dict[str, StoredObject] = Field(default_factory=dict)
@@ -116,8 +118,13 @@ class Progress(Frozen):
 
     @property
     def objects(self) -> dict[str, StoredObject]:
-        """What the record names, by PBG's file name."""
+        """What a version is made of, by PBG's file name."""
         return {**self.partitions, **self.shared}
+
+    @property
+    def names(self) -> set[str]:
+        """The objects that the record needs."""
+        return {*(stored.name for stored in self.objects.values()), *(segment.name for segment in self.sealed)}
 
 
 def progress_name(version: int, writer_epoch: int, number: int) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.contents import Contents
 from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
-from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, NamedRecord, ObjectRecord, decode, encode, sha256
+from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, NamedRecord, ObjectRecord, encode, sha256
 from pbg_tasks.checkpoint.plain import Newest, newest, read_head
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.checkpoint.progress import PARTIAL, RECORDS, PartialObjects, Progress, epoch_of, progress_name
@@ -27,6 +27,7 @@ from pbg_tasks.checkpoint.reader import (
     manifest_name,
     read_manifest,
 )
+from pbg_tasks.checkpoint.segments import Segments, read_progress
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import sha256_file
@@ -59,7 +60,8 @@ class CheckpointWriter:
         self.store, self.prefix, self.spec = store, prefix, spec
         self.manifest, self.files = found.manifest, found.files
         self._head, self._info, self._outdated = head, info, outdated
-        self.progress = _read_progress(store, prefix, head, spec)
+        self._segments = Segments(self.put, head.writer_epoch)
+        self.progress = _unfinished(store, prefix, head, spec)
 
     @property
     def partial(self) -> PartialObjects:
@@ -114,15 +116,14 @@ class CheckpointWriter:
         Raises:
             ConflictError: another writer claimed the run since; nothing of ours counts.
         """
-        before, data = self._head.progress, encode(progress)
+        shortened = self._segments.seal(progress)
+        before, data = self._head.progress, encode(shortened)
         name = progress_name(progress.iteration.number, progress.writer_epoch, progress.number)
         self.put(name, data)
         self._swap({"progress": NamedRecord(name=name, sha256=sha256(data))}, what=f"record {progress.number}")
-        named = {stored.name for stored in progress.objects.values()}
-        for stored in self.progress.objects.values() if self.progress else ():
-            if stored.name not in named:
-                self.store.delete(self.key(stored.name))
-        self.progress = progress
+        for outdated in self.progress.names - shortened.names if self.progress else ():
+            self.store.delete(self.key(outdated))
+        self.progress = progress.model_copy(update={"sealed": shortened.sealed})
         if before is not None:
             self.store.delete(self.key(before.name))
 
@@ -148,7 +149,7 @@ class CheckpointWriter:
 
         What a newer writer stores stays: whoever was shut out may come here before it notices.
         """
-        kept = {stored.name for stored in self.progress.objects.values()} if self.progress else set()
+        kept = set(self.progress.names) if self.progress else set()
         if self._head.progress:
             kept.add(self._head.progress.name)
         start = len(self.key("x")) - 1
@@ -272,7 +273,7 @@ def claim(
         yield writer
 
 
-def _read_progress(store: Store, prefix: str, head: Head, spec: str) -> Progress | None:
+def _unfinished(store: Store, prefix: str, head: Head, spec: str) -> Progress | None:
     """Read the record that HEAD.json names; None when it names none, or one of another spec.
 
     Raises:
@@ -280,14 +281,10 @@ def _read_progress(store: Store, prefix: str, head: Head, spec: str) -> Progress
     """
     if head.progress is None:
         return None
-    source = location(store, prefix, head.progress.name)
     try:
-        data = store.get(join(prefix, head.progress.name)).data
-    except NotFoundError:
-        raise FormatError(f"{source}: missing, although {HEAD} names it; restore it") from None
-    if sha256(data) != head.progress.sha256:
-        raise FormatError(f"{source}: not the record that {HEAD} names; it was changed after it was written")
-    progress = decode(Progress, data, source=source)
+        progress = read_progress(store, prefix, head.progress)
+    except NotFoundError as error:
+        raise FormatError(f"{location(store, prefix, HEAD)}: names what is missing, restore it: {error}") from None
     return progress if progress.spec == spec and progress.iteration.number == head.version + 1 else None
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pbg_tasks.cli.common import Json, Override, show_result
+from pbg_tasks.cli.common import Json, Override, is_config, show_result
 
 app = typer.Typer()
 datasets = typer.Typer(help="Fetch example data.", no_args_is_help=True)
@@ -23,7 +23,7 @@ Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions, instead
 Engine = Annotated[Literal["auto", "torch", "native"] | None, typer.Option(help="Engine, instead of the spec's.")]
 Publish = Annotated[bool, typer.Option("--publish/--no-publish", help="Whether the run may become a release.")]
 AcceptData = Annotated[
-    str | None, typer.Option(help="Go on whatever the data gate says, for this reason.", show_default=False)
+    str | None, typer.Option(help="Go on whatever the data gate and `limits` say, for this reason.", show_default=False)
 ]
 
 
@@ -74,6 +74,7 @@ _task("validate", "Check every row of the run's snapshot.")
 _task("partition", "Give every entity its partition and offset.")
 _task("bucket", "Hold edges out and write the others by partition.")
 _task("preserve", "Keep the trained version with its names.")
+_task("drift", "Tell how far the vectors moved since the release before.")
 _task("gate", "Compare with the release before.")
 _task("publish", "Point the channel to the run.")
 
@@ -107,7 +108,7 @@ def run_all(
 ) -> None:
     """Do all tasks of one snapshot, one after the other."""
     from pbg_tasks.tasks.chain import run_chain
-    from pbg_tasks.tasks.show import table
+    from pbg_tasks.tasks.show import outcome, table
 
     summary = run_chain(
         spec,
@@ -120,7 +121,7 @@ def run_all(
         publish=publish,
         accept_data=accept_data,
     )
-    typer.echo(json.dumps(summary) if as_json else table([summary]))
+    typer.echo(json.dumps(summary) if as_json else f"{table([summary])}\n\n{outcome(summary)}")
 
 
 @app.command()
@@ -131,14 +132,29 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show everything known of a run, or what one of its tasks found."""
+    from pbg_tasks.tasks.show import outcome, show_task, table
     from pbg_tasks.tasks.show import show as collect
-    from pbg_tasks.tasks.show import show_task, table
 
     if task is not None:
         show_result(show_task(run, task), as_json=as_json)
         return
     summary = collect(run)
-    typer.echo(json.dumps(summary) if as_json else table([summary]))
+    typer.echo(json.dumps(summary) if as_json else f"{table([summary])}\n\n{outcome(summary)}")
+
+
+@app.command()
+def report(
+    target: Annotated[
+        str, typer.Argument(metavar="RUN|SPEC", help="A run's URL, or a graph spec: all its runs.", show_default=False)
+    ],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Write the pages about a run, or about a graph and all its runs, beside the data."""
+    from pbg_tasks.tasks import reporting
+
+    found = reporting.report_graph(Path(target)) if is_config(target) else reporting.report(target)
+    show_result(found, as_json=as_json)
 
 
 @app.command()

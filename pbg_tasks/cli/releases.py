@@ -1,7 +1,8 @@
-"""Commands on a graph's releases: list, roll back, pin, skip, collect, drill, replay."""
+"""Commands on a graph's releases: list, roll back, pin, skip, approve, reject, collect, drill, replay."""
 
 from __future__ import annotations
 
+import getpass
 import json
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,9 @@ from pbg_tasks.cli.common import Json, show_result
 app = typer.Typer()
 
 Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
+Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Why; kept with the run.", show_default=False)]
+By = Annotated[str | None, typer.Option(help="Who decides; you, by your login, unless given.", show_default=False)]
 Number = Annotated[int, typer.Argument(min=1, help="Number of the release.", show_default=False)]
 
 
@@ -66,6 +70,22 @@ def skip(
     from pbg_tasks.tasks.releases import skip as task
 
     show_result(task(spec, snapshot, reason=reason), as_json=as_json)
+
+
+@app.command()
+def approve(run: Run, reason: Reason, by: By = None, *, as_json: Json = False) -> None:
+    """Let a night go on that a gate refused; its release says who did so and why."""
+    from pbg_tasks.tasks.approval import approve as task
+
+    show_result(task(run, by=by or getpass.getuser(), reason=reason), as_json=as_json)
+
+
+@app.command()
+def reject(run: Run, reason: Reason, by: By = None, *, as_json: Json = False) -> None:
+    """Confirm that a night ends that a gate refused; nobody can approve it any more."""
+    from pbg_tasks.tasks.approval import reject as task
+
+    show_result(task(run, by=by or getpass.getuser(), reason=reason), as_json=as_json)
 
 
 @app.command()

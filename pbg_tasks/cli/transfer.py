@@ -9,6 +9,7 @@ import typer
 from pbg_tasks.cli.common import Json, Override, show_result
 
 if TYPE_CHECKING:
+    from pbg_tasks.config import ConfigSchema
     from pbg_tasks.tasks.importing import EdgeLists
 
 app = typer.Typer()
@@ -26,7 +27,10 @@ Weight = Annotated[str | None, typer.Option("--weight-col", help="Column of the 
 EntityMinCount = Annotated[int, typer.Option(min=1, help="Leave out entities that occur less often.")]
 RelationMinCount = Annotated[int, typer.Option(min=1, help="Leave out relations of the data that occur less often.")]
 Separator = Annotated[str, typer.Option("--feature-separator", help="Between two features of a featurized entity.")]
-MemoryGb = Annotated[float, typer.Option(min=0.1, help="Memory; beyond it, scratch is used.")]
+MemoryGb = Annotated[
+    float,
+    typer.Option(min=0.1, help="Memory; beyond it, scratch is used. Training fits into it with num_partitions: auto."),
+]
 
 
 def _import(
@@ -43,7 +47,12 @@ def _import(
     from pbg_tasks.tasks.configs import load_config_from
     from pbg_tasks.tasks.importing import import_edges
 
-    loaded = load_config_from(config, param or ())
+    def choose(unpartitioned: ConfigSchema, auto: list[str]) -> dict[str, int]:
+        from pbg_tasks.tasks.auto import choose_partitions
+
+        return choose_partitions(unpartitioned, auto, lists, how, memory_gb=memory_gb)
+
+    loaded = load_config_from(config, param or (), choose=choose)
     show_result(import_edges(loaded, lists, how, minimum=Minimum(*counts), memory_gb=memory_gb), as_json=as_json)
 
 

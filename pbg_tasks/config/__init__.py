@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pbg_tasks.config.costs import Costs, Limits
 from pbg_tasks.config.gates import DataGates, Gates
 from pbg_tasks.config.graph import Columns, Evaluation, GraphSpec, Resources, Snapshots, Split, Training
 from pbg_tasks.config.launch import KubernetesLaunch, Launch
@@ -12,6 +13,7 @@ from pbg_tasks.config.schema import ConfigSchema, EntitySchema, ModelConfig, Rel
 __all__ = [
     "Columns",
     "ConfigSchema",
+    "Costs",
     "DataGates",
     "EntitySchema",
     "Evaluation",
@@ -19,6 +21,7 @@ __all__ = [
     "GraphSpec",
     "KubernetesLaunch",
     "Launch",
+    "Limits",
     "ModelConfig",
     "Previous",
     "RelationSchema",

@@ -8,7 +8,10 @@ from pydantic import Field
 
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.limits import AtLeast, AtMost
-from pbg_tasks.config.schema import NonNegativeFloat
+from pbg_tasks.config.schema import NonNegativeFloat, PositiveInt
+
+EVERY_OTHER = "*"
+"""Among ``Gates.relations``: the relations that have no entry."""
 
 
 class DataGates(Frozen):
@@ -42,15 +45,53 @@ class DataGates(Frozen):
     changed_columns: Literal["ignore", "warn", "block"] = "warn"
 
 
+class RelationFloor(Frozen):
+    """What the held-out edges of one relation must reach.
+
+    Attributes:
+        min_mrr: floor of the filtered MRR.
+        min_edges: with fewer held-out edges than this, a relation is not judged.
+    """
+
+    min_mrr: NonNegativeFloat
+    min_edges: PositiveInt = 30
+
+
+class DriftGates(Frozen):
+    """How far the vectors of each entity type may move from one release to the next.
+
+    Attributes:
+        min_cosine: mean cosine between the vectors that an entity had and has.
+        min_overlap: mean share of the nearest neighbours that an entity keeps.
+        max_norm_change: factor by which the median norm grew or shrank.
+    """
+
+    min_cosine: AtLeast = AtLeast()
+    min_overlap: AtLeast = AtLeast()
+    max_norm_change: AtMost = AtMost(warn=2)
+
+
 class Gates(Frozen):
     """What a candidate must fulfil before it is published.
 
     Attributes:
         min_mrr: floor of the filtered MRR.
-        max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %).
+        max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %), both
+            on the edges and among the entities that both know.
+        relations: floors by the relation's name; ``*`` stands for every relation that has no entry.
+        min_coverage: share of an entity type's new entities that are an end of a training edge and have moved.
+        drift: how far vectors may move.
         data: what its snapshot must fulfil before anything is trained.
+        on_failure: what Airflow does with a night that a gate refuses: ``fail`` ends it, ``ask`` waits for somebody who
+            approves or rejects it. Left out of every dump, as the next: no part of a run.
+        ask_hours: for how long it waits; then the night ends as refused.
     """
 
     min_mrr: NonNegativeFloat = 0.0
     max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
+    relations: dict[str, RelationFloor] = Field(default_factory=dict)
+    min_coverage: AtLeast = AtLeast(warn=0.9)
+    drift: DriftGates = DriftGates()
     data: DataGates = DataGates()
+    on_failure: Literal["fail", "ask"] = Field(default="fail", exclude=True)
+    ask_hours: Annotated[float, Field(gt=0)] = Field(default=24.0, exclude=True)

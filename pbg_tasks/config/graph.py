@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.costs import Costs, Limits
 from pbg_tasks.config.exports import Export
-from pbg_tasks.config.gates import Gates
+from pbg_tasks.config.gates import EVERY_OTHER, Gates
 from pbg_tasks.config.launch import Launch
-from pbg_tasks.config.nights import Nights
-from pbg_tasks.config.schema import ModelConfig, NonNegativeInt, PositiveInt
+from pbg_tasks.config.nights import Nights, snapshot_folder
+from pbg_tasks.config.relations import relation_labels
+from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 # Where a night's defaults are not PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
 NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
@@ -93,6 +95,8 @@ class Training(Frozen):
         warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``.
         new_entities: where entities start that a warm-started night meets first: where their neighbours' embeddings and
             the relations between them say, or at random.
+        anchor: weight of the pull of known entities to where the night before left them, after each epoch of a
+            warm-started night; 0 is none.
         seed: every random choice of a run follows from it.
     """
 
@@ -101,6 +105,7 @@ class Training(Frozen):
     warm_start: bool = True
     warm_epochs: PositiveInt | None = None
     new_entities: Literal["neighbours", "random"] = "neighbours"
+    anchor: NonNegativeFloat = 0.0
     seed: NonNegativeInt = 0
 
 
@@ -156,6 +161,8 @@ class GraphSpec(Frozen):
         exports: what is written for other tools after each release.
         nights: how nights follow each other. Left out of every dump, as ``launch``.
         launch: how training is started. Left out of every dump: runs that differ in nothing else are one run.
+        costs: what machines and traffic cost; null: nobody asks. Left out of every dump, as ``launch``.
+        limits: what the forecast of a night may say. Left out of every dump, as ``launch``.
     """
 
     graph: Name
@@ -173,6 +180,8 @@ class GraphSpec(Frozen):
     exports: tuple[Export, ...] = ()
     nights: Nights = Field(default=Nights(), exclude=True)
     launch: Launch = Field(default=Launch(), exclude=True)
+    costs: Costs | None = Field(default=None, exclude=True)
+    limits: Limits = Field(default=Limits(), exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -197,6 +206,31 @@ class GraphSpec(Frozen):
     def _reachable(self) -> Self:
         if self.launch.launcher == "kubernetes" and not self.store.startswith("s3://"):
             raise ValueError(f"launch.launcher is kubernetes, yet pods cannot reach store {self.store!r}; use s3://")
+        return self
+
+    @model_validator(mode="after")
+    def _watchable(self) -> Self:
+        watch = self.nights.watch
+        if watch is not None and watch.complete != "settled" and snapshot_folder(self.snapshots.location) is None:
+            raise ValueError(
+                f"nights.watch.complete is {watch.complete}, which looks into a snapshot's own folder, and those of "
+                f"{self.snapshots.location} have none; use complete: settled"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _priced(self) -> Self:
+        if self.limits.max_cost.asked and self.costs is None:
+            raise ValueError("limits.max_cost needs prices: add the section costs, such as {hour: 1.2, currency: EUR}")
+        return self
+
+    @model_validator(mode="after")
+    def _judged(self) -> Self:
+        if self.model.relations_from_data:
+            return self  # the names are those of the snapshot
+        labels = relation_labels(self.model, [relation.name for relation in self.model.relations])
+        if unknown := [name for name in self.gates.relations if name not in (EVERY_OTHER, *labels)]:
+            raise ValueError(f"gates.relations names {unknown[0]!r}; relations of the model: {', '.join(labels)}")
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.base import Model, parse
 from pbg_tasks.config.documents import parse_document
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.schema import ModelConfig
 
+FindPartitions = Callable[[ConfigSchema, list[str]], Mapping[str, int]]
+
 
 def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> GraphSpec:
     """Read and validate a graph spec.
@@ -30,30 +33,54 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    spec = _load(GraphSpec, data, str(path), assignments or ())
+    spec = parse(GraphSpec, _document(GraphSpec, data, str(path), assignments or ()), source=str(path))
     _warn(spec.model, str(path))
     return spec
 
 
-def load_config(data: bytes, *, source: str, overrides: Sequence[str] = ()) -> ConfigSchema:
+def load_config(
+    data: bytes, *, source: str, overrides: Sequence[str] = (), partitions: FindPartitions | None = None
+) -> ConfigSchema:
     """Read and validate a PBG config; paths in it stay as written, relative ones to the working directory.
 
     Args:
         data: the document's bytes.
         source: its path or URL: the suffix tells JSON, YAML and Python apart, and errors name it.
         overrides: ``key.path=value``, see ``pbg_tasks.config.overrides``.
+        partitions: given the config with 1 in place of ``num_partitions: auto``, and the entity types that say so,
+            returns the numbers; None refuses the word.
 
     Raises:
         ConfigError: naming the file and every key that is wrong.
     """
-    config = _load(ConfigSchema, data, source, overrides)
+    document = _document(ConfigSchema, data, source, overrides)
+    auto = _auto_partitioned(document)
+    if auto and partitions is not None:
+        alone = parse(ConfigSchema, _partitioned(document, dict.fromkeys(auto, 1)), source=source)
+        document = _partitioned(document, partitions(alone, auto))
+    config = parse(ConfigSchema, document, source=source)
     _warn(config, source)
     return config
 
 
-def _load(schema: type[Model], data: bytes, source: str, overrides: Sequence[str]) -> Model:
+def _document(schema: type[Model], data: bytes, source: str, overrides: Sequence[str]) -> dict[str, Any]:
     document = modernize(parse_document(data, source=source), schema, source=source)
-    return parse(schema, override(document, overrides, source=source, schema=schema), source=source)
+    return override(document, overrides, source=source, schema=schema)
+
+
+def _auto_partitioned(document: dict[str, Any]) -> list[str]:
+    """Return the entity types whose number of partitions is ``auto``; nothing of the document is validated yet."""
+    entities = document.get("entities")
+    listed = entities.items() if isinstance(entities, dict) else ()
+    return [name for name, entity in listed if isinstance(entity, dict) and entity.get("num_partitions") == "auto"]
+
+
+def _partitioned(document: dict[str, Any], partitions: Mapping[str, int]) -> dict[str, Any]:
+    entities = {
+        name: {**entity, "num_partitions": partitions[name]} if name in partitions else entity
+        for name, entity in document["entities"].items()
+    }
+    return {**document, "entities": entities}
 
 
 def _warn(config: ModelConfig, source: str) -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from typing import Annotated, Literal, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
+from pbg_tasks.config.alerts import Deadline, Notifier, check_timezone
 from pbg_tasks.config.base import Frozen
 
 # A snapshot key becomes part of object keys: no "/", no leading dot.
 SNAPSHOT_KEY = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}$"
 SnapshotKey = Annotated[str, Field(pattern=SNAPSHOT_KEY)]
 Walk = Literal["chain", "independent"]
+Whole = Literal["success", "manifest", "settled"]
+SUCCESS = "_SUCCESS"
+"""What Spark, Hadoop and others leave in a folder they have finished."""
+MANIFEST = "_manifest.json"
+"""Lists a folder's files with their sizes and is written last; the exports of this package have one."""
 _FIELDS_OF_CRON = 5
 
 
@@ -22,6 +28,19 @@ def snapshot_order(key: str) -> tuple[tuple[str | int, ...], str]:
     """Return what snapshot keys are sorted by: numbers in them by value, all else as text, so ISO dates by time."""
     parts = re.split(r"([0-9]+)", key)
     return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), key
+
+
+def snapshot_folder(location: str) -> str | None:
+    """Return the folder that each snapshot has for itself, with ``{snapshot}`` in it; None when there is none."""
+    fixed = re.split(r"[*?\[]", location, maxsplit=1)[0]
+    is_folder = fixed == location and "." not in location.rpartition("/")[2]
+    folder = fixed.rstrip("/") if is_folder else fixed.rpartition("/")[0]
+    return folder if "{snapshot}" in folder else None
+
+
+def _check_cron(cron: str) -> None:
+    if len(cron.split()) != _FIELDS_OF_CRON:
+        raise ValueError(f"cron {cron!r} has not the five fields minute, hour, day, month, weekday")
 
 
 class Calendar(Frozen):
@@ -41,15 +60,49 @@ class Calendar(Frozen):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if len(self.cron.split()) != _FIELDS_OF_CRON:
-            raise ValueError(f"cron {self.cron!r} has not the five fields minute, hour, day, month, weekday")
-        try:
-            ZoneInfo(self.timezone)
-        except (ZoneInfoNotFoundError, ValueError):
-            raise ValueError(f"timezone {self.timezone!r} is no IANA name such as Europe/Berlin") from None
+        _check_cron(self.cron)
+        check_timezone(self.timezone)
         key = datetime(2026, 11, 20, 2, tzinfo=ZoneInfo("UTC")).strftime(self.key_format)
         if not re.fullmatch(SNAPSHOT_KEY, key):
             raise ValueError(f"key_format {self.key_format!r} gives {key!r}, which is no snapshot key")
+        return self
+
+
+class Watch(Frozen):
+    """How a snapshot that has arrived begins its night by itself.
+
+    Attributes:
+        complete: what tells that a snapshot is whole. ``success``: its folder holds ``_SUCCESS``; ``manifest``: its
+            folder holds ``_manifest.json`` and everything this lists; ``settled``: its files stay the same for a while.
+        quiet_minutes: how long, for ``settled``.
+        every_seconds: how often the location is listed.
+        since: the first snapshot that counts; null: ``first``, else the newest one when the watch begins.
+    """
+
+    complete: Whole = "success"
+    quiet_minutes: Annotated[float, Field(gt=0)] = 10.0
+    every_seconds: Annotated[float, Field(ge=1)] = 60.0
+    since: SnapshotKey | None = None
+
+
+class Collection(Frozen):
+    """When Airflow removes what a channel needs no longer, and what stays; the options of ``pbg gc``.
+
+    Attributes:
+        cron: when, in five fields, UTC.
+        keep_releases: how many of the newest releases stay.
+        keep_days: for how many days a release stays.
+        grace_hours: for how long whatever was written or used stays.
+    """
+
+    cron: str = "0 12 * * *"
+    keep_releases: Annotated[int, Field(ge=0)] = 14
+    keep_days: Annotated[float, Field(ge=0)] = 0.0
+    grace_hours: Annotated[float, Field(gt=0)] = 72.0
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        _check_cron(self.cron)
         return self
 
 
@@ -60,9 +113,13 @@ class Nights(Frozen):
         walk: ``chain``: each night continues the release of the night before and waits for it; ``independent``: a night
             depends on its snapshot alone, so nights may run in any order and at once.
         first: snapshot with which a chain begins; null: whichever is planned while the channel has no earlier release.
-        parallel: how many independent nights run at once.
+        parallel: how many nights may be under way at once; of a chain, all but one wait for the one before.
         patience_hours: how long a night of a chain waits for the night before.
         calendar: when nights begin by themselves; null: by events and by hand only.
+        watch: whether a snapshot begins its night when it has arrived; null: it does not.
+        deadline: until when a release is expected; null: whenever it comes.
+        notify: who is told what.
+        collect: when the channel's old releases go; null: by hand only.
     """
 
     walk: Walk = "chain"
@@ -70,6 +127,10 @@ class Nights(Frozen):
     parallel: Annotated[int, Field(ge=1, le=64)] = 4
     patience_hours: Annotated[float, Field(gt=0)] = 24.0
     calendar: Calendar | None = None
+    watch: Watch | None = None
+    deadline: Deadline | None = None
+    notify: tuple[Notifier, ...] = ()
+    collect: Collection | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -76,7 +76,7 @@ class RunSpec(Frozen):
         walk: whether the run depends on the night before.
         previous: the release it continues; None for the first night of a chain and for independent nights.
         publish: whether it may become a release.
-        accepted: why the night goes on whatever the data gate says; None: it does not.
+        accepted: why the night goes on whatever the data gate and its limits say; None: it does not.
     """
 
     format: Literal[1] = 1

@@ -271,8 +271,8 @@ class ConfigSchema(ModelConfig):
     def _partitioned(self) -> Self:
         if self.auto_partitioned:
             raise ValueError(
-                f"entities.{self.auto_partitioned[0]}.num_partitions: auto is for graph specs, where `pbg plan` counts "
-                "the entities; a PBG config needs a number (`pbg train` says before it begins what memory it takes)"
+                f"entities.{self.auto_partitioned[0]}.num_partitions: auto is a word of config files, for which `pbg "
+                "import` chooses the number and everyone else finds it in the entity path; here, give the number"
             )
         return self
 

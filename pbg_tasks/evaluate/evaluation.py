@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import torch
 
+from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.evaluate.candidates import Candidates, eligible
-from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples
+from pbg_tasks.evaluate.contest import compete
+from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples, by_types
 from pbg_tasks.evaluate.one_side import OneSide
 from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import Evaluation, ModelConfig
+    from pbg_tasks.evaluate.rival import Rival
     from pbg_tasks.formats.entity_sets import EntitySet
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
@@ -44,6 +48,7 @@ def evaluate_edges(
     train: EdgeStream | None = None,
     candidates: Candidates | None = None,
     hidden: EntitySet | None = None,
+    rival: Rival | None = None,
     threads: int = 1,
     memory_bytes: int = 1 << 30,
     seed: int = 0,
@@ -63,6 +68,7 @@ def evaluate_edges(
             the popularity baseline is made of them.
         candidates: a sample to use again.
         hidden: entities that are nobody's candidates.
+        rival: another model that is asked the same, as far as it knows it.
         threads: CPU threads.
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of a new sample.
@@ -86,20 +92,29 @@ def evaluate_edges(
 
     sample = candidates or Candidates.draw(counts, evaluation.max_candidates, seed)
     tables = _tables(config, paths, numbering, sample, hidden)
-    groups = list(_by_types(config, families, asked))
+    groups = list(by_types(config, families, asked))
     work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)
     budget = Budget.of(memory_bytes, max(map(config.entity_dimension, config.entities)), threads)
+    names = relation_labels(config, relation_names)
     with Progress("evaluate", total=work, unit="scores") as progress:
         model = Model(config, families, params, budget, progress, threads)
         of_types = [(tables[lhs], tables[rhs], rows) for (lhs, rhs), rows in groups]
         found = {name: side.rank(model, of_types) for name, side in sides.items()}
+    against = None
+    if rival is not None:
+        with Progress("compare", unit="scores") as progress:
+            model = replace(model, progress=progress)
+            against = compete(model, tables, rival, numbering, groups, sides, found, asked, names, seed)
+    popular = [ranks for side in sides.values() if (ranks := side.popular(of_types)) is not None]
     report = EvaluationReport.of(
         found,
         asked.rel,
-        _labels(config, relation_names),
+        names,
         split=evaluation.split,
         candidates={entity: table.candidates for entity, table in tables.items()},
         sampled=sample is not None,
+        popular=popular,
+        against=against,
     )
     return report, sample
 
@@ -146,23 +161,3 @@ def _tables(
         )
         for entity, bases in numbering.bases.items()
     }
-
-
-def _by_types(config: ModelConfig, families: Families, asked: Triples) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
-    """Yield (types of the two ends, rows of the held-out edges that have them)."""
-    types = [(relation.lhs, relation.rhs) for relation in config.relations]
-    index = families.first[asked.rel]
-    for pair in dict.fromkeys(types):
-        rows = np.flatnonzero(np.isin(index, [number for number, own in enumerate(types) if own == pair]))
-        if len(rows):
-            yield pair, rows
-
-
-def _labels(config: ModelConfig, names: list[str]) -> list[str]:
-    """Return a name for each relation id that no other has: where names repeat, the types tell them apart."""
-    if config.relations_from_data:
-        return names
-    return [
-        f"{name} ({relation.lhs}, {relation.rhs})" if names.count(name) > 1 else name
-        for name, relation in zip(names, config.relations, strict=True)
-    ]

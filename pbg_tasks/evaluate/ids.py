@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.formats.edges import EdgeList
@@ -79,3 +79,13 @@ class Numbering:
             here = partition if self._config.entities[entity].num_partitions > 1 else 0
             bases.append(self.bases[entity][here])
         return np.array(bases, np.int64)
+
+
+def by_types(config: ModelConfig, families: Families, edges: Triples) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
+    """Yield (types of the two ends, rows of the edges that have them): int64, ascending."""
+    types = [(relation.lhs, relation.rhs) for relation in config.relations]
+    index = families.first[edges.rel]
+    for pair in dict.fromkeys(types):
+        rows = np.flatnonzero(np.isin(index, [number for number, own in enumerate(types) if own == pair]))
+        if len(rows):
+            yield pair, rows

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,24 +13,15 @@ from pbg_tasks.evaluate.questions import Questions
 from pbg_tasks.evaluate.ranking import Ranker, Ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.evaluate.ids import Triples
     from pbg_tasks.evaluate.questions import Side
     from pbg_tasks.evaluate.ranking import Model
     from pbg_tasks.evaluate.tables import EntityTable
 
-
-class SideRanks(NamedTuple):
-    """Ranks of all held-out edges on one side.
-
-    Attributes:
-        ranks: by the model.
-        popular: int64 (N,), filtered, by frequency in training; None when training edges were not given.
-    """
-
-    ranks: Ranks
-    popular: np.ndarray | None
+    OfTypes = tuple[EntityTable, EntityTable, np.ndarray]
 
 
 class OneSide:
@@ -56,20 +48,37 @@ class OneSide:
             self._popularity = Popularity(self._questions.predict, self._questions.entities)
         self._popularity.add(piece)
 
-    def rank(self, model: Model, of_types: Iterable[tuple[EntityTable, EntityTable, np.ndarray]]) -> SideRanks:
-        """Rank the held-out edges.
+    @cached_property
+    def _answers(self) -> Answers:
+        return self._collector.answers()
+
+    def rank(self, model: Model, of_types: Iterable[OfTypes]) -> Ranks:
+        """Rank held-out edges.
 
         Args:
             model: what scores.
-            of_types: (table of the left ends, of the right ends, rows of the held-out edges); every edge once.
+            of_types: (table of the left ends, of the right ends, rows of the held-out edges); an edge once at most.
+
+        Returns:
+            The ranks of all held-out edges, of those that are not in ``of_types`` zeros.
         """
-        answers = self._collector.answers()
-        count = len(self._questions.true)
-        ranks, popular = Ranks.empty(count), np.zeros(count, np.int64)
+        ranks = Ranks.empty(len(self._questions.true))
+        for known, asked, rows in self._ordered(of_types):
+            answers = asked.only_candidates(self._answers)
+            Ranker(model, self._questions, answers, known, asked).rank(rows, ranks)
+        return ranks
+
+    def popular(self, of_types: Iterable[OfTypes]) -> np.ndarray | None:
+        """Return the filtered ranks by frequency in training, int64 (N,); None when training edges were not given."""
+        if self._popularity is None:
+            return None
+        ranks = np.zeros(len(self._questions.true), np.int64)
+        for _, asked, rows in self._ordered(of_types):
+            answers = asked.only_candidates(self._answers)
+            ranks[rows] = self._popularity.ranks(rows, self._questions, answers, asked)
+        return ranks
+
+    def _ordered(self, of_types: Iterable[OfTypes]) -> Iterator[OfTypes]:
+        """Yield the table of the known ends first."""
         for lhs, rhs, rows in of_types:
-            known, asked = (rhs, lhs) if self._questions.predict == "lhs" else (lhs, rhs)
-            candidates = asked.only_candidates(answers)
-            Ranker(model, self._questions, candidates, known, asked).rank(rows, ranks)
-            if self._popularity is not None:
-                popular[rows] = self._popularity.ranks(rows, self._questions, candidates, asked)
-        return SideRanks(ranks, popular if self._popularity is not None else None)
+            yield (rhs, lhs, rows) if self._questions.predict == "lhs" else (lhs, rhs, rows)

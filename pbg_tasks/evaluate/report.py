@@ -13,7 +13,7 @@ from pbg_tasks.evaluate.ranking import Ranks
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pbg_tasks.evaluate.one_side import SideRanks
+    from pbg_tasks.evaluate.contest import Contest
     from pbg_tasks.evaluate.questions import Side
 
 TIES = "a candidate that scores as high as the true entity, within rounding, counts as better"
@@ -36,6 +36,7 @@ class EvaluationReport:
         popularity: what ranking by frequency in training reaches, filtered; None when training edges were not given.
         sides: by predicted side, ``raw`` and ``filtered``.
         relations: by relation name, ``raw`` and ``filtered``.
+        against: how another model did on the same; None when there was none.
     """
 
     split: str
@@ -48,32 +49,35 @@ class EvaluationReport:
     popularity: Figures | None
     sides: dict[str, dict[str, Figures]]
     relations: dict[str, dict[str, Figures]]
+    against: Contest | None
 
     @classmethod
     def of(
         cls,
-        found: Mapping[Side, SideRanks],
+        sides: Mapping[Side, Ranks],
         rel: np.ndarray,
         relation_names: Sequence[str],
         *,
         split: str,
         candidates: dict[str, int],
         sampled: bool,
+        popular: Sequence[np.ndarray] = (),
+        against: Contest | None = None,
     ) -> Self:
         """Summarise ranks.
 
         Args:
-            found: of all edges, by side.
+            sides: of all edges, by side.
             rel: int64 (N,), relation of each edge.
             relation_names: by relation id.
             split: see the attributes.
             candidates: same.
             sampled: same.
+            popular: filtered ranks by frequency in training, of each side.
+            against: see the attributes.
         """
-        sides = {side: result.ranks for side, result in found.items()}
         everything = Ranks.joined(list(sides.values()))
         both = np.tile(rel, len(sides))
-        popular = [result.popular for result in found.values() if result.popular is not None]
         return cls(
             split=split,
             edges=len(rel),
@@ -83,11 +87,12 @@ class EvaluationReport:
             filtered=figures(everything.filtered, everything.filtered_candidates),
             random=random_scorer(everything.filtered_candidates),
             popularity=figures(np.concatenate(popular), everything.filtered_candidates) if popular else None,
-            sides={str(side): _both(ranks) for side, ranks in sides.items()},
+            sides={str(side): rank_figures([ranks]) for side, ranks in sides.items()},
             relations={
-                relation_names[number]: _both(everything.select(np.flatnonzero(both == number)))
+                relation_names[number]: rank_figures([everything.select(np.flatnonzero(both == number))])
                 for number in np.unique(rel)
             },
+            against=against,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +100,9 @@ class EvaluationReport:
         return {name: value for name, value in asdict(self).items() if value is not None} | {"ties": TIES}
 
 
-def _both(ranks: Ranks) -> dict[str, Figures]:
+def rank_figures(sides: Sequence[Ranks]) -> dict[str, Figures]:
+    """Return the figures of ranks of one or both sides, ``raw`` and ``filtered``."""
+    ranks = Ranks.joined(sides)
     return {
         "raw": figures(ranks.raw, ranks.raw_candidates),
         "filtered": figures(ranks.filtered, ranks.filtered_candidates),

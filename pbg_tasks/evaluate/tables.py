@@ -11,7 +11,7 @@ import torch
 from pbg_tasks.formats.embeddings import iter_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pbg_tasks.evaluate.filters import Answers
@@ -88,15 +88,33 @@ class EntityTable:
         bases: first number of each partition, then the total.
         dimension: of the embeddings.
         sample: ascending numbers of the candidates; None means everyone.
+        rows: how many each file has, where they are fewer than ``bases`` tell: entities after them are no candidates,
+            and nobody asks for them.
     """
 
-    def __init__(self, paths: list[Path], bases: np.ndarray, dimension: int, sample: np.ndarray | None) -> None:
+    def __init__(
+        self,
+        paths: list[Path],
+        bases: np.ndarray,
+        dimension: int,
+        sample: np.ndarray | None,
+        rows: Sequence[int] | None = None,
+    ) -> None:
         self._paths, self._bases, self._dimension, self._sample = paths, bases, dimension, sample
+        self._rows = np.diff(bases).tolist() if rows is None else rows
 
     @property
     def candidates(self) -> int:
         """How many entities are candidates."""
         return int(self._bases[-1]) if self._sample is None else len(self._sample)
+
+    def candidate_numbers(self) -> np.ndarray:
+        """Return the numbers of the candidates, ascending."""
+        return np.arange(self._bases[-1]) if self._sample is None else self._sample
+
+    def among(self, sample: np.ndarray) -> EntityTable:
+        """Return the same embeddings with other candidates: their numbers, ascending."""
+        return EntityTable(self._paths, self._bases, self._dimension, sample, self._rows)
 
     def eligible(self, numbers: np.ndarray) -> np.ndarray:
         """Return which entities are candidates: bool (N,)."""
@@ -131,7 +149,6 @@ class EntityTable:
 
     def _stream(self, rows: int) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (number of the first entity, float32 (<= rows, D))."""
-        for partition, path in enumerate(self._paths):
-            base, end = (int(number) for number in self._bases[partition : partition + 2])
-            for start, raw in iter_blocks(path, rows, count=end - base, dimension=self._dimension):
+        for path, base, count in zip(self._paths, self._bases[:-1].tolist(), self._rows, strict=True):
+            for start, raw in iter_blocks(path, rows, count=count, dimension=self._dimension):
                 yield base + start, raw

@@ -153,6 +153,21 @@ class StatsLine:
     edge_chunk_idx: int
 
 
+@dataclass(frozen=True, slots=True)
+class IterationLine:
+    """The line of ``training_stats.json`` that ends an iteration.
+
+    Attributes:
+        place: epoch, edge path and chunk, from 0.
+        io: what it waited for; None in a file of PBG's.
+        held_out: figures of its held-out edges, where there were any.
+    """
+
+    place: tuple[int, int, int]
+    io: IoStats | None
+    held_out: EvalStats | None
+
+
 def stats_line(
     stats: BucketStats,
     lhs: int,
@@ -236,3 +251,19 @@ def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{source}: not a line of training statistics ({error!r:.80}): {line[:80]!r}") from None
+
+
+def parse_iteration_line(line: str) -> IterationLine | None:
+    """Parse a line of ``training_stats.json`` about a whole iteration; None for any other line."""
+    try:
+        entry = json.loads(line)
+        io, held_out = entry.get("io"), entry.get("eval_stats_chunk_avg")
+        if io is None and held_out is None:
+            return None
+        return IterationLine(
+            place=(int(entry["epoch_idx"]), int(entry["edge_path_idx"]), int(entry["edge_chunk_idx"])),
+            io=None if io is None else IoStats(float(io["seconds"]), float(io["waited"])),
+            held_out=None if held_out is None else EvalStats(count=int(held_out["count"]), **held_out["metrics"]),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None

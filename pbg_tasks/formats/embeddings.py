@@ -26,6 +26,7 @@ __all__ = [
     "embeddings_file_name",
     "embeddings_shape",
     "iter_blocks",
+    "map_embeddings",
     "read_embeddings",
     "read_rows",
     "read_sums",
@@ -164,3 +165,22 @@ def _read_into(item: h5py.Dataset, start: int, block: np.ndarray) -> None:
         total = block.sum(dtype=np.float64)  # finite float32 cannot overflow it, and no array of flags is needed
     if not np.isfinite(total):
         raise FormatError(f"{item.file.filename}: holds embeddings that are not finite")
+
+
+def map_embeddings(path: Path, *, dimension: int) -> np.ndarray:
+    """Map a partition's file into memory, read-only: float32 (n, ``dimension``).
+
+    Files that PBG and this package write hold them as one stretch of little-endian float32, which is mapped where it
+    lies. Another layout (chunked, compressed, another float type) is read whole.
+
+    Raises:
+        FormatError: damaged, foreign or of another dimension.
+    """
+    with open_foreign(path) as file:
+        item = dataset(file, "embeddings", kinds="f", shape=(None, dimension))
+        offset = item.id.get_offset()  # None when the data are chunked, or not written at all
+        if item.dtype == np.dtype("<f4") and item.chunks is None and offset is not None and item.size:
+            return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=item.shape)
+    embeddings, _ = read_embeddings(path, dimension=dimension)
+    embeddings.flags.writeable = False
+    return embeddings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pbg_tasks.memory.forecast import Forecast
 from pbg_tasks.memory.machine import check_fits, forget_peak, peak_bytes, resident_bytes, usable_bytes
-from pbg_tasks.memory.tasks import evaluation_forecast, preparation_forecast
+from pbg_tasks.memory.tasks import evaluation_forecast, preparation_forecast, preparation_peaks
 from pbg_tasks.memory.training import TrainingSize, training_forecast
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "forget_peak",
     "peak_bytes",
     "preparation_forecast",
+    "preparation_peaks",
     "resident_bytes",
     "training_forecast",
     "usable_bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,16 @@ class Families:
             for member in members:
                 relation = config.relations[member]
                 self.alike[member] = kinds.setdefault((relation.weight, relation.all_negs), member)
+
+    def taken(self, relations: np.ndarray) -> Families:
+        """Return the families of some relations, numbered anew in that order.
+
+        Args:
+            relations: int64 (M,), ids; -1 stands for one that nobody asks about.
+        """
+        taken = copy(self)
+        taken.first, taken.alike, taken.row = (array[relations] for array in (self.first, self.alike, self.row))
+        return taken
 
     def __len__(self) -> int:
         return len(self.first)

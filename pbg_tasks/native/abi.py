@@ -1,8 +1,11 @@
-"""The structures of ``step.hpp`` and ``rank.hpp`` for ctypes. Fields are 8 bytes wide; arrays are the caller's."""
+"""The structures of ``step.hpp``, ``rank.hpp`` and ``lines.hpp`` for ctypes.
+
+Fields are 8 bytes wide; arrays are the caller's.
+"""
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure, c_double, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int64, c_void_p
 
 OPERATORS = ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine")
 COMPARATORS = ("dot", "cos", "l2", "squared_l2")
@@ -85,4 +88,17 @@ class RankTile(Structure):
         ("counts", c_void_p),
         ("close", c_void_p),
         ("capacity", c_int64),
+    )
+
+
+class Lines(Structure):
+    """``pbg_lines``: rows of numbers that become lines of text."""
+
+    _fields_ = (
+        ("heads", c_char_p),
+        ("head_ends", c_void_p),
+        ("numbers", c_void_p),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("out", c_void_p),
     )

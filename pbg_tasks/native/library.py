@@ -7,9 +7,9 @@ import functools
 from pathlib import Path
 
 from pbg_tasks.errors import ResourceError
-from pbg_tasks.native.abi import RankTile, Step
+from pbg_tasks.native.abi import Lines, RankTile, Step
 
-ABI = 2
+ABI = 3
 """Version of the structures and functions; ``pbg_abi`` in native.cpp says what was compiled."""
 
 
@@ -35,6 +35,8 @@ def library() -> ctypes.CDLL | None:
     loaded.pbg_train_step.restype = ctypes.c_int64
     loaded.pbg_rank.argtypes = [ctypes.POINTER(RankTile)]
     loaded.pbg_rank.restype = ctypes.c_int64
+    loaded.pbg_write_lines.argtypes = [ctypes.POINTER(Lines)]
+    loaded.pbg_write_lines.restype = ctypes.c_int64
     return loaded
 
 

@@ -21,6 +21,7 @@
 #define INLINE_LAMBDA __attribute__((always_inline))
 #define PUBLIC extern "C" __attribute__((visibility("default")))
 
+#include "lines.hpp"
 #include "rank.hpp"
 #include "step.hpp"
 
@@ -76,6 +77,8 @@ END_TARGET
 
 namespace {
 
+#include "lines.inc"
+
 struct InstructionSet {
   const char* name;
   bool (*usable)();
@@ -112,7 +115,7 @@ const InstructionSet* chosen = fastest();
 }  // namespace
 
 // Changes with every change of a structure or of a function's arguments.
-PUBLIC int32_t pbg_abi() { return 2; }
+PUBLIC int32_t pbg_abi() { return 3; }
 
 PUBLIC const char* pbg_instruction_set() { return chosen->name; }
 
@@ -140,3 +143,6 @@ PUBLIC int64_t pbg_train_step(pbg_step* step, pbg_workspace* workspace) {
 
 // Counts which candidates are no worse than true entities; returns how many are close, which may be more than fit.
 PUBLIC int64_t pbg_rank(const pbg_rank_tile* tile) { return chosen->rank_tile(*tile); }
+
+// Writes rows of numbers as lines of text; returns the bytes.
+PUBLIC int64_t pbg_write_lines(const pbg_lines* lines) { return write_lines(*lines); }

@@ -16,6 +16,7 @@ from pbg_tasks.prepare.ids import (
     partition_of,
     write_known,
 )
+from pbg_tasks.prepare.matching import Matching
 from pbg_tasks.prepare.moved_rows import MovedRows
 from pbg_tasks.prepare.reassignment import Places, Reassignment, follow
 from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
@@ -27,6 +28,7 @@ __all__ = [
     "Difference",
     "EdgeChanges",
     "EntityReport",
+    "Matching",
     "Minimum",
     "MovedRows",
     "Places",

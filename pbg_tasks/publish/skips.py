@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from pbg_tasks.checkpoint.manifest import encode
+from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.base import Frozen
-from pbg_tasks.errors import ConflictError
+from pbg_tasks.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
     from pbg_tasks.publish.channel import Channel
@@ -30,6 +30,26 @@ def skip(channel: Channel, snapshot: str, reason: str) -> None:
 def is_skipped(channel: Channel, snapshot: str) -> bool:
     """Whether the nights after a snapshot go on without it."""
     return channel.store.head(_key(channel, snapshot)) is not None
+
+
+def why_skipped(channel: Channel, snapshot: str) -> str | None:
+    """Return why the nights after a snapshot go on without it; None where they do not."""
+    return _read(channel, _key(channel, snapshot))
+
+
+def skipped(channel: Channel) -> dict[str, str]:
+    """Return why the channel goes on without snapshots, by snapshot."""
+    prefix = f"channels/{channel.name}/skipped/"
+    keys = [info.key for info in channel.store.list(prefix)]
+    return {key.removeprefix(prefix).removesuffix(".json"): reason for key in keys if (reason := _read(channel, key))}
+
+
+def _read(channel: Channel, key: str) -> str | None:
+    try:
+        data = channel.store.get(key).data
+    except NotFoundError:
+        return None
+    return decode(Skipped, data, source=f"{channel.store.url}/{key}").reason
 
 
 def _key(channel: Channel, snapshot: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pbg_tasks.formats.embeddings import iter_blocks
 from pbg_tasks.formats.model import parameter_order
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.parameters import SIDES, global_path, operator_path
-from pbg_tasks.publish.decimals import format_rows
+from pbg_tasks.publish.decimals import write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _UNSAFE = ("\t", "\n", "\r")
 
 
 def write_embeddings_tsv(
-    out: TextIO,
+    out: BinaryIO,
     path: Path,
     names: Sequence[str],
     *,
@@ -55,13 +55,13 @@ def write_embeddings_tsv(
         block = raw if added is None else raw + added
         some = names[start : start + len(block)]
         _check(some)
-        out.writelines(map("\t".join, zip(some, format_rows(block), strict=True)))
+        write_lines(out, some, block)
         if on_rows is not None:
             on_rows(len(block))
 
 
 def write_relations_tsv(
-    out: TextIO, config: ModelConfig, names: Sequence[str], params: Mapping[str, np.ndarray]
+    out: BinaryIO, config: ModelConfig, names: Sequence[str], params: Mapping[str, np.ndarray]
 ) -> int:
     """Write the parameters of every relation's operator: name, side, operator, parameter, shape, numbers.
 
@@ -78,7 +78,7 @@ def write_relations_tsv(
     for size, lines in groupby(_parameters(config, names, params), key=lambda line: line[1].size):
         while some := list(islice(lines, max(1, _BLOCK_NUMBERS // size))):
             heads, values = zip(*some, strict=True)
-            out.writelines(map("\t".join, zip(heads, format_rows(np.stack(values)), strict=True)))
+            write_lines(out, heads, np.stack(values))
             count += len(some)
     return count
 
@@ -87,19 +87,32 @@ def _parameters(
     config: ModelConfig, names: Sequence[str], params: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield what a line begins with and its numbers, float32 (M,), for every parameter of every relation."""
+    families = Families(config, len(names))
+    columns = _columns(config, params, sorted(set(families.first.tolist())))
+    _check([name for name, family in zip(names, families.first.tolist(), strict=True) if columns[family]])
+    for name, family, row in zip(names, families.first.tolist(), families.row.tolist(), strict=True):
+        for tail, values in columns[family]:
+            yield name + tail, values[row if config.dynamic_relations else 0]
+
+
+def _columns(
+    config: ModelConfig, params: Mapping[str, np.ndarray], families: Sequence[int]
+) -> dict[int, list[tuple[str, np.ndarray]]]:
+    """Return, for each parameter of a family, what follows a relation's name, and numbers, float32 (relations, M)."""
     of_operator = defaultdict(list)
     for path in parameter_order(params, list(config.entities)):
         operator, _, parameter = path.rpartition("/")
-        of_operator[f"{operator}/"].append((parameter, params[path]))
-    families = Families(config, len(names))
-    for name, family, row in zip(names, families.first.tolist(), families.row.tolist(), strict=True):
-        for side in SIDES:
-            for parameter, values in of_operator[operator_path(family, side, "")]:
-                _check([name])
-                value = values[row] if config.dynamic_relations else values
-                shape = "x".join(map(str, value.shape))
-                head = f"{name}\t{side}\t{config.relations[family].operator}\t{parameter}\t{shape}"
-                yield head, value.ravel()
+        values = params[path] if config.dynamic_relations else params[path][np.newaxis]
+        tail = f"{parameter}\t{'x'.join(map(str, values.shape[1:]))}"
+        of_operator[f"{operator}/"].append((tail, values.reshape(len(values), -1)))
+    return {
+        family: [
+            (f"\t{side}\t{config.relations[family].operator}\t{tail}", values)
+            for side in SIDES
+            for tail, values in of_operator[operator_path(family, side, "")]
+        ]
+        for family in families
+    }
 
 
 def global_embedding(config: ModelConfig, params: Mapping[str, np.ndarray], entity: str) -> np.ndarray | None:

@@ -7,20 +7,28 @@ URL is opened.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.storage.base import Blob, ObjectInfo, Store
+from pbg_tasks.storage.base import Blob, FinalFile, ObjectInfo, Store
 from pbg_tasks.storage.local import LocalStore
 
-__all__ = ["Blob", "LocalStore", "ObjectInfo", "Store", "open_file", "open_store"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Blob", "FinalFile", "LocalStore", "ObjectInfo", "Store", "open_file", "open_store"]
 
 
-def open_store(url: str | Path) -> Store:
+def open_store(url: str | Path, *, environment: Mapping[str, str] | None = None) -> Store:
     """Open the store at ``s3://bucket/prefix``, ``file:///path``, or an absolute or relative path; nothing is read yet.
 
     Endpoint and credentials of S3 come from the environment or profile that every AWS client uses
     (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``...), never from the URL.
+
+    Args:
+        url: of the store.
+        environment: variables that stand for S3's, in a process that has others; None: the process's own.
 
     Raises:
         ConfigError: the URL is empty, of another kind, names no bucket or holds credentials.
@@ -35,7 +43,7 @@ def open_store(url: str | Path) -> Store:
     if parts.scheme == "s3":
         from pbg_tasks.storage.s3 import open_s3  # here, because the AWS SDK takes most of a second
 
-        return open_s3(url)
+        return open_s3(url, environment)
     raise ConfigError(f"{parts.scheme}:// is no store this package knows: use s3://bucket/prefix or a directory path")
 
 

@@ -7,6 +7,7 @@ version tag). Nothing above this room knows whether bytes lie on a disk or in S3
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import PosixPath
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class ObjectInfo:
     tag: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     modified: float | None = field(default=None, compare=False)
+
+
+class FinalFile(PosixPath):
+    """A file that nobody writes into any more: as a source, a store may keep the file itself instead of a copy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,34 +15,47 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _WILDCARDS = frozenset("*?[")
 
 
-def filesystem_for(url: str) -> fsspec.AbstractFileSystem:
+def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.AbstractFileSystem:
     """Return the fsspec filesystem of a URL: s3fs for ``s3://``, else the local disk.
 
-    Endpoint and credentials are those of ``storage.open_store``: the AWS environment or profile.
+    Endpoint and credentials are those of ``storage.open_store``: the AWS environment or profile. A process that works
+    for several stores at once gives another environment than its own.
 
     Raises:
         ConfigError: the URL is of another kind.
     """
     protocol = url.partition("://")[0] if "://" in url else "file"
     if protocol == "s3":
-        return _s3(tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
+        return _s3(tuple(sorted(item for item in environment.items() if item[0].startswith("AWS_"))))
     if protocol == "file":
         return fsspec.filesystem("file")
     raise ConfigError(f"{url}: snapshots are read from s3:// or a local path, not from {protocol}://")
 
 
 @lru_cache(maxsize=4)
-def _s3(_environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
-    """Build the S3 filesystem, once for each state of the AWS environment, which the SDK reads here."""
-    config = {"connect_timeout": 5, "read_timeout": 60, "retries": {"mode": "standard", "total_max_attempts": 2}}
+def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
+    """Build the S3 filesystem, once for each state of the AWS environment; what that leaves out, the SDK finds."""
+    given = dict(environment)
+    retries = {"mode": "standard", "total_max_attempts": 2}
+    key, region = given.get("AWS_ACCESS_KEY_ID"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
     return fsspec.filesystem(
         "s3",
-        config_kwargs=config,
+        key=key,
+        secret=given.get("AWS_SECRET_ACCESS_KEY"),
+        token=given.get("AWS_SESSION_TOKEN"),
+        profile=None if key else given.get("AWS_PROFILE"),  # as the SDK has it: keys go before a profile
+        endpoint_url=given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL"),
+        client_kwargs={"region_name": region} if region else None,
+        config_kwargs={
+            "connect_timeout": 5,
+            "read_timeout": 60,
+            "retries": {"mode": "standard", "total_max_attempts": 2},
+        },
         default_block_size=8 << 20,
         default_cache_type="readahead",
         use_listings_cache=False,  # a snapshot written a moment ago has to be seen
@@ -50,20 +63,21 @@ def _s3(_environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     )
 
 
-def list_files(location: str) -> list[tuple[str, int, str]]:
+def list_files(location: str, environment: Mapping[str, str] = os.environ) -> list[tuple[str, int, str]]:
     """List the files of a snapshot as ``(uri, bytes, version)``, sorted; another version means other bytes.
 
     Args:
         location: a file; a folder, of which files and folders named ``_...`` or ``.`` are left out at every level;
             or a glob, of whose matches the same holds.
+        environment: whose store it is.
 
     Raises:
         InputError: nothing is there.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
-    filesystem = filesystem_for(location)
-    with _read_errors(location):
+    filesystem = filesystem_for(location, environment)
+    with read_errors(location):
         if _WILDCARDS & set(location):
             root = location[: min(location.index(sign) for sign in _WILDCARDS & set(location))].rpartition("/")[0]
             found = filesystem.glob(location, detail=True)
@@ -82,7 +96,7 @@ def list_files(location: str) -> list[tuple[str, int, str]]:
     return sorted(files)
 
 
-def list_keys(template: str) -> list[str]:
+def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> list[str]:
     """List what stands where a location has ``{snapshot}``, sorted as text; empty when nothing is there yet.
 
     Only that level of the location is listed, so it does not matter how many files a snapshot has.
@@ -93,15 +107,22 @@ def list_keys(template: str) -> list[str]:
     """
     head, _, tail = template.partition("{snapshot}")
     before, after = head.rpartition("/")[2], tail.partition("/")[0]
-    with _read_errors(template):
-        names = filesystem_for(template).glob(f"{head}*{after}")
+    with read_errors(template):
+        names = filesystem_for(template, environment).glob(f"{head}*{after}")
     form = re.compile(f"{re.escape(before)}([A-Za-z0-9][A-Za-z0-9_.:+-]*?){fnmatch.translate(after)}")
     found = (form.fullmatch(name.rstrip("/").rpartition("/")[2]) for name in names)
     return sorted({match[1] for match in found if match})
 
 
 @contextmanager
-def _read_errors(location: str) -> Iterator[None]:
+def read_errors(location: str) -> Iterator[None]:
+    """Turn what the filesystems raise into the errors that a user can meet.
+
+    Raises:
+        InputError: nothing is there.
+        AccessError: reading it is not permitted.
+        StorageError: the store cannot be reached.
+    """
     try:
         yield
     except FileNotFoundError as error:

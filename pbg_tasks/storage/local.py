@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
-from pbg_tasks.storage.base import Blob, ObjectInfo
+from pbg_tasks.storage.base import Blob, FinalFile, ObjectInfo
 from pbg_tasks.storage.files import (
     abandoned,
     disk_error,
@@ -44,7 +44,7 @@ class LocalStore:
     """Objects as files below a directory, safe among threads and processes of one machine.
 
     Open a directory at the same root everywhere: locks and metadata belong to the root. The file system must know hard
-    links and ``flock``.
+    links and ``flock``. A ``FinalFile`` of the same file system is not copied: it gets a second name.
 
     Args:
         root: the directory; made at the first write.
@@ -182,7 +182,7 @@ class LocalStore:
 
     @contextmanager
     def _draft(self, key: str, source: bytes | Path) -> Iterator[Path]:
-        """Write ``source`` to an invisible file, flushed; under this name it is gone when the block ends."""
+        """Make an invisible file of ``source``, flushed; under this name it is gone when the block ends."""
         path = self._path(key)
         folder = self._own / "unfinished"
         with disk_errors(path):
@@ -192,10 +192,14 @@ class LocalStore:
                 for leftover in abandoned(folder, "*"):
                     leftover.unlink(missing_ok=True)
             draft = folder / secrets.token_hex(8)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            kept = isinstance(source, FinalFile) and _keep(source, draft)
+            flags = os.O_RDONLY if kept else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            descriptor = os.open(draft, flags | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)  # as files.hold: its writer lives
-                if isinstance(source, bytes):
+                if kept:
+                    pass
+                elif isinstance(source, bytes):
                     write_all(descriptor, source, 0)
                 else:
                     with _opened(source) as reader:
@@ -291,6 +295,16 @@ def _link(draft: Path, path: Path) -> None:
         if path.is_dir():
             raise
         raise ConflictError(f"{path} exists already: another writer was first, nothing was overwritten") from error
+
+
+def _keep(source: Path, draft: Path) -> bool:
+    """Give a file a second name; return False where that cannot be, as on another file system."""
+    try:
+        os.utime(source)  # an old one would be taken for what a killed writer left
+        draft.hardlink_to(source.resolve())
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

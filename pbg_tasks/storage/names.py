@@ -20,6 +20,19 @@ _METADATA_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
+_CONTENT_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "json": "application/json",
+}
+
+
+def content_type(key: str) -> str:
+    """Return what a browser is told an object is; anything but a page's parts and documents is just bytes."""
+    return _CONTENT_TYPES.get(key.rpartition(".")[2], "application/octet-stream")
+
+
 def check_key(key: str) -> str:
     """Return ``key`` when every store can hold it.
 

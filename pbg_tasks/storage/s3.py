@@ -24,7 +24,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnec
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, StorageError
 from pbg_tasks.storage.base import Blob, ObjectInfo
 from pbg_tasks.storage.files import disk_errors, landing
-from pbg_tasks.storage.names import check_key, check_metadata, check_prefix
+from pbg_tasks.storage.names import check_key, check_metadata, check_prefix, content_type
 from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, connect, error_code, http_status, is_absent, s3_errors
 from pbg_tasks.storage.s3_transfer import Condition, Place, Sizes, copy_parts, download_parts, upload_parts
 
@@ -48,8 +48,12 @@ class _Found:
     write_id: str | None
 
 
-def open_s3(url: str) -> S3Store:
+def open_s3(url: str, environment: Mapping[str, str] | None = None) -> S3Store:
     """Open ``s3://bucket/prefix``; nothing is sent yet.
+
+    Args:
+        url: of the store.
+        environment: see ``s3_client.connect``.
 
     Raises:
         ConfigError: the URL or the S3 settings of the environment are malformed.
@@ -57,7 +61,7 @@ def open_s3(url: str) -> S3Store:
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise ConfigError(f"{url!r}: {bucket!r} is no bucket name; write s3://bucket/prefix, without credentials")
-    return S3Store(bucket, prefix, connect())
+    return S3Store(bucket, prefix, connect(environment))
 
 
 class S3Store:
@@ -263,7 +267,12 @@ class S3Store:
         if isinstance(source, Path):
             return size, upload_parts(self._place(key), source, size, metadata, condition, self._sizes)
         answer = self._client.put_object(
-            Bucket=self._bucket, Key=self._prefix + key, Body=source, Metadata=metadata, **condition
+            Bucket=self._bucket,
+            Key=self._prefix + key,
+            Body=source,
+            Metadata=metadata,
+            ContentType=content_type(key),
+            **condition,
         )
         return len(source), answer["ETag"].strip('"')
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import botocore.session
 from botocore.config import Config
@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from botocore.loaders import Loader
     from mypy_boto3_s3 import S3Client
@@ -40,11 +40,14 @@ _HOW_TO_ACCESS = (
 )
 
 
-def connect() -> S3Client:
+def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     """Build a client from the environment or profile; nothing is sent yet.
 
     Connecting may take 5 s, silence may last 60 s, and a request is tried three times: a host that does not answer is
     given up after some 20 s.
+
+    Args:
+        environment: variables whose endpoint, region, profile and keys go before those of the process.
 
     Raises:
         ConfigError: the endpoint or profile is malformed.
@@ -57,11 +60,26 @@ def connect() -> S3Client:
         user_agent_extra="pbg-tasks",
     )
     try:
-        session = botocore.session.get_session()
+        session = botocore.session.Session(profile=(environment or {}).get("AWS_PROFILE"))
         session.register_component("data_loader", _service_data())
-        return cast("S3Client", session.create_client("s3", config=config))
+        return cast("S3Client", session.create_client("s3", config=config, **_given(environment or {})))
     except (BotoCoreError, ValueError) as error:
         raise ConfigError(f"the S3 settings are wrong ({error}): check AWS_ENDPOINT_URL and AWS_PROFILE") from error
+
+
+def _given(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what of a client the variables say."""
+    names = {
+        "endpoint_url": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        "region_name": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+        "aws_access_key_id": ("AWS_ACCESS_KEY_ID",),
+        "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",),
+        "aws_session_token": ("AWS_SESSION_TOKEN",),
+    }
+    found = {
+        key: next((environment[name] for name in listed if environment.get(name)), "") for key, listed in names.items()
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 @functools.cache

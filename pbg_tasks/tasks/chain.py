@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.errors import PbgError
+from pbg_tasks.progress import say
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.show import show
@@ -22,6 +24,7 @@ TASKS = {
     "train": "train",
     "preserve": "preserve",
     "eval": "evaluate",
+    "drift": "drift",
     "gate": "gate",
     "publish": "publish",
 }
@@ -35,18 +38,35 @@ def run_task(name: str, url: str) -> Result:
 
 
 def run_chain(spec: Path, snapshot: str, **options: Any) -> Result:  # noqa: ANN401 - plan's options
-    """Plan a run and do all its tasks, exports included; a second call finds everything done.
+    """Plan a run and do all its tasks, exports and pages included; a second call finds everything done.
 
     Returns:
         The run's summary, as ``show`` gives it.
     """
     url = plan(spec, snapshot, **options)["run"]
-    for name in TASKS:
-        run_task(name, url)
+    try:
+        for name in TASKS:
+            run_task(name, url)
+        _export(url)
+    finally:
+        _report(url)
+    return show(url)
+
+
+def _export(url: str) -> None:
     run = RunContext.open(url)
     if run.spec.graph.exports and run.require("publish")["published"]:
         from pbg_tasks.tasks.export_release import export_release
 
         for export in run.spec.graph.exports:
             export_release(url, export.name)
-    return show(url)
+
+
+def _report(url: str) -> None:
+    """Write the pages of a run, however it ended; that they cannot be written is no reason for it to fail."""
+    from pbg_tasks.tasks.reporting import report
+
+    try:
+        report(url)
+    except PbgError as error:
+        say(f"warning: the pages of this run were not written: {error}")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.config.loading import load_config
 from pbg_tasks.config.overrides import find
 from pbg_tasks.errors import ConfigError, NotFoundError
-from pbg_tasks.storage import open_file
+from pbg_tasks.formats.entities import entity_count_file_name
+from pbg_tasks.storage import open_file, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from pbg_tasks.config.loading import FindPartitions
 
 
 def read_config_document(url: str) -> bytes:
@@ -27,13 +31,40 @@ def read_config_document(url: str) -> bytes:
         raise ConfigError(f"{url}: no such config") from None
 
 
-def load_config_from(url: str, overrides: Sequence[str] = ()) -> ConfigSchema:
-    """Read and validate a PBG config.
+def load_config_from(url: str, overrides: Sequence[str] = (), *, choose: FindPartitions | None = None) -> ConfigSchema:
+    """Read and validate a PBG config; ``num_partitions: auto`` is the number that the entity path has.
+
+    Args:
+        url: local or ``s3://``.
+        overrides: ``key.path=value``.
+        choose: the number where nothing is imported yet; None: whoever asks needs what is.
 
     Raises:
         ConfigError: it is missing, unreadable or wrong; every wrong key is named.
     """
-    return load_config(read_config_document(url), source=url, overrides=overrides)
+
+    def partitions(config: ConfigSchema, auto: list[str]) -> Mapping[str, int]:
+        found = _imported_partitions(config.entity_path, auto)
+        missing = [entity for entity in auto if entity not in found]
+        if missing and choose is None:
+            raise ConfigError(
+                f"{url}: entities.{missing[0]}.num_partitions: auto, yet nothing of {missing[0]} is imported into "
+                f"entity_path {config.entity_path!r}; `pbg import` chooses the number, or write one"
+            )
+        return {**found, **choose(config, missing)} if missing and choose is not None else found
+
+    return load_config(read_config_document(url), source=url, overrides=overrides, partitions=partitions)
+
+
+def _imported_partitions(entity_path: str, entities: Sequence[str]) -> dict[str, int]:
+    """Return into how many partitions entity types were imported; those that were not are left out."""
+    there = {info.key for info in open_store(entity_path).list("entity_count_")}
+    found = {}
+    for entity in entities:
+        present = (entity_count_file_name(entity, part) in there for part in count())
+        if partitions := sum(takewhile(bool, present)):
+            found[entity] = partitions
+    return found
 
 
 def show_config(url: str, key: str | None = None, overrides: Sequence[str] = ()) -> Any:  # noqa: ANN401 - any JSON value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -12,11 +12,13 @@ from pbg_tasks.checkpoint.manifest import decode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
+from pbg_tasks.memory import forget_peak, peak_bytes
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.holds import hold
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
+from pbg_tasks.storage.metered import MeteredStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 _REPLAYS = "replays"
-CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "gate", "publish")
+CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "drift", "gate", "publish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,12 @@ class RunContext:
         root, slash, run_id = url.rstrip("/").rpartition("/runs/")
         if not slash or not root or "/" in run_id:
             raise ConfigError(f"{url!r} is not a run; expected {{store}}/runs/{{run id}}, as `pbg plan` prints it")
-        store = open_store(root)
+        return cls.within(open_store(root), run_id)
+
+    @classmethod
+    def within(cls, store: Store, run_id: str) -> RunContext:
+        """Open a run of a store; raises as ``open`` does."""
+        url = f"{store.url}/runs/{run_id}"
         try:
             blob = store.get(f"runs/{run_id}/{RunLayout.spec}")
         except NotFoundError:
@@ -151,13 +158,21 @@ def perform(task: str, url: str, body: Callable[[RunContext], Result]) -> Result
         return before
     say(f"{task}: {run.spec.graph.graph} {run.spec.snapshot}, run {run.run_id}")
     hold(run.store, run.run_id)
-    started = time.monotonic()
+    store = MeteredStore(run.store)
+    forget_peak()
+    started, computed = time.monotonic(), time.process_time()
     try:
-        figures = body(run)
+        figures = body(replace(run, store=store))
     except QualityGateError as error:
         run.refuse(str(error))
         raise
     seconds = time.monotonic() - started
-    result = {"task": task, "run": run.url, "seconds": round(seconds, 3), **figures}
+    usage = {
+        "cpu_seconds": round(time.process_time() - computed, 3),
+        "memory_bytes": peak_bytes(),
+        "store_bytes_read": store.read,
+        "store_bytes_written": store.written,
+    }
+    result = {"task": task, "run": run.url, "seconds": round(seconds, 3), "usage": usage, **figures}
     say(f"{task}: finished in {human_seconds(seconds)}")
     return run.save_result(task, result)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.progress import say
+from pbg_tasks.tasks.approval import approval
+from pbg_tasks.tasks.context import Result, RunContext
 
 if TYPE_CHECKING:
     from pbg_tasks.config.limits import Verdict
-    from pbg_tasks.tasks.context import Result, RunContext
 
 
 def settle(run: RunContext, verdict: Verdict) -> Result:
@@ -33,13 +34,13 @@ def enforce(result: Result) -> Result:
     """Return the result of a task that judges.
 
     Raises:
-        QualityGateError: it blocks the night; every reason is in the message.
+        QualityGateError: it blocks the night, and nobody has approved it; every reason is in the message.
     """
     verdict = result["data_gate"]
-    if not verdict["passed"]:
+    if not verdict["passed"] and approval(RunContext.open(result["run"]), result["task"]) is None:
         raise QualityGateError(
             f"snapshot {verdict['snapshot']!r}: {_reasons(verdict)}; mend the snapshot, change the limits in "
-            "gates.data, or take it this once: plan it with --accept-data REASON"
+            "gates.data, or take it this once: `pbg approve RUN`, or plan it with --accept-data REASON"
         )
     return result
 

@@ -8,30 +8,32 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import NotFoundError, QualityGateError
 from pbg_tasks.evaluate import Candidates, Health, evaluate_edges
-from pbg_tasks.formats.edges import edge_file_name, read_edges
 from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
-from pbg_tasks.formats.entities import read_relation_names
+from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.baseline import bring_baseline, incomparable, release_before
 from pbg_tasks.tasks.context import Result, RunContext, perform
-from pbg_tasks.tasks.files import open_directory
-from pbg_tasks.train import PartitionKey, partition_keys
+from pbg_tasks.tasks.coverage import open_coverage
+from pbg_tasks.tasks.edge_buckets import EdgeBuckets
+from pbg_tasks.train import partition_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.evaluate.coverage import Coverage
     from pbg_tasks.formats.edges import EdgeList
 
 HEALTH_ROWS = 1 << 14
 
 
 def evaluate(url: str) -> Result:
-    """Evaluate the preserved version of a run on its held-out edges.
+    """Evaluate the preserved version of a run on its held-out edges, and the release before on the same.
 
     Raises:
         QualityGateError: there is nothing held out to evaluate on.
@@ -41,39 +43,64 @@ def evaluate(url: str) -> Result:
 
 def _evaluate(run: RunContext) -> Result:
     preserved = run.require("preserve")
-    graph, config = run.spec.graph, run.config
+    graph, config, counts = run.spec.graph, run.config, run.require("partition")["counts"]
     with Scratch() as scratch:
+        directory, before, start = (scratch.path / name for name in ("now", "before", "start"))
+        for path in (directory, before, start):
+            path.mkdir()
         release = open_preserved(run.store, preserved["directory"], expected_sha256=preserved["manifest_sha256"])
-        directory = scratch.path
-        names = {key: embeddings_file_name(*key, release.version) for key in partition_keys(config)}
+        paths: dict[tuple[str, int], Path] = {
+            key: directory / embeddings_file_name(*key, release.version) for key in partition_keys(config)
+        }
         model_name = model_file_name(release.version)
-        release.fetch_all([*names.values(), model_name, "dynamic_rel_names.json"], directory)
-        buckets = _Buckets(run, directory)
-        held_out = dict(buckets.read(graph.eval.split))
+        release.fetch_all([*(path.name for path in paths.values()), model_name, RELATION_NAMES], directory)
+        buckets = EdgeBuckets(run, directory)
+        held_out = dict(buckets.of(graph.eval.split))
         if not any(len(edges.lhs) for edges in held_out.values()):
             raise QualityGateError(
                 f"{run.url}: no {graph.eval.split} edges were held out; raise split.{graph.eval.split}"
             )
+        relations = read_relation_names(directory)
+        current = release_before(run)
+        baseline = bring_baseline(run, current, counts, before) if current is not None else None
+        reason = incomparable(run, current) if current is not None else None
+        coverage = open_coverage(run, baseline, paths, len(relations), start) if baseline is not None else None
         report, candidates = evaluate_edges(
             config,
             read_model(directory / model_name).params,
-            {key: directory / name for key, name in names.items()},
-            run.require("partition")["counts"],
+            paths,
+            counts,
             held_out,
             lambda: buckets.of("valid", "test"),
-            train=lambda: buckets.of("train"),
+            train=lambda: _noted(buckets.of("train"), coverage),
             evaluation=graph.eval,
-            relation_names=read_relation_names(directory),
-            candidates=_stored_candidates(run),
+            relation_names=relations,
+            candidates=stored_candidates(run),
             hidden=_hidden(release, directory),
+            rival=baseline.rival(config, relations) if baseline is not None and reason is None else None,
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
         )
-        health = {entity: _health(config, entity, names, directory) for entity in config.entities}
+        health = {entity: _health(config, entity, paths) for entity in config.entities}
     if candidates is not None:
         _store_candidates(run, candidates)
-    return report.to_json() | {"health": health}
+    found = report.to_json() | {"health": health}
+    if current is not None:
+        found["against"] = {"release": current.seq, "snapshot": current.snapshot, "reason": reason} | found.get(
+            "against", {}
+        )
+    return found | ({"coverage": coverage.to_json()} if coverage is not None else {})
+
+
+def _noted(
+    edges: Iterator[tuple[tuple[int, int], EdgeList]], coverage: Coverage | None
+) -> Iterator[tuple[tuple[int, int], EdgeList]]:
+    """Let ``coverage`` see training edges as they pass by."""
+    for bucket, listed in edges:
+        if coverage is not None:
+            coverage.add(bucket, listed)
+        yield bucket, listed
 
 
 def _hidden(release: VerifiedFiles, scratch: Path) -> EntitySet | None:
@@ -83,42 +110,21 @@ def _hidden(release: VerifiedFiles, scratch: Path) -> EntitySet | None:
     return EntitySet.from_bytes(release.fetch(EXPIRED, scratch).read_bytes(), source=f"{release.url}/{EXPIRED}")
 
 
-def _health(config: ConfigSchema, entity: str, names: dict[PartitionKey, str], directory: Path) -> dict[str, Any]:
+def _health(config: ConfigSchema, entity: str, paths: Mapping[tuple[str, int], Path]) -> dict[str, Any]:
     """Look whether the embeddings of a type are alive."""
     blocks = (
         block
         for partition in range(config.entities[entity].num_partitions)
-        for _, block in iter_blocks(directory / names[PartitionKey(entity, partition)], HEALTH_ROWS)
+        for _, block in iter_blocks(paths[entity, partition], HEALTH_ROWS)
     )
     return Health.of(blocks).to_json()
-
-
-class _Buckets:
-    """The edge files of a run, downloaded one at a time."""
-
-    def __init__(self, run: RunContext, directory: Path) -> None:
-        self._files, self._directory = open_directory(run, RunLayout.edges), directory
-        matrix = run.require("bucket")["matrix"]
-        self._grid = [(lhs, rhs) for lhs in range(len(matrix)) for rhs in range(len(matrix[0]))]
-
-    def read(self, split: str) -> Iterator[tuple[tuple[int, int], EdgeList]]:
-        """Yield each bucket of a split."""
-        for bucket in self._grid:
-            path = self._files.fetch(f"{split}/{edge_file_name(*bucket)}", self._directory)
-            yield bucket, read_edges(path)
-            path.unlink()
-
-    def of(self, *splits: str) -> Iterator[tuple[tuple[int, int], EdgeList]]:
-        """Yield each bucket of several splits."""
-        for split in splits:
-            yield from self.read(split)
 
 
 def _candidates_key(run_id: str) -> str:
     return f"runs/{run_id}/{RunLayout.candidates}"
 
 
-def _stored_candidates(run: RunContext) -> Candidates | None:
+def stored_candidates(run: RunContext) -> Candidates | None:
     """Return the candidates of an interrupted try, or of the release this run continues, so that nights compare."""
     previous = run.spec.previous
     runs = [run.run_id, *([previous.run] if previous is not None and previous.keep_ids else [])]

@@ -11,7 +11,7 @@ from pbg_tasks.errors import ConfigError, ConflictError, PbgError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.tsv import global_embedding, write_embeddings_tsv, write_relations_tsv
-from pbg_tasks.storage import open_file, open_store
+from pbg_tasks.storage import FinalFile, open_file, open_store
 from pbg_tasks.storage.staging import Scratch, named
 from pbg_tasks.tasks.dataset import EntityPath, stored_parameters
 from pbg_tasks.train.partitions import partition_keys
@@ -56,7 +56,7 @@ def export_directory(
         texts = [scratch.path / "entities.tsv", scratch.path / "relations.tsv"]
         total = sum(entities.counts.values())
         with (
-            texts[0].open("w", encoding="utf-8", newline="") as out,
+            texts[0].open("wb") as out,
             Progress("export", total=total, unit="rows") as progress,
         ):
             for key in partition_keys(config):
@@ -72,7 +72,7 @@ def export_directory(
                         on_rows=progress.advance,
                     )
                 path.unlink()
-        with texts[1].open("w", encoding="utf-8", newline="") as out:
+        with texts[1].open("wb") as out:
             lines = write_relations_tsv(out, config, entities.relation_names(), params)
         _put_both(targets, texts, overwrite=overwrite)
     seconds = time.monotonic() - started
@@ -103,6 +103,6 @@ def _put_both(targets: list[tuple[Store, str]], texts: list[Path], *, overwrite:
 
 def _put(store: Store, name: str, text: Path, *, overwrite: bool) -> None:
     if overwrite:
-        store.put(name, text)
+        store.put(name, FinalFile(text))
     else:
-        store.put_new(name, text)
+        store.put_new(name, FinalFile(text))

@@ -8,6 +8,7 @@ from pbg_tasks.checkpoint import ObjectRecord, VerifiedFiles
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.storage import FinalFile
 from pbg_tasks.storage.staging import put_all_new
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def upload_directory(run: RunContext, name: str, directory: Path) -> dict[str, O
     """
     paths = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
     prefix = run.key(name)
-    stored = put_all_new(run.store, {f"{prefix}/{file}": path for file, path in paths.items()})
+    stored = put_all_new(run.store, {f"{prefix}/{file}": FinalFile(path) for file, path in paths.items()})
     records = {file: ObjectRecord.model_validate(stored[f"{prefix}/{file}"]) for file in paths}
     manifest = encode(FileSet(objects=records))
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pbg_tasks.config.base import digest
-from pbg_tasks.errors import QualityGateError
+from contextlib import suppress
+
+from pbg_tasks.errors import InputError, QualityGateError
 from pbg_tasks.evaluate import judge
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.approval import approval
 from pbg_tasks.tasks.context import Result, RunContext, perform
 
 
@@ -14,23 +16,31 @@ def gate(url: str) -> Result:
     """Judge a run.
 
     Raises:
-        QualityGateError: a check failed; every reason is in the message.
+        QualityGateError: a check failed and nobody has approved the run; every reason is in the message.
     """
     verdict = perform("gate", url, _gate)
-    if not verdict["passed"]:
+    if not verdict["passed"] and approval(RunContext.open(url), "gate") is None:
         reasons = "; ".join(check["sentence"] for check in verdict["checks"] if not check["passed"])
         raise QualityGateError(f"run {verdict['run']}: {reasons}")
     return verdict
 
 
 def _gate(run: RunContext) -> Result:
-    evaluated = run.require("eval")
-    graph = run.spec.graph
-    before = Channel(run.store, graph.channel).before(run.spec.snapshot)
-    if before is not None and before.split != digest(graph.split.model_dump(mode="json")):
-        say(f"gate: release {before.seq} was evaluated on other held-out edges; not compared with it")
-        before = None
-    verdict = judge(graph.gates, evaluated, before.metrics if before else None)
+    evaluated, drift = run.require("eval"), run.require("drift")
+    against = evaluated.get("against", {}).get("release")
+    verdict = judge(run.spec.graph.gates, evaluated, drift=drift, before=_metrics(run, against))
+    for check in verdict.checks:
+        if check.warned:
+            say(f"warning: {check.sentence}")
     if not verdict.passed:
         run.refuse("the quality gate refused it")
-    return {"against_release": before.seq if before else None, **verdict.to_json()}
+    return {"against_release": against, **verdict.to_json()}
+
+
+def _metrics(run: RunContext, release: int | None) -> Result | None:
+    """Return the evaluation that is kept with a release; None where there is none, or no longer."""
+    if release is None:
+        return None
+    with suppress(InputError):
+        return Channel(run.store, run.spec.graph.channel).release(release).metrics
+    return None

@@ -27,7 +27,7 @@ from pbg_tasks.prepare import (
     write_known,
 )
 from pbg_tasks.progress import Progress, human_seconds, say
-from pbg_tasks.storage import open_store
+from pbg_tasks.storage import FinalFile, open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.import_claim import claimed
@@ -106,8 +106,8 @@ def import_edges(
     check_supported(config, source="config")
     _check_request(config, lists, how)
     started = time.monotonic()
-    graph = _as_graph(config, how, Resources(memory_gb=memory_gb, threads=threads))
-    files = [_found(url) for url in lists]
+    graph = graph_of_lists(config, how, Resources(memory_gb=memory_gb, threads=threads))
+    files = [found_lists(url) for url in lists]
     store = open_store(config.entity_path)
     targets = [open_store(path) for path in config.edge_paths]
     with (
@@ -176,7 +176,7 @@ def _check_request(config: ConfigSchema, lists: Sequence[str], how: EdgeLists) -
             )
 
 
-def _as_graph(config: ConfigSchema, how: EdgeLists, resources: Resources) -> GraphSpec:
+def graph_of_lists(config: ConfigSchema, how: EdgeLists, resources: Resources) -> GraphSpec:
     """Describe the lists as a snapshot of which nothing is held out: what ``prepare`` takes."""
     written = {"location": "{snapshot}", "format": how.format, "header": how.header, "quote": None}
     if how.delimiter is not None:
@@ -193,7 +193,12 @@ def _as_graph(config: ConfigSchema, how: EdgeLists, resources: Resources) -> Gra
     return parse(GraphSpec, fields, source="config")
 
 
-def _found(url: str) -> list[SnapshotFile]:
+def found_lists(url: str) -> list[SnapshotFile]:
+    """Return the files of an edge list: a file, folder or glob.
+
+    Raises:
+        InputError: there are none.
+    """
     files = [SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in list_files(url)]
     if not files:
         raise InputError(f"{url}: no such edge list")
@@ -256,7 +261,7 @@ def _store_buckets(target: Store, paths: list[Path]) -> None:
 def _upload(store: Store, paths: list[Path], what: str) -> None:
     with Progress(f"store {what}", total=sum(path.stat().st_size for path in paths), unit="B") as progress:
         for path in paths:
-            store.put(path.name, path)
+            store.put(path.name, FinalFile(path))
             progress.advance(path.stat().st_size)
 
 

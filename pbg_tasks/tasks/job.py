@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pbg_tasks.memory import Forecast
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import Result
+    from pbg_tasks.train.anchor import Anchor
     from pbg_tasks.train.edge_files import EdgeFiles
     from pbg_tasks.train.engine import Engine
     from pbg_tasks.train.loop import EpochFigures
@@ -49,6 +50,7 @@ class Job:
         names: gives a partition's names by offset; asked only when vectors come by name.
         warm_start: release to start from, when nothing is committed yet.
         newcomers: rows to start from that it lacks; where these lack, they are random.
+        anchor: draws known entities to where it has them, on every try.
         seed: of every random choice.
         engine: that computes.
         device: where it does.
@@ -68,6 +70,7 @@ class Job:
     weighted: bool = False
     ignore_memory: bool = False
     newcomers: VerifiedFiles | None = None
+    anchor: Anchor | None = None
 
     def run(self, writer: CheckpointWriter, scratch: Path) -> Result:
         """Train to the end in this process and return the figures.
@@ -84,6 +87,7 @@ class Job:
             writer=writer,
             seed=self.seed,
             scratch=scratch,
+            anchor=self.anchor,
         )
         self.say_config(writer)
         figures = trainer.run()

@@ -54,7 +54,7 @@ def newcomers(
     if all(count == known[key] for key, count in counts.items()):
         return None
     try:
-        return _open(run)
+        return open_start(run)
     except ConfigError:
         say("train: looking where new entities start")
     config, seed = run.config, run.spec.graph.train.seed
@@ -104,14 +104,19 @@ def _stored(run: RunContext, found: Path) -> VerifiedFiles:
     found.rename(named)
     with suppress(ConflictError):
         upload_directory(run, RunLayout.start, named.parent)
-    return _open(run)
+    return open_start(run)
 
 
 def _digest(path: Path) -> bytes:
     return sha256_file(path).encode()
 
 
-def _open(run: RunContext) -> VerifiedFiles:
+def open_start(run: RunContext) -> VerifiedFiles:
+    """Open the rows that new entities start from.
+
+    Raises:
+        ConfigError: nobody has looked for them, or there are none.
+    """
     files = open_directory(run, RunLayout.start)
     folder = next(iter(files.records)).partition("/")[0]
     records = {name.removeprefix(f"{folder}/"): record for name, record in files.records.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
-from pbg_tasks.memory import evaluation_forecast, preparation_forecast
 from pbg_tasks.prepare import connect, count_snapshot
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
@@ -21,17 +19,15 @@ from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext
+from pbg_tasks.tasks.forecasting import enforce_limits, outlook
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 from pbg_tasks.tasks.turn import release_to_continue
-from pbg_tasks.train.engines import engine_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pbg_tasks.memory import Forecast
     from pbg_tasks.prepare import SnapshotCounts
     from pbg_tasks.publish import Release
-    from pbg_tasks.tasks.partitioning import Expected
 
 
 def plan(
@@ -57,12 +53,13 @@ def plan(
         partitions: instead of the spec's, of every entity type that is partitioned (of all, when none is).
         engine: instead of the spec's.
         publish: whether the run may become a release.
-        accept_data: why the night goes on whatever the data gate says.
+        accept_data: why the night goes on whatever the data gate and the limits of its forecast say.
 
     Raises:
         ConfigError: the spec is wrong, or the store ignores conditions.
         InputError: the snapshot is missing.
         OutOfTurnError: the night before has not finished.
+        QualityGateError: the night would take more than ``limits`` allow.
         ConflictError: the run, or the release it continues, is being removed.
     """
     started = time.monotonic()
@@ -94,7 +91,8 @@ def plan(
     run.store_spec()
     if previous is not None and previous.reason:
         say(f"plan: {previous.reason}")
-    forecasts = _forecasts(graph, expected)
+    coming = outlook(run, expected, written)
+    coming.say(graph.resources.memory_gb)
     size = sum(file.size for file in files)
     say(f"plan: {len(files)} files, {human_count(size)}B; run {run.url}")
     result = {
@@ -109,9 +107,10 @@ def plan(
         "epochs": run_spec.epochs,
         "partitions": partition_counts(graph.model),
         "degrees": counts.degrees,
-        "memory": {name: forecast.to_json() for name, forecast in forecasts.items()},
+        "memory": {name: forecast.to_json() for name, forecast in coming.memory.items()},
+        "forecast": coming.night.to_json(),
     }
-    return run.save_result("plan", result)
+    return enforce_limits(run, written.limits, run.save_result("plan", result))
 
 
 def _adjusted(
@@ -139,33 +138,6 @@ def _counted(graph: GraphSpec, files: tuple[SnapshotFile, ...]) -> SnapshotCount
     """Count what is to be trained."""
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         return count_snapshot(connection, graph, files)
-
-
-def _forecasts(graph: GraphSpec, expected: Expected) -> dict[str, Forecast]:
-    """Forecast the tasks' memory, and say it."""
-    held_out = graph.split.valid if graph.eval.split == "valid" else graph.split.test
-    asked = min(int(expected.edges * held_out), graph.eval.max_edges or expected.edges)
-    train = expected.training(
-        graph,
-        partition_counts(graph.model),
-        workers=graph.model.workers or len(os.sched_getaffinity(0)),
-        engine=engine_name(graph.train.engine, graph.model, graph.train.device)[0],
-    )
-    forecasts = {
-        "train": train,
-        "eval": evaluation_forecast(graph, asked=asked, known=expected.edges),
-        "preparation": preparation_forecast(graph.resources),
-    }
-    for forecast in forecasts.values():
-        for line in forecast.table():
-            say(f"plan: {line}")
-    budget = graph.resources.memory_gb * 1e9
-    if train.peak > budget:
-        say(
-            f"warning: train will take {human_count(train.peak)}B, more than resources.memory_gb "
-            f"({graph.resources.memory_gb:g} GB); keys that change it: {', '.join(train.keys)}"
-        )
-    return forecasts
 
 
 def continued(graph: GraphSpec, release: Release | None) -> Previous | None:

@@ -7,22 +7,23 @@ from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.approval import approval, decisions
 from pbg_tasks.tasks.context import Result, RunContext, perform
 
 
 def publish(url: str) -> Result:
-    """Publish a run that passed the gate, unless its spec says not to.
+    """Publish a run that passed the gate or was approved, unless its spec says not to.
 
     Raises:
         ConflictError: the channel moved on since the run was planned.
-        QualityGateError: the run did not pass the gate.
+        QualityGateError: the run did not pass the gate, and nobody has approved it.
     """
     return perform("publish", url, _publish)
 
 
 def _publish(run: RunContext) -> Result:
-    if not run.require("gate")["passed"]:
-        raise QualityGateError(f"{run.url}: did not pass the gate, so it cannot be published")
+    if not run.require("gate")["passed"] and approval(run, "gate") is None:
+        raise QualityGateError(f"{run.url}: did not pass the gate; `pbg approve RUN` publishes it all the same")
     graph, previous = run.spec.graph, run.spec.previous
     if not run.spec.publish:
         return {"published": False, "reason": "the run was planned not to be published"}
@@ -50,7 +51,7 @@ def _publish(run: RunContext) -> Result:
 
 
 def _data(run: RunContext) -> Result:
-    """Return what the nights to come compare their snapshots with, and why this one was accepted, if it was."""
+    """Return what the nights to come compare their snapshots with, and who accepted this one and why, if anybody."""
     validated, partitioned = run.require("validate"), run.require("partition")
     data = {
         "edges": validated["edges"],
@@ -59,7 +60,9 @@ def _data(run: RunContext) -> Result:
         "degrees": run.require("plan")["degrees"],
     }
     used = any(result["data_gate"]["accepted"] for result in (validated, partitioned))
-    return data | ({"accepted": run.spec.accepted} if used else {})
+    data |= {"accepted": run.spec.accepted} if used else {}
+    return data | ({"decisions": decided} if (decided := decisions(run)) else {})
 
 
-_OF_THE_TASK = ("task", "run", "seconds")
+# `against` and `coverage` compare the run with what the channel pointed to: they are no figures of the release.
+_OF_THE_TASK = ("task", "run", "seconds", "usage", "against", "coverage")

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import InputError
+from pbg_tasks.forecast import compare, outcome_table
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import CHAIN, Result, RunContext
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ def show(url: str) -> Result:
         "finished": [task for task in CHAIN if results[task]],
         "release": _release(published),
         "exports": _exports(run),
+        "forecast": _forecast(results),
         "tasks": {task: {"seconds": result["seconds"]} for task, result in results.items() if result},
         "edges": results["bucket"].get("edges", {}),
         "entities": results["partition"].get("entities", {}),
@@ -41,6 +44,7 @@ def show(url: str) -> Result:
             kind: evaluated[kind] for kind in ("raw", "filtered", "random", "popularity") if evaluated.get(kind)
         },
         "gate": {key: results["gate"][key] for key in ("passed", "checks") if key in results["gate"]},
+        "decisions": decisions(run),
         "data": _data(results),
         "changes": _changes(run, results),
     }
@@ -53,6 +57,12 @@ def show_task(url: str, task: str) -> Result:
         ConfigError: it has not finished.
     """
     return RunContext.open(url).require(task)
+
+
+def _forecast(results: dict[str, Result]) -> Result | None:
+    """Return the plan's forecast beside what the finished tasks took; None of a run that was planned without one."""
+    forecast = results["plan"].get("forecast")
+    return None if forecast is None else compare(forecast, results)
 
 
 def _data(results: dict[str, Result]) -> Result:
@@ -104,6 +114,11 @@ def _difference(now: Result, before: Result) -> float | None:
     return round(float(now["filtered"]["mrr"]) - float(before["filtered"]["mrr"]), 6)
 
 
+def outcome(summary: Result) -> str:
+    """Draw a run's forecast beside what it took; empty of a run that was planned without one."""
+    return "" if summary["forecast"] is None else "\n".join(outcome_table(summary["forecast"]))
+
+
 def table(summaries: list[Result]) -> str:
     """Draw runs side by side, one row a figure."""
     rows: list[tuple[str, list[str]]] = [("snapshot", [summary["snapshot"] for summary in summaries])]
@@ -113,6 +128,7 @@ def table(summaries: list[Result]) -> str:
     rows += [(label, [_cell(_dig(summary, *path), form) for summary in summaries]) for label, path, form in _FIGURES]
     rows.append(("release", [_release_cell(summary) for summary in summaries]))
     rows.append(("data gate", [_data_cell(summary["data"]) for summary in summaries]))
+    rows.append(("decided by hand", [_decisions_cell(summary["decisions"]) for summary in summaries]))
     rows.append(("since the run before", [_changes_cell(summary["changes"]) for summary in summaries]))
     return _draw(rows)
 
@@ -167,6 +183,11 @@ def _data_cell(data: Result) -> str:
     warnings = sum(check["warned"] for check in data["checks"])
     said = "accepted by hand" if data["accepted"] else "passed" if data["passed"] else "blocked"
     return f"{said}, {warnings} warning{'' if warnings == 1 else 's'}" if warnings else said
+
+
+def _decisions_cell(decisions: list[Result]) -> str:
+    words = {True: "approved", False: "rejected"}
+    return ", ".join(f"{each['task']} {words[each['approved']]} by {each['by']}" for each in decisions) or "-"
 
 
 def _changes_cell(changes: dict[str, Any]) -> str:

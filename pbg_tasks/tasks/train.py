@@ -23,6 +23,7 @@ from pbg_tasks.tasks.gang import Undertaking, train_as, train_here
 from pbg_tasks.tasks.job import Job
 from pbg_tasks.tasks.newcomers import newcomers
 from pbg_tasks.train import PartitionKey
+from pbg_tasks.train.anchor import Anchor
 from pbg_tasks.train.edge_files import FiledEdges
 from pbg_tasks.train.place import find_place
 from pbg_tasks.train.ranks.gang import Place
@@ -94,6 +95,7 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
     fresh = None
     if warm_start is not None and not version:
         fresh = newcomers(run, warm_start, counts, entities["relations"], edges, scratch)
+    weight = run.spec.graph.train.anchor
     return Job(
         config=run.config,
         counts=counts,
@@ -102,6 +104,7 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
         names=EntityPath(run.config, scratch).entity_names,
         warm_start=warm_start,
         newcomers=fresh,
+        anchor=Anchor(warm_start, weight, scratch) if weight and warm_start is not None else None,
         seed=run.spec.graph.train.seed,
         engine=run.spec.graph.train.engine,
         device=run.spec.graph.train.device,

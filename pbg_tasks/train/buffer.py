@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.metadata import IterationInfo
     from pbg_tasks.train.partition_files import PartitionFiles, Stamp
     from pbg_tasks.train.partitions import PartitionKey
     from pbg_tasks.train.schedule import Bucket
@@ -44,7 +45,9 @@ class PartitionBuffer:
         source: gives a partition the first time it is needed.
         files: where partitions that leave memory go.
         keep: whether they do; who changes none reads them from the source again.
-        on_final: told, in another thread, of each file that the iteration under way will not change any more.
+        settle: told, in another thread, of each table that the iteration under way will not change any more, and of
+            that iteration, before it is written: it may change the table.
+        on_final: told, in the same thread, of the file.
 
     Attributes:
         io: the thread that reads and writes.
@@ -57,10 +60,12 @@ class PartitionBuffer:
         files: PartitionFiles,
         *,
         keep: bool = True,
+        settle: Callable[[PartitionKey, Table, IterationInfo], None] | None = None,
         on_final: Callable[[Path], None] = lambda _: None,
     ) -> None:
         self.io = Background("partitions")
-        self._source, self._files, self._keep, self._on_final = source, files, keep, on_final
+        self._source, self._files, self._keep = source, files, keep
+        self._settle, self._on_final = settle, on_final
         self._keys, self._layout = partition_keys(config), Layout(config)
         self._slots: dict[PartitionKey, Future[Table]] = {}
         self._changed: set[PartitionKey] = set()  # since they were written
@@ -139,6 +144,8 @@ class PartitionBuffer:
         return self._files.read(key) if key in self._files else self._source.table(key)
 
     def _write(self, key: PartitionKey, table: Table, stamp: Stamp, *, final: bool) -> Table:
+        if final and self._settle is not None:
+            self._settle(key, table, stamp.iteration)
         path = self._files.write(key, table, stamp)
         if final:
             self._on_final(path)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import StatsMirror
+from pbg_tasks.checkpoint import LiveMirror, PieceRecord, StatsMirror
 from pbg_tasks.errors import FormatError, TrainingDivergedError
 from pbg_tasks.formats.directory import EvalStats, IoStats, iteration_line, stats_line
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.train.anchor import Anchor
     from pbg_tasks.train.background import Background
     from pbg_tasks.train.edge_files import EdgeFiles, Piece
     from pbg_tasks.train.engine import Engine
@@ -71,6 +72,7 @@ class Trainer:
         writer: the claimed checkpoint directory.
         seed: with the bucket and iteration it fixes every random choice.
         scratch: local directory for partition files.
+        anchor: draws vectors to those of the night before.
     """
 
     def __init__(
@@ -83,15 +85,23 @@ class Trainer:
         writer: CheckpointWriter,
         seed: int,
         scratch: Path,
+        anchor: Anchor | None = None,
     ) -> None:
         self.config, self.engine, self.edges, self.writer, self.seed = config, engine, edges, writer, seed
         self.scratch = scratch
         self.uploads = Uploads(writer)
-        self.buffer = PartitionBuffer(config, start, PartitionFiles(config, scratch), on_final=self.uploads.add)
+        self.buffer = PartitionBuffer(
+            config,
+            start,
+            PartitionFiles(config, scratch),
+            settle=anchor.draw if anchor is not None else None,
+            on_final=self.uploads.add,
+        )
         self.ahead = EdgesAhead(edges)
         self._course = Course(config, edges, seed=seed)
         self._pieces = PieceTrainer(config, engine, seed)
         self.stats = StatsMirror(writer.store, writer.prefix, self._course.done(writer))
+        self.live = LiveMirror(writer.spec, writer.partial.writer_epoch, self.uploads.mirror)
         state = start.model(ModelState(*engine.parameters()))
         self._course.check_resumable(writer, start)
         if state is not None:
@@ -196,7 +206,7 @@ class Trainer:
         """Train a piece; ``upcoming`` comes after it."""
         lhs, rhs = self.buffer.swap_to(piece.bucket)
         edges = self.ahead.take(piece, upcoming)
-        heed = partial(self._heed, progress)
+        heed = partial(self._heed, progress, iteration, piece)
         try:
             result = self._pieces.train(iteration, piece, edges, lhs, rhs, reach=reach, on_batch=heed)
         except FormatError:
@@ -205,12 +215,14 @@ class Trainer:
         except TrainingDivergedError as error:
             raise TrainingDivergedError(f"{error}; version {self.writer.version} stays the newest") from None
         progress.advance(result.held_out)
+        self.live.done(_record(piece, result))
         return result
 
-    def _heed(self, progress: Progress, count: int, loss: float) -> None:
+    def _heed(self, progress: Progress, iteration: Iteration, piece: Piece, count: int, loss: float) -> None:
         """Tell of progress, and stop where another thread has failed: a bucket may take hours."""
         self._check_threads()
         progress.advance(count, loss=loss)
+        self.live.tell(iteration, *piece.bucket)
 
     def _check_threads(self) -> None:
         for thread in self._threads:
@@ -243,7 +255,22 @@ class Trainer:
         before = self.writer.manifest
         self.stats.append(lines)
         manifest = self.writer.commit(objects, iteration=iteration, edges=edges)
+        self.live.committed()
         if iteration is not None:
             self._course.preserve(self.writer, iteration, manifest)
         if before is not None:
             self.uploads.drop(before)
+
+
+def _record(piece: Piece, result: PieceResult) -> PieceRecord:
+    stats = result.stats
+    return PieceRecord(
+        lhs=piece.bucket.lhs,
+        rhs=piece.bucket.rhs,
+        rank=0,
+        lease=0,
+        edges=stats.count,
+        held_out=result.held_out,
+        figures=(stats.loss, stats.reg, stats.violators_lhs, stats.violators_rhs),
+        seconds=stats.seconds,
+    )

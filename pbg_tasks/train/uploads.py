@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
+from pbg_tasks.storage import FinalFile
+from pbg_tasks.storage.names import join
 from pbg_tasks.train.background import Background
 
 if TYPE_CHECKING:
@@ -31,8 +34,12 @@ class Uploads:
         self._records: dict[str, Future[ObjectRecord]] = {}
 
     def add(self, path: Path) -> None:
-        """Store a file, which stays as it is until ``collect`` has returned."""
-        self._records[path.name] = self.io.submit(self._writer.put, path.name, path)
+        """Store a file, into which nothing is written any more; its name stays until ``collect`` has returned."""
+        self._records[path.name] = self.io.submit(self._writer.put, path.name, FinalFile(path))
+
+    def mirror(self, data: bytes) -> None:
+        """Store how far the training is, behind the files that wait."""
+        self.io.submit(self._writer.store.put, join(self._writer.prefix, LIVE), data)
 
     def collect(self) -> dict[str, ObjectRecord]:
         """Wait for all files and return their records by name.

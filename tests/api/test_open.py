@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from pbg_tasks.api import Model
-from pbg_tasks.api.vectors import map_embeddings
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
-from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.embeddings import embeddings_file_name, map_embeddings
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.source import locate

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from pbg_tasks.checkpoint import LeaseRecord, PieceRecord, Progress, claim, open_committed
+from pbg_tasks.checkpoint import LeaseRecord, PieceRecord, Progress, claim, open_committed, segments, watch_progress
 from pbg_tasks.checkpoint.writer import LEASE
 from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
 from tests.checkpoint.test_writer import PREFIX, SPEC, commit, iteration, store
@@ -101,7 +103,10 @@ def test_a_version_left_by_an_interrupted_writer_is_replaced(store, tmp_path):
 
 @pytest.mark.parametrize(
     ("damage", "match"),
-    [(lambda data: data + b" ", "not the record that HEAD.json names"), (None, "missing, although HEAD.json names it")],
+    [
+        (lambda data: data + b" ", r"progress\.v1\.e1\.1\.json: not the one that was recorded"),
+        (None, r"HEAD\.json: names what is missing, restore it: .*progress\.v1\.e1\.1\.json"),
+    ],
 )
 def test_a_damaged_record_is_named(store, tmp_path, damage, match):
     with claim(store, PREFIX, SPEC) as writer:
@@ -111,7 +116,7 @@ def test_a_damaged_record_is_named(store, tmp_path, damage, match):
         store.delete(key)
     else:
         store.put(key, damage(store.get(key).data))
-    with pytest.raises(FormatError, match=rf"progress\.v1\.e1\.1\.json: {match}"), claim(store, PREFIX, SPEC):
+    with pytest.raises(FormatError, match=match), claim(store, PREFIX, SPEC):
         pass
 
 
@@ -147,3 +152,57 @@ def test_what_an_interrupted_writer_settled_already_is_never_deleted(store, tmp_
         patch.setattr(store, "delete", deleted.append)
         writer.settle(writer.progress)
     assert deleted == []
+
+
+def pieces(count):
+    return tuple(PieceRecord(lhs=number, rhs=0, rank=0, lease=number + 1, edges=9) for number in range(count))
+
+
+class TestSegments:
+    @pytest.fixture(autouse=True)
+    def short(self, monkeypatch):
+        monkeypatch.setattr(segments, "PIECES", 10)
+
+    def test_a_record_names_the_full_ones_and_the_next_writer_finds_all_pieces(self, store, tmp_path):
+        with claim(store, PREFIX, SPEC) as writer:
+            for number, count in enumerate((3, 9, 25, 29), start=1):
+                writer.record(progress(writer, number, put(writer, tmp_path, b"x", lease=number), done=pieces(count)))
+            name = f"{PREFIX}/progress.v1.e1.4.json"
+            stored = json.loads(store.get(name).data)
+            assert (len(stored["done"]), len(stored["sealed"])) == (9, 2)
+            assert [key for key in keys(store) if "pieces" in key] == [each["name"] for each in stored["sealed"]]
+        with claim(store, PREFIX, SPEC) as writer:
+            assert writer.progress.done == pieces(29)
+            writer.sweep()
+            assert watch_progress(store, PREFIX) is None  # which is the one before's
+            writer.record(progress(writer, 5, put(writer, tmp_path, b"y", lease=5), done=pieces(31)))
+            assert watch_progress(store, PREFIX)[0].done == pieces(31)
+            found = [key for key in keys(store) if "pieces" in key]
+            assert found == [f"partial/e2/pieces.v1.{number}.json" for number in range(3)]  # the others are gone
+            writer.commit(writer.settle(writer.progress), iteration=iteration(1), edges=10)
+        assert not [key for key in keys(store) if "partial" in key]
+
+    def test_pieces_that_come_late_go_into_the_next_one(self, store, tmp_path):
+        listed = pieces(20)
+        with claim(store, PREFIX, SPEC) as writer:
+            for number, done in enumerate((listed[5:17], (*listed[:5], *listed[5:17], *listed[17:])), start=1):
+                writer.record(progress(writer, number, put(writer, tmp_path, b"x", lease=number), done=done))
+        with claim(store, PREFIX, SPEC) as writer:
+            assert sorted(piece.lease for piece in writer.progress.done) == list(range(1, 21))
+
+    def test_a_segment_that_was_changed_or_lost_is_said(self, store, tmp_path):
+        with claim(store, PREFIX, SPEC) as writer:
+            writer.record(progress(writer, 1, put(writer, tmp_path, b"x"), done=pieces(11)))
+        key = f"{PREFIX}/partial/e1/pieces.v1.0.json"
+        store.swap(key, b"{}", expected=store.head(key))
+        with (
+            pytest.raises(FormatError, match=r"pieces\.v1\.0\.json: not the one that was recorded"),
+            claim(store, PREFIX, SPEC),
+        ):
+            pass
+        store.delete(key)
+        with (
+            pytest.raises(FormatError, match=r"names what is missing.*pieces\.v1\.0\.json"),
+            claim(store, PREFIX, SPEC),
+        ):
+            pass

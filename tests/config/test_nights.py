@@ -5,7 +5,7 @@ import random
 import pytest
 
 from pbg_tasks.config.base import parse
-from pbg_tasks.config.nights import Nights, snapshot_order
+from pbg_tasks.config.nights import Nights, snapshot_folder, snapshot_order
 from pbg_tasks.errors import ConfigError
 
 
@@ -32,8 +32,34 @@ def test_keys_go_by_time_and_by_number(keys):
         ({"walk": "independent", "first": "d1"}, "first has no meaning"),
         ({"walk": "chian"}, "walk"),
         ({"parallel": 0}, "parallel"),
+        ({"watch": {"complete": "always"}}, "watch.complete"),
+        ({"watch": {"since": "a/b"}}, "watch.since"),
+        ({"deadline": {"at": "6:00"}}, "deadline.at"),
+        ({"deadline": {"at": "06:00", "timezone": "Mars/Base"}}, "no IANA name"),
+        ({"notify": [{"use": "os; import sys"}]}, "notify.0.use"),
+        ({"notify": [{"use": "a.b.C", "on": []}]}, "notify.0.on"),
+        ({"notify": [{"use": "a.b.C", "on": ["lost"]}]}, "notify.0.on"),
+        ({"collect": {"cron": "@daily"}}, "has not the five fields"),
+        ({"collect": {"grace_hours": 0}}, "collect.grace_hours"),
     ],
 )
 def test_contradictions_are_refused(nights, said):
     with pytest.raises(ConfigError, match=said):
         parse(Nights, nights, source="graph.yaml: nights")
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("s3://b/edges/{snapshot}/*.parquet", "s3://b/edges/{snapshot}"),
+        ("s3://b/edges/{snapshot}/**/*.tsv", "s3://b/edges/{snapshot}"),
+        ("s3://b/edges/{snapshot}", "s3://b/edges/{snapshot}"),
+        ("s3://b/edges/{snapshot}/", "s3://b/edges/{snapshot}"),
+        ("edges/day={snapshot}/part-?/*.csv", "edges/day={snapshot}"),
+        ("edges/day-{snapshot}/edges.csv.gz", "edges/day-{snapshot}"),
+        ("edges/{snapshot}.csv", None),
+        ("edges/{snapshot}-*.csv", None),
+    ],
+)
+def test_the_folder_of_a_snapshot_holds_what_tells_that_it_is_whole(location, folder):
+    assert snapshot_folder(location) == folder

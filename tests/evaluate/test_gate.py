@@ -9,19 +9,37 @@ from pbg_tasks.config import Gates
 from pbg_tasks.evaluate import judge
 
 
-def evaluation(mrr, *, split="test", sampled=False, candidates=120, raw=0.1):
+def evaluation(mrr, *, raw=0.1, current=None, reason=None, **more):
+    """Return what ``eval`` tells; with ``current``, of how a release did on the same."""
     figures = {"raw": {"count": 10, "mrr": raw}, "filtered": {"count": 10, "mrr": mrr}}
-    return figures | {"split": split, "sampled": sampled, "candidates": {"user": candidates}}
+    if current is not None:
+        both = {
+            name: {"filtered": {"count": 80, "mrr": value}}
+            for name, value in (("candidate", mrr), ("current", current))
+        }
+        difference = {"mrr": mrr - current, "low": mrr - current - 0.01, "high": mrr - current + 0.01}
+        more["against"] = {"release": 7, "reason": reason, "edges": 40, "difference": difference, **both}
+    return figures | more
 
 
 def failed(verdict):
     return [check.name for check in verdict.checks if not check.passed]
 
 
+def warned(verdict):
+    return [check.name for check in verdict.checks if check.warned]
+
+
+def the(verdict, name):
+    (check,) = [check for check in verdict.checks if check.name == name]
+    return check
+
+
 def test_a_good_first_night_passes():
-    verdict = judge(Gates(min_mrr=0.2), evaluation(0.3), None)
+    verdict = judge(Gates(min_mrr=0.2), evaluation(0.3))
     assert verdict.passed
     assert verdict.to_json()["passed"] is True
+    assert [check.name for check in verdict.checks] == ["finite", "min_mrr"]
 
 
 @pytest.mark.parametrize(
@@ -34,54 +52,130 @@ def test_a_good_first_night_passes():
     ],
 )
 def test_each_limit_stops_what_it_is_for(gates, mrr, current, expected):
-    verdict = judge(gates, evaluation(mrr), evaluation(current) if current else None)
-    assert failed(verdict) == expected
+    assert failed(judge(gates, evaluation(mrr, current=current))) == expected
+
+
+def test_a_fall_is_told_with_its_interval_and_measured_on_the_common_edges_alone():
+    against = evaluation(0.2, current=0.25)["against"]
+    verdict = judge(Gates(max_mrr_drop=0.1), evaluation(0.9) | {"against": against})
+    check = the(verdict, "max_mrr_drop")
+    assert not check.passed
+    assert check.value == pytest.approx(0.2)
+    assert check.sentence == (
+        "filtered MRR 0.2000 where release 7 has 0.2500 on the same 40 edges: -20.0% (95 % interval -24.0% to -16.0%), "
+        "a fall of 10% allowed"
+    )
 
 
 @pytest.mark.parametrize(
-    ("current", "words"),
+    ("found", "words"),
     [
-        (evaluation(0.9, split="valid"), "valid edges"),
-        (evaluation(0.9, sampled=True), "a sample"),
-        (evaluation(0.9, candidates=60), "60 candidates of type user then, 120 now"),
-        (evaluation(0.9) | {"candidates": {"item": 120}}, "entity types"),
-        (evaluation(math.nan), "is nan"),
-        (evaluation(0.0), "is 0"),
-        ({}, "is nan"),
+        (evaluation(0.1, current=0.9, reason="another split had held out other edges"), "release 7: another split"),
+        (evaluation(0.1, current=0.0), "its filtered MRR is 0"),
+        (evaluation(0.1) | {"against": {"release": 7, "reason": None, "edges": 0}}, "no held-out edge is between"),
     ],
 )
-def test_what_measures_something_else_is_not_compared(current, words):
-    verdict = judge(Gates(max_mrr_drop=0.1), evaluation(0.1), current)
+def test_what_cannot_be_compared_is_not_and_says_why(found, words):
+    verdict = judge(Gates(max_mrr_drop=0.1), found)
     assert verdict.passed
-    (check,) = [check for check in verdict.checks if check.name == "max_mrr_drop"]
+    check = the(verdict, "max_mrr_drop")
     assert check.value is None
     assert "not compared" in check.sentence
     assert words in check.sentence
 
 
-def test_a_graph_that_grew_a_little_overnight_is_compared():
-    verdict = judge(Gates(max_mrr_drop=0.1), evaluation(0.1, candidates=125), evaluation(0.9))
-    assert failed(verdict) == ["max_mrr_drop"]
+def relations(**found):
+    return {name: {"filtered": {"count": 2 * edges, "mrr": mrr}} for name, (edges, mrr) in found.items()}
+
+
+def test_each_relation_has_its_floor_and_the_others_share_one():
+    floors = {"likes": {"min_mrr": 0.2}, "knows": {"min_mrr": 0.3}, "*": {"min_mrr": 0.1, "min_edges": 50}}
+    found = relations(
+        likes=(40, 0.25), knows=(40, 0.25), far=(60, 0.04), near=(60, 0.08), rare=(49, 0.0), fine=(60, 0.5)
+    )
+    verdict = judge(Gates(relations=floors), evaluation(0.3, relations=found))
+    assert failed(verdict) == ["min_mrr of knows", "min_mrr of *"]
+    assert the(verdict, "min_mrr of knows").sentence == (
+        "filtered MRR 0.2500 of knows (40 held-out edges), at least 0.3 asked"
+    )
+    assert the(verdict, "min_mrr of *").sentence == (
+        "2 of 3 relations with 50 held-out edges or more have a lower MRR (far 0.0400, near 0.0800), "
+        "at least 0.1 asked of each"
+    )
+    assert the(verdict, "min_mrr of *").value == 0.04
+
+
+def test_a_relation_with_too_few_held_out_edges_is_not_judged_and_that_is_said():
+    floors = {"likes": {"min_mrr": 0.2}, "gone": {"min_mrr": 0.2}, "*": {"min_mrr": 0.9}}
+    verdict = judge(Gates(relations=floors), evaluation(0.3, relations=relations(likes=(29, 0.01), other=(3, 0.01))))
+    assert verdict.passed
+    assert warned(verdict) == ["min_mrr of likes", "min_mrr of gone"]
+    assert "29 held-out edges, fewer than min_edges 30" in the(verdict, "min_mrr of likes").sentence
+    assert the(verdict, "min_mrr of *").value is None
+
+
+def test_new_entities_that_training_did_not_reach_are_told_and_stopped_on_demand():
+    coverage = {"user": {"new": 200, "trained": 190, "moved": 180, "covered": 170}, "item": {"new": 0, "covered": 0}}
+    found = evaluation(0.3, coverage=coverage)
+    assert warned(judge(Gates(), found)) == ["min_coverage of user"]
+    verdict = judge(Gates(min_coverage={"block": 0.9}), found)
+    assert failed(verdict) == ["min_coverage of user"]
+    assert the(verdict, "min_coverage of user").sentence == (
+        "85.0% of 200 new entities of type user were reached by training, at least 90.0% asked"
+    )
+
+
+def moved(cosine, overlap):
+    return {"types": {"user": {"cosine": {"mean": cosine}, "overlap": {"mean": overlap}}}}
+
+
+def test_drift_has_limits_of_each_type_that_warn_or_block():
+    gates = Gates(drift={"min_cosine": {"warn": 0.9, "block": 0.5}, "min_overlap": {"block": 0.3}})
+    assert judge(gates, evaluation(0.3), drift=moved(0.95, 0.5)).passed
+    assert warned(judge(gates, evaluation(0.3), drift=moved(0.8, 0.5))) == ["drift.min_cosine of user"]
+    verdict = judge(gates, evaluation(0.3), drift=moved(0.4, 0.2))
+    assert failed(verdict) == ["drift.min_cosine of user", "drift.min_overlap of user"]
+    assert the(verdict, "drift.min_overlap of user").sentence == (
+        "user: share of nearest neighbours that were kept 0.2000, at least 0.3 asked"
+    )
+    # spaces that nothing aligns have no cosine to be judged
+    assert failed(judge(gates, evaluation(0.3), drift=moved(None, 0.2))) == ["drift.min_overlap of user"]
+    assert not {"drift.min_cosine of user"} & {
+        check.name for check in judge(Gates(), evaluation(0.3), drift=moved(0, 0)).checks
+    }
+
+
+@pytest.mark.parametrize(("now", "then"), [(9.0, 4.0), (4.0, 9.0)])
+def test_norms_that_grow_or_shrink_are_told(now, then):
+    after, before = ({"user": {"norm_median": norm, "cosine": 0.0, "problems": []}} for norm in (now, then))
+    found = evaluation(0.3, health=after)
+    verdict = judge(Gates(), found, before={"health": before})
+    assert warned(verdict) == ["drift.max_norm_change of user"]
+    assert the(verdict, "drift.max_norm_change of user").value == 2.25
+    strict = Gates(drift={"max_norm_change": {"block": 1.5}})
+    assert failed(judge(strict, found, before={"health": before})) == ["drift.max_norm_change of user"]
+    assert judge(strict, found, before={"health": after}).passed
+    assert judge(strict, found).passed
 
 
 def test_embeddings_that_have_collapsed_are_stopped():
     health = {"n": {"cosine": 0.999, "problems": ["the embeddings have collapsed: their mean cosine is 0.9990"]}}
-    verdict = judge(Gates(), evaluation(0.3) | {"health": health}, None)
+    verdict = judge(Gates(), evaluation(0.3) | {"health": health})
     assert failed(verdict) == ["health of n"]
 
 
 def test_any_figure_that_is_no_number_stops_a_release():
-    verdict = judge(Gates(), evaluation(0.3, raw=math.inf), None)
+    verdict = judge(Gates(), evaluation(0.3, raw=math.inf))
     assert failed(verdict) == ["finite"]
     assert "raw mrr" in verdict.checks[0].sentence
 
 
 def test_an_evaluation_of_nothing_does_not_pass():
-    empty = {"raw": {"count": 0}, "filtered": {"count": 0}, "split": "test", "sampled": False, "candidates": {}}
-    verdict = judge(Gates(), empty, None)
+    empty = {"raw": {"count": 0}, "filtered": {"count": 0}}
+    verdict = judge(Gates(), empty)
     assert failed(verdict) == ["finite", "min_mrr"]
 
 
 def test_a_verdict_is_strict_json():
-    verdict = judge(Gates(), evaluation(math.nan), evaluation(0.3))
+    verdict = judge(Gates(), evaluation(math.nan, current=0.3))
     assert json.loads(json.dumps(verdict.to_json(), allow_nan=False))["passed"] is False

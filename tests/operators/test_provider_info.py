@@ -18,7 +18,7 @@ def test_it_follows_the_schema():
 
 def test_it_names_what_exists():
     info = get_provider_info()
-    modules = [name for entry in info["operators"] for name in entry["python-modules"]]
+    modules = [name for kind in ("operators", "triggers") for entry in info[kind] for name in entry["python-modules"]]
     for name in modules:
         importlib.import_module(name)
     for link in info["extra-links"]:

@@ -2,34 +2,68 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pbg_tasks.publish.decimals import format_rows
+from pbg_tasks.native import library
+from pbg_tasks.publish import decimals
 
 
-def one_by_one(block):
-    return ["\t".join(f"{number:.9f}" for number in row) + "\n" for row in block.tolist()]
+def one_by_one(heads, block):
+    lines = zip(heads, block.tolist(), strict=True)
+    return "".join("\t".join([head, *(f"{number:.9f}" for number in row)]) + "\n" for head, row in lines)
 
 
-@given(arrays(np.float32, st.tuples(st.integers(0, 3), st.integers(1, 5)), elements=st.floats(-12, 12, width=32)))
-def test_every_digit_is_that_of_one_number_at_a_time(block):
-    assert format_rows(block) == one_by_one(block)
+@pytest.fixture(params=["native", "numpy"])
+def written(request, monkeypatch):
+    """Return what writes a block, by the library or without it."""
+    if request.param == "numpy":
+        monkeypatch.setattr(decimals, "library", lambda: None)
+    elif library() is None:
+        pytest.skip("no native library")
+
+    def written(block, heads=None):
+        out, named = io.BytesIO(), [f"é{row}" for row in range(len(block))] if heads is None else heads
+        decimals.write_lines(out, named, block)
+        assert out.getvalue().decode() == one_by_one(named, block)
+
+    return written
 
 
-def test_halves_signs_and_large_numbers():
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(block=arrays(np.float32, st.tuples(st.integers(0, 3), st.integers(1, 5)), elements=st.floats(width=32)))
+def test_every_digit_is_that_of_one_number_at_a_time(written, block):
+    written(block)
+
+
+def test_halves_signs_and_large_numbers(written):
     ties = np.ldexp(np.arange(-1025, 1025, 2, np.float32), -10)  # 10 binary digits end in a 5: the tenth decimal
-    odd = np.array([0.0, -0.0, -4e-10, 5e-10, 9.5, -9.4999990, 10, 123456.789, 3e38, np.inf, np.nan], np.float32)
-    for row in (ties, odd, odd[:5]):
+    odd = np.array([0.0, -0.0, -4e-10, 5e-10, 9.5, -9.4999990, 10, 123456.789, 3e38, np.inf, -np.inf, np.nan, -np.nan])
+    edges = np.nextafter(np.float32([1, 10, 1 << 24, 1 << 33]), np.float32([[0], [np.inf]]), dtype=np.float32).ravel()
+    for row in (ties, odd.astype(np.float32), odd[:5].astype(np.float32), edges):
         block = row.reshape(1, -1)
-        assert format_rows(block) == one_by_one(block)
-        assert format_rows(block.T) == one_by_one(block.T)
+        written(block)
+        written(block.T)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 0.5, 4])
-def test_many_numbers(scale):
-    block = np.random.default_rng(7).normal(0, scale, (200, 50)).astype(np.float32)
-    assert format_rows(block) == one_by_one(block)
+def test_the_widest_numbers_have_room(written):
+    written(np.full((3, 7), -np.finfo(np.float32).max))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.5, 4, 1e5])
+def test_many_numbers(written, scale):
+    written(np.random.default_rng(7).normal(0, scale, (200, 50)).astype(np.float32))
+
+
+def test_a_block_may_be_a_view(written):
+    written(np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 1:4])
+
+
+def test_as_many_heads_as_rows():
+    with pytest.raises(ValueError, match="2 heads for 1 rows"):
+        decimals.write_lines(io.BytesIO(), ["a", "b"], np.zeros((1, 1), np.float32))

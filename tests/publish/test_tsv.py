@@ -39,9 +39,9 @@ def numbered(config, count):
 
 
 def written(config, names, params):
-    out = io.StringIO(newline="")
+    out = io.BytesIO()
     count = tsv.write_relations_tsv(out, config, names, params)
-    lines = out.getvalue().splitlines()
+    lines = out.getvalue().decode().splitlines()
     assert count == len(lines)
     return lines
 

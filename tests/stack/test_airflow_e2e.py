@@ -14,21 +14,12 @@ import pytest
 
 from examples.stack import processes
 from examples.stack.watch import Watch
+from tests.stack.browser import signed_in
 from tests.stack.conftest import BUCKET, CLUSTERED, GRAPH
 
 pytestmark = pytest.mark.airflow
 
 DAG = f"reembed_{GRAPH}"
-CHROMIUM = Path("/usr/bin/chromium")
-BROWSER_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 RUN_SECONDS = 180.0
 
 
@@ -47,21 +38,8 @@ def states(api, run_id):
 @pytest.fixture
 def page(stack):
     """A signed-in browser at the DAG's page."""
-    if not CHROMIUM.exists():
-        pytest.skip(f"no browser at {CHROMIUM}; apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    login = stack.login()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=BROWSER_FLAGS)
-        page = browser.new_page()
-        page.set_default_timeout(60_000)
-        page.goto(f"{login['url']}/dags/{DAG}")
-        page.locator("input[name=username]").fill(login["username"])
-        page.locator("input[name=password]").fill(login["password"])
-        page.get_by_role("button", name="Sign in").click()
+    with signed_in(stack, f"/dags/{DAG}") as page:
         yield page
-        browser.close()
 
 
 @pytest.mark.browser

@@ -1,6 +1,7 @@
-"""A backfill of a chain of nights through a real Airflow: several at once, in order all the same.
+"""Backfills through a real Airflow on a real S3 server: in order where nights continue each other, else side by side.
 
-Minutes of processor time, so only where ``PBG_E2E_NIGHTS`` is set.
+The tests of this file are one story and run in the order they stand in. They take many minutes of processor time, so
+they run only where ``PBG_E2E_NIGHTS`` is set: ``make e2e-nights``.
 """
 
 from __future__ import annotations
@@ -10,102 +11,200 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 import yaml
 
 from examples.stack.api import AirflowApiError
 from examples.stack.stack import Stack
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.show import history
 from tests.operators.specs import small_spec
+from tests.stack.browser import signed_in
 from tests.stack.conftest import edges
 
 pytestmark = [
     pytest.mark.airflow,
-    pytest.mark.timeout(60 * 25),
-    pytest.mark.skipif("PBG_E2E_NIGHTS" not in os.environ, reason="takes minutes; set PBG_E2E_NIGHTS to run it"),
+    pytest.mark.timeout(60 * 60),
+    pytest.mark.skipif("PBG_E2E_NIGHTS" not in os.environ, reason="takes many minutes; set PBG_E2E_NIGHTS to run it"),
 ]
 
-DAYS = ["2026-11-10", "2026-11-11"]
-DAG = "nightly_days"
-MINUTES = 20
+BUCKET = "nights"
+DAYS = [f"2026-11-{day}" for day in range(10, 15)]
+LAST = DAYS[-1]
+EARLIER = DAYS[1:4]
+BROKEN = EARLIER[1]
+CHAIN, ALONE = "chained", "alone"
+"""Two graphs on the same days: nights of one continue each other, those of the other do not."""
+MINUTES = 30
+PATIENCE = 60 * MINUTES
+
+
+def spec_of(graph, nights):
+    spec = small_spec(f"s3://{BUCKET}", graph)
+    spec["snapshots"]["location"] = f"s3://{BUCKET}/{graph}/{{snapshot}}/*.parquet"
+    return spec | {"nights": nights | {"calendar": {"cron": "0 2 * * *"}}}
+
+
+def snapshot(graph, day, data):
+    open_store(f"s3://{BUCKET}").put(f"{graph}/{day}/edges.parquet", data)
 
 
 @pytest.fixture(scope="module")
-def days(tmp_path_factory):
-    """A running stack with a graph of two days."""
+def nights(tmp_path_factory):
+    """A running stack with the two graphs; a snapshot of one of them is no Parquet file."""
     directory = tmp_path_factory.mktemp("nights")
-    (directory / "graphs").mkdir()
-    for at, day in enumerate(DAYS):
-        (directory / "snapshots" / day).mkdir(parents=True)
-        (directory / "snapshots" / day / "edges.parquet").write_bytes(edges(range(at, 100 + at)))
-    nights = {"walk": "chain", "first": DAYS[0], "calendar": {"cron": "0 2 * * *"}}
-    spec = {**small_spec(directory, "days"), "nights": nights}
-    (directory / "graphs" / "days.yaml").write_text(yaml.safe_dump(spec))
-    stack = Stack(directory, graphs=directory / "graphs")
+    graphs = directory / "graphs"
+    graphs.mkdir()
+    for graph, walk in ((CHAIN, {"walk": "chain", "first": DAYS[0]}), (ALONE, {"walk": "independent"})):
+        (graphs / f"{graph}.yaml").write_text(yaml.safe_dump(spec_of(graph, walk)))
+    stack = Stack(directory, graphs=graphs)
     try:
-        stack.start_store("unused")
-        stack.start_airflow(print)
-        yield stack
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in stack.start_store(BUCKET).items():
+                patch.setenv(name, value)
+            for at, day in enumerate(DAYS):
+                snapshot(CHAIN, day, edges(range(at, 100 + at)))
+                snapshot(ALONE, day, b"no Parquet" if day == BROKEN else edges(range(at, 100 + at)))
+            stack.start_airflow(print)
+            yield stack
     finally:
         stack.stop()
 
 
-def backfill(stack, how):
-    arguments = f"backfill create --dag-id {DAG} --from-date {DAYS[0]} --to-date {DAYS[-1]}T23:59:59"
-    command = [sys.executable, "-m", "airflow", *arguments.split(), "--max-active-runs", "3"]
-    subprocess.run([*command, "--reprocess-behavior", how], env=stack.airflow().environment(), check=True)
+@pytest.fixture(scope="module")
+def api(nights):
+    """Airflow's API, with both nightly DAGs read and unpaused."""
+    api = nights.airflow().api
+    until("the DAGs are read", lambda: {nightly(CHAIN), nightly(ALONE)} <= set(api.dag_ids()), api.import_errors)
+    for graph in (CHAIN, ALONE):
+        api.unpause(nightly(graph))
+    return api
 
 
-def backfilled(api):
-    """Return the runs of backfills; the schedule made one for yesterday, which has no snapshot."""
-    return [run for run in api.runs(DAG) if run["run_type"] == "backfill"]
+def nightly(graph):
+    return f"nightly_{graph}"
 
 
-def finished(api, count):
-    deadline = time.monotonic() + 60 * MINUTES
-    runs = []
+def until(what, reached, told=lambda: None):
+    """Wait; on a busy machine an answer of Airflow's may come too late."""
+    deadline = time.monotonic() + PATIENCE
     while True:
-        with suppress(AirflowApiError):  # on a busy machine an answer may come too late
-            runs = backfilled(api)
-        if len(runs) == count and all(run["state"] in {"success", "failed"} for run in runs):
-            return {run["partition_key"]: run["state"] for run in runs}
-        assert time.monotonic() < deadline, runs
+        with suppress(AirflowApiError):
+            if found := reached():
+                return found
+        assert time.monotonic() < deadline, f"not after {MINUTES} minutes: {what}: {told()}"
         time.sleep(2)
 
 
-def test_days_started_at_once_continue_each_other(days):
-    api = days.airflow().api
-    deadline = time.monotonic() + 60
-    while DAG not in api.dag_ids():
-        assert time.monotonic() < deadline, api.import_errors()
-        time.sleep(0.5)
-    for dag in (DAG, "drill_days"):
-        api.unpause(dag)
-    backfill(days, "none")
-    assert finished(api, len(DAYS)) == dict.fromkeys(DAYS, "success")
+def backfill(nights, graph, days, how, *, at_once):
+    words = f"backfill create --dag-id {nightly(graph)} --from-date {days[0]} --to-date {days[-1]}T23:59:59"
+    command = [sys.executable, "-m", "airflow", *words.split(), "--max-active-runs", str(at_once)]
+    subprocess.run([*command, "--reprocess-behavior", how], env=nights.airflow().environment(), check=True)
+
+
+def backfilled(api, graph):
+    """Return the runs of backfills; the schedule made one for yesterday, which has no snapshot."""
+    return [run for run in api.runs(nightly(graph)) if run["run_type"] == "backfill"]
+
+
+def ended(api, graph, count):
+    """Wait until there were so many runs of backfills and all have ended; return them, oldest first."""
+
+    def reached():
+        runs = backfilled(api, graph)
+        over = len(runs) == count and all(run["state"] in {"success", "failed"} for run in runs)
+        return sorted(runs, key=lambda run: run["start_date"]) if over else None
+
+    return until(f"{count} runs of {graph} end", reached, lambda: backfilled(api, graph))
+
+
+def by_day(runs):
+    return {run["partition_key"]: run["state"] for run in runs}
+
+
+def states(api, graph, run_id):
+    return {task.task: task.state for task in api.tasks(nightly(graph), run_id)}
+
+
+def releases(nights, graph):
+    """Return the releases of a graph by number: snapshot and run; and the snapshot that is served."""
+    listed = history(nights.directory / "graphs" / f"{graph}.yaml")
+    (current,) = [each["snapshot"] for each in listed if each["current"]]
+    return [(each["release"], each["snapshot"], each["run"]) for each in listed], current
+
+
+def test_days_of_a_chain_started_at_once_continue_each_other_beside_a_nightly_of_one_of_them(nights, api):
+    backfill(nights, CHAIN, DAYS, "none", at_once=3)
+    by_hand = api.trigger(nightly(CHAIN), partition_key=DAYS[1])
+    runs = ended(api, CHAIN, len(DAYS))
+    assert by_day(runs) == dict.fromkeys(DAYS, "success")
+    until("the nightly ends", lambda: api.run_state(nightly(CHAIN), by_hand) == "success")
+    assert set(states(api, CHAIN, by_hand).values()) <= {"success", "skipped"}
     waits = [
         line
-        for run in backfilled(api)
-        for task in api.tasks(DAG, run["dag_run_id"])
+        for run in runs
+        for task in api.tasks(nightly(CHAIN), run["dag_run_id"])
         if task.task == "prepare.plan"
-        for line in api.log(DAG, run["dag_run_id"], task)
+        for line in api.log(nightly(CHAIN), run["dag_run_id"], task)
         if "out_of_turn" in line
     ]
     assert waits
-    listed = history(days)
-    assert [(each["release"], each["snapshot"]) for each in listed] == list(enumerate(DAYS, start=1))
-    assert [each["current"] for each in listed] == [False, True]
+    listed, current = releases(nights, CHAIN)
+    assert [(number, day) for number, day, _ in listed] == list(enumerate(DAYS, start=1))
+    assert current == LAST
 
 
-def test_doing_them_again_changes_nothing(days):
-    api = days.airflow().api
-    before = history(days)
-    backfill(days, "completed")
-    assert finished(api, 2 * len(DAYS)) == dict.fromkeys(DAYS, "success")
-    assert history(days) == before
+@pytest.mark.browser
+def test_a_browser_shows_the_runs_with_their_days(nights, api):
+    with signed_in(nights, f"/dags/{nightly(CHAIN)}/runs") as page:
+        for day in DAYS:
+            page.get_by_text(day).first.wait_for()
+        page.get_by_text("Backfill").first.wait_for()
 
 
-def history(stack):
-    from pbg_tasks.tasks.show import history as listed
+def test_of_two_runs_that_hold_one_key_the_store_lets_one_train(nights, api):
+    # Long enough that the second comes while the first trains: each epoch is stored.
+    conf = {"epochs": 150, "dimension": 64}
+    both = [api.trigger(nightly(ALONE), partition_key=LAST, conf=conf) for _ in range(2)]
+    for run_id in both:
+        until("both end", lambda run_id=run_id: api.run_state(nightly(ALONE), run_id) in {"success", "failed"})
+    assert [api.run_state(nightly(ALONE), run_id) for run_id in both] == ["success", "success"]
+    trained = [states(api, ALONE, run_id)["train.train"] for run_id in both]
+    assert sorted(trained) == ["skipped", "success"]
+    listed, current = releases(nights, ALONE)
+    assert [(number, day) for number, day, _ in listed] == [(1, LAST)]
+    assert current == LAST
 
-    return listed(stack.directory / "graphs" / "days.yaml")
+
+def test_earlier_days_run_side_by_side_and_leave_the_channel_where_it_is(nights, api):
+    backfill(nights, ALONE, EARLIER, "none", at_once=3)
+    runs = ended(api, ALONE, len(EARLIER))
+    assert by_day(runs) == {day: "failed" if day == BROKEN else "success" for day in EARLIER}
+    assert any(later["start_date"] < run["end_date"] for run, later in pairwise(runs))
+    listed, current = releases(nights, ALONE)
+    assert {day for _, day, _ in listed} == {*EARLIER, LAST} - {BROKEN}
+    assert current == LAST
+    publish = {states(api, ALONE, run["dag_run_id"])["release.publish"] for run in runs if run["state"] == "success"}
+    assert publish == {"skipped"}  # so that nobody is told of a release that is not served
+
+
+def test_only_the_failed_day_is_done_again_once_its_snapshot_is_mended(nights, api):
+    before, _ = releases(nights, ALONE)
+    snapshot(ALONE, BROKEN, edges(range(2, 102)))
+    backfill(nights, ALONE, EARLIER, "failed", at_once=3)
+    again = ended(api, ALONE, len(EARLIER) + 1)
+    assert [(run["partition_key"], run["state"]) for run in again[len(EARLIER) :]] == [(BROKEN, "success")]
+    after, current = releases(nights, ALONE)
+    assert after[:-1] == before
+    assert after[-1][1] == BROKEN
+    assert current == LAST
+
+
+def test_doing_a_day_again_changes_nothing(nights, api):
+    before = releases(nights, CHAIN)
+    backfill(nights, CHAIN, DAYS[-1:], "completed", at_once=1)
+    again = ended(api, CHAIN, len(DAYS) + 1)[-1]
+    assert (again["partition_key"], again["state"]) == (LAST, "success")
+    assert releases(nights, CHAIN) == before

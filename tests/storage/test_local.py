@@ -5,13 +5,14 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from pbg_tasks.errors import AccessError, ConflictError, FormatError, ResourceError, StorageError
-from pbg_tasks.storage import LocalStore
+from pbg_tasks.storage import FinalFile, LocalStore
 from tests.contract.store import StoreContract, large_file
 
 __all__ = ["large_file"]
@@ -231,3 +232,48 @@ def test_a_full_disk(small_disk):
         store.swap("kept", b"x" * (4 << 20), expected=kept)
     assert store.head("kept") == kept
     assert store.put_new("small", b"2").size == 1
+
+
+def test_a_final_file_is_kept_and_not_copied(store, tmp_path):
+    source = tmp_path / "scratch"
+    source.write_bytes(b"bytes")
+    os.utime(source, (0, 0))
+    info = store.put_new("k", FinalFile(source), metadata={"v": "1"})
+    path = Path(store.url) / "k"
+    assert path.samefile(source)
+    assert store.head("k") == info
+    source.unlink()
+    assert store.get("k").data == b"bytes"
+    other = tmp_path / "other"
+    other.write_bytes(b"more")
+    store.swap("k", FinalFile(other), expected=info)
+    assert store.get("k").data == b"more"
+    with pytest.raises(ConflictError):
+        store.put_new("k", FinalFile(other))
+    assert [name for name in tree(Path(store.url)) if "locks" not in name] == ["k"]
+
+
+def test_a_link_to_a_final_file_becomes_a_file(store, tmp_path):
+    (tmp_path / "scratch").write_bytes(b"bytes")
+    (tmp_path / "link").symlink_to(tmp_path / "scratch")
+    store.put("k", FinalFile(tmp_path / "link"))
+    assert not (Path(store.url) / "k").is_symlink()
+    assert store.get("k").data == b"bytes"
+
+
+def test_a_final_file_of_another_file_system_is_copied(store, tmp_path):
+    memory = Path("/dev/shm")  # noqa: S108 - any other file system does
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system to write to")
+    with tempfile.NamedTemporaryFile(dir=memory) as source:
+        source.write(b"bytes")
+        source.flush()
+        store.put_new("k", FinalFile(source.name))
+        assert not (Path(store.url) / "k").samefile(source.name)
+    assert store.get("k").data == b"bytes"
+
+
+def test_a_final_file_that_is_missing_is_named(store, tmp_path):
+    with pytest.raises(StorageError, match="absent"):
+        store.put_new("k", FinalFile(tmp_path / "absent"))
+    assert tree(Path(store.url)) == []

@@ -9,12 +9,16 @@ import sys
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from pbg_tasks.cli import app
+from pbg_tasks.config import ConfigSchema
+from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
-from tests.tasks.conftest import ring
+from tests.tasks.conftest import MODEL, ring
 
 AUTO = {"entities": {"n": {"num_partitions": "auto"}}}
 WIDE = 20_000  # numbers an entity: few entities make many bytes
@@ -173,10 +177,35 @@ def test_a_pbg_config_needs_a_number(tmp_path):
         "relations": [{"name": "r", "lhs": "n", "rhs": "n"}],
     }
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=r"entities.n.num_partitions: auto is for graph specs"):
+    path.write_text(json.dumps(config | {"entity_path": str(tmp_path / "e")}))
+    with pytest.raises(ConfigError, match=r"entities.n.num_partitions: auto, yet nothing of n is imported into"):
         load_config_from(str(path))
     assert load_config_from(str(path), ["entities.n.num_partitions=2"]).entities["n"].num_partitions == 2
+    with pytest.raises(ConfigError, match=r"entities.n.num_partitions: auto is a word of config files"):
+        parse(ConfigSchema, config, source="a dict")
+
+
+def test_an_import_chooses_for_a_pbg_config_and_everyone_finds_it_chosen(place, tmp_path):
+    from pbg_tasks.tasks.configs import load_config_from
+
+    lists = place.snapshot("d1", ring(3000))  # 240 MB of embeddings
+    entities, edges, checkpoint = (str(tmp_path / name) for name in ("e", "x", "c"))
+    written = {"entity_path": entities, "edge_paths": [edges], "checkpoint_path": checkpoint}
+    model = MODEL | AUTO | {"dimension": WIDE, "workers": 1, "eval_fraction": 0}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(written | model))
+
+    def imported(*options):
+        command = ["import", "tsv", str(path), str(lists), "--header", "-l", "lhs", "--rel-col", "rel", "-r", "rhs"]
+        done = CliRunner().invoke(app, [*command, *options])
+        assert done.exit_code == 0, done.output
+        return load_config_from(str(path)).entities["n"].num_partitions
+
+    chosen = imported("--memory-gb", "0.45")
+    assert chosen > 4  # four are in memory at once
+    assert len(list((tmp_path / "e").glob("entity_count_n_*.txt"))) == chosen
+    assert len(list((tmp_path / "x").glob("edges_*.h5"))) == chosen**2
+    assert imported("--memory-gb", "4") == chosen  # ids are stable
 
 
 def test_every_command_that_reads_a_spec_takes_auto(place):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.publish.decimals import format_rows
+from pbg_tasks.publish.decimals import write_lines
 from pbg_tasks.publish.exchange.delimited import first_lines, read_lines
 from pbg_tasks.publish.exchange.names import TABS_AND_BREAKS, writable
 from pbg_tasks.publish.exchange.parts import Part, read_parts
@@ -34,15 +34,14 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
     Raises:
         FormatError: a name holds a tab or a line break, or an embedding is damaged.
     """
-    with outbox.path(ENTITIES).open("w", encoding="utf-8", newline="") as out:
+    with outbox.path(ENTITIES).open("wb") as out:
         for rows in contents.entities.values():
             for block in rows.blocks():
                 names = writable(block.names, TABS_AND_BREAKS, escape=options.escape, form="tsv")
-                pairs = zip(names, format_rows(block.vectors), strict=True)
-                out.writelines(f"{name}\t{numbers}" for name, numbers in pairs)
+                write_lines(out, names, block.vectors)
             outbox.record(rows, ENTITIES)
     relations = writable(contents.relations, TABS_AND_BREAKS, escape=options.escape, form="tsv")
-    with outbox.path(RELATIONS).open("w", encoding="utf-8", newline="") as out:
+    with outbox.path(RELATIONS).open("wb") as out:
         lines = write_relations_tsv(out, contents.config, relations, contents.params)
     return {"relation_parameters": lines}
 

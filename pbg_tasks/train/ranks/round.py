@@ -74,6 +74,8 @@ class Round:
             if config.entities[key.entity].num_partitions > 1
         }
         self._done: dict[Bucket, PieceRecord] = {}
+        self._durable: list[PieceRecord] = []  # of those done, which is for ever
+        self._fresh: dict[int, PieceRecord] = {}  # the others, by lease
         self._begun: dict[Bucket, PieceRecord] = {}
         self._last: dict[int, Bucket] = {}
         self._reported: dict[int, int] = {}  # the lease that each rank reported last
@@ -94,6 +96,7 @@ class Round:
     def _resume(self, earlier: Progress) -> None:
         self._check_same_edges(earlier)
         self._done = {Bucket(piece.lhs, piece.rhs): piece for piece in earlier.done}
+        self._durable = list(earlier.done)
         begun = {Bucket(piece.lhs, piece.rhs): piece for piece in earlier.begun}
         self._last = {rank: Bucket(lhs, rhs) for rank, lhs, rhs in earlier.last}
         for name, stored in earlier.partitions.items():
@@ -202,7 +205,7 @@ class Round:
             self._begun[lease.bucket] = piece
         else:
             self._book.release(rank)
-            self._done[lease.bucket] = piece
+            self._done[lease.bucket] = self._fresh[piece.lease] = piece
 
     def store(self, name: str, stored: StoredObject) -> None:
         """Take down that a partition is stored.
@@ -224,11 +227,13 @@ class Round:
 
     def progress(self, number: int, *, spec: str, writer_epoch: int, shared: dict[str, StoredObject]) -> Progress:
         """Return what would survive a crash now, as record ``number``."""
-        done = [piece for piece in self.done if self._is_durable(piece)]
+        for piece in [piece for piece in self._fresh.values() if self._is_durable(piece)]:
+            self._durable.append(piece)
+            del self._fresh[piece.lease]
         begun = [piece for piece in self._begun.values() if self._is_durable(piece)]
         lost = [
             LeaseRecord(lhs=piece.lhs, rhs=piece.rhs, rank=piece.rank, lease=piece.lease)
-            for piece in (*self.done, *self._begun.values())
+            for piece in (*self._fresh.values(), *self._begun.values())
             if not self._is_durable(piece)
         ]
         under_way = [
@@ -241,7 +246,7 @@ class Round:
             number=number,
             iteration=self.iteration,
             lease=self._lease,
-            done=tuple(done),
+            done=tuple(self._durable),
             begun=tuple(begun),
             active=(*lost, *under_way),
             partitions={name: self._stored[key] for name, key in self._keys.items() if key in self._stored},

@@ -64,7 +64,7 @@ class Rank:
         self.shared = SharedState(config, self.engine, self.start)
         self.member = self.engine.member = ToldMember()
 
-    def trainer(self, desk, lead=None, **links):
+    def trainer(self, desk, lead=None, anchor=None, **links):
         return RankTrainer(
             self.config,
             engine=self.engine,
@@ -76,10 +76,11 @@ class Rank:
             lead=lead,
             rank=self.number,
             seed=SEED,
+            anchor=anchor and anchor(self.scratch),
         )
 
 
-def train(config, buckets, store, scratch, *, world=1, engines=None, crash=False):
+def train(config, buckets, store, scratch, *, world=1, engines=None, crash=False, anchor=None):
     """Train with ``world`` ranks; returns their trainers, or raises the first error of any.
 
     With ``crash`` a rank that fails leaves nothing behind, and the others learn of it.
@@ -110,7 +111,7 @@ def train(config, buckets, store, scratch, *, world=1, engines=None, crash=False
             for server, link in zip(keepers, links, strict=True):
                 link["partitions"], link["server"] = PartitionClient(keepers), server
         trainers = [
-            rank.trainer(desk(coordinator, rank), lead if rank is first else None, **link)
+            rank.trainer(desk(coordinator, rank), lead if rank is first else None, anchor, **link)
             for rank, link in zip(ranks, links, strict=True)
         ]
         left = first.course.plan[writer.version :]

@@ -247,3 +247,24 @@ def test_so_many_ranks_can_work_at_once(partitions, ends, expected):
     random.Random(0).shuffle(buckets)
     book = LeaseBook(config, even(config), buckets, tree=False)
     assert len([rank for rank in range(20) if book.acquire(rank, None) is not None]) == expected
+
+
+@pytest.mark.parametrize(
+    ("partitions", "ends"), [({"n": 5}, [("n", "n")]), ({"u": 4, "i": 6, "k": 1}, [("u", "i"), ("u", "k")])]
+)
+def test_the_last_lease_of_a_partition_knows_that_it_is(partitions, ends):
+    config = make_config(partitions, ends)
+    chance = random.Random(3)
+    book, last = book_of(config), {}
+    while not book.finished:
+        for rank in RANKS:
+            if rank not in book.active:
+                book.acquire(rank, None)
+        rank = chance.choice(sorted(book.active))
+        if chance.random() < 0.3:
+            book.give_back(rank)
+            continue
+        lease = book.release(rank)
+        assert not lease.keys & last.keys(), "a partition is trained after its last bucket"
+        last |= dict.fromkeys(lease.last, lease.bucket)
+    assert set(last) == {key for key in partition_keys(config) if config.entities[key.entity].num_partitions > 1}

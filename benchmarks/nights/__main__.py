@@ -1,0 +1,54 @@
+"""Walk through days of a dated graph, in both ways, and end with one table: what ``make nights`` calls."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.nights.graph import Graph
+from benchmarks.nights.results import keep
+from benchmarks.nights.table import sentences, table
+from benchmarks.nights.walk import failures, walk_chain, walk_independently
+from pbg_tasks.errors import PbgError
+from pbg_tasks.model.numerics import usable_cpus
+
+
+def main(
+    data: Annotated[str, typer.Argument(help="icews14, or a folder or archive of dated TSV files.")] = "icews14",
+    days: Annotated[int, typer.Option(min=2, help="How many nights.")] = 10,
+    first: Annotated[
+        str | None, typer.Option(help="The first night's day; leaves a month before unless given.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Days of facts in a snapshot; all days so far unless given.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Folder or s3:// prefix, kept; a folder that goes unless given.")
+    ] = None,
+    source: Annotated[Path, typer.Option(help="Folder with the data set, as a folder or archive.")] = Path(
+        "../shared/data"
+    ),
+) -> None:
+    """Walk through days as a chain and independently; status 1 when a night was not released."""
+    with tempfile.TemporaryDirectory(prefix="pbg-nights-") as scratch:
+        place, specs = store or f"{scratch}/graph", Path(scratch)
+        graph = Graph.write(data, source, place=place, specs=specs, count=days, first=first, window=window)
+        chain = walk_chain(graph, graph.spec("chain"), compare=True)
+        independent = walk_independently(graph.spec("independent"), graph.days, at_once=usable_cpus())
+    walks = {"chain": [night.to_json() for night in chain], "independent": [night.to_json() for night in independent]}
+    keep("walks", graph.name, {"window": window, **walks})
+    print(table(walks))
+    print(sentences(walks))
+    if missed := failures([*chain, *independent]):
+        sys.exit("\n".join(["these nights were not released:", *missed]))
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except PbgError as error:
+        sys.exit(f"error: {error.kind}: {error}")

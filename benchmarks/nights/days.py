@@ -1,0 +1,149 @@
+"""Dated edges as daily snapshots: of all that is known by then, or of the last days only."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.quality.data import ICEWS14, cache_directory, obtain
+from examples.data.archives import read_rows, unpack
+from pbg_tasks.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pbg_tasks.storage import Store
+
+PAST = 31
+"""How many days lie before the first night, where there are so many: night one's snapshot holds them."""
+AHEAD = 14
+"""Of how many days to come the edges are asked for."""
+_COLUMNS = 4
+_SIGNS = {"+": True, "-": False}
+
+Edge = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DatedEdges:
+    """What happened to edges, by day.
+
+    Attributes:
+        changes: of each day that anything is told of, in order: edges that are (again) there, or no longer.
+        signed: whether edges also go; otherwise each is a fact of its day.
+    """
+
+    changes: dict[str, dict[Edge, bool]]
+    signed: bool
+
+    def chosen(self, count: int, first: str | None = None) -> list[str]:
+        """Return the days that get a night: ``count``, from ``first`` on, which leaves ``PAST`` days unless given.
+
+        Raises:
+            InputError: there are not so many.
+        """
+        days = list(self.changes)
+        if first is None:
+            first = days[max(0, min(PAST, len(days) - count))]
+        chosen = [day for day in days if day >= first][:count]
+        if len(chosen) < count:
+            raise InputError(f"only {len(chosen)} days are told of from {first} on; {count} were asked for")
+        return chosen
+
+    def snapshots(self, days: list[str], window: int | None = None) -> Iterator[tuple[str, list[Edge]]]:
+        """Walk the snapshots of ``days``, each edge once, in order of names.
+
+        Args:
+            days: some of those there are, in order.
+            window: facts of how many days make a snapshot, the night's own included; None: of all days so far.
+
+        Raises:
+            InputError: a window was asked for where edges tell by themselves when they go.
+        """
+        if window is not None and self.signed:
+            raise InputError("a window has no meaning here: the data says of every edge when it goes")
+        wanted, seen = set(days), dict[Edge, str]()
+        for day, changed in self.changes.items():
+            for edge, there in changed.items():
+                if there:
+                    seen[edge] = day
+                else:
+                    seen.pop(edge, None)
+            if day in wanted:
+                oldest = str(dt.date.fromisoformat(day) - dt.timedelta(window - 1)) if window else ""
+                yield day, sorted(edge for edge, last in seen.items() if last >= oldest)
+
+    def coming(self, day: str) -> set[Edge]:
+        """Return the edges that the ``AHEAD`` days after a day tell of."""
+        return {
+            edge
+            for later in [each for each in self.changes if each > day][:AHEAD]
+            for edge, there in self.changes[later].items()
+            if there
+        }
+
+
+def read_dated_edges(source: Path) -> DatedEdges:
+    """Read every TSV file below a folder, or in an archive: head, relation, tail, day; or day, + or -, head, tail.
+
+    Raises:
+        InputError: there is none, a line has not four cells, or a day is no ISO date.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        if source.is_file():
+            unpack(source, Path(scratch))
+            source = Path(scratch)
+        rows = [row for path in sorted(source.rglob("*.tsv")) for row in read_rows(path, columns=_COLUMNS)]
+    if not rows:
+        raise InputError(f"{source}: no TSV file with dated edges in it")
+    signed = all(row[1] in _SIGNS for row in rows)
+    changes: defaultdict[str, dict[Edge, bool]] = defaultdict(dict)
+    for row in rows:
+        if signed:
+            day, sign, lhs, rhs = row
+            changes[day][lhs, "linked", rhs] = _SIGNS[sign]
+        else:
+            lhs, rel, rhs, day = row
+            changes[day][lhs, rel, rhs] = True
+    for day in changes:
+        _check_day(day, source)
+    return DatedEdges({day: changes[day] for day in sorted(changes)}, signed)
+
+
+def _check_day(day: str, source: Path) -> None:
+    try:
+        same = str(dt.date.fromisoformat(day)) == day
+    except ValueError:
+        same = False
+    if not same:
+        raise InputError(f"{source}: {day!r} is no day such as 2026-11-20; the lines are head, relation, tail, day")
+
+
+def find(name: str, folder: Path) -> tuple[str, Path]:
+    """Return the name and the place of a data set: ``icews14``, which may be fetched, one in ``folder``, or a path.
+
+    Raises:
+        InputError: there is nothing.
+    """
+    if name == ICEWS14.name:
+        return name, obtain(ICEWS14, folder, cache_directory())
+    for path in (folder / name, folder / f"{name}.tar.zst", Path(name)):
+        if path.exists():
+            return path.name.split(".")[0], path
+    raise InputError(f"{name}: neither a folder or archive of TSV files, nor in {folder}; a name is {ICEWS14.name!r}")
+
+
+def write_snapshot(store: Store, day: str, edges: list[Edge], columns: Sequence[str] = ("lhs", "rel", "rhs")) -> None:
+    """Store a snapshot as ``snapshots/DAY/edges.parquet``, in place of what was there."""
+    cells = list(zip(*edges, strict=True)) or [(), (), ()]
+    table = pa.table({name: pa.array(each, pa.string()) for name, each in zip(columns, cells, strict=True)})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    store.put(f"snapshots/{day}/edges.parquet", sink.getvalue().to_pybytes())

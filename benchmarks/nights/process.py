@@ -1,0 +1,69 @@
+"""``pbg`` commands, each a process of its own that is forked from one that has imported all they need."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, NamedTuple
+
+from pbg_tasks.cli import main
+from pbg_tasks.tasks.chain import TASKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_FORKING = get_context("forkserver")
+_FORKING.set_forkserver_preload([__name__, *(f"pbg_tasks.tasks.{module}" for module in ("plan", *TASKS.values()))])
+
+
+class Ended(NamedTuple):
+    """How a command ended.
+
+    Attributes:
+        status: its exit status.
+        told: all of its stderr.
+        seconds: of wall time.
+        cpu_seconds: of processor time, without the imports.
+    """
+
+    status: int
+    told: str
+    seconds: float
+    cpu_seconds: float
+
+
+def run_commands(commands: Iterable[Sequence[str]], *, at_once: int = 1) -> Iterator[Ended]:
+    """Run commands, ``at_once`` at a time; yield how each ended, in their order.
+
+    Args:
+        commands: each the words that follow ``pbg``.
+        at_once: how many.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # they run side by side
+    with ProcessPoolExecutor(at_once, mp_context=_FORKING, max_tasks_per_child=1) as pool:
+        yield from pool.map(_run, commands)
+
+
+def _run(command: Sequence[str]) -> Ended:
+    """Be the command."""
+    started, status = time.monotonic(), 0
+    sys.argv = ["pbg", *command]
+    with tempfile.TemporaryFile() as told, open(os.devnull, "w") as nowhere:  # noqa: PTH123 - /dev/null is no Path's
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(told.fileno(), 2)
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else 1
+        except Exception:  # noqa: BLE001 - as the interpreter does with what nobody catches
+            traceback.print_exc()
+            status = 1
+        sys.stderr.flush()
+        told.seek(0)
+        text = told.read().decode(errors="replace")
+    return Ended(status, text, time.monotonic() - started, time.process_time())

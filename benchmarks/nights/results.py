@@ -1,0 +1,27 @@
+"""What was measured, in one JSON file: every figure of ``docs/nights.md`` comes from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "nights.json"
+
+
+def read() -> dict[str, Any]:
+    """Return all that was kept."""
+    if not RESULTS.exists():
+        return {}
+    results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return results
+
+
+def keep(section: str, name: str, found: Any) -> None:  # noqa: ANN401 - any JSON value
+    """Put what was found in place of what an earlier measurement of that name found."""
+    results = read()
+    results.setdefault(section, {})[name] = found
+    partial = RESULTS.with_suffix(".part")
+    partial.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    partial.rename(RESULTS)

@@ -1,0 +1,172 @@
+"""A month of nights: both walks, a parallel backfill, a bad day, a bad training, and a rollback: ``docs/nights.md``.
+
+``python -m benchmarks.nights.story`` measures, and writes the document; with ``--document`` it only writes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from benchmarks.nights.days import write_snapshot
+from benchmarks.nights.graph import Graph
+from benchmarks.nights.night import DATA_GATE, QUALITY_GATE, RELEASED, Night, run_nights
+from benchmarks.nights.report import write
+from benchmarks.nights.results import keep, read
+from benchmarks.nights.table import sentences, table
+from benchmarks.nights.walk import failures, walk_chain, walk_independently
+from pbg_tasks.errors import PbgError
+from pbg_tasks.model.numerics import usable_cpus
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.releases import rollback
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ABSURD_RATE = "model.lr=1000"
+"""Of a training that forgets all it has learnt, and gives no NaN by which it would end itself."""
+
+
+class StoryError(PbgError):
+    """A night ended in another way than it should."""
+
+    kind = "story"
+    exit_code = 1
+
+
+def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict[str, Any]:
+    """Do all independent nights again, several at once and the newest first, and compare every release.
+
+    Raises:
+        StoryError: one holds other bytes, or the channel does not serve the newest day.
+    """
+    say(f"backfill: {len(graph.days)} nights, {at_once} at once, into a store of its own")
+    started = time.monotonic()
+    spec = graph.spec("independent", store="backfill")
+    nights = walk_independently(spec, graph.days[::-1], at_once=at_once)[::-1]
+    seconds = time.monotonic() - started
+    different = [night.day for night, same in zip(nights, sequential, strict=True) if night.manifest != same.manifest]
+    current = Channel(open_store(f"{graph.place}/backfill"), "production").current().release
+    if different or current is None or current.snapshot != graph.days[-1]:
+        raise StoryError(f"the backfill differs on {different}; it serves {current and current.snapshot}")
+    return {
+        "nights": len(nights),
+        "at_once": at_once,
+        "equal": len(nights) - len(different),
+        "serves": current.snapshot,
+        "seconds": round(seconds, 1),
+        "sequential_seconds": round(sum(night.seconds for night in sequential), 1),
+    }
+
+
+def bad_days(graph: Graph, spec: Path) -> dict[str, Any]:
+    """Let the day after the last lose half of its edges, then a column, then be trained absurdly, then be as it is.
+
+    Returns:
+        What became of each, by what was wrong.
+
+    Raises:
+        StoryError: a gate let it pass, or the channel moved.
+    """
+    day, edges = graph.day_after()
+    place, channel = open_store(graph.place), Channel(open_store(f"{graph.place}/chain"), "production")
+    before = channel.current().release
+    found = {}
+
+    def expect(what: str, outcome: str, *params: str) -> None:
+        (night,) = run_nights(spec, [day], *params)
+        say(f"{what}: {night.outcome}: {night.said}")
+        moved = channel.current().release != before
+        if night.outcome != outcome or moved == (outcome != RELEASED):
+            raise StoryError(f"{what}: expected {outcome!r}, got {night.outcome!r}: {night.said}")
+        found[what] = night.to_json()
+
+    write_snapshot(place, day, edges[: len(edges) // 2])
+    expect("half of the edges lost", DATA_GATE)
+    write_snapshot(place, day, edges, columns=("lhs", "relation", "rhs"))
+    expect("a column renamed", "input")
+    write_snapshot(place, day, edges)
+    expect("a learning rate of 1000", QUALITY_GATE, ABSURD_RATE)
+    expect("the day as it is", RELEASED)
+    return found
+
+
+def roll_back(graph: Graph, spec: Path) -> dict[str, Any]:
+    """Go back to the release before and forward again, and tell how long each took.
+
+    Raises:
+        StoryError: the channel serves another release than it should.
+    """
+    channel = Channel(open_store(f"{graph.place}/chain"), "production")
+    there = channel.current().release
+    if there is None:
+        raise StoryError("the chain has no release to roll back")
+    seconds = {}
+    for way, target in (("back", None), ("forward", there.seq)):
+        started = time.monotonic()
+        moved = rollback(spec, to=target)
+        served = channel.current().release
+        seconds[way] = round(time.monotonic() - started, 3)
+        if served is None or served.seq != moved["release"]:
+            raise StoryError(f"rolled {way} to release {moved['release']}, the channel serves {served and served.seq}")
+    return {"from": there.seq, "seconds": seconds}
+
+
+def tell(data: str, source: Path, days: int, store: str | None) -> None:
+    """Do everything, keep the figures, and write the document.
+
+    Raises:
+        StoryError: something ended in another way than it should.
+    """
+    with tempfile.TemporaryDirectory(prefix="pbg-nights-") as scratch:
+        graph = Graph.write(data, source, place=store or f"{scratch}/graph", specs=Path(scratch), count=days)
+        chained = graph.spec("chain")
+        chain = walk_chain(graph, chained, compare=True)
+        independent = walk_independently(graph.spec("independent"), graph.days, at_once=1)
+        if missed := failures([*chain, *independent]):
+            raise StoryError("; ".join(["these nights were not released", *missed]))
+        walks = {
+            "chain": [night.to_json() for night in chain],
+            "independent": [night.to_json() for night in independent],
+        }
+        story = {
+            **walks,
+            "backfill": backfill(graph, independent, at_once=2 * usable_cpus()),
+            "bad_days": bad_days(graph, chained),
+            "rollback": roll_back(graph, chained),
+        }
+    keep("stories", graph.name, story)
+    print(table(walks))
+    print(sentences(walks))
+
+
+def main(
+    data: Annotated[str, typer.Argument(help="As of `python -m benchmarks.nights`.")] = "icews14",
+    days: Annotated[int, typer.Option(min=3, help="How many nights, before the one that goes wrong.")] = 30,
+    store: Annotated[
+        str | None, typer.Option(help="Folder or s3:// prefix, kept; a folder that goes unless given.")
+    ] = None,
+    source: Annotated[Path, typer.Option(help="Folder with the data set, as a folder or archive.")] = Path(
+        "../shared/data"
+    ),
+    *,
+    document: Annotated[bool, typer.Option("--document", help="Only write the document, of what was kept.")] = False,
+) -> None:
+    """Tell the story of a month of nights; status 1 when a night ended in another way than it should."""
+    if not document:
+        tell(data, source, days, store)
+    write(read())
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except PbgError as error:
+        sys.exit(f"error: {error.kind}: {error}")

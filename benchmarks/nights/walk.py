@@ -1,0 +1,99 @@
+"""Walking through days: as a chain, one night after the other, or each night for itself, several at once."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from contextlib import redirect_stderr
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.nights.night import RELEASED, Night, run_nights
+from benchmarks.nights.ranking import rank_coming
+from pbg_tasks.progress import say
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.chain import run_task
+from pbg_tasks.tasks.plan import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.nights.graph import Graph
+
+UNTIL_TRAINED = ("validate", "partition", "bucket", "train")
+RANDOM = "train.new_entities=random"
+
+
+def walk_chain(graph: Graph, spec: Path, *, compare: bool = False) -> list[Night]:
+    """Do the nights one after the other, each continuing the one before.
+
+    Args:
+        graph: its days.
+        spec: of a chain.
+        compare: also train each night with new entities that start at random, and add ``newcomers`` to its figures.
+    """
+    nights = []
+    for day in graph.days:
+        (night,) = run_nights(spec, [day])
+        if compare and night.figures.get("warm_start"):
+            night.figures["newcomers"] = newcomers(graph, spec, night)
+        nights.append(_told("chain", night))
+    return nights
+
+
+def walk_independently(spec: Path, days: Sequence[str], *, at_once: int) -> list[Night]:
+    """Do the nights ``at_once`` at a time, each for itself; return them by their days' order."""
+    return [_told("independent", night) for night in run_nights(spec, days, at_once=at_once)]
+
+
+def newcomers(graph: Graph, spec: Path, night: Night) -> dict[str, Any]:
+    """Rank edges of the days to come at tonight's new entities, by the night and by one that began them at random.
+
+    Returns:
+        How many ``edges``, and their MRR by the way new entities start; only the first where it is 0.
+    """
+    coming = graph.dated.coming(night.day)
+    neighbours, edges = rank_coming(night.run, coming)
+    if not edges:
+        return {"edges": 0}
+    url = train(spec, night.day, RANDOM)
+    random, _ = rank_coming(url, coming)
+    remove_run(url)
+    return {"edges": edges, "neighbours": round(neighbours, 4), "random": round(random, 4)}
+
+
+def train(spec: Path, day: str, *changes: str) -> str:
+    """Train a night that is not to be published, with a changed spec; return the run's URL."""
+    with redirect_stderr(io.StringIO()):  # the night itself has said it all
+        url: str = plan(spec, day, overrides=list(changes), publish=False)["run"]
+        for task in UNTIL_TRAINED:
+            run_task(task, url)
+    return url
+
+
+def remove_run(url: str) -> None:
+    """Remove everything below a run that nothing refers to."""
+    store = open_store(url)
+    for info in list(store.list()):
+        store.delete(info.key)
+    if not url.startswith("s3://"):
+        shutil.rmtree(url, ignore_errors=True)
+
+
+def failures(nights: Sequence[Night]) -> list[str]:
+    """Return a sentence about each night that should have been released, and was not."""
+    return [f"{night.day}: {night.outcome}: {night.said}" for night in nights if night.outcome != RELEASED]
+
+
+def _told(walk: str, night: Night) -> Night:
+    found = night.figures
+    drift = found.get("drift")
+    words = [
+        f"{night.day} {walk}: {night.outcome}",
+        f"{found['edges']:,} edges" if "edges" in found else "",
+        f"MRR {found['mrr']:.4f}" if "mrr" in found else "",
+        f"cosine to the night before {drift['cosine']:.3f}" if drift and "cosine" in drift else "",
+        f"{night.cpu_seconds:.1f} s of CPU",
+    ]
+    say(", ".join(word for word in words if word))
+    return night

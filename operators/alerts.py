@@ -1,0 +1,104 @@
+"""Who is told of a night that failed, was refused, was published or is late: the spec's notifiers, as callbacks."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.definitions.callback import SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert
+
+from operators.deadline import PublishedBy
+from pbg_tasks.config.alerts import Notifier
+from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.config.alerts import Occasion
+
+FACTS = "pbg"
+"""What the templates of notifiers know an alert's facts by."""
+log = logging.getLogger(__name__)
+
+
+class Alert:
+    """Tells the notifiers of a graph's spec of one kind of occasion.
+
+    Args:
+        spec: of the graph.
+        occasion: of which they are told.
+    """
+
+    def __init__(self, spec: GraphSpec, occasion: Occasion) -> None:
+        self._graph, self._occasion = spec.graph, occasion
+        self._notifiers = tuple(notifier for notifier in spec.nights.notify if occasion in notifier.on)
+
+    def __call__(self, context: Mapping[str, Any], text: str | None = None) -> None:
+        """Tell them, as Airflow's callbacks are called.
+
+        Args:
+            context: of the task or run.
+            text: what happened, in a sentence; made of the context unless given.
+        """
+        tell(self._notifiers, context, graph=self._graph, occasion=self._occasion, text=text or _text(context))
+
+
+def tell(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str) -> None:
+    """Call notifiers; one that fails is logged and hinders neither the others nor the night."""
+    for notifier in notifiers:
+        module, _, name = notifier.use.rpartition(".")
+        try:
+            getattr(import_module(module), name)(**notifier.arguments)({**context, FACTS: facts})
+        except Exception:  # whatever it is, the night is not to blame
+            log.exception("notifier %s could not tell: %s", notifier.use, facts)
+
+
+def tell_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:
+    """Tell of a deadline that has passed; Airflow calls it in a process of its own."""
+    run = context["dag_run"]
+    text = f"{run['dag_id']}: {run.get('partition_key') or run['dag_run_id']} was not published by {at}"
+    tell(map(Notifier.model_validate, notifiers), context, graph=graph, occasion="late", text=text)
+
+
+def on_failure(spec: GraphSpec) -> dict[str, Any]:
+    """Return the arguments of a DAG that make it tell of its failed runs."""
+    return {"on_failure_callback": Alert(spec, "failed")}
+
+
+def deadline(spec: GraphSpec) -> dict[str, Any]:
+    """Return the arguments of a nightly DAG that make it tell of late releases."""
+    asked = spec.nights.deadline
+    if asked is None:
+        return {}
+    told = [notifier.model_dump(mode="json") for notifier in spec.nights.notify if "late" in notifier.on]
+    callback = SyncCallback(tell_late, kwargs={"graph": spec.graph, "at": asked.at, "notifiers": told})
+    reference = PublishedBy(asked.at, asked.timezone)
+    return {"deadline": DeadlineAlert(reference, timedelta(0), callback, name=f"published by {asked.at}")}
+
+
+def check_notifiers(spec: GraphSpec, spec_path: Path) -> None:
+    """Refuse notifiers of packages that are not installed; a failing night would be the wrong moment to learn of it.
+
+    Raises:
+        ConfigError: naming file, key and module.
+    """
+    for module in (notifier.use.rpartition(".")[0] for notifier in spec.nights.notify):
+        try:
+            found = find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise ConfigError(f"{spec_path}: nights.notify: module {module} is not installed")
+
+
+def _text(context: Mapping[str, Any]) -> str:
+    """Say what a callback's context knows: of a run, or of a task."""
+    dag, run_id = context["dag"].dag_id, context["run_id"]
+    reason = context.get("exception") or context.get("reason")
+    return f"{dag}: {run_id}" + (f": {reason}" if reason else "")

@@ -1,0 +1,66 @@
+"""``PublishedBy``: until when a night's release is expected, as a reference of Airflow's deadline alerts."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+from zoneinfo import ZoneInfo
+
+from airflow.sdk.definitions.deadline import BaseDeadlineReference
+from airflow.sdk.plugins_manager import AirflowPlugin
+
+from pbg_tasks.config.alerts import Deadline
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+
+class PublishedBy(BaseDeadlineReference):
+    """The next such time of the day after a run was due.
+
+    Airflow's own references count from a run's logical date, which runs of snapshots do not have, or from when it was
+    queued, which moves the deadline of a night that begins late. A backfill has no deadline.
+
+    Args:
+        at: time of the day, ``HH:MM``.
+        timezone: of ``at``.
+    """
+
+    required_kwargs = frozenset({"dag_id", "run_id"})
+
+    def __init__(self, at: str = "00:00", timezone: str = "UTC") -> None:
+        self.deadline = Deadline(at=at, timezone=timezone)
+
+    def serialize_reference(self) -> dict[str, Any]:
+        """Return what makes the same reference in the scheduler."""
+        return {**super().serialize_reference(), "at": self.deadline.at, "timezone": self.deadline.timezone}
+
+    @classmethod
+    def deserialize_reference(cls, reference_data: dict[str, Any]) -> Self:
+        """Read what ``serialize_reference`` wrote."""
+        return cls(reference_data["at"], reference_data["timezone"])
+
+    def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> datetime | None:
+        """Return a run's deadline; the scheduler asks when it makes the run."""
+        from airflow.models import DagRun
+        from airflow.utils.types import DagRunType
+        from sqlalchemy import select
+
+        which = (DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+        run_type, due = session.execute(select(DagRun.run_type, DagRun.run_after).where(*which)).one()
+        return None if run_type == DagRunType.BACKFILL_JOB else next_time(self.deadline, due)
+
+
+def next_time(deadline: Deadline, after: datetime) -> datetime:
+    """Return the first moment after another one at which the clocks of the deadline's timezone show its time."""
+    zone = ZoneInfo(deadline.timezone)
+    day = after.astimezone(zone).date()
+    moments = (datetime.combine(day + timedelta(days), deadline.time, zone) for days in (0, 1))
+    return next(moment for moment in moments if moment > after)
+
+
+class DeadlinePlugin(AirflowPlugin):
+    """Tells the scheduler of ``PublishedBy``."""
+
+    name = "pbg_deadline"
+    deadline_references = [PublishedBy]  # noqa: RUF012 - Airflow declares it as a list of the instance

@@ -1,0 +1,108 @@
+"""``GateOperator`` and ``ApprovalGateOperator``: tasks that may refuse a night, and who is asked or told of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.exceptions import HITLRejectException, HITLTimeoutError
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowFailException
+
+from operators.task import PbgOperator, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from operators.alerts import Alert
+
+NOBODY = "nobody in time"
+LONGEST = 500
+"""Characters of a reason."""
+
+
+class GateOperator(PbgOperator):
+    """Run a ``pbg`` command that judges a night; a refusal fails the task at once, and is told of.
+
+    Args:
+        told: tells of a refusal.
+    """
+
+    def __init__(self, *, told: Alert, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own arguments
+        super().__init__(**kwargs)
+        self.told = told
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Judge the night.
+
+        Raises:
+            Refused: it is not good enough.
+        """
+        try:
+            return super().execute(context)
+        except Refused as refusal:
+            self.told({**context}, str(refusal))
+            raise
+
+
+class ApprovalGateOperator(GateOperator, ApprovalOperator):
+    """Same, but a refusal asks somebody, while the task waits in no worker and in no triggerer.
+
+    What they decide is stored with the run by ``pbg approve`` or ``pbg reject``, and so gets into the release's
+    document. An approved command is run again, and passes. Without an answer in time the night ends as refused; whoever
+    approves it later, by ``pbg approve``, clears the task.
+
+    Args:
+        hours: for how long the task waits.
+    """
+
+    template_fields: Sequence[str] = (*PbgOperator.template_fields, "subject", "body")
+
+    def __init__(self, *, command: str, hours: float, **kwargs: Any) -> None:  # noqa: ANN401 - GateOperator's own
+        super().__init__(
+            command=command,
+            subject=f"{{{{ dag.dag_id }}}}: {command} refused {{{{ dag_run.partition_key or params.snapshot }}}}",
+            response_timeout=timedelta(hours=hours),
+            fail_on_reject=True,
+            **kwargs,
+        )
+        # Of the params that it is given, Airflow's operator forgets the DAG's.
+        self.params["reason"] = Param(
+            "", type="string", maxLength=LONGEST, title="Reason", description="Kept for good."
+        )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Judge the night, and ask when it is not good enough.
+
+        Raises:
+            TaskAwaitingInput: somebody is asked.
+        """
+        try:
+            return super().execute(context)
+        except Refused as refusal:
+            self.body = f"{refusal}\n\n**Approve** goes on with the night all the same, **Reject** ends it."
+            return ApprovalOperator.execute(self, context)  # type: ignore[no-any-return] # it only raises
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Store what was decided, and go on or end the night.
+
+        Raises:
+            AirflowFailException: it was rejected, or nobody answered in time.
+        """
+        by = (event.get("responded_by_user") or {}).get("name", NOBODY)
+        reason = (event.get("params_input") or {}).get("reason", "")[:LONGEST] or f"{by} gave no reason"
+        try:
+            ApprovalOperator.execute_complete(self, context, dict(event))
+        except HITLTimeoutError:
+            raise AirflowFailException(f"refused, and {NOBODY} approved it") from None
+        except HITLRejectException:
+            self._decide("reject", by, reason)
+            raise AirflowFailException(f"refused, and rejected by {by}: {reason}") from None
+        self._decide("approve", by, reason)
+        return PbgOperator.execute(self, context)
+
+    def _decide(self, command: str, by: str, reason: str) -> None:
+        self._run(self._environment(), command, [self.arguments[0], f"--by={by}", f"--reason={reason}"])

@@ -1,0 +1,53 @@
+"""The pages of runs and nights inside Airflow: a tab on the DAG, a tab on the run, an entry of the navigation.
+
+Every Airflow process loads plugins, and only the API server serves pages; so the application is made at its first
+request, and this module imports nothing for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk.configuration import conf
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+PREFIX = "/pbg"
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve the pages."""
+    from operators.plugin.app import make_app
+
+    await make_app()(scope, receive, send)
+
+
+def _page(path: str) -> str:
+    """Return the address of a page, below the path that Airflow itself lies at."""
+    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/") + PREFIX + path
+
+
+APPS: list[dict[str, Any]] = [{"app": application, "url_prefix": PREFIX, "name": "PBG"}]
+VIEWS: list[dict[str, Any]] = [
+    {"name": "Embeddings", "href": _page("/"), "destination": "nav", "category": "browse", "url_route": "pbg"},
+    {"name": "Nights", "href": _page("/dags/{DAG_ID}"), "destination": "dag", "url_route": "pbg-nights"},
+    {
+        "name": "Embedding",
+        "href": _page("/dags/{DAG_ID}/runs/{RUN_ID}"),
+        "destination": "dag_run",
+        "url_route": "pbg-run",
+    },
+]
+
+
+class PbgPlugin(AirflowPlugin):
+    """What Airflow is told about the pages."""
+
+    name = "pbg"
+
+    def __init__(self) -> None:
+        self.fastapi_apps = APPS
+        self.external_views = VIEWS

@@ -1,0 +1,56 @@
+"""The application that serves the pages: what all its answers have in common."""
+
+from __future__ import annotations
+
+import functools
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import anyio
+from fastapi import FastAPI, Request, Response
+
+from operators.plugin.pages import Pages
+from operators.plugin.routes import Reader, base_of, page, router
+from pbg_tasks.errors import ConfigError, InputError, NotFoundError, PbgError
+from pbg_tasks.report import Links
+from pbg_tasks.report.pages import POLICY
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+THREADS = 4
+"""Stores are read in threads of their own, so that a slow one holds up no request of Airflow's."""
+HEADERS = {
+    "Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+ABSENT = (ConfigError, InputError, NotFoundError)
+
+
+@functools.cache
+def make_app() -> FastAPI:
+    """Return the application."""
+    app = FastAPI(title="PBG", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.reader = Reader(Pages(), anyio.CapacityLimiter(THREADS))
+    app.include_router(router)
+    app.middleware("http")(_guard)
+    app.exception_handler(PbgError)(_explain)
+    return app
+
+
+async def _guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await answer(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+async def _explain(request: Request, error: PbgError) -> Response:
+    """Say what is missing, or that the store does not answer, as a page."""
+    absent = isinstance(error, ABSENT)
+    title = "Nothing to show" if absent else "The store cannot be read"
+    status = HTTPStatus.NOT_FOUND if absent else HTTPStatus.BAD_GATEWAY
+    document = {"kind": "message", "graph": "", "title": title, "text": str(error)}
+    return page(document, Links(assets=f"{base_of(request)}/assets"), status)

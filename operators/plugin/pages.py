@@ -1,0 +1,134 @@
+"""The pages' documents, read from the store through Airflow's connection, and kept for a moment."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.configuration import conf
+
+from operators.connection import with_store
+from operators.plugin.cache import Recent
+from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config.base import digest
+from pbg_tasks.errors import ConfigError, InputError, PbgError
+from pbg_tasks.publish import Channel
+from pbg_tasks.report import comparison_document, history_document, run_document
+from pbg_tasks.report.neighbours import Neighbourhood
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.reporting import read_graph, read_run
+
+if TYPE_CHECKING:
+    from pbg_tasks.storage import Store
+
+CONN_ID = "pbg_s3"
+RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}-[0-9a-f]{12}$"
+"""What the id of a run looks like: a snapshot's key and twelve hex digits."""
+LOOKUP_BYTES = 1 << 29
+MOVING_SECONDS, HISTORY_SECONDS, SETTLED_SECONDS, STORE_SECONDS, RELEASE_SECONDS = 2.0, 10.0, 60.0, 300.0, 3600.0
+
+Document = dict[str, Any]
+
+
+class Pages:
+    """Makes documents. Safe from several threads."""
+
+    def __init__(self) -> None:
+        self._stores: Recent[Store] = Recent(16)
+        self._documents: Recent[Document] = Recent(128)
+        self._neighbourhoods: Recent[Neighbourhood] = Recent(2)
+
+    def run(self, url: str) -> Document:
+        """Return the document of a run, with ``version``, which tells two states of it apart.
+
+        Raises:
+            PbgError: there is no such run, or the store cannot be read.
+        """
+        run = self._opened(url)
+
+        def make() -> Document:
+            document = run_document(read_run(run))
+            return document | {"version": digest(document)[:16]}
+
+        moving = lambda document: MOVING_SECONDS if document["state"] == "running" else SETTLED_SECONDS  # noqa: E731
+        return self._documents.get(("run", run.url), make, moving)
+
+    def history(self, url: str) -> Document:
+        """Return the document of the channel that a run belongs to."""
+        run = self._opened(url)
+        graph = run.spec.graph
+        return self._documents.get(
+            ("history", run.store.url, graph.channel),
+            lambda: history_document(read_graph(graph.graph, Channel(run.store, graph.channel), reported=True)),
+            lambda _: HISTORY_SECONDS,
+        )
+
+    def comparison(self, url: str, left: str, right: str) -> Document:
+        """Return the document of two runs of one store."""
+        return comparison_document(self.run(beside(url, left)), self.run(beside(url, right)))
+
+    def neighbours(
+        self, url: str, *, entity: str, entity_type: str | None, release: int | None, count: int
+    ) -> Document:
+        """Return the document of a look-up; what keeps it from an answer is its ``problem``."""
+        run = self._opened(url)
+        channel = Channel(run.store, run.spec.graph.channel)
+        releases = [each.seq for each in channel.releases()]
+        document: Document = {
+            "kind": "lookup",
+            "graph": run.spec.graph.graph,
+            "entity": entity,
+            "types": list(run.spec.graph.model.entities),
+            "type": entity_type,
+            "releases": releases,
+            "release": release,
+            "k": count,
+            "comparator": run.spec.graph.model.comparator,
+            "answers": [],
+            "problem": None,
+        }
+        try:
+            chosen = channel.release(release) if release is not None else channel.current().release
+            if chosen is None:
+                raise InputError(f"channel {channel.name!r} has no release yet")
+            document |= {"release": chosen.seq}
+            if entity:
+                found = self._neighbourhood(channel, chosen.directory, chosen.manifest_sha256, entity_type)
+                answers = [answer._asdict() for answer in found.nearest(entity, count)]
+                document |= {"answers": answers, "type": found.entity_type, "comparator": found.config.comparator}
+        except PbgError as error:
+            document["problem"] = str(error)
+        return document
+
+    def _neighbourhood(self, channel: Channel, directory: str, manifest: str, entity_type: str | None) -> Neighbourhood:
+        limit = conf.getint("pbg", "lookup_bytes", fallback=LOOKUP_BYTES)
+
+        def make() -> Neighbourhood:
+            files = open_preserved(channel.store, directory, expected_sha256=manifest)
+            return Neighbourhood(files, entity_type, limit=limit)
+
+        return self._neighbourhoods.get((channel.store.url, manifest, entity_type), make, lambda _: RELEASE_SECONDS)
+
+    def _opened(self, url: str) -> RunContext:
+        root, _, run_id = url.rpartition("/runs/")
+        if not root or not re.fullmatch(RUN_ID, run_id):
+            raise ConfigError(f"{url!r} is not a run")
+        return RunContext.within(self._store(root), run_id)
+
+    def _store(self, root: str) -> Store:
+        def make() -> Store:
+            return open_store(root, environment=with_store({}, CONN_ID))
+
+        return self._stores.get(root, make, lambda _: STORE_SECONDS)
+
+
+def beside(url: str, run_id: str) -> str:
+    """Return the URL of another run of the same store.
+
+    Raises:
+        ConfigError: it is no run's id.
+    """
+    if not re.fullmatch(RUN_ID, run_id):
+        raise ConfigError(f"{run_id!r} is not a run's id")
+    return f"{url.rpartition('/runs/')[0]}/runs/{run_id}"

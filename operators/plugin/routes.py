@@ -1,0 +1,175 @@
+"""Addresses of the pages: reading only, and only for those whom Airflow lets read the DAG.
+
+Airflow's own dependencies decide that, by the token of the request or the cookie of its UI.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import anyio
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+
+from operators.plugin import database
+from operators.plugin.pages import RUN_ID, Pages, beside
+from pbg_tasks.report import Links, live_sections, render
+from pbg_tasks.report.pages import assets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Answer = TypeVar("Answer")
+DagId = Annotated[str, Path(max_length=250, pattern=r"^[\w.\-]+$")]
+DagRunId = Annotated[str, Path(max_length=250, pattern=r"^[\w.~:+\-]+$")]
+RunId = Annotated[str, Path(pattern=RUN_ID)]
+OtherRunId = Annotated[str, Query(pattern=RUN_ID)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Makes documents in a bounded number of threads."""
+
+    pages: Pages
+    threads: anyio.CapacityLimiter
+
+    async def read(self, work: Callable[[], Answer]) -> Answer:
+        """Return what ``work`` returns, done in a thread."""
+        return await anyio.to_thread.run_sync(work, limiter=self.threads)
+
+
+def _reader(request: Request) -> Reader:
+    reader: Reader = request.app.state.reader
+    return reader
+
+
+ReaderDep = Annotated[Reader, Depends(_reader)]
+router = APIRouter()
+of_dag = APIRouter(
+    prefix="/dags/{dag_id}",
+    # the DAG, its runs, and the results of their tasks
+    dependencies=[
+        Depends(requires_access_dag("GET", entity)) for entity in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
+    ],
+)
+
+
+@router.get("/assets/{name}", dependencies=[Depends(requires_authenticated())])
+async def asset(name: str, reader: ReaderDep) -> Response:
+    """Serve a style sheet or script."""
+    path = (await reader.read(assets)).get(name)
+    if path is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, "no such file")
+    return FileResponse(path, headers={"Cache-Control": "private, max-age=3600"})
+
+
+@router.get("/")
+async def graphs(request: Request, user: GetUserDep, reader: ReaderDep) -> Response:
+    """List the DAGs that embed a graph and that the user may read."""
+    allowed = partial(get_auth_manager().get_authorized_dag_ids, user=user, method="GET")
+    dags = await reader.read(lambda: database.graph_dags(allowed()))
+    base = base_of(request)
+    listed = [{"name": dag, "href": f"{base}/dags/{quote(dag)}"} for dag in dags]
+    return page({"kind": "graphs", "graph": "", "dags": listed}, Links(assets=f"{base}/assets"))
+
+
+@of_dag.get("")
+async def history(request: Request, dag_id: DagId, reader: ReaderDep) -> Response:
+    """Show the nights of a DAG's graph."""
+    document = await reader.read(lambda: reader.pages.history(database.last_run_url(dag_id)))
+    return page(document, _links(request, dag_id))
+
+
+@of_dag.get("/runs/{run_id}")
+async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: ReaderDep) -> Response:
+    """Show the run of a DAG run."""
+    document = await reader.read(lambda: reader.pages.run(database.run_url(dag_id, run_id)))
+    return page(document, _links(request, dag_id, document))
+
+
+@of_dag.get("/nights/{run}")
+async def night(request: Request, dag_id: DagId, run: RunId, reader: ReaderDep) -> Response:
+    """Show any run of the graph's store."""
+    document = await _night(reader, dag_id, run)
+    return page(document, _links(request, dag_id, document))
+
+
+@of_dag.get("/nights/{run}/live")
+async def live(
+    request: Request,
+    dag_id: DagId,
+    run: RunId,
+    reader: ReaderDep,
+    since: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
+    """Tell what changed on the page of a run: nothing where it still is at version ``since``."""
+    document = await _night(reader, dag_id, run)
+    version, links = document["version"], _links(request, dag_id, document)
+    sections = {} if since == version else await reader.read(lambda: live_sections(document, links))
+    return JSONResponse({"version": version, "finished": document["state"] != "running", "sections": sections})
+
+
+@of_dag.get("/compare")
+async def compare(request: Request, dag_id: DagId, left: OtherRunId, right: OtherRunId, reader: ReaderDep) -> Response:
+    """Show two runs side by side."""
+    document = await reader.read(lambda: reader.pages.comparison(database.last_run_url(dag_id), left, right))
+    return page(document, _links(request, dag_id))
+
+
+@of_dag.get("/neighbours")
+async def neighbours(
+    request: Request,
+    dag_id: DagId,
+    reader: ReaderDep,
+    entity: Annotated[str, Query(max_length=500)] = "",
+    kind: Annotated[str | None, Query(alias="type", max_length=200)] = None,
+    release: Annotated[int | None, Query(ge=1)] = None,
+    k: Annotated[int, Query(ge=1, le=100)] = 10,
+) -> Response:
+    """Show the form of the look-up, and what it found."""
+    found = partial(reader.pages.neighbours, entity=entity, entity_type=kind, release=release, count=k)
+    document = await reader.read(lambda: found(database.last_run_url(dag_id)))
+    return page(document, _links(request, dag_id))
+
+
+router.include_router(of_dag)
+
+
+def page(document: dict[str, Any], links: Links, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Return a document as an answer."""
+    return HTMLResponse(render(document, links), status)
+
+
+def base_of(request: Request) -> str:
+    """Return the path that the application lies at."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+async def _night(reader: Reader, dag_id: str, run: str) -> dict[str, Any]:
+    return await reader.read(lambda: reader.pages.run(beside(database.last_run_url(dag_id), run)))
+
+
+def _links(request: Request, dag_id: str, run: dict[str, Any] | None = None) -> Links:
+    """Return where the pages of a DAG lie; of a run, also those that are its own."""
+    dag = f"{base_of(request)}/dags/{quote(dag_id)}"
+    comparison = news = None
+    if run is not None:
+        previous = run["lineage"]["previous"]
+        comparison = f"{dag}/compare?{urlencode({'left': previous['run'], 'right': run['run']})}" if previous else None
+        news = f"{dag}/nights/{quote(run['run'], safe='')}/live" if run["state"] == "running" else None
+    return Links(
+        assets=f"{base_of(request)}/assets",
+        history=dag,
+        run=f"{dag}/nights/{{run}}",
+        comparison=comparison,
+        compare=f"{dag}/compare",
+        lookup=f"{dag}/neighbours",
+        live=news,
+    )

@@ -1,0 +1,32 @@
+"""``ReportOperator``: the pages of a night, which never change how the night ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from operators.task import PbgOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ReportOperator(PbgOperator):
+    """Run ``pbg report``, whatever became of the tasks before; where that fails, the task is *skipped*."""
+
+    def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
+        super().__init__(command="report", trigger_rule="all_done", **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Write the pages.
+
+        Raises:
+            AirflowSkipException: no run was planned, or writing failed.
+        """
+        if not self.arguments[0]:
+            raise AirflowSkipException("no run was planned, so there is nothing to show")
+        try:
+            return super().execute(context)
+        except AirflowException as error:
+            raise AirflowSkipException(f"the pages were not written: {error}") from None

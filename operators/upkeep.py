@@ -1,0 +1,96 @@
+"""The DAGs beside a graph's nights: what begins them, practises the roll-back, and clears away what is old."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow.sdk import DAG
+
+from operators.alerts import on_failure
+from operators.assets import edges_asset
+from operators.task import DEFAULTS, GraphOperator
+from operators.watch import WatchOperator, remember_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.config.nights import Collection, Watch
+
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+"""Without a start date, the second run of ``@continuous`` would have the logical date of the first, and never begin."""
+
+
+def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
+    """Yield the DAGs that a spec asks for beside its nights."""
+    yield _drill(spec, spec_path)
+    if spec.nights.watch is not None:
+        yield _watch(spec, spec.nights.watch)
+    if spec.nights.collect is not None:
+        yield _collect(spec, spec.nights.collect)
+
+
+def _watch(spec: GraphSpec, watch: Watch) -> DAG:
+    """Make the DAG of which one run always waits for the next snapshot."""
+    edges, begin = edges_asset(spec), watch.since or spec.nights.first
+    with DAG(
+        dag_id=f"watch_{spec.graph}",
+        description=f"Begin a night of graph {spec.graph} for each snapshot that arrives",
+        schedule="@continuous",
+        start_date=LONG_AGO,
+        catchup=False,
+        default_args=DEFAULTS,
+        max_active_runs=1,
+        tags=["watch", spec.graph],
+        **on_failure(spec),
+    ) as dag:
+        arrived = WatchOperator(
+            task_id="wait_for_snapshots",
+            location=spec.snapshots.location,
+            watch=watch,
+            begin=begin,
+            one_by_one=spec.nights.walk == "chain",
+            asset=edges,
+        )
+        remember_task(edges, begin, arrived.output)
+    return dag
+
+
+def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
+    with DAG(
+        dag_id=f"drill_{spec.graph}",
+        description=f"Roll a canary channel of graph {spec.graph} back and forward, and fail when it takes too long",
+        schedule="@daily",
+        catchup=False,
+        default_args=DEFAULTS,
+        max_active_runs=1,
+        tags=["drill", spec.graph],
+        **on_failure(spec),
+    ) as dag:
+        GraphOperator(task_id="roll_back_and_forward", command="drill", arguments=[str(spec_path.resolve())])
+    return dag
+
+
+def _collect(spec: GraphSpec, collect: Collection) -> DAG:
+    with DAG(
+        dag_id=f"collect_{spec.graph}",
+        description=f"Remove the releases and runs of channel {spec.channel} of graph {spec.graph} that nothing needs",
+        schedule=collect.cron,
+        catchup=False,
+        default_args=DEFAULTS,
+        max_active_runs=1,
+        tags=["collect", spec.graph],
+        **on_failure(spec),
+    ) as dag:
+        options = {
+            "channel": spec.channel,
+            "keep-releases": collect.keep_releases,
+            "keep-days": collect.keep_days,
+            "grace": collect.grace_hours,
+        }
+        arguments = [spec.store, *(f"--{name}={value}" for name, value in options.items())]
+        GraphOperator(task_id="remove_what_nothing_needs", command="gc", arguments=arguments)
+    return dag

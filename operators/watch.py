@@ -1,0 +1,172 @@
+"""``SnapshotTrigger`` and ``WatchOperator``: begin a night for each snapshot that arrives, once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, get_current_context, task
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
+
+from operators.connection import with_store
+from operators.task import RetryableError
+from pbg_tasks.errors import AccessError, PbgError, StorageError
+from pbg_tasks.tasks.watermark import Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from typing import NoReturn
+
+    from airflow.sdk import Asset, Context, XComArg
+
+    from pbg_tasks.config.nights import Watch, Whole
+
+WATERMARK = "watermark"
+"""Key of the asset's state: which snapshots were announced."""
+
+
+class SnapshotTrigger(BaseTrigger):
+    """List a location until it holds whole snapshots that nobody was told of yet.
+
+    It keeps nothing that the next triggerer would miss: what was announced is an argument, what is whole lies in the
+    store. Listing blocks, so it is done in threads.
+
+    Args:
+        conn_id: Airflow connection of the store; without one, the triggerer's environment counts.
+        location: of the snapshots, with ``{snapshot}``.
+        complete: what tells that a snapshot is whole, as in ``nights.watch``.
+        quiet_seconds: for how long a snapshot's files have to stay the same, for ``settled``.
+        every_seconds: between looks.
+        watermark: as ``Watermark.to_json`` wrote it; None when the watch begins.
+    """
+
+    def __init__(
+        self,
+        *,
+        conn_id: str | None,
+        location: str,
+        complete: Whole,
+        quiet_seconds: float,
+        every_seconds: float,
+        watermark: dict[str, Any] | None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Airflow's
+        self.conn_id, self.location, self.complete = conn_id, location, complete
+        self.quiet_seconds, self.every_seconds, self.watermark = quiet_seconds, every_seconds, watermark
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what makes the same trigger elsewhere."""
+        names = ("conn_id", "location", "complete", "quiet_seconds", "every_seconds", "watermark")
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: the snapshots in their order, or why they cannot be listed."""
+        event: dict[str, Any]
+        try:
+            event = {"snapshots": await self._arrived()}
+        except PbgError as error:
+            event = {"error": f"{error.kind}: {error}"}
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call] # Airflow's
+
+    async def _arrived(self) -> list[str]:
+        from pbg_tasks.tasks.arrivals import Arrivals  # its AWS SDK is for the triggerer, not for parsing
+
+        # Airflow answers a thread's question for a connection only where it knows the loop that the thread came from.
+        environment = await sync_to_async(with_store)(dict(os.environ), self.conn_id)
+        arrivals = Arrivals(self.location, self.complete, self.quiet_seconds, environment)
+        watermark = None if self.watermark is None else Watermark.from_json(self.watermark)
+        while True:
+            try:
+                if found := await asyncio.to_thread(arrivals.look, watermark):
+                    return found
+            except AccessError:
+                raise
+            except StorageError as error:
+                self.log.warning("%s; looking again in %g s", error, self.every_seconds)
+            await asyncio.sleep(self.every_seconds)
+
+
+class WatchOperator(BaseOperator):
+    """Wait, without a worker's slot, for new snapshots; give the asset one partition event for each.
+
+    The events go out with the success of this task, and only then the next one moves the watermark. So a crash in
+    between announces a snapshot twice, which the store makes harmless, and none is ever missed.
+
+    Args:
+        location: of the snapshots, with ``{snapshot}``.
+        watch: the spec's ``nights.watch``.
+        begin: the first snapshot that counts; None: the newest whole one when the watch begins.
+        one_by_one: announce one snapshot at a time, the oldest first, so that the nights of a chain begin in order.
+        asset: the edges; its state holds the watermark.
+        store_conn_id: as for ``PbgOperator``.
+    """
+
+    ui_color = "#fef7e0"
+
+    def __init__(
+        self,
+        *,
+        location: str,
+        watch: Watch,
+        begin: str | None,
+        one_by_one: bool,
+        asset: Asset,
+        store_conn_id: str | None = "pbg_s3",
+        **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
+    ) -> None:
+        super().__init__(outlets=[asset], **kwargs)
+        self.location, self.watch, self.begin, self.one_by_one = location, watch, begin, one_by_one
+        self.asset, self.store_conn_id = asset, store_conn_id
+
+    def execute(self, context: Context) -> NoReturn:
+        """Hand over to the triggerer.
+
+        Raises:
+            TaskDeferred: always.
+        """
+        known = watermark_of(context["asset_state_store"].get(WATERMARK), self.begin)
+        trigger = SnapshotTrigger(
+            conn_id=self.store_conn_id,
+            location=self.location,
+            complete=self.watch.complete,
+            quiet_seconds=self.watch.quiet_minutes * 60,
+            every_seconds=self.watch.every_seconds,
+            watermark=None if known is None else known.to_json(),
+        )
+        self.defer(trigger=trigger, method_name="execute_complete")
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[str]:
+        """Announce what the trigger found, and return it.
+
+        Raises:
+            RetryableError: the location cannot be listed.
+        """
+        if "error" in event:
+            raise RetryableError(event["error"])
+        found: list[str] = event["snapshots"][: 1 if self.one_by_one else None]
+        self.log.info("announced: %s", ", ".join(found))
+        context["outlet_events"][self.asset].add_partitions(found)
+        return found
+
+
+def watermark_of(stored: Any, begin: str | None) -> Watermark | None:  # noqa: ANN401 - any JSON value
+    """Return how far the watch has come: by what is stored, else by where it begins, if that is known."""
+    if stored:
+        return Watermark.from_json(stored)
+    return None if begin is None else Watermark(begin)
+
+
+def remember_task(asset: Asset, begin: str | None, announced: XComArg) -> XComArg:
+    """Make the task that moves the watermark past what was announced, and returns it."""
+
+    @task(inlets=[asset])
+    def remember(announced: list[str]) -> dict[str, Any]:
+        state = get_current_context()["asset_state_store"]
+        known = watermark_of(state.get(WATERMARK), begin) or Watermark(announced[0])
+        moved = known.passing(announced).to_json()
+        state.set(WATERMARK, moved)
+        return moved
+
+    return remember(announced)  # type: ignore[arg-type] # known only when the other task has run

@@ -1,0 +1,63 @@
+"""Who is told what about the nights of a graph, and until when a release is expected."""
+
+from __future__ import annotations
+
+from datetime import time
+from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, model_validator
+
+from pbg_tasks.config.base import Frozen
+
+Occasion = Literal["failed", "refused", "published", "late"]
+_CLASS_PATH = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
+
+
+class Deadline(Frozen):
+    """When the night's release has to be there.
+
+    Attributes:
+        at: time of the day, ``HH:MM``: the next one after the night begins.
+        timezone: of ``at``, an IANA name.
+    """
+
+    at: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    timezone: str = "UTC"
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        check_timezone(self.timezone)
+        return self
+
+    @property
+    def time(self) -> time:
+        """The time of the day."""
+        return time.fromisoformat(self.at)
+
+
+class Notifier(Frozen):
+    """An Airflow notifier that is called on some occasions.
+
+    Attributes:
+        use: class path of the notifier.
+        on: ``failed``: a night has failed, for whatever reason; ``refused``: a gate refused one, and someone may be
+            asked; ``published``: the channel moved; ``late``: the deadline has passed.
+        arguments: of the notifier, templated as it says; ``pbg.graph``, ``pbg.occasion`` and ``pbg.text`` are known.
+    """
+
+    use: Annotated[str, Field(pattern=_CLASS_PATH)]
+    on: Annotated[tuple[Occasion, ...], Field(min_length=1)] = ("failed", "refused", "late")
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+def check_timezone(name: str) -> None:
+    """Refuse a name that no timezone has.
+
+    Raises:
+        ValueError: naming it.
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise ValueError(f"timezone {name!r} is no IANA name such as Europe/Berlin") from None

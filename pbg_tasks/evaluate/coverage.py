@@ -1,0 +1,64 @@
+"""Do new entities have a vector that training gave them? Who has no edge to be trained on stays where it started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pbg_tasks.evaluate.ids import by_types
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.evaluate.ids import Bucket, Numbering
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.families import Families
+
+
+class Coverage:
+    """Which new entities were reached.
+
+    Args:
+        config: of the model.
+        numbering: of its entities.
+        families: of its relations.
+        new: bool (N,) by type, which entities are new.
+        moved: bool (N,) by type, which entities the optimizer moved from where they started.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        numbering: Numbering,
+        families: Families,
+        new: Mapping[str, np.ndarray],
+        moved: Mapping[str, np.ndarray],
+    ) -> None:
+        self._config, self._numbering, self._families = config, numbering, families
+        self._new, self._moved = new, moved
+        self._trained = {entity: np.zeros(len(flags), bool) for entity, flags in new.items()}
+
+    def add(self, bucket: Bucket, listed: EdgeList) -> None:
+        """Take note of the training edges of a bucket."""
+        edges = self._numbering.triples([(bucket, listed)])
+        for (lhs, rhs), rows in by_types(self._config, self._families, edges):
+            self._trained[lhs][edges.lhs[rows]] = True
+            self._trained[rhs][edges.rhs[rows]] = True
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        """Return how many entities of each type are ``new``, and what became of them.
+
+        ``trained``: that are an end of a training edge; ``moved``: that moved, be it as somebody's negative;
+        ``covered``: both.
+        """
+        return {
+            entity: {
+                "new": int(new.sum()),
+                "trained": int((new & self._trained[entity]).sum()),
+                "moved": int((new & self._moved[entity]).sum()),
+                "covered": int((new & self._trained[entity] & self._moved[entity]).sum()),
+            }
+            for entity, new in self._new.items()
+        }

@@ -1,0 +1,59 @@
+"""Do entities keep their neighbours? The share of the nearest ones that two nights agree on, of a sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from pbg_tasks.evaluate.drift import View
+
+NEIGHBOURS = 10
+QUERIES = 1000
+_BLOCK_ROWS = 1 << 13
+
+
+def draw_queries(known: np.ndarray, seed: int) -> np.ndarray:
+    """Draw the entities whose neighbours are compared: ascending, ``QUERIES`` of those both nights know, or all."""
+    if len(known) <= QUERIES:
+        return known
+    return np.sort(np.random.default_rng(seed).choice(known, size=QUERIES, replace=False, shuffle=False))
+
+
+def neighbour_overlap(now: View, before: View, queries: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
+    """Return the share of each query's nearest neighbours that two nights agree on: float32 (Q,).
+
+    Neighbours are exact: the nearest of all candidates of the views' tables by the model's own comparator, as they are
+    looked up, without the query itself. They are compared within each night, so it does not matter whether the vectors
+    of one night lie otherwise in space than the other's.
+
+    Args:
+        now: tonight.
+        before: the other night, with the same candidates.
+        queries: int64 (Q,), numbers of entities that both know.
+        count: how many neighbours, at most; NaN is returned where there is no candidate.
+    """
+    count = min(count, now.table.candidates - 1)
+    if count < 1:
+        return np.full(len(queries), np.nan, np.float32)
+    ours, theirs = (_nearest(view, queries, count) for view in (now, before))
+    agreed: np.ndarray = (ours[:, :, np.newaxis] == theirs[:, np.newaxis, :]).any(axis=2).mean(axis=1, dtype=np.float32)
+    return agreed
+
+
+def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
+    """Return the numbers of the nearest candidates of each query: int64 (Q, count)."""
+    query_QD = view.likeness.candidates(view.table.gather(queries, _BLOCK_ROWS))
+    best_QK = torch.full((len(queries), count), -torch.inf)
+    number_QK = torch.full((len(queries), count), -1)
+    for block in view.table.blocks(_BLOCK_ROWS):
+        score_QB = view.likeness.score(query_QD, view.likeness.candidates(torch.from_numpy(block.rows)))
+        own = block.columns(queries)
+        (there,) = np.nonzero(own >= 0)
+        score_QB[there, own[there]] = -torch.inf
+        numbers_QB = torch.from_numpy(block.numbers).expand(len(queries), -1)
+        best_QK, place = torch.cat((best_QK, score_QB), dim=1).topk(count)
+        number_QK = torch.cat((number_QK, numbers_QB), dim=1).gather(1, place)
+    return number_QK.numpy()

@@ -1,0 +1,113 @@
+"""Drift seen from the edges: degrees, means by relation, and the edges around a few entities, in one pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pbg_tasks.evaluate.ids import by_types
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.evaluate.ids import Triples
+    from pbg_tasks.model.families import Families
+
+
+class End(NamedTuple):
+    """An entity, by its number over all partitions of its type."""
+
+    entity: str
+    number: int
+
+
+class Edge(NamedTuple):
+    """An edge between two of them."""
+
+    lhs: End
+    rel: int
+    rhs: End
+
+
+class RelationDrift:
+    """Sums up the figures of entities over the edges they are ends of.
+
+    Args:
+        config: of tonight's model.
+        families: of its relations.
+        cosine: float32 (N,) by type, NaN where there is none.
+        overlap: same.
+
+    Attributes:
+        degree: int64 (N,) by type, edges of each entity so far.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        families: Families,
+        cosine: Mapping[str, np.ndarray],
+        overlap: Mapping[str, np.ndarray],
+    ) -> None:
+        self._config, self._families = config, families
+        self._figures = {"cosine": cosine, "overlap": overlap}
+        self.degree = {entity: np.zeros(len(values), np.int64) for entity, values in cosine.items()}
+        self._edges = np.zeros(len(families), np.int64)
+        self._sums = {name: np.zeros((2, len(families))) for name in self._figures}  # ends with a figure, their sum
+
+    def add(self, edges: Triples) -> None:
+        """Take note of some of tonight's edges."""
+        self._edges += np.bincount(edges.rel, minlength=len(self._families))
+        for (lhs, rhs), rows in by_types(self._config, self._families, edges):
+            own = edges.select(rows)
+            for entity, numbers in ((lhs, own.lhs), (rhs, own.rhs)):
+                np.add.at(self.degree[entity], numbers, 1)
+                for name, figures in self._figures.items():
+                    found = figures[entity][numbers]
+                    there = ~np.isnan(found)
+                    for row, weights in enumerate((None, found[there])):
+                        self._sums[name][row] += np.bincount(own.rel[there], weights, len(self._families))
+
+    def to_json(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        """Return the figures of each relation that has edges, by its name; means over ends that have a figure."""
+        return {
+            names[rel]: {"edges": int(self._edges[rel])}
+            | {
+                name: round(total[rel] / ends[rel], 6) if ends[rel] else None
+                for name, (ends, total) in self._sums.items()
+            }
+            for rel in np.flatnonzero(self._edges).tolist()
+        }
+
+
+class Surroundings:
+    """Collects the edges around a few entities, at most ``limit`` of each.
+
+    Args:
+        config: of the model.
+        families: of its relations.
+        chosen: the entities.
+        limit: edges of one.
+
+    Attributes:
+        edges: of each.
+    """
+
+    def __init__(self, config: ModelConfig, families: Families, chosen: list[End], limit: int) -> None:
+        self._config, self._families, self._limit = config, families, limit
+        self.edges: dict[End, list[Edge]] = {end: [] for end in chosen}
+
+    def add(self, edges: Triples) -> None:
+        """Look through some edges."""
+        for (lhs, rhs), rows in by_types(self._config, self._families, edges):
+            own = edges.select(rows)
+            for end, listed in self.edges.items():
+                here = np.zeros(len(own), bool)
+                for entity, numbers in ((lhs, own.lhs), (rhs, own.rhs)):
+                    if entity == end.entity:
+                        here |= numbers == end.number
+                for row in np.flatnonzero(here)[: self._limit - len(listed)].tolist():
+                    ends = End(lhs, int(own.lhs[row])), End(rhs, int(own.rhs[row]))
+                    listed.append(Edge(ends[0], int(own.rel[row]), ends[1]))

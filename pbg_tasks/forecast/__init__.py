@@ -1,0 +1,21 @@
+"""What a night will take, task by task: worked out from counts, corrected by what earlier nights took."""
+
+from __future__ import annotations
+
+from pbg_tasks.forecast.calibration import RATES, MeasuredNight
+from pbg_tasks.forecast.night import NightForecast, forecast_night
+from pbg_tasks.forecast.outcome import compare, outcome_table
+from pbg_tasks.forecast.usage import Usage
+from pbg_tasks.forecast.work import Work, modelled
+
+__all__ = [
+    "RATES",
+    "MeasuredNight",
+    "NightForecast",
+    "Usage",
+    "Work",
+    "compare",
+    "forecast_night",
+    "modelled",
+    "outcome_table",
+]

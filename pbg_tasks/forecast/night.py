@@ -1,0 +1,159 @@
+"""The forecast of a night: each task's figures with their intervals, and what they come to together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.forecast.calibration import RATES, Figure, calibrated
+from pbg_tasks.forecast.usage import Usage
+from pbg_tasks.progress import human_count, human_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pbg_tasks.config import Costs
+    from pbg_tasks.forecast.calibration import MeasuredNight
+
+_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class NightForecast:
+    """What a night will take.
+
+    Attributes:
+        engine: that trains it.
+        modelled: what is worked out for each task, by name.
+        tasks: the same as earlier nights correct it: by task, by field of ``Usage``.
+        nights: ids of those runs.
+        machines: that train together.
+        costs: prices, if anyone knows them.
+    """
+
+    engine: str
+    modelled: Mapping[str, Usage]
+    tasks: Mapping[str, Mapping[str, Figure]]
+    nights: tuple[str, ...]
+    machines: int = 1
+    costs: Costs | None = None
+
+    @property
+    def seconds(self) -> Figure:
+        """Of all tasks, one after the other."""
+        return self._total("seconds")
+
+    @property
+    def cost(self) -> Figure | None:
+        """Of all tasks; None where nobody knows prices."""
+        if self.costs is None:
+            return None
+        read, written, hours = self._total("store_bytes_read"), self._total("store_bytes_written"), self._machine_hours
+        return Figure(*(self.costs.of(h, read=r, written=w) for h, r, w in zip(hours, read, written, strict=True)))
+
+    @property
+    def _machine_hours(self) -> Figure:
+        training = self.tasks["train"]["seconds"]
+        alone = zip(self.seconds, training, strict=True)
+        return Figure(*((all_tasks + (self.machines - 1) * train) / _HOUR for all_tasks, train in alone))
+
+    def _total(self, field: str) -> Figure:
+        # What makes one task slow (the machine, its neighbours) mostly makes all of them slow: deviations add up.
+        return Figure(*(sum(limits) for limits in zip(*(each[field] for each in self.tasks.values()), strict=True)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values: the likely ones, and beside them the ``intervals`` of nine nights of ten."""
+        cost, total = self.cost, self.seconds
+        return {
+            "memory_bytes": round(max(each["memory_bytes"].likely for each in self.tasks.values())),
+            "store_bytes_read": round(self._total("store_bytes_read").likely),
+            "store_bytes_written": round(self._total("store_bytes_written").likely),
+            "seconds": {task: round(each["seconds"].likely, 3) for task, each in self.tasks.items()},
+            "total_seconds": round(total.likely, 3),
+            "cost": None
+            if cost is None or self.costs is None
+            else {"amount": round(cost.likely, 6), "currency": self.costs.currency},
+            "calibrated_on": list(self.nights),
+            "tasks": {
+                task: {field: round(figure.likely, 3) for field, figure in each.items()}
+                for task, each in self.tasks.items()
+            },
+            "intervals": {
+                "seconds": {task: _ends(each["seconds"], 3) for task, each in self.tasks.items()},
+                "total_seconds": _ends(total, 3),
+                "cost": None if cost is None else _ends(cost, 6),
+            },
+            "machines": self.machines,
+            "prices": None if self.costs is None else self.costs.model_dump(mode="json"),
+            "engine": self.engine,
+            "rates": RATES,
+            "modelled": {task: list(usage) for task, usage in self.modelled.items()},
+        }
+
+    def table(self) -> list[str]:
+        """Return the lines of a small table, for people."""
+        rows: list[tuple[str, ...]] = [("task", "time", "between", "CPU", "memory", "read", "written")]
+        rows += [(task, *_cells(each)) for task, each in self.tasks.items()]
+        total = {field: self._total(field) for field in Usage._fields}
+        total["memory_bytes"] = max(each["memory_bytes"] for each in self.tasks.values())
+        rows.append(("the night", *_cells(total)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        if (cost := self.cost) is not None and self.costs is not None:
+            ends = f"{cost.low:.4g} to {cost.high:.4g}"
+            lines.append(f"cost of the night: {cost.likely:.4g} {self.costs.currency} ({ends})")
+        return [*lines, self.basis]
+
+    @property
+    def basis(self) -> str:
+        """What the forecast rests on, in a sentence."""
+        if not self.nights:
+            return "no earlier night is measured: times are those of another machine, and may be off by a factor of 3"
+        return f"calibrated on {len(self.nights)} earlier night{'s' if len(self.nights) > 1 else ''} of this graph"
+
+
+def forecast_night(
+    modelled: Mapping[str, Usage],
+    nights: Sequence[MeasuredNight],
+    *,
+    engine: str,
+    machines: int = 1,
+    costs: Costs | None = None,
+) -> NightForecast:
+    """Forecast a night.
+
+    Args:
+        modelled: what is worked out for each of its tasks, by name.
+        nights: earlier ones of the same graph.
+        engine: that trains it; what a training took with another one says nothing.
+        machines: that train together.
+        costs: prices.
+    """
+    tasks: dict[str, dict[str, Figure]] = {}
+    for task, usage in modelled.items():
+        telling = [night for night in nights if task != "train" or night.engine == engine]
+        tasks[task] = {
+            field: calibrated(task, field, value, telling) for field, value in zip(usage._fields, usage, strict=True)
+        }
+    return NightForecast(engine, modelled, tasks, tuple(night.run for night in nights), machines, costs)
+
+
+def _ends(figure: Figure, digits: int) -> list[float]:
+    return [round(figure.low, digits), round(figure.high, digits)]
+
+
+def _cells(figures: Mapping[str, Figure]) -> tuple[str, ...]:
+    seconds = figures["seconds"]
+    between = f"{short_seconds(seconds.low)} to {short_seconds(seconds.high)}"
+    others = (written(field, figures[field].likely) for field in Usage._fields[1:])
+    return short_seconds(seconds.likely), between, *others
+
+
+def written(field: str, value: float) -> str:
+    """Write a figure of ``Usage`` for people."""
+    return f"{human_count(value)}B" if "bytes" in field else short_seconds(value)
+
+
+def short_seconds(seconds: float) -> str:
+    """Write a duration: below a minute in seconds, of two digits."""
+    return f"{seconds:.2g} s" if round(seconds) < 60 else human_seconds(seconds)  # noqa: PLR2004 - a minute

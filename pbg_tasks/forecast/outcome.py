@@ -1,0 +1,95 @@
+"""A forecast beside what the night took."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config import Costs
+from pbg_tasks.forecast.night import short_seconds, written
+from pbg_tasks.forecast.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+
+_SECONDS = ("seconds", "cpu_seconds")
+_WORTH_SAYING = 1.0  # seconds by which a task misses its interval
+
+
+def compare(forecast: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare a forecast with what a run's tasks took, as far as they have finished.
+
+    Args:
+        forecast: as ``NightForecast.to_json`` gives it.
+        results: of the run's tasks, by name.
+
+    Returns:
+        ``tasks``: by task and field of ``Usage``, ``forecast``, ``actual`` and their ``ratio``, actual to forecast;
+        ``total_seconds``, ``total_cpu_seconds`` and ``cost`` alike, over the finished tasks; ``calibrated_on``;
+        ``warnings``: sentences on tasks that took longer than nine nights of ten should.
+    """
+    measured = {task: Usage.of_result(result) for task, result in results.items() if task in forecast["tasks"]}
+    finished = {task: usage for task, usage in measured.items() if usage is not None}
+    tasks = {
+        task: {
+            field: _pair(forecast["tasks"][task][field], actual)
+            for field, actual in zip(usage._fields, usage, strict=True)
+        }
+        for task, usage in finished.items()
+    }
+    planned = {task: Usage(**forecast["tasks"][task]) for task in finished}
+    found: dict[str, Any] = {
+        "tasks": tasks,
+        **{f"total_{each}": _pair(_sum(planned, each), _sum(finished, each)) for each in _SECONDS},
+        "cost": None,
+        "calibrated_on": forecast["calibrated_on"],
+        "warnings": list(_warnings(forecast["intervals"]["seconds"], finished)),
+    }
+    if forecast["prices"] is not None:
+        costs, machines = Costs(**forecast["prices"]), forecast["machines"]
+        pair = _pair(_price(costs, planned, machines), _price(costs, finished, machines))
+        found["cost"] = pair | {"currency": costs.currency}
+    return found
+
+
+def outcome_table(found: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a small table of what ``compare`` found, for people: ``forecast -> actual (ratio)``."""
+    rows: list[tuple[str, ...]] = [("task", "time", "CPU", "memory", "read", "written")]
+    for task, fields in found["tasks"].items():
+        rows.append((task, *(_beside(fields[field], partial(written, field)) for field in Usage._fields)))
+    rows.append(("all", *(_beside(found[f"total_{each}"], short_seconds) for each in _SECONDS), "", "", ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if found["cost"] is not None:
+        lines.append(f"cost, {found['cost']['currency']}: {_beside(found['cost'], '{:.4g}'.format)}")
+    return [*lines, *(f"warning: {sentence}" for sentence in found["warnings"])]
+
+
+def _beside(pair: Mapping[str, float | None], write: Callable[[float], str]) -> str:
+    forecast, actual, ratio = pair["forecast"], pair["actual"], pair["ratio"]
+    told = "" if ratio is None else f" ({ratio:.2f})"
+    return f"{write(forecast or 0)} -> {write(actual or 0)}{told}"
+
+
+def _warnings(intervals: Mapping[str, Sequence[float]], finished: Mapping[str, Usage]) -> Iterator[str]:
+    for task, usage in finished.items():
+        low, high = intervals[task]
+        if usage.seconds > high + _WORTH_SAYING:
+            expected = f"{short_seconds(low)} to {short_seconds(high)}"
+            yield f"{task} took {short_seconds(usage.seconds)}, longer than the {expected} that were forecast"
+
+
+def _pair(forecast: float, actual: float) -> dict[str, float | None]:
+    ratio = round(actual / forecast, 3) if forecast else None
+    return {"forecast": round(forecast, 6), "actual": round(actual, 6), "ratio": ratio}
+
+
+def _sum(usages: Mapping[str, Usage], field: str) -> float:
+    return float(sum(getattr(usage, field) for usage in usages.values()))
+
+
+def _price(costs: Costs, usages: Mapping[str, Usage], machines: int) -> float:
+    training = usages["train"].seconds if "train" in usages else 0.0
+    hours = (_sum(usages, "seconds") + (machines - 1) * training) / 3600
+    return costs.of(hours, read=_sum(usages, "store_bytes_read"), written=_sum(usages, "store_bytes_written"))

@@ -1,0 +1,32 @@
+"""What one task takes of everything that costs something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Usage(NamedTuple):
+    """Of one task.
+
+    Attributes:
+        seconds: by the clock.
+        cpu_seconds: of its process, all threads together: what neighbours on the machine hardly change.
+        memory_bytes: peak of its process.
+        store_bytes_read: from the graph's store.
+        store_bytes_written: to it.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    memory_bytes: float
+    store_bytes_read: float
+    store_bytes_written: float
+
+    @classmethod
+    def of_result(cls, result: Mapping[str, Any]) -> Self | None:
+        """Return what a task's result says it took; None of a result that does not say."""
+        usage = result.get("usage")
+        return None if usage is None else cls(seconds=result["seconds"], **usage)

@@ -1,0 +1,164 @@
+"""How much there is to do in a night, and what each task of it takes on the machine its rates were measured on.
+
+The rates are those of one core of an AMD EPYC (Zen 4, AVX-512) with a local store. Where they are wrong, they are so
+by a factor, which earlier nights tell (``calibration``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pbg_tasks.forecast.usage import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.config import ModelConfig
+
+_EDGE_BYTES = 24  # of an edge in a bucket's file
+_HASH_BYTES = 6  # of a snapshot's edge, kept for the next night
+_ID_BYTES = 15  # of an entity's name and place, in Parquet
+_NAME_BYTES = 10  # more, in PBG's lists of names
+_DRIFT_QUERIES = 2_000
+_RELEASE_READS = 2.5  # of a warm-started training: once to go on from it, once or twice to place new entities
+
+
+class Speed(NamedTuple):
+    """Of training with one worker.
+
+    Attributes:
+        flops: of products with negatives, a second.
+        row: seconds for each number of the rows that an edge looks up and changes.
+        edge: seconds an edge, whatever its size.
+        batch: seconds a batch, whatever its size.
+    """
+
+    flops: float
+    row: float
+    edge: float
+    batch: float
+
+
+SPEEDS = {
+    "native": Speed(120e9, 1.5e-9, 0.8e-6, 0.1e-3),
+    "torch": Speed(75e9, 5e-9, 1.5e-6, 3e-3),
+    "cuda": Speed(2e12, 0.1e-9, 0.02e-6, 3e-3),
+}
+_EVALUATION_FLOPS = 120e9
+_COMPARISON = 0.6e-9  # seconds: of a score with the true entity's
+_DISK = 500e6  # bytes a second: HDF5 written or read, hashed, stored
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a night has to do.
+
+    Attributes:
+        model: ``num_partitions`` resolved.
+        entities: by type.
+        edges: of the snapshot.
+        trained: of them, those that are not held out.
+        asked: of them, those that are ranked.
+        candidates: entities of a type that an edge is ranked against at most.
+        epochs: of the training.
+        workers: of the training.
+        threads: of the evaluation.
+        engine: of the training: ``native``, ``torch``, or ``cuda``.
+        warm: whether it continues a release.
+    """
+
+    model: ModelConfig
+    entities: Mapping[str, int]
+    edges: int
+    trained: int
+    asked: int
+    candidates: int
+    epochs: int
+    workers: int
+    threads: int
+    engine: str
+    warm: bool
+
+    @property
+    def names(self) -> int:
+        """Entities of all types."""
+        return sum(self.entities.values())
+
+    @property
+    def vectors(self) -> int:
+        """Bytes of all embeddings, with their optimizer's sums, as files have them."""
+        return sum(4 * (self.model.entity_dimension(name) + 2) * count for name, count in self.entities.items())
+
+    @property
+    def dimension(self) -> int:
+        """The largest dimension."""
+        return max(map(self.model.entity_dimension, self.entities))
+
+
+def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
+    """Return what each task takes, by name, on the machine the rates were measured on.
+
+    Args:
+        work: of the night.
+        memory: peaks by task.
+    """
+    warm, vectors = int(work.warm), work.vectors
+    hashes, buckets, ids = work.edges * _HASH_BYTES, work.edges * _EDGE_BYTES, work.names * _ID_BYTES
+    seconds = {
+        "validate": 0.1 + 0.9e-6 * work.edges + warm * (0.1 + 0.3e-6 * work.edges),
+        "partition": 0.1 + 0.4e-6 * work.edges + 1e-6 * work.names + warm * (0.1 + 0.5e-6 * work.names),
+        "bucket": 0.4 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
+        "train": 0.5 + _training_seconds(work),
+        "preserve": 0.1,
+        "eval": 0.2 + _evaluation_seconds(work),
+        "drift": warm * (0.3 + _drift_seconds(work)),
+        "gate": 0.0,
+        "publish": 0.05,
+    }
+    read = {
+        "validate": warm * hashes,
+        "partition": warm * ids,
+        "bucket": ids,
+        "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
+        "eval": vectors + buckets,
+        "drift": warm * 2 * vectors,
+    }
+    written = {
+        "validate": hashes,
+        "partition": ids + work.names * _NAME_BYTES,
+        "bucket": buckets,
+        "train": max(work.epochs, 1) * vectors,
+    }
+    threads = {"train": work.workers, "eval": work.threads, "drift": work.threads}
+    return {
+        task: Usage(each, each * threads.get(task, 1), memory[task], read.get(task, 0), written.get(task, 0))
+        for task, each in seconds.items()
+    }
+
+
+def _training_seconds(work: Work) -> float:
+    model, speed = work.model, SPEEDS[work.engine]
+    negatives = model.num_batch_negs + model.num_uniform_negs
+    if any(relation.all_negs for relation in model.relations):
+        negatives = max(work.entities.values())
+    directions = 2 - model.disable_lhs_negs - model.disable_rhs_negs
+    # Two ends, and a share of the drawn rows; three products a direction: scores, and the gradients of both factors.
+    drawn = model.num_uniform_negs / min(model.num_batch_negs or model.num_uniform_negs or 1, model.batch_size)
+    edge = speed.edge + (2 + directions * drawn) * work.dimension * speed.row
+    edge += directions * negatives * work.dimension * 2 * 3 / speed.flops
+    buckets = model.partitions("lhs") * model.partitions("rhs")
+    batches = max(buckets, work.trained / model.batch_size)
+    epoch = (work.trained * edge + batches * speed.batch) / work.workers
+    return work.epochs * (epoch + work.vectors / _DISK)
+
+
+def _evaluation_seconds(work: Work) -> float:
+    compared = 2 * work.asked * min(work.candidates, max(work.entities.values()))
+    ranking = compared * (work.dimension * 2 / _EVALUATION_FLOPS + _COMPARISON)
+    return ranking / work.threads + 0.2e-6 * work.edges + work.vectors / _DISK
+
+
+def _drift_seconds(work: Work) -> float:
+    compared = 2 * _DRIFT_QUERIES * max(work.entities.values())
+    return work.warm * (compared * work.dimension * 2 / _EVALUATION_FLOPS / work.threads + 2 * work.vectors / _DISK)

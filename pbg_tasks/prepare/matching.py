@@ -1,0 +1,49 @@
+"""Entities of one night found among those of another by their names, where the ids were given anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.connection import load_table
+from pbg_tasks.prepare.ids import ID_COLUMNS, YOUNGER_COLUMNS, entity_ids_file_name
+from pbg_tasks.prepare.reassignment import Places
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+
+
+class Matching:
+    """Where the entities of one type lie by other ids.
+
+    Args:
+        connection: for the work; one matching at a time.
+        entity: the type.
+        before: directory with its ids.
+        after: directory with the other ids.
+
+    Raises:
+        FormatError: ids are missing or damaged.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, entity: str, before: Path, after: Path) -> None:
+        self._connection = connection
+        for table, directory in (("known", before), ("ids", after)):
+            path = directory / entity_ids_file_name(entity)
+            load_table(connection, table, ID_COLUMNS, path, younger=YOUNGER_COLUMNS)
+        connection.execute(
+            """
+            CREATE OR REPLACE TEMP TABLE matched AS
+            SELECT known.partition, known."offset", coalesce(ids.partition, -1)::BIGINT AS to_partition,
+                coalesce(ids."offset", 0) AS to_offset
+            FROM known LEFT JOIN ids USING (name)
+            """
+        )
+
+    def places(self, partition: int) -> Places:
+        """Return where the rows of a partition lie by the other ids, in order; -1 for those they do not have."""
+        found = self._connection.execute(
+            'SELECT to_partition, to_offset FROM matched WHERE partition = ? ORDER BY "offset"', [partition]
+        ).fetchnumpy()
+        return Places(found["to_partition"], found["to_offset"])

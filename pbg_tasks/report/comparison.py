@@ -1,0 +1,95 @@
+"""The document of two runs side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pbg_tasks.report.facts import Result
+
+FIGURES: tuple[tuple[str, tuple[str, ...], str, int], ...] = (
+    ("MRR, filtered", ("metrics", "filtered", "mrr"), "score", 1),
+    ("Hits@1, filtered", ("metrics", "filtered", "hits1"), "percent", 1),
+    ("Hits@10, filtered", ("metrics", "filtered", "hits10"), "percent", 1),
+    ("MRR, raw", ("metrics", "raw", "mrr"), "score", 1),
+    ("MRR by popularity", ("metrics", "popularity", "mrr"), "score", 0),
+    ("Loss", ("trained", "loss"), "score", -1),
+    ("Training edges", ("edges", "train"), "count", 0),
+    ("Entities", ("entities", "total"), "count", 0),
+    ("New entities", ("entities", "new"), "count", 0),
+    ("Gone entities", ("entities", "gone"), "count", 0),
+    ("Edges a second", ("trained", "edges_per_second"), "count", 1),
+    ("Duration", ("seconds",), "seconds", -1),
+)
+"""Title, path in a run's document, unit, and which way is better (0: neither)."""
+NIGHTLY = ("snapshot", "files", "previous")
+
+
+def comparison_document(left: Result, right: Result) -> Result:
+    """Set two documents of ``run_document`` side by side; differences are those of the right one to the left one."""
+    return {
+        "kind": "comparison",
+        "graph": right["graph"],
+        "runs": [left, right],
+        "figures": [
+            _compared(title, unit, better, _dig(left, path), _dig(right, path)) for title, path, unit, better in FIGURES
+        ],
+        "relations": _relations(left, right),
+        "settings": _settings(left["spec"], right["spec"]),
+    }
+
+
+def _dig(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any JSON value
+    for key in path:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
+
+
+def _compared(title: str, unit: str, better: int, left: float | None, right: float | None) -> Result:
+    difference = right - left if left is not None and right is not None else None
+    verdict = "same" if not difference or not better else "better" if difference * better > 0 else "worse"
+    return {
+        "title": title,
+        "unit": unit,
+        "left": left,
+        "right": right,
+        "difference": difference,
+        "verdict": verdict,
+    }
+
+
+def _relations(left: Result, right: Result) -> list[Result]:
+    """Compare the MRR of each relation that both have, the largest difference first."""
+    before = {relation["name"]: relation for relation in left["relations"]}
+    rows = [
+        _compared(relation["name"], "score", 1, before[relation["name"]]["mrr"], relation["mrr"])
+        | {"queries": relation["queries"]}
+        for relation in right["relations"]
+        if relation["name"] in before
+    ]
+    return sorted(rows, key=lambda row: -abs(row["difference"] or 0.0))
+
+
+def _settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Result]:
+    """List the keys of the specs that differ, but for those that differ from night to night."""
+    before, after = (
+        dict(_leaves({key: value for key, value in spec.items() if key not in NIGHTLY})) for spec in (left, right)
+    )
+    return [
+        {"key": key, "left": before.get(key), "right": after.get(key)}
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any JSON value
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
+        for index, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{index}]")
+    else:
+        yield path, value

@@ -1,0 +1,76 @@
+"""What a page is made of, as it was read from the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pbg_tasks.checkpoint import ObjectRecord, Progress
+    from pbg_tasks.config import RunSpec
+    from pbg_tasks.publish import Release
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A run as it stands.
+
+    Attributes:
+        spec: what it is.
+        url: where it lies.
+        tasks: of the chain, in order.
+        results: of the tasks that have finished, by task.
+        stats: lines of ``training_stats.json``.
+        progress: of the iteration under way; None where there is none.
+        heard: when training last said something, in seconds since 1970.
+        planned: when the run was made, same.
+        files: of its release directory, by name; empty before it is preserved.
+        refused: why the nights after it go on without its snapshot.
+        decisions: what somebody decided about a task that refused it, by task: ``approved``, ``by``, ``at`` and
+            ``reason``.
+    """
+
+    spec: RunSpec
+    url: str
+    tasks: Sequence[str]
+    results: Mapping[str, Result]
+    stats: Sequence[str] = ()
+    progress: Progress | None = None
+    heard: float | None = None
+    planned: float | None = None
+    files: Mapping[str, ObjectRecord] = field(default_factory=dict)
+    refused: str | None = None
+    decisions: Mapping[str, Result] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFacts:
+    """The nights of a channel.
+
+    Attributes:
+        graph: its name.
+        channel: name of the channel.
+        store: URL of the graph's store.
+        runs: of the channel, any order; of each, what the history shows.
+        releases: oldest first.
+        released: when each was published, by number, in seconds since 1970.
+        current: number of the release the channel points to.
+        refused: why snapshots were refused or skipped, by snapshot.
+        reported: ids of the runs that have a page.
+        left_out: how many older runs are not among ``runs``.
+    """
+
+    graph: str
+    channel: str
+    store: str
+    runs: Sequence[RunFacts]
+    releases: Sequence[Release]
+    released: Mapping[int, float]
+    current: int | None
+    refused: Mapping[str, str]
+    reported: frozenset[str] = frozenset()
+    left_out: int = 0

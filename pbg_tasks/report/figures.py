@@ -1,0 +1,148 @@
+"""Plots as plotly.js takes them: traces and axes as plain values. Colours are names that the style sheet defines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pbg_tasks.report.facts import Result
+
+BLUE, ORANGE, GREEN, RED, GREY = "--c1", "--c2", "--c3", "--c4", "--c5"
+Figure = dict[str, Any]
+
+
+def loss(training: Result) -> Figure | None:
+    """Draw the loss of each iteration that is committed."""
+    points = training["iterations"]
+    if not points:
+        return None
+    x = _epochs(points)
+    return _figure([_line("loss", x, [each["loss"] for each in points], BLUE)], x="epoch", y="loss per edge")
+
+
+def held_out(training: Result) -> Figure | None:
+    """Draw the MRR of the edges that training itself held out, where it did."""
+    points = [each for each in training["iterations"] if each["mrr"] is not None]
+    if not points:
+        return None
+    x = _epochs(points)
+    return _figure([_line("MRR", x, [each["mrr"] for each in points], GREEN)], x="epoch", y="MRR among negatives")
+
+
+def throughput(training: Result) -> Figure | None:
+    """Draw, for each iteration, the seconds of training and those of waiting for the store or the disk."""
+    points = [each for each in training["iterations"] if each["seconds"]]
+    if not points:
+        return None
+    x = _epochs(points)
+    worked = [round(each["seconds"] - each["waited"], 3) for each in points]
+    waited = [each["waited"] for each in points]
+    bars = [_bars("training", x, worked, BLUE), _bars("waiting for I/O", x, waited, ORANGE)]
+    return _figure(bars, x="epoch", y="seconds", layout={"barmode": "stack"})
+
+
+def metrics(found: dict[str, Result]) -> Figure | None:
+    """Draw the MRR of the model beside those of what knows less."""
+    kinds = {"filtered": ("filtered", BLUE), "raw": ("raw", GREY), "popularity": ("by popularity", ORANGE)}
+    bars = [(label, found[kind]["mrr"], colour) for kind, (label, colour) in kinds.items() if kind in found]
+    if not bars:
+        return None
+    labels, values, colours = (list(column) for column in zip(*bars, strict=True))
+    trace = {"type": "bar", "name": "MRR", "x": values, "y": labels, "orientation": "h", "marker": {"color": colours}}
+    return _figure([trace], x="MRR", y="", layout={"yaxis": {"autorange": "reversed", "type": "category"}})
+
+
+def degrees(found: dict[str, Sequence[int]]) -> Figure | None:
+    """Draw how many entities have how many edges, in classes of powers of two."""
+    if not found:
+        return None
+    colours = (BLUE, ORANGE, GREEN, RED, GREY)
+    traces = [
+        _bars(
+            kind, [_degree_class(place) for place in range(len(counts))], list(counts), colours[number % len(colours)]
+        )
+        for number, (kind, counts) in enumerate(found.items())
+    ]
+    return _figure(traces, x="edges of an entity", y="entities", layout={"xaxis": {"type": "category"}})
+
+
+def deciles(found: dict[str, Sequence[Result]]) -> Figure | None:
+    """Draw how like last night's the vectors are, by how many edges their entities have."""
+    if not any(found.values()):
+        return None
+    colours = (BLUE, ORANGE, GREEN, RED, GREY)
+    traces = [
+        _line(
+            kind, [each["decile"] for each in rows], [each["cosine"] for each in rows], colours[number % len(colours)]
+        )
+        for number, (kind, rows) in enumerate(found.items())
+    ]
+    return _figure(traces, x="decile of degree", y="cosine to the release before")
+
+
+def nights(rows: Sequence[Result], key: str, title: str) -> Figure | None:
+    """Draw a figure of each night; those that were refused are set apart."""
+    known = [row for row in rows if row[key] is not None]
+    if not known:
+        return None
+    well = [row for row in known if row["state"] != "refused"]
+    refused = [row for row in known if row["state"] == "refused"]
+    traces = [_line("nights", [row["snapshot"] for row in well], [row[key] for row in well], BLUE)]
+    if refused:
+        marker = {"color": RED, "symbol": "x", "size": 10}
+        x, y = [row["snapshot"] for row in refused], [row[key] for row in refused]
+        traces.append({"type": "scatter", "mode": "markers", "name": "refused", "x": x, "y": y, "marker": marker})
+    every = list(dict.fromkeys(row["snapshot"] for row in known))
+    axis = {"type": "category", "categoryorder": "array", "categoryarray": every}
+    return _figure(traces, x="snapshot", y=title, layout={"xaxis": axis})
+
+
+def two_losses(left: Result, right: Result) -> Figure | None:
+    """Draw the losses of two runs."""
+    traces = []
+    for run, colour in ((left, ORANGE), (right, BLUE)):
+        points = run["training"]["iterations"]
+        if points:
+            traces.append(_line(run["run"], _epochs(points), [each["loss"] for each in points], colour))
+    return _figure(traces, x="epoch", y="loss per edge") if traces else None
+
+
+def _epochs(points: Sequence[Result]) -> list[float]:
+    """Return where iterations lie on an axis of epochs: one of several in an epoch lies between two of them."""
+    parts: dict[int, int] = {}
+    for each in points:
+        parts[each["epoch"]] = parts.get(each["epoch"], 0) + 1
+    chunks = max(parts.values())
+    return [(place + 1) / chunks + points[0]["epoch"] - 1 for place in range(len(points))]
+
+
+def _degree_class(place: int) -> str:
+    low = 1 << place
+    return "1" if place == 0 else f"{low:,}+"
+
+
+def _line(name: str, x: Sequence[Any], y: Sequence[Any], colour: str) -> Figure:
+    few = len(x) <= 40  # noqa: PLR2004 - beyond it, markers run into each other
+    return {
+        "type": "scatter",
+        "mode": "lines+markers" if few else "lines",
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "line": {"color": colour, "width": 2},
+        "marker": {"color": colour, "size": 6},
+    }
+
+
+def _bars(name: str, x: Sequence[Any], y: Sequence[Any], colour: str) -> Figure:
+    return {"type": "bar", "name": name, "x": list(x), "y": list(y), "marker": {"color": colour}}
+
+
+def _figure(traces: list[Figure], *, x: str, y: str, layout: Figure | None = None) -> Figure:
+    epochs = {"tickformat": "d"} if x == "epoch" else {}
+    axes: Figure = {"xaxis": {"title": {"text": x}, **epochs}, "yaxis": {"title": {"text": y}}}
+    for name, value in (layout or {}).items():
+        axes[name] = axes[name] | value if name in axes else value
+    return {"data": traces, "layout": axes | {"showlegend": len(traces) > 1}}

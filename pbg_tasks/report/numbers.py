@@ -1,0 +1,90 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+NONE = "–"  # noqa: RUF001 - an en dash, which stands for a missing figure
+MINUS = "−"  # noqa: RUF001 - the minus sign, as wide as a plus
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
+_MINUTE, _HOUR = 60, 3600
+_STEP = 1000
+
+
+def count(value: float | None) -> str:
+    """Write a whole number with its thousands set apart: ``1,234,567``."""
+    return NONE if value is None else f"{value:,.0f}".replace("-", MINUS)
+
+
+def signed(value: float | None) -> str:
+    """Write a whole number with its sign."""
+    return NONE if value is None else f"{value:+,.0f}".replace("-", MINUS)
+
+
+def score(value: float | None) -> str:
+    """Write a figure between 0 and 1, or near it, with four digits."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    return f"{value:.4f}".replace("-", MINUS)
+
+
+def change(value: float | None, unit: str) -> str:
+    """Write a difference in ``unit``, with its sign."""
+    if value is None:
+        return NONE
+    if unit == "percent":
+        text = f"{100 * value:+.1f} pp"
+    elif unit == "seconds":
+        text = ("+" if value >= 0 else "-") + seconds(abs(value))
+    else:
+        text = f"{value:+,.0f}" if unit == "count" else f"{value:+.4f}"
+    return text.replace("-", MINUS)
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Write a share as a percentage."""
+    return NONE if value is None else f"{100 * value:.{digits}f} %".replace("-", MINUS)
+
+
+def share(value: float | None) -> str:
+    """Write by how much a figure is more or less than another."""
+    return NONE if value is None else f"{100 * value:+.0f} %".replace("-", MINUS)
+
+
+def size(value: float | None) -> str:
+    """Write bytes in the unit that suits them: ``54.9 MB``."""
+    if value is None:
+        return NONE
+    unit = 0
+    while value >= _STEP and unit < len(_BYTES) - 1:
+        value, unit = value / _STEP, unit + 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.3g} {_BYTES[unit]}"
+
+
+def seconds(value: float | None) -> str:
+    """Write a duration in the units that suit it: ``0.8 s``, ``2 min 05 s``, ``3 h 10 min``."""
+    if value is None:
+        return NONE
+    if value < _MINUTE:
+        return f"{value:.1f} s" if value < _MINUTE / 6 else f"{value:.0f} s"
+    if value < _HOUR:
+        minutes, rest = divmod(round(value), _MINUTE)
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(round(value / _MINUTE), _MINUTE)
+    return f"{hours} h {minutes:02d} min"
+
+
+def moment(value: float | None) -> str:
+    """Write a moment of the store's clock in UTC, to the minute."""
+    return NONE if value is None else datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def isoformat(value: float) -> str:
+    """Write a moment for machines."""
+    return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def in_unit(value: float | None, unit: str) -> str:
+    """Write a figure in its unit."""
+    return {"count": count, "score": score, "percent": percent, "seconds": seconds, "bytes": size}[unit](value)

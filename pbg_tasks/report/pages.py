@@ -1,0 +1,142 @@
+"""Documents as HTML: one page each, that needs nothing from elsewhere but the files of ``static`` and plotly.js.
+
+Everything from outside (names in snapshots are anybody's) reaches the page through Jinja's escaping, figures as an
+attribute's JSON text. The pages carry a policy by which a browser runs and loads nothing but those files.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.report import figures, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jinja2 import Template
+
+    from pbg_tasks.report.facts import Result
+
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+POLICY += "form-action 'self'; base-uri 'none'"
+"""Content-Security-Policy of every page."""
+LIVE_SECTIONS = ("status", "headline", "training", "quality", "data", "drift", "relations", "forecast", "lineage")
+"""Blocks of a run's page that change while it runs."""
+SHOWN_ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where a page's links lead; ``{run}`` stands for a run's id. None: there is no such page.
+
+    Attributes:
+        assets: folder of the style sheet and scripts.
+        history: page of the channel.
+        run: page of a run.
+        comparison: page that sets the run against the one it continues.
+        compare: address of the form that compares any two runs.
+        lookup: address of the neighbour look-up.
+        live: what a page asks for news.
+    """
+
+    assets: str
+    history: str | None = None
+    run: str | None = None
+    comparison: str | None = None
+    compare: str | None = None
+    lookup: str | None = None
+    live: str | None = None
+
+    def of_run(self, run: str) -> str | None:
+        """Return the address of a run's page."""
+        return self.run.replace("{run}", quote(run, safe="")) if self.run is not None else None
+
+
+def render(document: Result, links: Links) -> str:
+    """Return the HTML page of a document.
+
+    Args:
+        document: of a ``*_document`` function.
+        links: where the page will lie, as seen from it.
+    """
+    return _template(document["kind"]).render(_variables(document, links))
+
+
+def live_sections(document: Result, links: Links) -> dict[str, str]:
+    """Return the parts of a run's page that change while it runs, as HTML by section."""
+    template = _template(document["kind"])
+    context = template.new_context(_variables(document, links))
+    return {name: "".join(template.blocks[name](context)) for name in LIVE_SECTIONS}
+
+
+def _variables(document: Result, links: Links) -> dict[str, object]:
+    return {"document": document, "links": links, "policy": POLICY, "plotly": plotly_name(), "shown": SHOWN_ROWS}
+
+
+def assets() -> Mapping[str, Path]:
+    """Return the files that pages load, by the name they load them by.
+
+    Raises:
+        ConfigError: plotly is not installed.
+    """
+    static = Path(str(files("pbg_tasks.report") / "static"))
+    spec = find_spec("plotly")
+    if spec is None or spec.submodule_search_locations is None:
+        raise ConfigError("reports need the package plotly: pip install plotly")
+    bundle = Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
+    return {path.name: path for path in sorted(static.iterdir())} | {plotly_name(): bundle}
+
+
+@functools.cache
+def plotly_name() -> str:
+    """Return the name plotly.js is loaded by; another version has another, so caches never mix them."""
+    return f"plotly-{version('plotly')}.min.js"
+
+
+@functools.cache
+def _template(kind: str) -> Template:
+    return _environment().get_template(f"{kind}.html")
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("pbg_tasks.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = (
+        "count",
+        "signed",
+        "score",
+        "percent",
+        "share",
+        "size",
+        "seconds",
+        "moment",
+        "isoformat",
+        "in_unit",
+        "change",
+    )
+    environment.filters |= {name: getattr(numbers, name) for name in names}
+    environment.filters["figure"] = _as_text
+    environment.globals["figures"] = figures
+    environment.globals["m"] = environment.get_template("macros.html").module  # there for a block by itself, too
+    return environment
+
+
+def _as_text(value: object) -> str:
+    return json.dumps(value, allow_nan=False)

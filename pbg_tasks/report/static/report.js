@@ -1,0 +1,124 @@
+// Draws the plots of a page, sorts its tables, and asks for news while a run is under way.
+"use strict";
+
+const POLL_MILLISECONDS = 3000;
+const PATIENCE_MILLISECONDS = 30000;
+
+// --- plots -----------------------------------------------------------------------------------------------------------
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** Replace names of colours, such as "--c1", by what the theme makes of them. */
+function inTheme(value) {
+  if (typeof value === "string") return /^--[a-z0-9]+$/.test(value) ? colour(value) : value;
+  if (Array.isArray(value)) return value.map(inTheme);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, key === "x" || key === "y" ? inner : inTheme(inner)]));
+}
+
+function axis(given) {
+  const line = colour("--line");
+  return {
+    gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, fixedrange: true, ticks: "",
+    ...given, title: { ...given.title, standoff: 8, font: { size: 12, color: colour("--soft") } },
+  };
+}
+
+function draw(canvas) {
+  if (typeof Plotly === "undefined") return;
+  const figure = inTheme(JSON.parse(canvas.dataset.figure));
+  const layout = {
+    ...figure.layout,
+    xaxis: axis(figure.layout.xaxis), yaxis: axis(figure.layout.yaxis),
+    margin: { l: 8, r: 8, t: 8, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--text") },
+    hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--text") } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, hovermode: "closest", dragmode: false,
+  };
+  Plotly.react(canvas, figure.data, layout, { displayModeBar: false, responsive: true });
+}
+
+function drawAll(root) {
+  root.querySelectorAll("[data-figure]").forEach(draw);
+}
+
+// --- tables ----------------------------------------------------------------------------------------------------------
+
+function sortKey(row, column) {
+  const cell = row.cells[column];
+  const value = cell.dataset.value;
+  if (value === undefined) return cell.textContent.trim().toLowerCase();
+  return value === "" ? Number.NEGATIVE_INFINITY : Number(value);
+}
+
+function sortBy(table, column) {
+  const heads = table.tHead.rows[0].cells;
+  const descending = heads[column].getAttribute("aria-sort") !== "descending";
+  for (const head of heads) head.removeAttribute("aria-sort");
+  heads[column].setAttribute("aria-sort", descending ? "descending" : "ascending");
+  const rows = [...table.tBodies[0].rows].map((row) => [sortKey(row, column), row]);
+  rows.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0) * (descending ? -1 : 1));
+  table.tBodies[0].append(...rows.map(([, row]) => row));
+}
+
+function makeSortable(root) {
+  root.querySelectorAll("table.sortable").forEach((table) => {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      button.addEventListener("click", () => sortBy(table, column));
+      head.replaceChildren(button);
+    });
+  });
+}
+
+// --- news ------------------------------------------------------------------------------------------------------------
+
+/** Put new HTML into a section; what was opened stays open, and the focus where it was. */
+function refresh(section, html) {
+  const opened = [...section.querySelectorAll("details[open]")].map((details) => details.id);
+  const focused = section.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+  section.innerHTML = html;
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  if (focused) section.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  makeSortable(section);
+  drawAll(section);
+}
+
+function tellAges() {
+  document.querySelectorAll("time[data-since]").forEach((time) => {
+    const seconds = Math.max(0, Math.round((Date.now() - Date.parse(time.dataset.since)) / 1000));
+    time.textContent = seconds < 90 ? `${seconds} s ago` : `${Math.round(seconds / 60)} min ago`;
+  });
+}
+
+async function poll(url, version, shown) {
+  let news = { version, finished: false, sections: {} };
+  let wait = POLL_MILLISECONDS;
+  try {
+    const answer = await fetch(`${url}${url.includes("?") ? "&" : "?"}since=${encodeURIComponent(version)}`, { credentials: "same-origin" });
+    if (answer.status === 401 || answer.status === 403) return; // signed out: the page stays as it is
+    if (answer.ok) news = await answer.json();
+    else wait = PATIENCE_MILLISECONDS;
+  } catch {
+    wait = PATIENCE_MILLISECONDS; // the server is away: it may come back
+  }
+  for (const [name, html] of Object.entries(news.sections)) {
+    const section = document.getElementById(name);
+    if (section && shown.get(name) !== html) refresh(section, html);
+    shown.set(name, html);
+  }
+  tellAges();
+  if (!news.finished) setTimeout(poll, document.hidden ? PATIENCE_MILLISECONDS : wait, url, news.version, shown);
+}
+
+// --- start -----------------------------------------------------------------------------------------------------------
+
+makeSortable(document);
+drawAll(document);
+tellAges();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(document));
+if (document.body.dataset.live) poll(document.body.dataset.live, "", new Map());

@@ -1,0 +1,112 @@
+"""Training as the pages show it: the matrix of buckets as it fills, and the curves of what is committed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.formats.directory import parse_iteration_line, parse_stats_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pbg_tasks.checkpoint import Progress
+    from pbg_tasks.formats.directory import BucketStats, IterationLine
+    from pbg_tasks.report.facts import Result, RunFacts
+
+Place = tuple[int, int, int]
+Bucket = tuple[int, int]
+SHADES = 8
+"""How many shades the cells of a matrix have."""
+
+
+def training_document(run: RunFacts) -> Result:
+    """Return what is known of a run's training.
+
+    Returns:
+        ``epochs``, ``epoch`` (the one shown, from 1), ``done`` and ``buckets`` (of it), ``matrix`` (rows of cells, each
+        ``edges``, ``state``, ``loss``, ``seconds`` and ``shade`` from 0), ``iterations`` (``epoch``, ``loss``,
+        ``edges``, ``mrr``, ``seconds``, ``waited``) and ``state``: ``waiting``, ``running`` or ``done``.
+    """
+    buckets, ends = _read(run.stats, source=f"{run.url}/checkpoint")
+    iterations = [_iteration(place, buckets[place], ends.get(place)) for place in sorted(buckets)]
+    sizes: list[list[int]] = run.results.get("bucket", {}).get("matrix", [])
+    done = "train" in run.results
+    current = None if done else run.progress
+    if current is not None:
+        cells, epoch = _under_way(current), current.iteration.epoch_idx + 1
+    elif buckets:
+        last = max(buckets)
+        cells, epoch = _trained((key, stats) for key, stats in buckets[last]), last[0] + 1
+    else:
+        cells, epoch = {}, 0
+    return {
+        "state": "done" if done else "running" if run.stats or current is not None else "waiting",
+        "epochs": run.spec.epochs,
+        "epoch": epoch,
+        "done": sum(cell["state"] == "done" for cell in cells.values()),
+        "buckets": sum(map(len, sizes)),
+        "matrix": _matrix(sizes, cells),
+        "iterations": iterations,
+        "heard": run.heard,
+    }
+
+
+def _read(
+    lines: Iterable[str], *, source: str
+) -> tuple[dict[Place, list[tuple[Bucket, BucketStats]]], dict[Place, IterationLine]]:
+    """Sort statistics by iteration: those of buckets, and what was said at its end."""
+    buckets: dict[Place, list[tuple[Bucket, BucketStats]]] = defaultdict(list)
+    ends: dict[Place, IterationLine] = {}
+    for text in lines:
+        end = parse_iteration_line(text)
+        if end is not None:
+            ends[end.place] = end
+            continue
+        line = parse_stats_line(text, source=source)
+        if line is not None:
+            place = (line.epoch_idx, line.edge_path_idx, line.edge_chunk_idx)
+            buckets[place].append(((line.lhs_partition, line.rhs_partition), line.stats))
+    return buckets, ends
+
+
+def _iteration(place: Place, buckets: Sequence[tuple[Bucket, BucketStats]], end: IterationLine | None) -> Result:
+    edges = sum(stats.count for _, stats in buckets)
+    io = end.io if end is not None else None
+    held_out = end.held_out if end is not None else None
+    return {
+        "epoch": place[0] + 1,
+        "loss": sum(stats.loss * stats.count for _, stats in buckets) / max(edges, 1),
+        "edges": edges,
+        "mrr": held_out.mrr if held_out is not None else None,
+        "seconds": io.seconds if io is not None else None,
+        "waited": io.waited if io is not None else None,
+    }
+
+
+def _under_way(progress: Progress) -> dict[Bucket, dict[str, Any]]:
+    cells = {
+        (piece.lhs, piece.rhs): {"state": "done", "loss": piece.figures[0], "seconds": piece.seconds}
+        for piece in progress.done
+    }
+    active = {(lease.lhs, lease.rhs): {"state": "active", "rank": lease.rank} for lease in progress.active}
+    return {**active, **cells}
+
+
+def _trained(buckets: Iterable[tuple[Bucket, BucketStats]]) -> dict[Bucket, dict[str, Any]]:
+    return {key: {"state": "done", "loss": stats.loss} for key, stats in buckets}
+
+
+def _matrix(sizes: list[list[int]], cells: dict[Bucket, dict[str, Any]]) -> list[list[Result]]:
+    """Lay the cells out, each with its shade: darker is a higher loss."""
+    losses = sorted(cell["loss"] for cell in cells.values() if "loss" in cell)
+    low, high = (losses[0], losses[-1]) if losses else (0.0, 0.0)
+    step = (high - low) / SHADES or 1.0
+
+    def cell(lhs: int, rhs: int, edges: int) -> Result:
+        found: Result = {"edges": edges, "state": "waiting", "loss": None, "seconds": None, "rank": None}
+        found |= cells.get((lhs, rhs), {})
+        shade = None if found["loss"] is None else min(int((found["loss"] - low) / step), SHADES - 1)
+        return found | {"shade": shade}
+
+    return [[cell(lhs, rhs, edges) for rhs, edges in enumerate(row)] for lhs, row in enumerate(sizes)]

@@ -1,0 +1,84 @@
+"""A store that counts the bytes that go through it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pbg_tasks.storage.base import Blob, ObjectInfo, Store
+
+
+class MeteredStore:
+    """Does what another store does, and counts; what the store copies within itself goes nowhere.
+
+    Args:
+        store: that does it.
+
+    Attributes:
+        read: bytes that were got or fetched.
+        written: bytes that were put.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._lock = store, threading.Lock()
+        self.read = self.written = 0
+
+    @property
+    def url(self) -> str:
+        """As ``Store``."""
+        return self._store.url
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """As ``Store``."""
+        return self._store.head(key)
+
+    def get(self, key: str) -> Blob:
+        """As ``Store``."""
+        blob = self._store.get(key)
+        self._count(read=len(blob.data))
+        return blob
+
+    def fetch(self, key: str, target: Path) -> ObjectInfo:
+        """As ``Store``."""
+        info = self._store.fetch(key, target)
+        self._count(read=info.size)
+        return info
+
+    def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+        """As ``Store``."""
+        return self._written(self._store.put_new(key, source, metadata=metadata))
+
+    def swap(
+        self, key: str, source: bytes | Path, *, expected: ObjectInfo | None, metadata: Mapping[str, str] | None = None
+    ) -> ObjectInfo:
+        """As ``Store``."""
+        return self._written(self._store.swap(key, source, expected=expected, metadata=metadata))
+
+    def put(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
+        """As ``Store``."""
+        return self._written(self._store.put(key, source, metadata=metadata))
+
+    def copy(self, source: str, target: str) -> ObjectInfo:
+        """As ``Store``."""
+        return self._store.copy(source, target)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """As ``Store``."""
+        return self._store.list(prefix)
+
+    def delete(self, key: str) -> None:
+        """As ``Store``."""
+        self._store.delete(key)
+
+    def _written(self, info: ObjectInfo) -> ObjectInfo:
+        self._count(written=info.size)
+        return info
+
+    def _count(self, *, read: int = 0, written: int = 0) -> None:
+        with self._lock:
+            self.read += read
+            self.written += written

@@ -1,0 +1,93 @@
+"""Which snapshots have arrived: the ones that are whole, and of which nobody was told yet."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.nights import MANIFEST, SUCCESS, snapshot_folder, snapshot_order
+from pbg_tasks.errors import InputError
+from pbg_tasks.storage.columnar import filesystem_for, list_files, list_keys, read_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pbg_tasks.config.nights import Whole
+    from pbg_tasks.tasks.watermark import Watermark
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """Looks at a location of snapshots again and again.
+
+    Attributes:
+        location: with ``{snapshot}``, as in the graph spec.
+        complete: what tells that a snapshot is whole, as in ``nights.watch``.
+        quiet_seconds: for how long a snapshot's files have to stay the same, for ``settled``.
+        environment: whose store it is.
+        clock: counts seconds.
+    """
+
+    location: str
+    complete: Whole
+    quiet_seconds: float
+    environment: Mapping[str, str]
+    clock: Callable[[], float] = time.monotonic
+    _seen: dict[str, tuple[list[tuple[str, int, str]], float]] = field(default_factory=dict)
+
+    def look(self, watermark: Watermark | None) -> list[str]:
+        """Return the whole snapshots that are to be announced, in their order.
+
+        Without a watermark, which is when the watch begins, that is the newest one: those before are history, and
+        history is for backfills.
+
+        Raises:
+            AccessError: reading is not permitted.
+            StorageError: the store cannot be reached.
+        """
+        keys = sorted(list_keys(self.location, self.environment), key=snapshot_order)
+        if watermark is None:
+            newest = next((key for key in reversed(keys) if self._is_whole(key)), None)
+            return [] if newest is None else [newest]
+        return [key for key in keys if watermark.awaits(key) and self._is_whole(key)]
+
+    def _is_whole(self, key: str) -> bool:
+        if self.complete == "settled":
+            return self._is_settled(key)
+        folder = (snapshot_folder(self.location) or self.location).replace("{snapshot}", key)
+        filesystem = filesystem_for(folder, self.environment)
+        with read_errors(folder):
+            if self.complete == "success":
+                return bool(filesystem.exists(f"{folder}/{SUCCESS}"))
+            if not filesystem.exists(f"{folder}/{MANIFEST}"):
+                return False
+            asked = _manifest_sizes(filesystem.cat_file(f"{folder}/{MANIFEST}"))
+            root = filesystem._strip_protocol(folder)  # noqa: SLF001 (fsspec has no public name for it)
+            there = {
+                name.removeprefix(f"{root}/"): info["size"] for name, info in filesystem.find(root, detail=True).items()
+            }
+        return asked is not None and asked.items() <= there.items()
+
+    def _is_settled(self, key: str) -> bool:
+        """Whether a snapshot's files have stayed the same; by our own clock, since the store may have another."""
+        try:
+            files = list_files(self.location.replace("{snapshot}", key), self.environment)
+        except InputError:
+            self._seen.pop(key, None)
+            return False
+        before, since = self._seen.get(key, ([], 0.0))
+        if files != before:
+            since = self.clock()
+            self._seen[key] = files, since
+        return self.clock() - since >= self.quiet_seconds
+
+
+def _manifest_sizes(data: bytes) -> dict[str, int] | None:
+    """Return the sizes of a manifest's objects; None for a document that is none, or not finished."""
+    try:
+        objects = json.loads(data)["objects"]
+        return {str(name): int(record["size"]) for name, record in objects.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,40 @@
+"""The edge files of a run, downloaded one at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config import RunLayout
+from pbg_tasks.formats.edges import edge_file_name, read_edges
+from pbg_tasks.tasks.files import open_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.tasks.context import RunContext
+
+SPLITS = ("train", "valid", "test")
+
+
+class EdgeBuckets:
+    """The buckets of a run.
+
+    Args:
+        run: whose edges.
+        directory: local one, where a bucket lies while it is read.
+    """
+
+    def __init__(self, run: RunContext, directory: Path) -> None:
+        self._files, self._directory = open_directory(run, RunLayout.edges), directory
+        matrix = run.require("bucket")["matrix"]
+        self._grid = [(lhs, rhs) for lhs in range(len(matrix)) for rhs in range(len(matrix[0]))]
+
+    def of(self, *splits: str) -> Iterator[tuple[tuple[int, int], EdgeList]]:
+        """Yield each bucket of some splits."""
+        for split in splits:
+            for bucket in self._grid:
+                path = self._files.fetch(f"{split}/{edge_file_name(*bucket)}", self._directory)
+                yield bucket, read_edges(path)
+                path.unlink()

@@ -1,0 +1,150 @@
+"""What a planned night will take, from its counts and from what earlier nights of the graph took; and its limits."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.limits import Verdict
+from pbg_tasks.errors import QualityGateError
+from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, modelled
+from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparation_peaks
+from pbg_tasks.progress import human_count, human_seconds, say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.tasks.context import CHAIN, Result, RunContext
+from pbg_tasks.tasks.partitioning import partition_counts
+from pbg_tasks.train.engines import engine_name, on_gpu
+
+if TYPE_CHECKING:
+    from pbg_tasks.config import GraphSpec, Limits
+    from pbg_tasks.config.limits import Check
+    from pbg_tasks.memory import Forecast
+    from pbg_tasks.tasks.partitioning import Expected
+
+PLANNED = CHAIN[1:]
+NIGHTS = 7
+"""On how many earlier nights a forecast rests at most."""
+_BASE = 100_000_000  # bytes of a process that only moves documents: Python, pydantic, and a store's client
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a night will take.
+
+    Attributes:
+        memory: forecasts of peaks, by name, line by line.
+        night: all tasks, with time, traffic and cost.
+    """
+
+    memory: dict[str, Forecast]
+    night: NightForecast
+
+    def say(self, budget_gb: float) -> None:
+        """Say it to people."""
+        for forecast in self.memory.values():
+            for line in forecast.table():
+                say(f"plan: {line}")
+        train = self.memory["train"]
+        if train.peak > budget_gb * 1e9:
+            say(
+                f"warning: train will take {human_count(train.peak)}B, more than resources.memory_gb "
+                f"({budget_gb:g} GB); keys that change it: {', '.join(train.keys)}"
+            )
+        for line in self.night.table():
+            say(f"plan: {line}")
+
+
+def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
+    """Forecast a planned run.
+
+    Args:
+        run: that is planned.
+        expected: what its snapshot was counted to have.
+        written: the graph spec with all that is no part of a run: prices, and how training is launched.
+    """
+    graph, model = run.spec.graph, run.spec.graph.model
+    cpus = len(os.sched_getaffinity(0))
+    workers, threads = model.workers or cpus, graph.resources.threads or cpus
+    chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
+    held_out = graph.split.valid if graph.eval.split == "valid" else graph.split.test
+    asked = min(int(expected.edges * held_out), graph.eval.max_edges or expected.edges)
+    memory = {
+        "train": expected.training(graph, partition_counts(model), workers=workers, engine=chosen),
+        "eval": evaluation_forecast(graph, asked=asked, known=expected.edges),
+        "preparation": preparation_forecast(graph.resources),
+    }
+    engine = "cuda" if on_gpu(graph.train.device, model) else chosen
+    work = Work(
+        model=model,
+        entities=expected.entities,
+        edges=expected.edges,
+        trained=int(expected.edges * (1 - graph.split.valid - graph.split.test)),
+        asked=asked,
+        candidates=graph.eval.max_candidates,
+        epochs=run.spec.epochs,
+        workers=workers,
+        threads=threads,
+        engine=engine,
+        warm=run.spec.previous is not None and run.spec.previous.warm_start,
+    )
+    peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
+    peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}
+    planned = {task: usage for task, usage in modelled(work, memory=peaks).items() if task in PLANNED}
+    machines = written.launch.ranks if written.launch.launcher == "kubernetes" else 1
+    night = forecast_night(planned, measured_nights(run), engine=engine, machines=machines, costs=written.costs)
+    return Outlook(memory, night)
+
+
+def measured_nights(run: RunContext) -> list[MeasuredNight]:
+    """Return what the graph's newest nights were forecast to take, and took; the newest last."""
+    listed = [release.run for release in Channel(run.store, run.spec.graph.channel).releases()]
+    newest = [name for name in dict.fromkeys(listed) if name != run.run_id][-NIGHTS:]
+    found = in_parallel(lambda name: _measured(replace(run, run_id=name)), newest, NIGHTS)
+    return [night for night in found if night is not None]
+
+
+def _measured(earlier: RunContext) -> MeasuredNight | None:
+    """Return what the results of an earlier run tell; its spec is not looked at."""
+    results = {task: result for task in CHAIN if (result := earlier.result(task)) is not None}
+    forecast = results.pop("plan", {}).get("forecast", {})
+    return MeasuredNight.of_results(earlier.run_id, forecast, results)
+
+
+def enforce_limits(run: RunContext, limits: Limits, result: Result) -> Result:
+    """Return the plan's result, unless its forecast is beyond a limit that blocks.
+
+    Raises:
+        QualityGateError: it is; nothing was spent on the night yet. Later nights go on without it.
+    """
+    verdict = Verdict(tuple(_judged(limits, result["forecast"])))
+    for check in verdict.checks:
+        if check.warned:
+            say(f"warning: {check.sentence}")
+    if verdict.passed:
+        return result
+    reasons = "; ".join(check.sentence for check in verdict.checks if not check.passed)
+    if run.spec.accepted is not None:
+        say(f"accepted ({run.spec.accepted}): {reasons}")
+        return result
+    run.refuse("its forecast is beyond the spec's limits")
+    blocking = " and ".join(f"limits.{check.name}" for check in verdict.checks if not check.passed)
+    raise QualityGateError(
+        f"run {run.url}: {reasons}; raise {blocking}, train less, or take it this once: plan it with --accept-data "
+        "REASON"
+    )
+
+
+def _judged(limits: Limits, forecast: Result) -> list[Check]:
+    checks, seconds = [], forecast["total_seconds"]
+    if limits.max_hours.asked:
+        low, high = forecast["intervals"]["total_seconds"]
+        said = f"the night is forecast to take {human_seconds(seconds)} ({human_seconds(low)} to {human_seconds(high)})"
+        checks.append(limits.max_hours.judge("max_hours", seconds / 3600, said, "{:g} hours"))
+    if limits.max_cost.asked and forecast["cost"] is not None:
+        amount, currency = forecast["cost"]["amount"], forecast["cost"]["currency"]
+        low, high = forecast["intervals"]["cost"]
+        said = f"the night is forecast to cost {amount:.4g} {currency} ({low:.4g} to {high:.4g})"
+        checks.append(limits.max_cost.judge("max_cost", amount, said, "{:g} " + currency))
+    return checks

@@ -1,0 +1,230 @@
+"""``report``: pages about a run and its graph, as static HTML beside the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import open_preserved, watch_progress
+from pbg_tasks.checkpoint.stats import FILE_NAME as STATS
+from pbg_tasks.config import RunLayout
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skipped, why_skipped
+from pbg_tasks.report import GraphFacts, Links, RunFacts, comparison_document, history_document, render, run_document
+from pbg_tasks.report.pages import assets
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.tasks.approval import decisions
+from pbg_tasks.tasks.context import CHAIN, Result, RunContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import ObjectRecord
+    from pbg_tasks.config.graph import GraphSpec
+    from pbg_tasks.storage import ObjectInfo, Store
+
+STATS_BYTES = 32 << 20
+"""Statistics of a longer training are not read: its curve is in its result."""
+SHOWN_RUNS = 120
+THREADS = 8
+ASSETS = "report/_assets"
+PAGE = "report/index.html"
+COMPARISON = "report/comparison.html"
+
+
+def report(url: str) -> Result:
+    """Write the pages of a run and of its channel; writing them again brings them up to date.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
+    run = RunContext.open(url)
+    _write_assets(run.store)
+    pages = _write_run(run)
+    channel = Channel(run.store, run.spec.graph.channel)
+    pages.append(_write_history(run.spec.graph, channel))
+    say(f"report: {run.url}/{PAGE}")
+    return {"task": "report", "run": run.url, "pages": pages}
+
+
+def report_graph(spec: Path) -> Result:
+    """Write the pages of a graph's channel and of all its runs.
+
+    Raises:
+        ConfigError: the spec is wrong.
+    """
+    graph = load_graph_spec(spec)
+    store = open_store(graph.store)
+    _write_assets(store)
+    channel = Channel(store, graph.channel)
+    runs = _runs(store, channel.name, store.list("runs/"))[:SHOWN_RUNS]
+    pages = [page for run in runs for page in _write_run(run)]
+    pages.append(_write_history(graph, channel))
+    say(f"report: {pages[-1]}")
+    return {"graph": graph.graph, "channel": channel.name, "pages": pages}
+
+
+def read_run(run: RunContext) -> RunFacts:
+    """Read everything a run's page shows."""
+    prefix = run.key(RunLayout.checkpoint)
+    results = read_results(run)
+    watched = None if "train" in results else watch_progress(run.store, prefix)
+    stats, committed = _stats(run.store, f"{prefix}/{STATS}")
+    planned = run.store.head(run.key(RunLayout.spec))
+    return RunFacts(
+        spec=run.spec,
+        url=run.url,
+        tasks=CHAIN,
+        results=results,
+        stats=stats,
+        progress=watched[0] if watched else None,
+        heard=max((each for each in (committed, watched and watched[1]) if each), default=None),
+        planned=planned.modified if planned else None,
+        files=_files(run, results.get("preserve")),
+        refused=_refusal(run),
+        decisions=_decisions(run),
+    )
+
+
+def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> GraphFacts:
+    """Read everything the page of a channel shows.
+
+    Args:
+        graph: its name.
+        channel: of the graph.
+        reported: whether every run has a page, because one is made when it is asked for.
+    """
+    store = channel.store
+    objects = list(store.list("runs/"))
+    runs = _runs(store, channel.name, objects)
+    planned = {info.key: info.modified for info in objects}
+    refused = skipped(channel)
+
+    def facts(run: RunContext) -> RunFacts:
+        return RunFacts(
+            spec=run.spec,
+            url=run.url,
+            tasks=CHAIN,
+            results=read_results(run),
+            planned=planned[run.key(RunLayout.spec)],
+            refused=refused.get(run.spec.snapshot),
+            decisions=_decisions(run),
+        )
+
+    listed = {info.key: info.modified for info in store.list(f"channels/{channel.name}/releases/")}
+    releases = list(channel.releases())
+    current = channel.current().release
+    return GraphFacts(
+        graph=graph,
+        channel=channel.name,
+        store=store.url,
+        runs=in_parallel(facts, runs[:SHOWN_RUNS], THREADS),
+        releases=releases,
+        released={each.seq: moment for each in releases if (moment := listed.get(channel.release_key(each.seq)))},
+        current=current.seq if current else None,
+        refused=refused,
+        reported=frozenset(
+            info.key.split("/")[1] for info in objects if info.key.endswith(f"/{RunLayout.spec if reported else PAGE}")
+        ),
+        left_out=len(runs[SHOWN_RUNS:]),
+    )
+
+
+def read_results(run: RunContext) -> dict[str, Result]:
+    """Read the results of the tasks that have finished."""
+    found = in_parallel(run.result, CHAIN, THREADS)
+    return {task: result for task, result in zip(CHAIN, found, strict=True) if result is not None}
+
+
+def _runs(store: Store, channel: str, objects: Iterable[ObjectInfo]) -> list[RunContext]:
+    """Open the runs of a channel, the one planned last first; those that are removed meanwhile are left out."""
+    specs = [info for info in objects if info.key.count("/") == 2 and info.key.endswith(f"/{RunLayout.spec}")]  # noqa: PLR2004 - runs/{id}/spec.json
+    specs.sort(key=lambda info: -(info.modified or 0.0))
+
+    def opened(info: ObjectInfo) -> RunContext | None:
+        try:
+            run = RunContext.within(store, info.key.split("/")[1])
+        except (ConfigError, FormatError):
+            return None
+        return run if run.spec.graph.channel == channel else None
+
+    return [run for run in in_parallel(opened, specs, THREADS) if run is not None]
+
+
+def _stats(store: Store, key: str) -> tuple[list[str], float | None]:
+    """Return the lines of a training's statistics, and when the last of them were written."""
+    info = store.head(key)
+    if info is None or info.size > STATS_BYTES:
+        return [], info.modified if info else None
+    try:
+        return store.get(key).data.decode("utf-8", "replace").splitlines(), info.modified
+    except NotFoundError:
+        return [], None
+
+
+def _files(run: RunContext, preserved: Result | None) -> Mapping[str, ObjectRecord]:
+    if preserved is None:
+        return {}
+    try:
+        return open_preserved(run.store, preserved["directory"], expected_sha256=preserved["manifest_sha256"]).records
+    except NotFoundError:  # collected
+        return {}
+
+
+def _refusal(run: RunContext) -> str | None:
+    """Return why the channel went on without the run's snapshot."""
+    return why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot)
+
+
+def _decisions(run: RunContext) -> dict[str, Result]:
+    return {decision["task"]: decision for decision in decisions(run)}
+
+
+def _write_run(run: RunContext) -> list[str]:
+    """Write a run's page, and the one that sets it against the run it continues."""
+    document = run_document(read_run(run))
+    before = before_it(run)
+    links = Links(
+        assets=f"../../../{ASSETS}",
+        history=f"../../../report/{run.spec.graph.channel}/index.html",
+        run="../../{run}/report/index.html",
+        comparison=COMPARISON.rpartition("/")[2] if before else None,
+    )
+    pages = {PAGE: document}
+    if before is not None:
+        pages[COMPARISON] = comparison_document(run_document(read_run(before)), document)
+    for name, page in pages.items():
+        run.store.put(run.key(name), render(page, links).encode())
+    return [f"{run.url}/{name}" for name in pages]
+
+
+def before_it(run: RunContext) -> RunContext | None:
+    """Open the run that made the release a run continues; None where there is none, or no longer."""
+    previous = run.spec.previous
+    if previous is None:
+        return None
+    try:
+        return RunContext.within(run.store, previous.run)
+    except (ConfigError, FormatError):
+        return None
+
+
+def _write_history(graph: GraphSpec, channel: Channel) -> str:
+    facts = read_graph(graph.graph, channel)
+    key = f"report/{channel.name}/index.html"
+    links = Links(assets="../_assets", history="index.html", run="../../runs/{run}/report/index.html")
+    channel.store.put(key, render(history_document(facts), links).encode())
+    return f"{channel.store.url}/{key}"
+
+
+def _write_assets(store: Store) -> None:
+    """Store what all pages load; what is there in the same size stays."""
+    for name, path in assets().items():
+        key, data = f"{ASSETS}/{name}", path.read_bytes()
+        info = store.head(key)
+        if info is None or info.size != len(data) or len(data) < STATS_BYTES >> 10:
+            store.put(key, data)

@@ -1,0 +1,83 @@
+"""A real browser for tests, and what it can tell of a page's accessibility."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+# Contrast of all text against what lies behind it, by WCAG 2: 4.5, for large text 3.
+CONTRAST = """() => {
+  const channel = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const parse = (text) => { const found = text.match(/[\\d.]+/g).map(Number); return found.length < 4 ? [...found, 1] : found; };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour[3] > 0.99) return colour;
+    }
+    return [255, 255, 255, 1];
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.textContent).join("").trim();
+    const box = element.getBoundingClientRect();
+    if (!text || box.width < 2 || element.closest("svg, script, option")) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [luminance(parse(style.color)), luminance(behind(element))].sort((x, y) => y - x);
+    const size = parseFloat(style.fontSize);
+    const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < (large ? 3 : 4.5)) poor.push(`${text.slice(0, 40)}: ${ratio.toFixed(2)}`);
+  }
+  return poor;
+}"""
+
+# What the focus is on, after a press of Tab: its name for assistive technology, and whether one sees where it is.
+FOCUS = """() => {
+  const element = document.activeElement;
+  if (!element || element === document.body) return null;
+  const style = getComputedStyle(element);
+  const name = element.getAttribute("aria-label") || element.textContent.trim() || element.labels?.[0]?.textContent;
+  return { tag: element.tagName, name, seen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1 };
+}"""
+
+
+@contextmanager
+def chromium():
+    """Start a browser; skip the test where there is none."""
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}; apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def tab_through(page, most=400):
+    """Press Tab from the page's top to its end; return what had the focus."""
+    page.locator("body").evaluate("body => { document.activeElement.blur(); scrollTo(0, 0); }")
+    found = []
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUS)
+        if focused is None:
+            break
+        found.append(focused)
+    return found

@@ -1,0 +1,149 @@
+"""The DAGs beside the nights: what the spec asks for, and what it does not."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.serialization.serialized_objects import DagSerialization
+
+from operators.deadline import PublishedBy
+from tests.dags.test_reembed import DAGS, parse
+from tests.operators.specs import small_spec
+
+ALL = {
+    "watch": {"complete": "manifest"},
+    "collect": {"cron": "0 11 * * *", "keep_releases": 3, "grace_hours": 48},
+    "deadline": {"at": "06:00", "timezone": "Europe/Berlin"},
+    "calendar": {"cron": "0 2 * * *"},
+    "notify": [{"use": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", "arguments": {"to": "a@b"}}],
+}
+
+
+@pytest.fixture
+def graphs(tmp_path, monkeypatch):
+    (tmp_path / "graphs").mkdir()
+    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "graphs"))
+    return tmp_path / "graphs"
+
+
+def bag_of(graphs, **specs):
+    for name, changes in specs.items():
+        (graphs / f"{name}.yaml").write_text(yaml.safe_dump({**small_spec(graphs.parent, name), **changes}))
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    return bag
+
+
+def into_database(bag):
+    """Make the database if it is not there, and let the scheduler know the DAGs."""
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.db import initdb
+    from airflow.utils.session import create_session
+
+    initdb()
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
+
+
+def test_all_that_a_spec_can_ask_for(graphs):
+    bag = bag_of(graphs, small={"nights": ALL, "gates": {"on_failure": "ask", "ask_hours": 8}})
+    kinds = ("reembed", "nightly", "drill", "watch", "collect")
+    assert set(bag.dags) == {f"{kind}_small" for kind in kinds}
+    for dag in bag.dags.values():
+        again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
+        assert set(again.task_ids) == set(dag.task_ids)
+        assert dag.on_failure_callback is not None
+    assert {kind for kind in kinds if bag.dags[f"{kind}_small"].deadline} == {"reembed", "nightly"}
+
+
+def test_the_collection_is_that_of_the_command_line(graphs, tmp_path):
+    (task,) = bag_of(graphs, small={"nights": ALL}).dags["collect_small"].tasks
+    assert [task.command, *task.arguments] == [
+        "gc",
+        f"{tmp_path}/store/small",
+        "--channel=production",
+        "--keep-releases=3",
+        "--keep-days=0.0",
+        "--grace=48.0",
+    ]
+
+
+def test_a_watch_goes_on_for_ever_one_run_at_a_time(graphs):
+    dag = bag_of(graphs, small={"nights": ALL}).dags["watch_small"]
+    assert type(dag.timetable).__name__ == "ContinuousTimetable"
+    assert dag.max_active_runs == 1
+    assert [task.task_id for task in dag.topological_sort()] == ["wait_for_snapshots", "remember"]
+    (edges,) = dag.get_task("wait_for_snapshots").outlets
+    assert bag_of(graphs).dags["reembed_small"].timetable.asset_condition == edges
+
+
+@pytest.mark.parametrize(("how", "kind"), [("fail", "GateOperator"), ("ask", "ApprovalGateOperator")])
+def test_every_gate_does_with_a_refusal_what_the_spec_says(graphs, how, kind):
+    dag = bag_of(graphs, small={"gates": {"on_failure": how}}).dags["reembed_small"]
+    gates = [dag.get_task(name) for name in ("prepare.validate", "prepare.partition", "release.gate")]
+    assert {type(task).__name__ for task in gates} == {kind}
+
+
+def test_a_watch_that_could_never_see_a_snapshot_finished_is_refused(graphs):
+    lying = {"snapshots": {"location": "/data/{snapshot}.parquet"}, "nights": {"watch": {}}}
+    assert "use complete: settled" in bag_of(graphs, small=lying).dags["broken_small"].description
+
+
+def test_a_notifier_that_is_not_installed_breaks_its_graph_only(graphs):
+    notify = {"notify": [{"use": "no_such_package.Notifier"}]}
+    bag = bag_of(graphs, small={"nights": notify}, other={})
+    assert "module no_such_package is not installed" in bag.dags["broken_small"].description
+    assert "reembed_other" in bag.dags
+
+
+def test_with_everything_asked_for_parsing_is_still_quick_and_imports_nothing_heavy(graphs):
+    bag_of(graphs, small={"nights": ALL, "gates": {"on_failure": "ask"}})
+    seconds, heavy = parse(graphs)
+    assert heavy == []
+    assert seconds < 1.0
+
+
+def test_two_graphs_of_the_same_snapshots_are_both_active(graphs):
+    from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+    from airflow.models.asset import AssetActive
+    from airflow.models.dagwarning import DagWarning
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    bag = bag_of(graphs, one={"nights": {"watch": {}}}, two={"nights": {"watch": {}}})
+    into_database(bag)
+    with create_session() as session:
+        SchedulerJobRunner._update_asset_orphanage(SchedulerJobRunner, session=session)
+    with create_session() as session:
+        active = set(session.scalars(select(AssetActive.name)))
+        assert {"one_edges", "two_edges", "one_production", "two_production"} <= active
+        assert list(session.scalars(select(DagWarning.message))) == []
+
+
+def test_the_scheduler_reckons_deadlines_with_the_installed_plugin(graphs):
+    from airflow.models import DagRun
+    from airflow.serialization.decoders import decode_deadline_reference
+    from airflow.serialization.encoders import encode_deadline_reference
+    from airflow.utils.session import create_session
+
+    bag = bag_of(graphs, late={"nights": ALL})
+    into_database(bag)
+    stored = json.loads(json.dumps(encode_deadline_reference(PublishedBy("06:00", "Europe/Berlin"))))
+    reference = decode_deadline_reference(stored)
+    due = datetime(2026, 11, 21, 2, tzinfo=UTC)
+    found = {}
+    with create_session() as session:
+        for kind in ("scheduled", "asset_triggered", "backfill"):
+            session.add(DagRun(dag_id="nightly_late", run_id=kind, run_type=kind, run_after=due))
+            session.flush()
+            found[kind] = reference.evaluate_with(
+                session=session, interval=timedelta(0), dag_id="nightly_late", run_id=kind
+            )
+        session.rollback()
+    six = datetime(2026, 11, 21, 5, tzinfo=UTC)
+    assert found == {"scheduled": six, "asset_triggered": six, "backfill": None}

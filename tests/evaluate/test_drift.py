@@ -1,0 +1,177 @@
+"""Cosines, rotations, deciles, and what the edges tell of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pbg_tasks.evaluate import drift
+from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines
+from pbg_tasks.evaluate.ids import Triples
+from pbg_tasks.evaluate.overlap import draw_queries, neighbour_overlap
+from pbg_tasks.evaluate.relation_drift import Edge, End, RelationDrift, Surroundings
+from pbg_tasks.evaluate.tables import EntityTable
+from pbg_tasks.formats.embeddings import write_embeddings
+from pbg_tasks.model.families import Families
+from pbg_tasks.model.likeness import Likeness
+from tests.evaluate.test_evaluation import INFO, make_config
+
+
+def view(directory, rows, sizes, known, comparator="cos", lacking=0):
+    """Return a view of embeddings that lie in several files, of which each may lack its last rows."""
+    directory.mkdir()
+    config = make_config(dynamic=True, comparator=comparator, dimension=rows.shape[1])
+    bases = np.concatenate(([0], np.cumsum(sizes)))
+    paths, counts = [], [size - lacking for size in sizes]
+    for part, count in enumerate(counts):
+        paths.append(directory / f"{part}.h5")
+        own = rows[bases[part] : bases[part] + count]
+        write_embeddings(paths[-1], own, None, lr=0.1, iteration=INFO, config=config)
+    return View(EntityTable(paths, bases, rows.shape[1], known, counts), Likeness(config, {}, "user"))
+
+
+def normal(rows, dimension, seed=0):
+    return np.random.default_rng(seed).normal(size=(rows, dimension)).astype(np.float32)
+
+
+@pytest.fixture
+def nights(tmp_path):
+    """Two nights of 50 entities in two partitions, of which the second has no vector for the last three of each."""
+    known = np.flatnonzero(np.arange(50) % 25 < 22)
+    now, before = normal(50, 6), normal(50, 6, seed=1)
+    views = view(tmp_path / "now", now, [25, 25], known), view(tmp_path / "before", before, [25, 25], known, lacking=3)
+    return known, now, before, views
+
+
+def test_cosines_are_those_of_each_pair_of_rows(nights, monkeypatch):
+    known, now, before, views = nights
+    expected = (now * before).sum(axis=1) / np.linalg.norm(now, axis=1) / np.linalg.norm(before, axis=1)
+    for rows in (1 << 14, 7):
+        monkeypatch.setattr(drift, "BLOCK_ROWS", rows)
+        found = cosines(*views, 50)
+        np.testing.assert_allclose(found[known], expected[known], rtol=1e-5)
+        assert np.isnan(np.delete(found, known)).all()
+
+
+def test_a_turned_space_is_turned_back(tmp_path):
+    known = np.arange(200)
+    now = normal(200, 6)
+    turn = np.linalg.qr(normal(6, 6, seed=2))[0]
+    views = view(tmp_path / "now", now, [200], known), view(tmp_path / "before", now @ turn, [200], known)
+    assert np.abs(cosines(*views, 200)).mean() < 0.9
+    rotation = aligned(*views, known, seed=0)
+    torch.testing.assert_close(rotation @ rotation.T, torch.eye(6), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(cosines(*views, 200, rotation), 1, atol=1e-5)
+
+
+def test_a_rotation_is_not_fitted_to_a_handful_of_vectors_or_to_other_dimensions(tmp_path):
+    known = np.arange(59)  # ten a dimension are asked
+    one, other = normal(60, 6), normal(60, 6, seed=1)
+    few = view(tmp_path / "a", one, [60], known), view(tmp_path / "b", other, [60], known)
+    assert aligned(*few, known, seed=0) is None
+    wide = view(tmp_path / "c", normal(60, 4), [60], known)
+    assert aligned(few[0], wide, known, seed=0) is None
+
+
+def test_vectors_of_nothing_in_common_do_not_look_alike_when_they_are_turned(tmp_path):
+    known = np.arange(600)
+    views = view(tmp_path / "a", normal(600, 6), [600], known), view(tmp_path / "b", normal(600, 6, 1), [600], known)
+    assert cosines(*views, 600, aligned(*views, known, seed=0)).mean() < 0.2
+
+
+@pytest.mark.parametrize("comparator", ["cos", "dot", "l2"])
+def test_overlap_is_that_of_brute_force(tmp_path, comparator):
+    known = np.delete(np.arange(120), [4, 77])
+    now = normal(120, 5)
+    before = now + 0.3 * normal(120, 5, seed=1)
+    views = [
+        view(tmp_path / name, rows, [70, 50], known, comparator) for name, rows in (("now", now), ("before", before))
+    ]
+    queries = draw_queries(known, 0)
+
+    def nearest(rows):
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        scores = {"cos": unit @ unit.T, "dot": rows @ rows.T}.get(comparator)
+        if scores is None:
+            scores = -np.linalg.norm(rows[:, np.newaxis] - rows[np.newaxis], axis=2)
+        np.fill_diagonal(scores, -np.inf)
+        scores[:, [4, 77]] = -np.inf
+        return [set(np.argsort(-scores[query])[:10]) for query in queries]
+
+    expected = [len(one & other) / 10 for one, other in zip(nearest(now), nearest(before), strict=True)]
+    np.testing.assert_allclose(neighbour_overlap(*views, queries), expected, atol=1e-6)
+    assert 0.2 < np.mean(expected) < 0.95
+
+
+def test_overlap_needs_somebody_beside_the_query(tmp_path):
+    known = np.array([3])
+    views = [view(tmp_path / name, normal(5, 4), [5], known) for name in ("a", "b")]
+    assert np.isnan(neighbour_overlap(*views, known)).all()
+    known = np.array([1, 3, 4])  # two others each, so two neighbours are compared
+    views = [view(tmp_path / name, normal(5, 4, seed), [5], known) for seed, name in enumerate(("c", "d"))]
+    np.testing.assert_array_equal(neighbour_overlap(*views, known), [1, 1, 1])
+
+
+def test_queries_are_a_sample_that_stays():
+    known = np.arange(0, 9000, 3)
+    chosen = draw_queries(known, 5)
+    assert len(np.unique(chosen)) == 1000
+    assert np.isin(chosen, known).all()
+    np.testing.assert_array_equal(chosen, draw_queries(known, 5))
+
+
+def test_a_spread_leaves_out_what_is_no_number():
+    values = np.array([np.nan, *np.linspace(0, 1, 101)], np.float32)
+    assert Spread.of(values) == Spread(0.5, 0.01, 0.05, 0.5)
+    assert Spread.of(np.array([np.nan])) == Spread(None, None, None, None)
+
+
+def test_deciles_keep_entities_of_one_degree_together():
+    degree = np.array([1] * 45 + [2] * 15 + list(range(3, 43)))
+    cosine = np.where(degree == 1, 0.5, 0.9).astype(np.float32)
+    overlap = np.full(100, np.nan, np.float32)
+    overlap[:2] = 0.25, 0.75
+    rows = by_degree(degree, cosine, overlap)
+    assert [row["decile"] for row in rows] == [1, 5, 7, 8, 9, 10]
+    first = {"decile": 1, "min_degree": 1, "max_degree": 1, "entities": 45, "cosine": 0.5, "overlap": 0.5}
+    assert rows[0] == first
+    assert (rows[2]["min_degree"], rows[2]["max_degree"], rows[2]["entities"]) == (3, 12, 10)
+    assert rows[1]["overlap"] is None
+    assert sum(row["entities"] for row in rows) == 100
+    assert by_degree(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float32)) == []
+
+
+def test_relations_are_means_over_the_ends_that_have_a_figure():
+    config = make_config()
+    families = Families(config, 2)
+    cosine = {"user": np.array([0.2, np.nan, 0.8]), "item": np.array([0.4, np.nan])}
+    overlap = {"user": np.full(3, np.nan), "item": np.array([np.nan, 1.0])}
+    found = RelationDrift(config, families, cosine, overlap)
+    likes = Triples(np.array([0, 1, 2]), np.array([0, 0, 0]), np.array([0, 0, 1]))
+    knows = Triples(np.array([1]), np.array([1]), np.array([1]))
+    for piece in (likes, knows):
+        found.add(piece)
+    assert found.to_json(["likes", "knows"]) == {
+        "likes": {"edges": 3, "cosine": pytest.approx((0.2 + 0.4 + 0.4 + 0.8) / 4), "overlap": 1.0},
+        "knows": {"edges": 1, "cosine": None, "overlap": None},
+    }
+    np.testing.assert_array_equal(found.degree["user"], [1, 3, 1])
+    np.testing.assert_array_equal(found.degree["item"], [2, 1])
+    json.dumps(found.to_json(["likes", "knows"]), allow_nan=False)
+
+
+def test_the_edges_around_an_entity_are_found_on_both_sides_of_its_type_only():
+    config = make_config()
+    user, item = End("user", 1), End("item", 1)
+    around = Surroundings(config, Families(config, 2), [user, item], limit=3)
+    around.add(Triples(np.array([1, 0, 2]), np.array([0, 0, 0]), np.array([0, 1, 2])))
+    around.add(Triples(np.array([1, 2, 1, 1]), np.array([1, 1, 1, 1]), np.array([1, 1, 0, 2])))
+    assert around.edges[item] == [Edge(End("user", 0), 0, item)]
+    assert around.edges[user] == [
+        Edge(user, 0, End("item", 0)),
+        Edge(user, 1, user),
+        Edge(End("user", 2), 1, user),
+    ]

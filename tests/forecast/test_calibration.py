@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pbg_tasks.forecast import RATES, MeasuredNight, Usage
+from pbg_tasks.forecast.calibration import calibrated
+
+PLANNED = Usage(10.0, 10.0, 1e9, 1e6, 1e6)
+
+
+def night(number, seconds, *, task="train", memory=1e9):
+    return MeasuredNight(
+        f"run-{number}", "native", {task: PLANNED}, {task: PLANNED._replace(seconds=seconds, memory_bytes=memory)}
+    )
+
+
+def test_without_nights_the_figure_stands_and_the_interval_is_wide():
+    assert calibrated("train", "seconds", 10.0, []) == pytest.approx((10 / 3, 10, 30))
+
+
+def test_the_median_of_the_nights_corrects_it_and_one_odd_night_does_not():
+    nights = [night(0, 20.0), night(1, 20.0), night(2, 500.0)]
+    assert calibrated("train", "seconds", 30.0, nights).likely == pytest.approx(60)
+
+
+def test_it_becomes_surer_with_nights_that_agree_and_less_sure_with_others():
+    def width(*seconds):
+        low, _, high = calibrated("train", "seconds", 10.0, [night(at, each) for at, each in enumerate(seconds)])
+        return math.log(high / low)
+
+    unknown = math.log(9)
+    assert unknown > width(20.0) > width(20.0, 20.0) > width(20.0, 20.0, 20.0, 20.0) > 2 * math.log(1.15) - 1e-9
+    assert width(10.0, 40.0) > width(20.0, 20.0)
+
+
+def test_nights_without_the_task_say_nothing():
+    assert calibrated("train", "seconds", 10.0, [night(0, 1.0, task="eval")]).likely == 10
+
+
+def test_what_is_too_small_to_measure_is_no_factor():
+    nights = [MeasuredNight("run", "native", {"gate": Usage(0, 0, 0, 0, 0)}, {"gate": Usage(0.004, 0.001, 0, 900, 0)})]
+    assert calibrated("gate", "seconds", 0.01, nights).likely == pytest.approx(0.01)
+    assert calibrated("gate", "store_bytes_read", 0.0, nights).likely == 0
+
+
+def test_memory_is_corrected_by_a_difference():
+    nights = [night(0, 10.0, memory=1.2e9), night(1, 10.0, memory=1.2e9)]
+    assert calibrated("train", "memory_bytes", 5e9, nights).likely == pytest.approx(5.2e9)
+
+
+def test_a_night_is_read_from_its_results():
+    usage = {name: value for name, value in PLANNED._asdict().items() if name != "seconds"}
+    forecast = {"rates": RATES, "engine": "torch", "modelled": {"train": list(PLANNED)}}
+    found = MeasuredNight.of_results(
+        "run", forecast, {"train": {"seconds": 12.0, "usage": usage}, "old": {"seconds": 1}}
+    )
+    assert found == MeasuredNight("run", "torch", {"train": PLANNED}, {"train": PLANNED._replace(seconds=12.0)})
+
+
+@pytest.mark.parametrize("forecast", [{}, {"rates": RATES + 1, "engine": "torch", "modelled": {}}])
+def test_a_night_that_was_worked_out_otherwise_does_not_compare(forecast):
+    assert MeasuredNight.of_results("run", forecast, {}) is None

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.config import Costs
+from pbg_tasks.forecast import MeasuredNight, Usage, compare, forecast_night, outcome_table
+
+PLANNED = {"train": Usage(3600.0, 7200.0, 2e9, 10e9, 4e9), "eval": Usage(1800.0, 1800.0, 3e9, 5e9, 0.0)}
+COSTS = Costs(hour=2.0, gb_out=0.1, gb_in=0.01, currency="USD")
+
+
+def measured(engine="native"):
+    return MeasuredNight(
+        "d1-abc", engine, PLANNED, {task: each._replace(seconds=2 * each.seconds) for task, each in PLANNED.items()}
+    )
+
+
+def result(usage):
+    figures = usage._asdict()
+    return {"seconds": figures.pop("seconds"), "usage": figures}
+
+
+def test_what_it_says_has_the_figures_of_all_tasks():
+    found = forecast_night(PLANNED, [], engine="native", costs=COSTS).to_json()
+    assert found["seconds"] == {"train": 3600.0, "eval": 1800.0}
+    assert found["total_seconds"] == 5400.0
+    assert (found["memory_bytes"], found["store_bytes_read"], found["store_bytes_written"]) == (3e9, 15e9, 4e9)
+    assert found["cost"] == {"amount": pytest.approx(1.5 * 2 + 15 * 0.1 + 4 * 0.01), "currency": "USD"}
+    low, high = found["intervals"]["total_seconds"]
+    assert (low, high) == (pytest.approx(1800), pytest.approx(16200))
+    assert found["intervals"]["cost"][0] < found["cost"]["amount"] < found["intervals"]["cost"][1]
+    assert found["calibrated_on"] == []
+
+
+def test_machines_that_train_together_are_all_paid_for():
+    alone, gang = (forecast_night(PLANNED, [], engine="native", machines=n, costs=Costs(hour=2.0)) for n in (1, 4))
+    assert (alone.cost.likely, gang.cost.likely) == (pytest.approx(3.0), pytest.approx(3.0 + 3 * 2.0))
+    assert gang.seconds == alone.seconds
+
+
+def test_nobody_who_knows_no_prices_is_told_a_cost():
+    forecast = forecast_night(PLANNED, [], engine="native")
+    assert forecast.to_json()["cost"] is None
+    assert not any("cost" in line for line in forecast.table())
+
+
+def test_another_engine_says_nothing_of_training():
+    forecast = forecast_night(PLANNED, [measured("torch")], engine="native")
+    assert forecast.tasks["train"]["seconds"].likely == 3600
+    assert forecast.tasks["eval"]["seconds"].likely == pytest.approx(3600)
+
+
+def test_the_table_says_what_it_rests_on():
+    first = forecast_night(PLANNED, [], engine="native", costs=COSTS).table()
+    assert first[0].split() == ["task", "time", "between", "CPU", "memory", "read", "written"]
+    assert "factor of 3" in first[-1]
+    assert first[-2].startswith("cost of the night: 4.54 USD (")
+    assert "1 earlier night" in forecast_night(PLANNED, [measured()], engine="native").table()[-1]
+
+
+def test_the_forecast_is_compared_with_what_was_taken():
+    forecast = forecast_night(PLANNED, [], engine="native", costs=COSTS).to_json()
+    train = result(PLANNED["train"]._replace(seconds=36_000.0))
+    found = compare(forecast, {"plan": {"seconds": 9.0}, "train": train})
+    assert found["tasks"]["train"]["seconds"] == {"forecast": 3600.0, "actual": 36_000.0, "ratio": 10.0}
+    assert set(found["tasks"]) == {"train"}
+    assert found["total_seconds"]["ratio"] == 10.0
+    assert found["cost"]["actual"] == pytest.approx(10 * 2 + 10 * 0.1 + 4 * 0.01)
+    assert found["warnings"] == ["train took 10:00:00, longer than the 20:00 to 3:00:00 that were forecast"]
+    assert outcome_table(found)[1].split()[:5] == ["train", "1:00:00", "->", "10:00:00", "(10.00)"]
+
+
+def test_within_the_interval_nothing_is_warned_of():
+    forecast = forecast_night(PLANNED, [], engine="native").to_json()
+    found = compare(forecast, {task: result(usage) for task, usage in PLANNED.items()})
+    assert found["warnings"] == []
+    assert found["cost"] is None
+    assert {pair["ratio"] for task in found["tasks"].values() for pair in task.values()} <= {1.0, None}

@@ -1,0 +1,89 @@
+"""What is worked out for a night grows with what there is to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.forecast import Work, modelled
+from pbg_tasks.tasks.context import CHAIN
+
+MODEL = ModelConfig.model_validate(
+    {
+        "entities": {"n": {"num_partitions": 4}},
+        "relations": [{"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"}],
+        "dimension": 100,
+        "num_batch_negs": 100,
+        "num_uniform_negs": 400,
+    }
+)
+WORK = Work(
+    model=MODEL,
+    entities={"n": 1_000_000},
+    edges=10_000_000,
+    trained=9_800_000,
+    asked=100_000,
+    candidates=1_000_000,
+    epochs=2,
+    workers=1,
+    threads=1,
+    engine="native",
+    warm=True,
+)
+MEMORY = dict.fromkeys(CHAIN, 1)
+
+
+def worked_out(**changes):
+    return modelled(replace(WORK, **changes), memory=MEMORY)
+
+
+def test_every_task_but_the_plan_is_there():
+    assert set(worked_out()) == {*CHAIN} - {"plan"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "factor"),
+    [
+        ({"epochs": 20}, 10),
+        ({"edges": 100_000_000, "trained": 98_000_000}, 10),
+        ({"workers": 2}, 0.5),
+        ({"model": MODEL.model_copy(update={"num_uniform_negs": 4900})}, 10),
+        ({"model": MODEL.model_copy(update={"dimension": 1000})}, 10),
+    ],
+)
+def test_training_grows_in_proportion(changes, factor):
+    before, after = worked_out()["train"].seconds, worked_out(**changes)["train"].seconds
+    assert after / before == pytest.approx(factor, rel=0.25)
+
+
+def test_workers_share_the_time_and_not_the_computing():
+    one, four = worked_out()["train"], worked_out(workers=4)["train"]
+    assert four.seconds < one.seconds / 3
+    assert four.cpu_seconds == pytest.approx(one.cpu_seconds, rel=0.1)
+
+
+def test_the_engines_differ():
+    native, torch, cuda = (worked_out(engine=engine)["train"].seconds for engine in ("native", "torch", "cuda"))
+    assert cuda < native < torch
+
+
+def test_traffic_is_what_the_files_hold():
+    vectors = 1_000_000 * (100 + 2) * 4
+    found = worked_out(warm=False)
+    assert found["train"].store_bytes_written == 2 * vectors
+    assert found["train"].store_bytes_read == 9_800_000 * 24
+    assert found["eval"].store_bytes_read == vectors + 10_000_000 * 24
+    assert worked_out()["train"].store_bytes_read > found["train"].store_bytes_read + vectors
+
+
+def test_a_night_that_continues_nothing_has_no_drift():
+    assert worked_out(warm=False)["drift"].seconds == 0
+    assert worked_out()["drift"].seconds > 0
+
+
+def test_an_evaluation_grows_with_edges_and_candidates():
+    base = worked_out()["eval"].seconds
+    assert worked_out(asked=1_000_000)["eval"].seconds > 8 * base
+    assert worked_out(candidates=100_000)["eval"].seconds < base / 5

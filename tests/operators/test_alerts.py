@@ -1,0 +1,98 @@
+"""Who is told what, and when a release is late."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+
+from operators.alerts import Alert, check_notifiers, deadline, tell_late
+from operators.deadline import PublishedBy, next_time
+from pbg_tasks.config import GraphSpec
+from pbg_tasks.config.alerts import Deadline
+from pbg_tasks.config.base import parse
+from pbg_tasks.errors import ConfigError
+from tests.operators.specs import small_spec
+
+FILE = "tests.stack.notifier.FileNotifier"
+
+
+def spec_of(tmp_path, **nights):
+    return parse(GraphSpec, {**small_spec(tmp_path, "g"), "nights": nights}, source="test")
+
+
+def notifier(tmp_path, *occasions, **changes):
+    arguments = {"path": str(tmp_path / "told"), "text": "{{ pbg.graph }}: {{ pbg.text }}"}
+    return {"use": FILE, "on": occasions, "arguments": arguments, **changes}
+
+
+def told(tmp_path):
+    path = tmp_path / "told"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def context():
+    return {"dag": DAG("nightly_g", schedule=None), "run_id": "night-1"}
+
+
+def test_a_notifier_is_told_of_its_occasions_with_the_facts(tmp_path, context):
+    spec = spec_of(tmp_path, notify=[notifier(tmp_path, "failed", "refused")])
+    Alert(spec, "published")(context)
+    assert told(tmp_path) == []
+    Alert(spec, "failed")({**context, "reason": "task_failure"})
+    Alert(spec, "refused")(context, "MRR 0.1")
+    assert told(tmp_path) == [
+        {"graph": "g", "occasion": "failed", "text": "nightly_g: night-1: task_failure",
+         "rendered": "g: nightly_g: night-1: task_failure"},
+        {"graph": "g", "occasion": "refused", "text": "MRR 0.1", "rendered": "g: MRR 0.1"},
+    ]  # fmt: skip
+
+
+def test_a_notifier_that_fails_hinders_nobody(tmp_path, context):
+    broken = [notifier(tmp_path, "failed", arguments={"colour": "red"}), notifier(tmp_path, "failed", use=f"{FILE}s")]
+    Alert(spec_of(tmp_path, notify=[*broken, notifier(tmp_path, "failed")]), "failed")(context)
+    assert len(told(tmp_path)) == 1
+
+
+def test_a_notifier_that_is_not_installed_is_found_before_it_is_needed(tmp_path):
+    missing = spec_of(tmp_path, notify=[notifier(tmp_path, "failed", use="no_such_package.email.Notifier")])
+    with pytest.raises(ConfigError, match=r"^g\.yaml: nights\.notify: module no_such_package\.email is not installed$"):
+        check_notifiers(missing, Path("g.yaml"))
+    check_notifiers(spec_of(tmp_path, notify=[notifier(tmp_path, "failed")]), Path("g.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("at", "zone", "after", "moment"),
+    [
+        ("06:00", "UTC", "2026-11-21T02:00", "2026-11-21T06:00"),
+        ("06:00", "UTC", "2026-11-21T06:00", "2026-11-22T06:00"),
+        ("06:00", "UTC", "2026-11-21T23:59", "2026-11-22T06:00"),
+        ("06:00", "Europe/Berlin", "2026-11-21T02:00", "2026-11-21T05:00"),
+        ("06:00", "America/New_York", "2026-11-21T02:00", "2026-11-21T11:00"),
+        ("06:00", "Europe/Berlin", "2026-03-28T23:30", "2026-03-29T04:00"),  # the night when clocks go forward
+    ],
+)
+def test_the_next_such_time_of_the_day(at, zone, after, moment):
+    found = next_time(Deadline(at=at, timezone=zone), datetime.fromisoformat(after).replace(tzinfo=UTC))
+    assert found == datetime.fromisoformat(moment).replace(tzinfo=UTC)
+
+
+def test_a_late_release_is_told_of(tmp_path):
+    spec = spec_of(
+        tmp_path, deadline={"at": "06:00"}, notify=[notifier(tmp_path, "late"), notifier(tmp_path, "failed")]
+    )
+    alert = deadline(spec)["deadline"]
+    assert alert.reference.serialize_reference() == {"reference_type": "PublishedBy", "at": "06:00", "timezone": "UTC"}
+    assert PublishedBy.deserialize_reference(alert.reference.serialize_reference()) == alert.reference
+    run = {"dag_id": "nightly_g", "dag_run_id": "scheduled__1", "partition_key": "2026-11-20"}
+    assert alert.callback.path == f"{tell_late.__module__}.{tell_late.__name__}"
+    tell_late({"dag_run": run}, **json.loads(json.dumps(alert.callback.kwargs)))
+    assert [each["text"] for each in told(tmp_path)] == ["nightly_g: 2026-11-20 was not published by 06:00"]
+
+
+def test_without_a_deadline_no_release_is_late(tmp_path):
+    assert deadline(spec_of(tmp_path)) == {}

@@ -1,0 +1,120 @@
+"""A gate that refuses a night: who is told, who is asked, and what their answer does."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
+
+from operators.gate import ApprovalGateOperator, GateOperator
+from operators.task import Refused
+
+RUN = "/store/runs/d1-0123456789ab"
+GATE = """
+import os
+calls = {calls!r}
+with open(calls, "a") as file: print(json.dumps(sys.argv[1:]), file=file)
+approved = any(json.loads(line)[0] == "approve" for line in open(calls))
+if sys.argv[1] == "gate" and not approved:
+    sys.exit("error: quality_gate: MRR 0.1, at least 0.2 asked")
+print(json.dumps({{"command": sys.argv[1]}}))
+"""
+
+
+@pytest.fixture
+def calls(fake_pbg, tmp_path):
+    """A ``pbg`` whose gate passes once it was approved; returns what it was called with."""
+    path = tmp_path / "calls"
+    fake_pbg(
+        GATE.replace("sys.exit(", "sys.stderr.write(")
+        .format(calls=str(path))
+        .replace('asked")', 'asked\\n"); sys.exit(8)')
+    )
+    return lambda: [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def asking(told, context, monkeypatch):
+    questions = []
+    monkeypatch.setattr(
+        "airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **detail: questions.append(detail)
+    )
+    context["ti"].id = "0"
+    context["task_instance"] = context["ti"]
+    task = ApprovalGateOperator(
+        task_id="gate",
+        command="gate",
+        arguments=[RUN],
+        store_conn_id=None,
+        told=lambda _, text: told.append(text),
+        hours=2,
+    )
+    return SimpleNamespace(task=task, questions=questions, context=context)
+
+
+def answer(option, by="Ada", reason="a first night"):
+    user = {"id": "1", "name": by}
+    answered = {"responded_at": datetime.now(UTC), "responded_by_user": user, "params_input": {"reason": reason}}
+    return {"chosen_options": [option], **answered}
+
+
+def test_a_refusal_is_told_and_fails_at_once(calls, context, told):
+    task = GateOperator(
+        task_id="gate", command="gate", arguments=[RUN], store_conn_id=None, told=lambda _, text: told.append(text)
+    )
+    with pytest.raises(Refused, match=r"at least 0\.2 asked"):
+        task.execute(context)
+    assert len(told) == 1
+    assert "at least 0.2 asked" in told[0]
+
+
+def test_somebody_is_asked_with_the_reasons_and_a_button_to_the_run(calls, asking, told):
+    with pytest.raises(TaskAwaitingInput) as waits:
+        asking.task.execute(asking.context)
+    assert waits.value.timeout.total_seconds() == 7200
+    (question,) = asking.questions
+    assert question["options"] == ["Approve", "Reject"]
+    assert "at least 0.2 asked" in question["body"]
+    assert list(question["params"]) == ["reason"]
+    assert len(told) == 1
+    assert asking.context["ti"].pushed  # the link
+
+
+def test_an_approval_is_stored_with_the_run_and_the_gate_passes(calls, asking):
+    result = asking.task.execute_complete(asking.context, answer("Approve"))
+    assert result == {"command": "gate"}
+    assert calls() == [
+        ["approve", RUN, "--by=Ada", "--reason=a first night", "--json"],
+        ["gate", RUN, "--json"],
+    ]
+
+
+def test_a_rejection_is_stored_with_the_run_and_ends_the_night(calls, asking):
+    with pytest.raises(AirflowFailException, match="rejected by Ada: too weak"):
+        asking.task.execute_complete(asking.context, answer("Reject", reason="too weak"))
+    assert calls() == [["reject", RUN, "--by=Ada", "--reason=too weak", "--json"]]
+
+
+def test_who_gives_no_reason_is_named_all_the_same(calls, asking):
+    asking.task.execute_complete(asking.context, answer("Approve", reason=""))
+    assert calls()[0][-2] == "--reason=Ada gave no reason"
+
+
+def test_without_an_answer_in_time_the_night_ends_and_nothing_is_decided(calls, asking, tmp_path):
+    with pytest.raises(AirflowFailException, match="nobody in time approved it"):
+        asking.task.execute_complete(asking.context, {"error": "too late", "error_type": "timeout"})
+    assert not (tmp_path / "calls").exists()
+
+
+def test_a_gate_that_passes_asks_nobody(fake_pbg, asking, told):
+    fake_pbg("print('{}')")
+    assert asking.task.execute(asking.context) == {}
+    assert told == asking.questions == []

@@ -1,0 +1,71 @@
+"""What each task of the chain reads and writes."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import pairwise
+
+import pytest
+from airflow.sdk import DAG, Asset
+
+from operators.lineage import READ, WRITTEN, dataset_name, places
+from operators.publish import PublishOperator
+from operators.task import PbgOperator
+from pbg_tasks.tasks.context import CHAIN
+
+RUN = "s3://b/g/runs/2026-11-20-0123456789ab"
+SNAPSHOTS = "s3://b/edges/{snapshot}/*.parquet"
+
+
+def test_the_tasks_of_the_chain_hand_on_what_they_write():
+    assert set(CHAIN) <= set(READ)
+    written = {place for task in CHAIN for place in places(task, RUN, SNAPSHOTS)[1]}
+    read = {place for task in CHAIN for place in places(task, RUN, SNAPSHOTS)[0]}
+    assert read - written == {"s3://b/edges/2026-11-20/*.parquet"}
+    for before, after in pairwise(["partition", "bucket", "train", "preserve", "eval"]):
+        assert set(places(before, RUN, SNAPSHOTS)[1]) & set(places(after, RUN, SNAPSHOTS)[0])
+    assert set(WRITTEN) <= set(CHAIN)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("s3://b/g/runs/r/edges", ("s3://b", "g/runs/r/edges")),
+        ("s3://b", ("s3://b", "/")),
+        ("/data/g", ("file", "/data/g")),
+        ("file:///data/g", ("file", "/data/g")),
+    ],
+)
+def test_names_are_openlineages(url, name):
+    assert dataset_name(url) == name
+
+
+def test_a_task_knows_its_places_by_its_run_and_the_spec():
+    with DAG("d", schedule=None, default_args={"snapshots": SNAPSHOTS}):
+        task = PbgOperator(task_id="bucket", command="bucket", arguments=[RUN])
+        plan = PbgOperator(task_id="plan", command="plan", arguments=["/graphs/g.yaml"])
+        channel = Asset(name="g", uri="s3://b/g/channels/production")
+        publish = PublishOperator(task_id="publish", arguments=[RUN], asset=channel, facts={})
+    assert task.lineage() == (["s3://b/edges/2026-11-20/*.parquet", f"{RUN}/entities"], [f"{RUN}/edges"])
+    assert publish.lineage() == ([f"{RUN}/release"], ["s3://b/g/channels/production"])
+    assert plan.lineage() == ([], [])
+    plan.run_url = RUN
+    assert plan.lineage() == (["s3://b/edges/2026-11-20/*.parquet"], [f"{RUN}/spec.json"])
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("airflow.providers.openlineage") is None,
+    reason="Airflow's OpenLineage provider is not installed",
+)
+def test_airflows_extractor_finds_it():
+    from airflow.providers.openlineage.extractors.base import DefaultExtractor
+
+    task = PbgOperator(task_id="bucket", command="bucket", arguments=[RUN], snapshots=SNAPSHOTS)
+    found = DefaultExtractor(task).extract_on_complete(None)
+    assert [(each.namespace, each.name) for each in found.inputs] == [
+        ("s3://b", "edges/2026-11-20/*.parquet"),
+        ("s3://b", "g/runs/2026-11-20-0123456789ab/entities"),
+    ]
+    assert [(each.namespace, each.name) for each in found.outputs] == [
+        ("s3://b", "g/runs/2026-11-20-0123456789ab/edges")
+    ]

@@ -1,0 +1,138 @@
+"""The watch of a location: what it announces, remembers and survives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from operators.task import RetryableError
+from operators.watch import SnapshotTrigger, WatchOperator, watermark_of
+from pbg_tasks.config.nights import Watch
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.watermark import Watermark
+
+LOCATION = "s3://b/edges/{snapshot}/*.parquet"
+EDGES = Asset(name="g_edges", uri="s3://b/edges?graph=g")
+
+
+def trigger(place, **changes):
+    arguments = {
+        "conn_id": None,
+        "location": f"{place}/{{snapshot}}/*.tsv",
+        "complete": "success",
+        "quiet_seconds": 60.0,
+        "every_seconds": 0.01,
+        "watermark": {"begin": "0", "announced": []},
+    }
+    return SnapshotTrigger(**{**arguments, **changes})
+
+
+def next_event(trigger, timeout=20.0):
+    async def first():
+        async with asyncio.timeout(timeout):
+            return (await anext(trigger.run())).payload
+
+    return asyncio.run(first())
+
+
+def put(place, name):
+    open_store(str(place)).put(name, b"")
+
+
+def test_the_trigger_tells_of_whole_snapshots_in_their_order(tmp_path):
+    for name in ("v10/a.tsv", "v10/_SUCCESS", "v9/a.tsv", "v9/_SUCCESS", "v11/a.tsv"):
+        put(tmp_path, name)
+    assert next_event(trigger(tmp_path)) == {"snapshots": ["v9", "v10"]}
+
+
+def test_it_waits_until_there_is_one(tmp_path):
+    put(tmp_path, "d1/a.tsv")
+    with pytest.raises(TimeoutError):
+        next_event(trigger(tmp_path), timeout=0.3)
+    put(tmp_path, "d1/_SUCCESS")
+    assert next_event(trigger(tmp_path)) == {"snapshots": ["d1"]}
+
+
+def test_another_triggerer_goes_on_where_one_was_lost(tmp_path):
+    put(tmp_path, "d1/_SUCCESS")
+    path, arguments = trigger(tmp_path, watermark=Watermark("0").passing(["d1"]).to_json()).serialize()
+    assert path == "operators.watch.SnapshotTrigger"
+    again = SnapshotTrigger(**arguments)
+    put(tmp_path, "d2/_SUCCESS")
+    assert next_event(again) == {"snapshots": ["d2"]}
+
+
+def test_it_looks_with_the_keys_of_the_connection_and_leaves_the_triggerer_its_own(s3_bucket, monkeypatch):
+    put(s3_bucket, "d1/_SUCCESS")
+    extra = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"], "region_name": os.environ["AWS_REGION"]}
+    keys = {"login": os.environ["AWS_ACCESS_KEY_ID"], "password": os.environ["AWS_SECRET_ACCESS_KEY"]}
+    connection = {"conn_type": "aws", **keys, "extra": extra}
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("operators.connection.Connection.get", lambda _: as_connection(connection))
+    assert next_event(trigger(s3_bucket, conn_id="team")) == {"snapshots": ["d1"]}
+    assert "AWS_ACCESS_KEY_ID" not in os.environ
+
+
+def as_connection(fields):
+    from airflow.sdk import Connection
+
+    return Connection(conn_id="team", **{**fields, "extra": json.dumps(fields["extra"])})
+
+
+def test_a_store_that_refuses_is_told_of_one_that_is_silent_is_asked_again(s3_bucket, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert next_event(trigger(s3_bucket))["error"].startswith("access: ")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(TimeoutError):
+        next_event(trigger(s3_bucket), timeout=2.0)
+
+
+def watch(state, **changes):
+    context = {"asset_state_store": SimpleNamespace(get=state.get), "outlet_events": OutletEventAccessors()}
+    arguments = {"location": LOCATION, "watch": Watch(), "begin": None, "one_by_one": True, "asset": EDGES, **changes}
+    return WatchOperator(task_id="watch", store_conn_id=None, **arguments), context
+
+
+def test_the_operator_hands_over_with_what_was_announced():
+    known = Watermark("d1").passing(["d1"]).to_json()
+    task, context = watch({"watermark": known}, watch=Watch(complete="settled", quiet_minutes=2), begin="d0")
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    assert deferred.value.method_name == "execute_complete"
+    _, arguments = deferred.value.trigger.serialize()
+    assert arguments == {
+        "conn_id": None,
+        "location": LOCATION,
+        "complete": "settled",
+        "quiet_seconds": 120.0,
+        "every_seconds": 60.0,
+        "watermark": known,
+    }
+
+
+@pytest.mark.parametrize(("one_by_one", "announced"), [(True, {"d1"}), (False, {"d1", "d2"})])
+def test_nights_of_a_chain_are_begun_one_after_the_other(one_by_one, announced):
+    task, context = watch({}, one_by_one=one_by_one)
+    assert set(task.execute_complete(context, {"snapshots": ["d1", "d2"]})) == announced
+    assert context["outlet_events"][EDGES].partition_keys == announced
+
+
+def test_a_location_that_cannot_be_listed_is_tried_again():
+    task, context = watch({})
+    with pytest.raises(RetryableError, match="access: no"):
+        task.execute_complete(context, {"error": "access: no"})
+    assert not context["outlet_events"][EDGES].partition_keys
+
+
+def test_where_a_watch_begins():
+    assert watermark_of(None, None) is None
+    assert watermark_of(None, "d3") == Watermark("d3")
+    assert watermark_of({"begin": "d1", "announced": ["d2"]}, "d3") == Watermark("d1", frozenset({"d2"}))

@@ -1,0 +1,146 @@
+"""The stored pages in a real browser: both themes, by keyboard, on a narrow screen, and with news of a run."""
+
+from __future__ import annotations
+
+import json
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from pbg_tasks.report import Links, RunFacts, live_sections, render, run_document
+from pbg_tasks.tasks.context import CHAIN
+from tests.browser import CONTRAST, chromium, tab_through
+from tests.report.conftest import DAYS, HOSTILE_RELATION
+
+pytestmark = pytest.mark.browser
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder, and forgets a page's query."""
+
+    def log_message(self, *args):
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def site(nights):
+    root = Path(nights.place.store)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=root)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+def run_page(nights, day):
+    return f"runs/{nights.run(day).run_id}/report/index.html"
+
+
+@pytest.fixture
+def opened(browser, site):
+    """Open a page, and note what goes wrong in it."""
+    contexts, problems = [], []
+
+    def open_page(path, *, scheme="light", width=1280):
+        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(f"a name ran: {dialog.message}"))
+        page.on("requestfailed", lambda request: problems.append(request.url))
+        page.on("request", lambda request: None if request.url.startswith((site, "data:")) else problems.append(request.url))
+        page.goto(f"{site}/{path}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not problems
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_readable_in_both_themes(opened, nights, scheme):
+    for path in (run_page(nights, DAYS[1]), run_page(nights, DAYS[2]), "report/production/index.html"):
+        page = opened(path, scheme=scheme)
+        assert page.evaluate(CONTRAST) == []
+
+
+def test_plots_are_drawn_and_have_their_figures_beside(opened, nights):
+    page = opened(run_page(nights, DAYS[1]))
+    plots = page.locator("figure.plot")
+    assert plots.count() >= 5
+    assert page.locator("figure.plot .main-svg").count() >= plots.count()
+    assert page.locator("#loss .scatterlayer .trace").count() == 1
+    page.locator("#loss-data summary").click()
+    assert page.locator("#loss-data td.number").first.is_visible()
+    assert page.get_by_text(HOSTILE_RELATION).first.is_visible()
+
+
+def test_everything_is_reached_and_seen_by_keyboard(opened, nights):
+    page = opened(run_page(nights, DAYS[1]))
+    focused = tab_through(page)
+    assert focused[0]["name"] == "Skip to content"
+    assert all(each["seen"] and each["name"] for each in focused), focused
+    names = " ".join(each["name"] for each in focused)
+    for name in ("Nights of toy", "Against the release before", "Matrix of buckets", "Figures of “Loss”", "Relations"):
+        assert name in names
+    page.locator("body").evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_a_narrow_screen_scrolls_tables_and_not_the_page(opened, nights):
+    for path in (run_page(nights, DAYS[1]), "report/production/index.html"):
+        page = opened(path, width=360)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_links_lead_from_page_to_page(opened, nights):
+    page = opened("report/production/index.html")
+    page.get_by_role("link", name=DAYS[1]).click()
+    assert page.locator("h1").inner_text().startswith(DAYS[1])
+    page.get_by_role("link", name="Against the release before").click()
+    assert page.locator("h1").inner_text().startswith("Side by side")
+    page.get_by_role("link", name=f"{nights.run(DAYS[0]).run_id}").click()
+    assert page.locator("h1").inner_text().startswith(DAYS[0])
+
+
+def test_tables_are_sorted_by_keyboard(opened):
+    page = opened("report/production/index.html")
+    page.get_by_role("button", name="entities").press("Enter")
+    head = page.get_by_role("columnheader", name="entities")
+    assert head.get_attribute("aria-sort") == "descending"
+    cells = page.locator("table.sortable tbody tr td:nth-child(8)").all_inner_texts()
+    counts = [int(cell.replace(",", "")) for cell in cells]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_news_come_in_without_losing_the_place(opened, nights):
+    run = nights.run(DAYS[1])
+    folder = Path(run.url) / "report"
+    results = {task: run.result(task) for task in CHAIN}
+    before, after = (
+        run_document(RunFacts(run.spec, run.url, CHAIN, {task: results[task] for task in CHAIN[:count]}))
+        for count in (CHAIN.index("train"), len(CHAIN))
+    )
+    links = Links(assets="../../../report/_assets", live="live.json")
+    (folder / "running.html").write_text(render(before, links))
+    (folder / "live.json").write_text(json.dumps({"version": "1", "finished": False, "sections": {}}))
+    page = opened(f"{folder.relative_to(nights.place.store)}/running.html")
+    assert page.locator("td.waiting").count() == 4
+    page.locator("#snapshot-files summary").click()
+    news = {"version": "2", "finished": True, "sections": live_sections(after, links)}
+    (folder / "live.json").write_text(json.dumps(news))
+    page.get_by_role("status").get_by_text("released", exact=True).wait_for()
+    assert page.locator("td.done").count() == 4
+    assert page.locator("#loss .scatterlayer .trace").count() == 1
+    assert page.locator("#snapshot-files").get_attribute("open") is not None

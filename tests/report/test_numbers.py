@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.report import numbers
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (numbers.count, 1234567, "1,234,567"),
+        (numbers.signed, -4880, "−4,880"),  # noqa: RUF001 - the minus sign
+        (numbers.score, 0.12444671, "0.1244"),
+        (numbers.score, float("nan"), numbers.NONE),
+        (numbers.percent, 0.22506, "22.5 %"),
+        (numbers.size, 54969758, "55 MB"),
+        (numbers.size, 999, "999 B"),
+        (numbers.seconds, 0.527, "0.5 s"),
+        (numbers.seconds, 125, "2 min 05 s"),
+        (numbers.seconds, 11400, "3 h 10 min"),
+        (numbers.moment, 0.0, "1970-01-01 00:00"),
+        (numbers.count, None, numbers.NONE),
+    ],
+)
+def test_figures_as_people_read_them(write, value, text):
+    assert write(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(0.0012, "score", "+0.0012"), (-0.001, "percent", "−0.1 pp"), (-23.0, "seconds", "−23 s"), (544, "count", "+544")],  # noqa: RUF001 - the minus sign
+)
+def test_differences(value, unit, text):
+    assert numbers.change(value, unit) == text

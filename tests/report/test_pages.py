@@ -1,0 +1,188 @@
+"""Documents and pages of stored runs: what they say is what the tasks found, whatever names are in it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pbg_tasks.checkpoint import Iteration, LeaseRecord, PieceRecord, Progress
+from pbg_tasks.report import (
+    Links,
+    RunFacts,
+    comparison_document,
+    history_document,
+    live_sections,
+    render,
+    run_document,
+)
+from pbg_tasks.report.pages import LIVE_SECTIONS, assets
+from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.context import CHAIN
+from pbg_tasks.tasks.reporting import read_graph, read_run
+from tests.report.conftest import DAYS, HOSTILE, HOSTILE_RELATION
+from tests.report.document import Page, check_page
+
+LINKS = Links(assets="assets", history="nights", run="{run}", compare="compare", lookup="lookup")
+
+
+@pytest.fixture(scope="module")
+def documents(nights):
+    return {day: run_document(read_run(nights.run(day))) for day in DAYS}
+
+
+@pytest.fixture(scope="module")
+def history(nights):
+    return history_document(read_graph("toy", Channel(nights.store, "production")))
+
+
+def test_a_run_shows_what_its_tasks_found(nights, documents):
+    run, document = nights.run(DAYS[1]), documents[DAYS[1]]
+    trained, bucketed = run.result("train"), run.result("bucket")
+    assert document["state"] == "released"
+    assert [each["loss"] for each in document["training"]["iterations"]] == pytest.approx(trained["curve"], abs=1e-6)
+    cells = document["training"]["matrix"]
+    assert [[cell["edges"] for cell in row] for row in cells] == bucketed["matrix"]
+    assert {cell["state"] for row in cells for cell in row} == {"done"}
+    assert document["metrics"]["filtered"] == run.result("eval")["filtered"]
+    assert document["drift"]["types"] == run.result("drift")["types"]
+    assert document["data"]["difference"] == run.result("validate")["difference"]
+    assert [verdict["passed"] for verdict in document["verdicts"]] == [True, True, True]
+    assert [row["task"] for row in document["forecast"]["tasks"]] == list(CHAIN[1:])
+    assert document["seconds"] == pytest.approx(sum(run.result(task)["seconds"] for task in CHAIN))
+    lineage = document["lineage"]
+    assert lineage["previous"]["seq"] == 1
+    assert lineage["manifest_sha256"] == run.result("preserve")["manifest_sha256"]
+    assert {"config.json", "dynamic_rel_names.json"} <= {file["name"] for file in lineage["files"]}
+    (hostile,) = (each for each in document["relations"] if each["name"] == HOSTILE_RELATION)
+    assert (hostile["edges"], hostile["added"], hostile["removed"]) == (12, 12, 0)
+
+
+def test_a_document_is_plain_json(documents, history):
+    for document in [*documents.values(), history, comparison_document(documents[DAYS[0]], documents[DAYS[1]])]:
+        assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_the_first_night_has_nothing_to_drift_from(documents):
+    assert documents[DAYS[0]]["drift"] is None
+    assert "no release before" in Page(render(documents[DAYS[0]], LINKS)).text()
+
+
+def test_a_refused_night_says_why(documents, history):
+    assert documents[DAYS[2]]["state"] == "refused"
+    page = check_page(render(documents[DAYS[2]], LINKS))
+    assert "of the known entities are in no edge" in page.text()
+    (night,) = (each for each in history["nights"] if each["snapshot"] == DAYS[2])
+    assert night["state"] == "refused"
+    assert "of the known entities are in no edge" in night["reason"]
+    assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
+
+
+def test_the_history_lists_nights_in_their_order(history):
+    nights = history["nights"]
+    assert [night["snapshot"] for night in nights] == list(DAYS)
+    assert [night["release"] for night in nights] == [1, 2, None, 3]
+    assert [night["current"] for night in nights] == [False, False, False, True]
+    assert all(night["published"] for night in nights if night["release"])
+    assert nights[1]["cosine"] is not None
+    check_page(render(history, LINKS))
+
+
+def test_two_runs_side_by_side(documents):
+    left, right = documents[DAYS[0]], documents[DAYS[1]]
+    document = comparison_document(left, right)
+    figures = {row["title"]: row for row in document["figures"]}
+    mrr = figures["MRR, filtered"]
+    assert mrr["difference"] == pytest.approx(right["metrics"]["filtered"]["mrr"] - left["metrics"]["filtered"]["mrr"])
+    assert mrr["verdict"] == ("better" if mrr["difference"] > 0 else "worse")
+    loss = figures["Loss"]
+    assert loss["verdict"] == ("better" if loss["difference"] < 0 else "worse")
+    assert document["settings"] == []
+    changed = {**right, "spec": {**right["spec"], "publish": False}}
+    assert comparison_document(left, changed)["settings"] == [{"key": "publish", "left": True, "right": False}]
+    check_page(render(document, LINKS))
+
+
+def test_hostile_names_stay_text(documents, history):
+    pages = [render(document, LINKS) for document in [*documents.values(), history]]
+    lookup = {
+        "kind": "lookup",
+        "graph": "toy",
+        "entity": HOSTILE,
+        "types": ["n", HOSTILE],
+        "type": HOSTILE,
+        "releases": [1],
+        "release": 1,
+        "k": 3,
+        "comparator": "l2",
+        "answers": [{"name": HOSTILE_RELATION, "score": 0.5}],
+        "problem": HOSTILE,
+    }
+    message = {"kind": "message", "graph": "", "title": HOSTILE, "text": HOSTILE_RELATION}
+    for html in [*pages, render(lookup, LINKS), render(message, LINKS)]:
+        check_page(html)
+        assert "<script>alert" not in html
+        assert "<img" not in html
+    assert HOSTILE_RELATION in Page(pages[1]).text()
+    assert HOSTILE in Page(render(lookup, LINKS)).text()
+
+
+def test_news_are_the_sections_of_the_page(documents):
+    document = documents[DAYS[1]]
+    page, sections = render(document, LINKS), live_sections(document, LINKS)
+    assert set(sections) == set(LIVE_SECTIONS)
+    assert all(html in page for html in sections.values())
+    ids = [section["attrs"].get("id") for section in Page(page).all("section")]
+    assert ids == list(LIVE_SECTIONS)
+
+
+def facts(nights, results, **more):
+    run = nights.run(DAYS[1])
+    kept = {task: run.result(task) for task in results}
+    return RunFacts(spec=run.spec, url=run.url, tasks=CHAIN, results=kept, **more)
+
+
+@pytest.mark.parametrize("finished", range(len(CHAIN) + 1))
+def test_every_state_of_a_run_has_a_page(nights, finished):
+    document = run_document(facts(nights, CHAIN[:finished]))
+    check_page(render(document, LINKS))
+    states = [task["state"] for task in document["tasks"]]
+    assert states == ["done"] * finished + ["now"] * (finished < len(CHAIN)) + ["waiting"] * (len(CHAIN) - finished - 1)
+
+
+def test_the_matrix_fills_while_buckets_are_trained(nights):
+    iteration = Iteration(
+        number=1, epoch_idx=0, num_epochs=1, edge_path_idx=0, num_edge_paths=1, edge_chunk_idx=0, num_edge_chunks=1
+    )
+    progress = Progress(
+        spec="x",
+        writer_epoch=1,
+        number=3,
+        iteration=iteration,
+        lease=2,
+        done=(PieceRecord(lhs=0, rhs=1, rank=0, lease=1, edges=5, figures=(0.5, 0, 0, 0), seconds=1.5),),
+        active=(LeaseRecord(lhs=1, rhs=1, rank=1, lease=2),),
+    )
+    document = run_document(facts(nights, CHAIN[: CHAIN.index("train")], progress=progress, heard=1.0))
+    training = document["training"]
+    assert (training["state"], training["epoch"], training["done"], training["buckets"]) == ("running", 1, 1, 4)
+    assert [[cell["state"] for cell in row] for row in training["matrix"]] == [["waiting", "done"], ["waiting", "active"]]
+    assert (training["matrix"][0][1]["loss"], training["matrix"][1][1]["rank"]) == (0.5, 1)
+    page = check_page(render(document, LINKS))
+    assert "training, epoch 1 of 1, 1 of 4 buckets" in page.text()
+
+
+def test_somebody_who_approved_is_named(nights):
+    run = nights.run(DAYS[2])
+    results = {task: run.result(task) for task in CHAIN if run.result(task)}
+    decision = {"task": "partition", "approved": True, "by": HOSTILE, "at": "2026-11-03T02:00:00Z", "reason": "known"}
+    approved = RunFacts(run.spec, run.url, CHAIN, results, refused="x", decisions={"partition": decision})
+    page = check_page(render(run_document(approved), LINKS))
+    assert f"Approved by {HOSTILE}" in page.text()
+
+
+def test_what_pages_load_is_there():
+    found = assets()
+    assert {path.suffix for path in found.values()} == {".css", ".js"}
+    (plotly,) = (name for name in found if name.startswith("plotly-"))
+    assert b"plotly.js v" in found[plotly].read_bytes()[:500]

@@ -1,0 +1,214 @@
+"""A team's Airflow: its database in PostgreSQL, nights begun by what arrives, refusals decided by people.
+
+The tests of this file are one story and run in the order they stand in. They take minutes of processor time, so they
+run only where ``PBG_E2E_POSTGRES`` is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+
+from examples.stack.airflow import COMPONENTS
+from examples.stack.api import AirflowApiError
+from examples.stack.processes import Service
+from examples.stack.stack import Stack
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from tests.operators.specs import small_spec
+from tests.stack import postgres
+from tests.stack.conftest import edges
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.timeout(60 * 30),
+    pytest.mark.skipif("PBG_E2E_POSTGRES" not in os.environ, reason="takes minutes; set PBG_E2E_POSTGRES to run it"),
+    pytest.mark.skipif(postgres.missing() is not None, reason=str(postgres.missing())),
+]
+
+BUCKET = "team"
+DAYS = [f"2026-11-{day}" for day in range(10, 13)]
+STRICT, LENIENT = "strict", "lenient"
+"""Two graphs of the same snapshots: the nights of one are all refused, those of the other never."""
+GATE = "release.gate"
+PATIENCE = 60.0 * 15
+
+
+def write_specs(directory, deadline="00:00"):
+    nights = {
+        "watch": {"complete": "success", "every_seconds": 1, "since": DAYS[0]},
+        "calendar": {"cron": "0 2 * * *"},
+        "deadline": {"at": deadline},
+        "notify": [
+            {
+                "use": "tests.stack.notifier.FileNotifier",
+                "on": ["failed", "refused", "published", "late"],
+                "arguments": {"path": str(directory / "told.jsonl"), "text": "{{ pbg.graph }} {{ pbg.occasion }}"},
+            }
+        ],
+        "collect": {},
+    }
+    for graph in (STRICT, LENIENT):
+        spec = small_spec(f"s3://{BUCKET}", graph) | {"nights": nights}
+        if graph == STRICT:
+            spec["gates"] |= {"min_mrr": 1.5, "on_failure": "ask"}
+        (directory / "graphs" / f"{graph}.yaml").write_text(yaml.safe_dump(spec))
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory):
+    """A running stack on PostgreSQL, with two graphs."""
+    directory = tmp_path_factory.mktemp("team")
+    (directory / "graphs").mkdir()
+    write_specs(directory)
+    with postgres.server() as database, pytest.MonkeyPatch.context() as patch:
+        path = os.pathsep.join(str(each) for each in sys.path if each)  # the driver may lie anywhere
+        settings = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database, "PYTHONPATH": path}
+        stack = Stack(directory, graphs=directory / "graphs", settings=settings)
+        try:
+            for name, value in stack.start_store(BUCKET).items():
+                patch.setenv(name, value)
+            stack.start_airflow(print)
+            yield stack
+        finally:
+            stack.stop()
+
+
+@pytest.fixture(scope="module")
+def api(team):
+    """Airflow's API, with all DAGs of both graphs read and unpaused."""
+    api = team.airflow().api
+    wanted = {f"{kind}_{graph}" for kind in ("watch", "reembed", "nightly") for graph in (STRICT, LENIENT)}
+    until("the DAGs are read", lambda: wanted <= set(api.dag_ids()), api.import_errors)
+    for dag in sorted(wanted, reverse=True):
+        api.unpause(dag)
+    return api
+
+
+def until(what, reached, told=lambda: None):
+    """Wait; on a busy machine an answer of Airflow's may come too late."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with suppress(AirflowApiError):
+            if found := reached():
+                return found
+        assert time.monotonic() < deadline, f"not reached: {what}: {told()}"
+        time.sleep(1)
+
+
+def put(day, name, data=b""):
+    open_store(f"s3://{BUCKET}").put(f"snapshots/{day}/{name}", data)
+
+
+def runs_of(api, graph, day):
+    return [run for run in api.runs(f"reembed_{graph}") if run["partition_key"] == day]
+
+
+def state_of(api, graph, day):
+    (run,) = runs_of(api, graph, day)
+    return run["state"]
+
+
+def begun(api, graph, day):
+    """Wait for the run that a snapshot begins, and return its id."""
+    return until(f"{graph} begins {day}", lambda: runs_of(api, graph, day))[0]["dag_run_id"]
+
+
+def asked(api, run_id):
+    """Wait until somebody is asked about a night of the strict graph, and return the path of the question."""
+
+    def waits():
+        return {task.task: task.state for task in api.tasks(f"reembed_{STRICT}", run_id)}.get(GATE) == "awaiting_input"
+
+    until("the gate asks", waits, lambda: api.tasks(f"reembed_{STRICT}", run_id))
+    return f"dags/reembed_{STRICT}/dagRuns/{run_id}/taskInstances/{GATE}"
+
+
+def told(team):
+    path = team.directory / "told.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_two_graphs_begin_a_night_when_their_snapshot_is_whole(team, api):
+    put(DAYS[0], "edges.parquet", edges(range(100)))
+    time.sleep(5)
+    assert not [run for graph in (STRICT, LENIENT) for run in api.runs(f"reembed_{graph}")]
+    put(DAYS[0], "_SUCCESS")
+    run_id = begun(api, LENIENT, DAYS[0])
+    begun(api, STRICT, DAYS[0])
+    until(
+        "it succeeds",
+        lambda: state_of(api, LENIENT, DAYS[0]) == "success",
+        lambda: api.tasks("reembed_lenient", run_id),
+    )
+
+
+def test_a_refused_night_asks_and_its_release_says_who_let_it_go_on_and_why(team, api):
+    run_id = begun(api, STRICT, DAYS[0])
+    task = asked(api, run_id)
+    assert f"/runs/{DAYS[0]}-" in str(api.get(f"{task}/links"))
+    question = api.get(f"{task}/-1/hitlDetails")
+    assert "1.5 asked" in question["body"]
+    api.patch(f"{task}/-1/hitlDetails", {"chosen_options": ["Approve"], "params_input": {"reason": "a first night"}})
+    until("it succeeds", lambda: state_of(api, STRICT, DAYS[0]) == "success")
+    release = Channel(open_store(f"s3://{BUCKET}/store/{STRICT}"), "production").current().release
+    (decision,) = release.data["decisions"]
+    assert (decision["task"], decision["approved"]) == ("gate", True)
+    assert (decision["by"], decision["reason"]) == ("admin", "a first night")
+    occasions = [(each["graph"], each["occasion"]) for each in told(team)]
+    assert {(STRICT, "refused"), (STRICT, "published"), (LENIENT, "published")} <= set(occasions)
+
+
+def test_a_triggerer_that_is_killed_forgets_nothing_and_repeats_nothing(team, api):
+    triggerer = Service("triggerer", team.directory)
+    os.killpg(triggerer.identity().pid, signal.SIGKILL)
+    put(DAYS[1], "edges.parquet", edges(range(4, 104)))
+    put(DAYS[1], "_SUCCESS")
+    triggerer.start([sys.executable, "-m", "airflow", *COMPONENTS["triggerer"]], team.airflow().environment())
+    for graph in (STRICT, LENIENT):
+        begun(api, graph, DAYS[1])
+    until("it succeeds", lambda: state_of(api, LENIENT, DAYS[1]) == "success")
+    assert [len(runs_of(api, graph, day)) for graph in (STRICT, LENIENT) for day in DAYS[:2]] == [1, 1, 1, 1]
+
+
+def test_a_rejected_night_ends_as_refused(team, api):
+    task = asked(api, begun(api, STRICT, DAYS[1]))
+    api.patch(f"{task}/-1/hitlDetails", {"chosen_options": ["Reject"], "params_input": {"reason": "too weak"}})
+    until("it ends", lambda: state_of(api, STRICT, DAYS[1]) == "failed")
+    release = Channel(open_store(f"s3://{BUCKET}/store/{STRICT}"), "production").current().release
+    assert release.snapshot == DAYS[0]
+    until(
+        "its failure is told", lambda: (STRICT, "failed") in [(each["graph"], each["occasion"]) for each in told(team)]
+    )
+
+
+def test_a_night_that_waited_past_its_deadline_is_told_of(team, api):
+    before = api.get(f"dags/reembed_{STRICT}/dagVersions")["total_entries"]
+    write_specs(team.directory, f"{datetime.now(UTC) + timedelta(minutes=3):%H:%M}")
+    until("it is read", lambda: api.get(f"dags/reembed_{STRICT}/dagVersions")["total_entries"] > before)
+    put(DAYS[2], "edges.parquet", edges(range(8, 108)))
+    put(DAYS[2], "_SUCCESS")
+    asked(api, begun(api, STRICT, DAYS[2]))
+    late = until("it is late", lambda: [each for each in told(team) if each["occasion"] == "late"])
+    assert late[0]["rendered"] == f"{late[0]['graph']} late"
+
+
+def test_a_backfill_of_two_days(team, api):
+    arguments = f"backfill create --dag-id nightly_{LENIENT} --from-date {DAYS[0]} --to-date {DAYS[1]}T23:59:59"
+    command = [sys.executable, "-m", "airflow", *arguments.split(), "--max-active-runs", "2"]
+    subprocess.run([*command, "--reprocess-behavior", "none"], env=team.airflow().environment(), check=True)
+
+    def states():
+        runs = [run for run in api.runs(f"nightly_{LENIENT}") if run["run_type"] == "backfill"]
+        return {run["partition_key"]: run["state"] for run in runs}
+
+    until("both days end", lambda: states() == dict.fromkeys(DAYS[:2], "success"), states)

@@ -1,0 +1,115 @@
+"""Nights that a gate refused, and somebody approved or rejected."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from pbg_tasks.cli import app
+from pbg_tasks.config.base import canonical_json
+from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.approval import approve, reject
+from pbg_tasks.tasks.chain import run_chain, run_task
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.replay import replay
+from pbg_tasks.tasks.show import show, table
+from tests.tasks.conftest import ring
+
+QUICK = {"num_epochs": 1}
+STRICT = {"min_mrr": 1.5, "max_mrr_drop": 1.0}
+
+
+def channel(place):
+    return Channel(open_store(str(place.store)), "production")
+
+
+@pytest.fixture
+def refused(place):
+    """A night that the quality gate refused."""
+    place.write_spec(model=QUICK, gates=STRICT)
+    place.snapshot("d1", ring(40))
+    with pytest.raises(QualityGateError, match=r"at least 1\.5 asked"):
+        run_chain(place.spec, "d1")
+    return plan(place.spec, "d1")["run"]
+
+
+def test_an_approved_night_is_published_and_its_release_says_by_whom_when_and_why(place, refused):
+    with pytest.raises(QualityGateError, match="`pbg approve RUN`"):
+        run_task("publish", refused)
+    called = CliRunner().invoke(app, ["approve", refused, "--reason", "a first night", "--by", "ada", "--json"])
+    assert called.exit_code == 0, called.output
+    said = json.loads(called.stdout)
+    assert {name: said[name] for name in ("run", "task", "approved", "by", "reason")} == {
+        "run": refused,
+        "task": "gate",
+        "approved": True,
+        "by": "ada",
+        "reason": "a first night",
+    }
+    assert approve(refused, by="bob", reason="me too")["by"] == "ada"  # the first decision stays
+    assert run_chain(place.spec, "d1")["release"]["published"]
+    (decision,) = channel(place).current().release.data["decisions"]
+    assert (decision["task"], decision["approved"], decision["by"], decision["reason"]) == (
+        "gate",
+        True,
+        "ada",
+        "a first night",
+    )
+    assert timedelta(0) <= datetime.now(UTC) - datetime.fromisoformat(decision["at"]) < timedelta(minutes=5)
+    assert show(refused)["decisions"] == [decision]
+    assert show(refused)["gate"]["passed"] is False  # the verdict stays what it was
+    assert "gate approved by ada" in table([show(refused)])
+
+
+def test_a_rejected_night_stays_refused(place, refused):
+    assert reject(refused, by="ada", reason="too weak")["approved"] is False
+    with pytest.raises(ConflictError, match="ada has rejected it already"):
+        approve(refused, by="bob", reason="I like it")
+    with pytest.raises(QualityGateError):
+        run_task("publish", refused)
+    assert channel(place).current().release is None
+
+
+def test_a_night_that_no_gate_refused_needs_no_decision(place):
+    place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0})
+    place.snapshot("d1", ring(40))
+    url = plan(place.spec, "d1")["run"]
+    for decide in (approve, reject):
+        with pytest.raises(ConfigError, match="no gate has refused this night"):
+            decide(url, by="ada", reason="just in case")
+
+
+def test_vectors_that_nobody_can_use_cannot_be_approved(place, refused):
+    run = RunContext.open(refused)
+    key = run.key("results/gate.json")
+    verdict = json.loads(run.store.get(key).data)
+    verdict["checks"].append({"name": "health of n", "passed": False, "sentence": "n: 3 vectors are not finite"})
+    run.store.put(key, canonical_json(verdict))
+    with pytest.raises(ConfigError, match="nobody can approve them: n: 3 vectors are not finite"):
+        approve(refused, by="ada", reason="never mind")
+
+
+@pytest.mark.parametrize("text", ["", "x" * 501])
+def test_a_decision_has_a_reason_of_some_length(refused, text):
+    with pytest.raises(ConfigError, match="reason"):
+        approve(refused, by="ada", reason=text)
+
+
+def test_a_blocked_snapshot_is_approved_at_the_data_gate_and_replayed_as_well(place):
+    limits = {"min_edges": {"block": 1000}}
+    place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": limits})
+    place.snapshot("d1", ring(40))
+    url = plan(place.spec, "d1")["run"]
+    with pytest.raises(QualityGateError, match=r"gates\.data\.min_edges"):
+        run_task("validate", url)
+    assert approve(url, by="ada", reason="the shop is new")["task"] == "validate"
+    assert run_chain(place.spec, "d1")["release"]["published"]
+    (decision,) = channel(place).current().release.data["decisions"]
+    assert decision["task"] == "validate"
+    assert replay(url)["equal"]

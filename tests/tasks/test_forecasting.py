@@ -1,0 +1,89 @@
+"""What a night is forecast to take, what it takes, and nights that would take too much."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from pbg_tasks.cli import app
+from pbg_tasks.errors import QualityGateError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import is_skipped
+from pbg_tasks.storage import LocalStore
+from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.context import CHAIN, RunContext
+from pbg_tasks.tasks.plan import plan
+from tests.tasks.conftest import ring
+
+NEAR = 1.5
+COSTS = {"hour": 3600.0, "currency": "USD"}  # a second costs 1 USD
+
+
+def ratio(summary, task, field):
+    return summary["forecast"]["tasks"][task][field]["ratio"]
+
+
+def test_after_two_nights_the_forecast_is_near_what_the_third_takes(place):
+    place.write_spec(costs=COSTS)
+    sizes = {"d1": 300, "d2": 310, "d3": 330}
+    nights = {key: place.snapshot(key, ring(size)) and run_chain(place.spec, key) for key, size in sizes.items()}
+    first, third = nights["d1"]["forecast"], nights["d3"]["forecast"]
+    assert first["calibrated_on"] == []
+    assert third["calibrated_on"] == [nights[key]["run"].rpartition("/")[2] for key in ("d1", "d2")]
+    assert list(third["tasks"]) == [task for task in CHAIN if task != "plan"]
+    # What follows from sizes is the same on every machine; the time of such short tasks is hardly the same twice.
+    for task, field in (("train", "store_bytes_written"), ("bucket", "store_bytes_written"), ("train", "memory_bytes")):
+        assert 1 / NEAR < ratio(nights["d3"], task, field) < NEAR, (task, field)
+    assert 1 / 4 < third["total_cpu_seconds"]["ratio"] < 4
+    assert third["cost"]["actual"] == pytest.approx(third["total_seconds"]["actual"], rel=1e-3)
+
+    shown = CliRunner().invoke(app, ["show", nights["d3"]["run"]])
+    assert "train" in shown.stdout
+    assert "cost, USD: " in shown.stdout
+    told = json.loads(CliRunner().invoke(app, ["show", nights["d3"]["run"], "--json"]).stdout)
+    assert told["forecast"] == third
+
+
+def test_a_night_that_costs_too_much_ends_before_anything_is_spent(place):
+    place.write_spec(costs=COSTS, limits={"max_cost": {"block": 0.01}})
+    place.snapshot("d1", ring(50))
+    with pytest.raises(
+        QualityGateError, match=r"forecast to cost .* USD .* at most 0\.01 USD allowed; raise limits"
+    ) as caught:
+        plan(place.spec, "d1")
+    assert caught.value.exit_code == 8
+    (run,) = (place.store / "runs").iterdir()
+    assert [path.name for path in (run / "results").iterdir()] == ["plan.json"]
+    assert is_skipped(Channel(LocalStore(place.store), "production"), "d1")
+
+    # The limit is no part of the run: a higher one lets the same run go on.
+    again = plan(place.spec, "d1", overrides=["limits.max_cost.block=1000"])
+    assert again["run"] == str(run)
+
+
+def test_someone_may_accept_what_a_night_costs(place, capsys):
+    place.write_spec(limits={"max_hours": {"block": 0}})
+    place.snapshot("d1", ring(50))
+    assert plan(place.spec, "d1", accept_data="the yearly rebuild")["run"]
+    assert "accepted (the yearly rebuild): the night is forecast to take" in capsys.readouterr().err
+
+
+def test_a_mild_limit_warns(place, capsys):
+    place.write_spec(limits={"max_hours": {"warn": 0, "block": 100}})
+    place.snapshot("d1", ring(50))
+    plan(place.spec, "d1")
+    assert "warning: the night is forecast to take" in capsys.readouterr().err
+
+
+def test_a_run_that_was_planned_without_a_forecast_is_shown_all_the_same(place):
+    place.snapshot("d1", ring(50))
+    run = RunContext.open(plan(place.spec, "d1")["run"])
+    path = place.store / run.key("results/plan.json")
+    planned = json.loads(path.read_text())
+    del planned["forecast"]
+    path.write_text(json.dumps(planned))
+    shown = CliRunner().invoke(app, ["show", run.url])
+    assert shown.exit_code == 0
+    assert "snapshot" in shown.stdout

@@ -1,0 +1,57 @@
+"""Rows that move on purpose, from S3 to S3: the same releases as on a disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pbg_tasks.config import RunLayout
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.adopt import adopt
+from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.releases import rollback
+from pbg_tasks.tasks.repartition import repartition
+from tests.tasks.conftest import ring
+
+pytestmark = pytest.mark.s3
+
+
+def released(store, number):
+    """Return name and hash of every file of a release."""
+    return Channel(open_store(str(store)), "production").release(number).manifest_sha256
+
+
+def upload(folder, place, name):
+    """Copy a folder into a store as it is, and return its URL there."""
+    store = open_store(f"{place}/{name}")
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            store.put_new(str(path.relative_to(folder)), path)
+    return store.url
+
+
+def test_a_checkpoint_is_adopted_moved_and_continued_as_on_a_disk(place, s3_bucket):
+    place.write_spec({"num_epochs": 1}, store=str(place.root / "old"))
+    place.snapshot("d0", ring(40))
+    old = Path(run_chain(place.spec, "d0")["run"])
+    checkpoint, entities = old / RunLayout.checkpoint, old / RunLayout.entities
+    place.snapshot("d1", ring(44, seed=1))
+    found = []
+    for store, sources in (
+        (str(place.root / "nights"), (str(checkpoint), str(entities))),
+        (f"{s3_bucket}/nights", (upload(checkpoint, s3_bucket, "model"), upload(entities, s3_bucket, "names"))),
+    ):
+        place.write_spec({"num_epochs": 1}, store=store)
+        adopted = adopt(*sources, place.spec, snapshot="d0")
+        assert (adopted["release"], adopted["entities"]) == (1, {"n": 40})
+        assert adopt(*sources, place.spec, snapshot="d0") == adopted
+        assert repartition(place.spec, partitions=3)["moved"]
+        assert not repartition(place.spec, partitions=3)["moved"]
+        place.write_spec({"num_epochs": 1, "entities": {"n": {"num_partitions": 3}}}, store=store)
+        night = run_chain(place.spec, "d1")
+        assert (night["warm_start"], night["entities"]) == (True, {"total": 44, "new": 4, "kept": 40, "gone": 0})
+        assert rollback(place.spec)["release"] == 2
+        found.append([released(store, number) for number in (1, 2, 3)])
+    assert found[0] == found[1]
