@@ -3,7 +3,7 @@
     python -m benchmarks.scaling.equality
 
 Prints, for each number of ranks, the filtered test MRR of every seed and whether the ledger holds every edge of every
-epoch exactly once; the figures are kept in ``benchmarks/results/equality.json``.
+epoch exactly once; the figures are kept in ``benchmarks/results/scaling.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results" / "equality.json"
+RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
 PARTITIONS = 16  # as many as keep eight ranks at work
 CONFIG: dict[str, Any] = {
     "entity_path": "data",
@@ -94,7 +94,9 @@ def main(
     seeds: Annotated[int, typer.Option(help="How many.")] = 3,
     epochs: Annotated[int, typer.Option(help="Of each training.")] = 5,
     servers: Annotated[int, typer.Option(help="num_partition_servers: 0 or -1.")] = -1,
-    order: Annotated[str, typer.Option(help="bucket_order of all, since orders differ in what they learn.")] = "affinity",
+    order: Annotated[
+        str, typer.Option(help="bucket_order of all, since orders differ in what they learn.")
+    ] = "affinity",
 ) -> None:
     """Train gangs of every size with every seed."""
     files = obtain(FB15K_237, data, cache_directory())
@@ -108,7 +110,8 @@ def main(
             for size in map(int, ranks.split(",")):
                 rows.append(measure(pbg, ranks=size, seed=seed, epochs=epochs, servers=servers, order=order))
                 print(rows[-1], flush=True)
-    RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) | {"equality": rows}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print("\n".join(summary(rows)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.quality.plot import Line, Panel, draw
@@ -23,7 +24,7 @@ def write(results: Results, document: Path, plot: Path) -> None:
     """Write the document and its plot.
 
     Args:
-        results: lists of rows by name: ``scaling``, ``ties``, ``published``, ``real``.
+        results: lists of rows by name: ``scaling``, ``ties``, ``published``, ``real``, ``equality``.
         document: Markdown.
         plot: SVG, in the same directory.
     """
@@ -131,6 +132,7 @@ drawn anew every iteration from the seed. A rule that also prefers partitions wi
 -2 to 3 %, too little for a rule of its own.
 """
     yield from _real(results["real"])
+    yield from _equality(results.get("equality", []))
 
 
 def _grid(rows: Sequence[Row]) -> Iterator[str]:
@@ -187,6 +189,36 @@ from training, and the two do not compare well.
             for row in rows
         ],
     )
+
+
+def _equality(rows: Sequence[Row]) -> Iterator[str]:
+    yield "\n## What several ranks learn\n"
+    if not rows:
+        yield "Not measured yet.\n"
+        return
+    epochs, order = len(rows[0]["edges"]), rows[0]["order"]
+    edges = {count for row in rows for count in row["edges"]}
+    yield f"""*Measured*, `python -m benchmarks.scaling.equality`: FB15k-237 in 16 partitions, {epochs} epochs, memory
+servers; filtered test MRR by seed. One rank walks the buckets in the order `{order}`, which is nearest to what a gang does:
+orders of buckets differ more in what they learn than numbers of ranks do. Every epoch of every run trained
+{" or ".join(f"{count:,}" for count in sorted(edges))} edges, {sum(row["retrained"] for row in rows)} of them twice.
+"""
+    seeds = sorted({row["seed"] for row in rows})
+    found = {(row["ranks"], row["seed"]): row["mrr"] for row in rows}
+    yield from _table(
+        ("ranks", *(f"seed {seed}" for seed in seeds), "mean", "against one rank"),
+        [
+            (
+                ranks,
+                *(f"{found[ranks, seed]:.4f}" for seed in seeds),
+                f"{statistics.mean(found[ranks, seed] for seed in seeds):.4f}",
+                f"{statistics.mean(found[ranks, seed] - found[1, seed] for seed in seeds):+.4f}",
+            )
+            for ranks in sorted({row["ranks"] for row in rows})
+        ],
+    )
+    noise = statistics.stdev(found[1, seed] for seed in seeds)
+    yield f"\nSeeds of one rank deviate by {noise:.4f}."
 
 
 def _table(heads: Sequence[object], rows: Sequence[Sequence[object]]) -> Iterator[str]:
