@@ -199,8 +199,8 @@ def _equality(rows: Sequence[Row]) -> Iterator[str]:
     epochs, order = len(rows[0]["edges"]), rows[0]["order"]
     edges = {count for row in rows for count in row["edges"]}
     yield f"""*Measured*, `python -m benchmarks.scaling.equality`: FB15k-237 in 16 partitions, {epochs} epochs, memory
-servers; filtered test MRR by seed. One rank walks the buckets in the order `{order}`, which is nearest to what a gang does:
-orders of buckets differ more in what they learn than numbers of ranks do. Every epoch of every run trained
+servers; filtered test MRR by seed. One rank walks the buckets in the order `{order}`, which is nearest to what a
+gang does: orders of buckets differ more in what they learn than numbers of ranks do. Every epoch of every run trained
 {" or ".join(f"{count:,}" for count in sorted(edges))} edges, {sum(row["retrained"] for row in rows)} of them twice.
 """
     seeds = sorted({row["seed"] for row in rows})
