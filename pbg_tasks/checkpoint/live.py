@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FILE_NAME = "live.json"
 INTERVAL_SECONDS = 2.0
 """At least so long lies between two writes."""
+_SHARE = 0.01  # of the time may be spent on telling, however many buckets there are
 
 
 class LiveMirror:
@@ -41,14 +42,14 @@ class LiveMirror:
         self, spec: str, writer_epoch: int, put: Callable[[bytes], object], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._spec, self._writer_epoch, self._put, self._clock = spec, writer_epoch, put, clock
-        self._told = float("-inf")
+        self._next = float("-inf")
         self._done: list[PieceRecord] = []
 
     def tell(self, iteration: Iteration, lhs: int, rhs: int) -> None:
         """Say that a bucket is being trained, unless something was said just before."""
-        if self._clock() - self._told < INTERVAL_SECONDS:
+        began = self._clock()
+        if began < self._next:
             return
-        self._told = self._clock()
         progress = Progress(
             spec=self._spec,
             writer_epoch=self._writer_epoch,
@@ -59,6 +60,8 @@ class LiveMirror:
             active=(LeaseRecord(lhs=lhs, rhs=rhs, rank=0, lease=0),),
         )
         self._put(encode(progress))
+        ended = self._clock()
+        self._next = ended + max(INTERVAL_SECONDS, (ended - began) / _SHARE)
 
     def done(self, piece: PieceRecord) -> None:
         """Take note of a bucket that is done."""

@@ -1,0 +1,93 @@
+"""Builds the training image, with buildah: no daemon and, where none can be reached, no registry.
+
+    python -m tests.docker.images
+
+The base is pulled, else made of Debian's packages with mmdebstrap. ``TORCH_WHEELS`` may name a folder with a CPU build
+of torch, as for ``make lock``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BASE = "docker.io/library/python:3.11-slim-bookworm"
+IMAGE = "localhost/pbg-train"
+CERTIFICATES = Path("/etc/ssl/certs")
+PULL_SECONDS = 120
+PACKAGES = ("ca-certificates", "python3", "python3-pip", "python3-venv")
+
+
+def missing_programs() -> list[str]:
+    """Return what has to be installed first."""
+    return [program for program in ("buildah", "podman", "mmdebstrap") if shutil.which(program) is None]
+
+
+def exists(image: str) -> bool:
+    """Tell whether an image is there."""
+    return _status("podman", "image", "exists", image) == 0
+
+
+def build_base() -> None:
+    """Make an image of the base's name: Debian's Python 3.11 is at hand where a registry is not."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "root.tar"
+        link = 'ln -s python3 "$1/usr/bin/python"'
+        packages = f"--include={','.join(PACKAGES)}"
+        _run("mmdebstrap", "--variant=minbase", packages, f"--customize-hook={link}", "bookworm", str(root))
+        container = _run("buildah", "from", "scratch").strip()
+        _run("buildah", "add", container, str(root), "/")
+        _run("buildah", "commit", "--rm", container, BASE)
+
+
+def build() -> None:
+    """Build the training image as docker/README.md says."""
+    options = ["--isolation=chroot", "--network=host", "--pull-never", "--layers"]
+    if CERTIFICATES.is_dir():  # a network may have a certificate of its own
+        bundle = CERTIFICATES / "ca-certificates.crt"
+        options += [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--build-arg=PIP_CERT={bundle}"]
+    if wheels := os.environ.get("TORCH_WHEELS"):
+        options += [f"--volume={Path(wheels).resolve()}:/wheels:ro", "--build-arg=PIP_FIND_LINKS=/wheels"]
+    dockerfile = REPOSITORY / "docker" / "Dockerfile"
+    _run("buildah", "bud", *options, "-f", str(dockerfile), "--target=train", "-t", IMAGE, str(REPOSITORY))
+
+
+def make() -> None:
+    """Build what is not there yet."""
+    if not exists(BASE) and not _pull():
+        build_base()
+    build()
+
+
+def _pull() -> bool:
+    try:
+        return _status("buildah", "pull", BASE, timeout=PULL_SECONDS) == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _status(*command: str, timeout: float | None = None) -> int:
+    return subprocess.run(command, check=False, timeout=timeout).returncode
+
+
+def _run(*command: str) -> str:
+    """Run a command, which says on stderr what it does.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[:2])} ended with status {done.returncode}:\n{done.stdout[-4000:]}")
+    return done.stdout.splitlines()[-1] if done.stdout.strip() else ""
+
+
+if __name__ == "__main__":
+    if found := missing_programs():
+        sys.exit(f"install {' and '.join(found)} first")
+    make()
