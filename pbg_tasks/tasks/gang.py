@@ -7,11 +7,11 @@ import signal
 import threading
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
 from pbg_tasks.errors import ConfigError, ConflictError, EvictedError, NotFoundError, PbgError
-from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
 from pbg_tasks.train.course import Course
@@ -24,18 +24,16 @@ from pbg_tasks.train.ranks.lead import Lead
 from pbg_tasks.train.ranks.leases import useful_ranks
 from pbg_tasks.train.ranks.member import Member
 from pbg_tasks.train.ranks.membership import SERVICE as HEARTBEAT
-from pbg_tasks.train.ranks.membership import Membership, Roll
+from pbg_tasks.train.ranks.membership import Roll
 from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
 from pbg_tasks.train.ranks.parameter_server import ParameterServer
-from pbg_tasks.train.ranks.partition_client import PartitionClient
-from pbg_tasks.train.ranks.partition_server import PartitionServer
 from pbg_tasks.train.ranks.rank import Links, RankTrainer, depart, keep, withdraw
+from pbg_tasks.train.ranks.services import JOIN_SECONDS, LEASES, RECORDS, Services
 from pbg_tasks.train.ranks.shared import SharedState
 from pbg_tasks.train.ranks.shelf import Shelf
-from pbg_tasks.train.ranks.wire import Listener, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -44,17 +42,10 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.job import Job
-    from pbg_tasks.train.partitions import PartitionKey
     from pbg_tasks.train.ranks.gang import Place
-    from pbg_tasks.train.ranks.wire import Address, Connection
-    from pbg_tasks.train.tables import Table
+    from pbg_tasks.train.ranks.wire import Connection
 
 TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
-JOIN_SECONDS = 600.0
-"""How long ranks wait for the others to come: their images may have to be pulled first."""
-CONNECT_SECONDS = 20.0
-LEASES, RECORDS = "leases", "records"
-"""Services of the coordinator: who trains what, and what is stored behind the training."""
 SHARE_SECONDS = 10.0
 """Between two records that store the shared parameters of a gang of several."""
 
@@ -147,7 +138,7 @@ def _lead(gang: Gang, place: Place, undertaking: Undertaking, writer: Checkpoint
     members = place.world + place.servers
     roll = Roll(range(members))
     with evictable() as member, ExitStack() as stack:
-        here = _Here(gang, place, member, {HEARTBEAT: roll.serve})
+        here = Services(gang, place, member, {HEARTBEAT: roll.serve})
         found = {"version": writer.version, "writer_epoch": writer.partial.writer_epoch}
         stack.enter_context(here.open(found))
         stack.enter_context(roll)  # so that members are let go before the listener closes
@@ -157,7 +148,9 @@ def _lead(gang: Gang, place: Place, undertaking: Undertaking, writer: Checkpoint
         services = {LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
         here.serve(seat.shelf, stack, services)
         here.find(Desk.local(coordinator, member.check))
-        return _led(seat, writer, coordinator, here.links(seat, stack), world=place.world)
+        return _led(
+            seat, writer, coordinator, here.links(partial(seat.exchange, member=member), stack), world=place.world
+        )
 
 
 def _led(seat: _Seat, writer: CheckpointWriter, coordinator: Coordinator, links: Links, *, world: int) -> Result:
@@ -174,7 +167,7 @@ def _led(seat: _Seat, writer: CheckpointWriter, coordinator: Coordinator, links:
 
 def _follow(gang: Gang, place: Place, undertaking: Undertaking, scratch: Path) -> Result:
     with evictable() as member, ExitStack() as stack:
-        here = _Here(gang, place, member, {})
+        here = Services(gang, place, member, {})
         stack.enter_context(here.open({}))
         version = here.agreed["version"]
         files = undertaking.newest()
@@ -183,24 +176,24 @@ def _follow(gang: Gang, place: Place, undertaking: Undertaking, scratch: Path) -
                 f"{undertaking.store.url}: is at version {found}, rank 0 found {version}: another gang trains here, "
                 "or this rank sees another store"
             )
-        partial = PartialObjects(undertaking.store, undertaking.prefix, here.agreed["writer_epoch"])
+        objects = PartialObjects(undertaking.store, undertaking.prefix, here.agreed["writer_epoch"])
         job = undertaking.job(version)
         if place.role == "partition-server":
-            return _keep(here, member, job, partial, scratch, version, stack)
-        seat = _Seat(job, files, partial, scratch, rank=place.rank)
+            return _keep(here, member, job, objects, scratch, version, stack)
+        seat = _Seat(job, files, objects, scratch, rank=place.rank)
         here.serve(seat.shelf, stack)
         here.find()
-        trainer = seat.trainer(here.links(seat, stack), None)
+        trainer = seat.trainer(here.links(partial(seat.exchange, member=member), stack), None)
         trainer.run(seat.course.plan[version:])
         return {"rank": place.rank, **trainer.work.to_json()}
 
 
 def _keep(
-    here: _Here, member: Member, job: Job, partial: PartialObjects, scratch: Path, version: int, stack: ExitStack
+    here: Services, member: Member, job: Job, objects: PartialObjects, scratch: Path, version: int, stack: ExitStack
 ) -> Result:
     """Keep partitions in memory until the training has ended."""
     course = Course(job.config, job.edges, seed=job.seed)
-    shelf = Shelf(job.config, partial, scratch, here.place.rank, Stamp(version, course.info(None)))
+    shelf = Shelf(job.config, objects, scratch, here.place.rank, Stamp(version, course.info(None)))
     here.serve(shelf, stack)
     desk = here.find()
     if here.server is None:
@@ -222,18 +215,18 @@ class _Seat:
     """What a trainer has of its own, before it knows the others."""
 
     def __init__(
-        self, job: Job, files: CheckpointFiles | None, partial: PartialObjects, scratch: Path, *, rank: int
+        self, job: Job, files: CheckpointFiles | None, objects: PartialObjects, scratch: Path, *, rank: int
     ) -> None:
         config = job.config
         self.job, self.rank = job, rank
-        self.forecast, self.engine = job.prepare(partial.store)
+        self.forecast, self.engine = job.prepare(objects.store)
         self.gate = self.engine.gate = Gate(self.engine.workers)
         self.course = Course(config, job.edges, seed=job.seed)
         self.start = job.start(files, scratch)
         state = self.start.model(ModelState(*self.engine.parameters()))
         if state is not None:
             self.engine.load_parameters(state.params, state.sums)
-        self.shelf = Shelf(config, partial, scratch, rank, Stamp(0, self.course.info(None)))
+        self.shelf = Shelf(config, objects, scratch, rank, Stamp(0, self.course.info(None)))
         self.shared = SharedState(config, self.engine, self.start)
 
     def coordinator(self, writer: CheckpointWriter, *, members: int, share_every: float) -> Coordinator:
@@ -279,103 +272,6 @@ class _Seat:
             seed=self.job.seed,
             anchor=self.job.anchor,
         )
-
-
-class _Here:
-    """This process's services, and its way to those of others.
-
-    Attributes:
-        agreed: what rank 0 found.
-        server: the partitions that this process keeps for others; None if none.
-    """
-
-    def __init__(
-        self, gang: Gang, place: Place, member: Member, services: Mapping[str, Callable[[Connection], None]]
-    ) -> None:
-        self.place = place
-        self.agreed: Mapping[str, Any] = {}
-        self.server: PartitionServer | None = None
-        self._gang, self._member, self._credentials = gang, member, gang.credentials
-        self._listener = Listener(gang.credentials, services, host=gang.host)
-        self._parameters = ParameterServer()
-        self._addresses: list[Address] = []
-        self._to_lead: list[Connection] = []
-
-    @contextmanager
-    def open(self, found: Mapping[str, Any]) -> Iterator[None]:
-        """Learn where the others are, and belong to the gang from now on: whoever falls silent is noticed.
-
-        Args:
-            found: by rank 0, of the checkpoint.
-        """
-        with self._listener as listener:
-            shared = self._gang.share({"address": list(listener.address), **found})
-            self.agreed = shared[0]
-            self._addresses = [(host, port) for host, port in (each["address"] for each in shared)]
-            membership = Membership(self._addresses[0], self._credentials)
-            membership.on_break(lambda: self._hang_up(membership))
-            self._member.join(membership)
-            try:
-                yield
-            except BaseException as error:
-                membership.leave(error)
-                raise
-            membership.leave()
-
-    def serve(
-        self, shelf: Shelf, stack: ExitStack, services: Mapping[str, Callable[[Connection], None]] | None = None
-    ) -> None:
-        """Offer the other services, and wait until everyone does: a rank may have read gigabytes before."""
-        config, self._shelf = shelf.config, shelf
-        offered = dict(services or {})
-        if self.place.role == "trainer":
-            offered["parameters"] = self._parameters.serve
-        if config.num_partition_servers < 0 or self.place.role == "partition-server":
-            server = PartitionServer(self._store, interval=config.store_interval, on_error=self._member.fail)
-            self.server = stack.enter_context(server)
-            offered["partitions"] = server.serve
-        self._listener.offer(offered)
-        self._gang.barrier(timeout=JOIN_SECONDS, check=self._member.check)
-
-    def find(self, desk: Desk | None = None) -> Desk:
-        """Find the coordinator: ``desk`` where it is here."""
-        self._records = desk or self._remote(RECORDS)
-        self._desk = desk or self._remote(LEASES)
-        return self._desk
-
-    def _remote(self, service: str) -> Desk:
-        connection = self._connect(0, service)
-        self._to_lead.append(connection)
-        return Desk.remote(connection, self._member.check)
-
-    def _hang_up(self, membership: Membership) -> None:
-        """Wait no longer for answers of a rank 0 that is silent."""
-        if membership.leaderless:
-            for connection in self._to_lead:
-                connection.close()
-
-    def links(self, seat: _Seat, stack: ExitStack) -> Links:
-        """Connect to every other rank."""
-        config, world = self._shelf.config, self.place.world
-        partitions = None
-        if config.num_partition_servers:
-            keepers = range(world) if config.num_partition_servers < 0 else range(world, world + self.place.servers)
-            partitions = PartitionClient([self._link(rank, "partitions", self.server) for rank in keepers])
-        servers = [self._link(rank, "parameters", self._parameters) for rank in range(world)]
-        exchange = seat.exchange(servers, self._member)
-        stack.callback(exchange.close)
-        return Links(self._desk, self._member, self._shelf, exchange, partitions, self.server)
-
-    def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - what ``service`` has here, or a way to it
-        return own if rank == self.place.rank else self._connect(rank, service)
-
-    def _connect(self, rank: int, service: str) -> Connection:
-        return connect(self._addresses[rank], self._credentials, service, timeout=CONNECT_SECONDS)
-
-    def _store(self, key: PartitionKey, table: Table, lease: int) -> None:
-        """Store a partition behind the training, and tell the coordinator."""
-        stored = self._shelf.put(key, table, f"{lease}.{self.place.rank}", lease=lease)
-        self._records.stored(embeddings_file_name(*key, self._shelf.stamp.version), stored)
 
 
 @contextmanager

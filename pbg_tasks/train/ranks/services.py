@@ -1,0 +1,137 @@
+"""What a process of a gang offers to the others, and its way to what they offer."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.train.ranks.desk import Desk
+from pbg_tasks.train.ranks.membership import Membership
+from pbg_tasks.train.ranks.parameter_server import ParameterServer
+from pbg_tasks.train.ranks.partition_client import PartitionClient
+from pbg_tasks.train.ranks.partition_server import PartitionServer
+from pbg_tasks.train.ranks.rank import Links
+from pbg_tasks.train.ranks.wire import Listener, connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import ExitStack
+
+    from pbg_tasks.train.partitions import PartitionKey
+    from pbg_tasks.train.ranks.gang import Gang, Place
+    from pbg_tasks.train.ranks.member import Member
+    from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
+    from pbg_tasks.train.ranks.shelf import Shelf
+    from pbg_tasks.train.ranks.wire import Address, Connection
+    from pbg_tasks.train.tables import Table
+
+JOIN_SECONDS = 600.0
+"""How long ranks wait for the others to come: their images may have to be pulled first."""
+CONNECT_SECONDS = 20.0
+LEASES, RECORDS = "leases", "records"
+"""Services of the coordinator: who trains what, and what is stored behind the training."""
+
+
+class Services:
+    """This process's services, and its way to those of others.
+
+    Attributes:
+        agreed: what rank 0 found.
+        server: the partitions that this process keeps for others; None if none.
+    """
+
+    def __init__(
+        self, gang: Gang, place: Place, member: Member, services: Mapping[str, Callable[[Connection], None]]
+    ) -> None:
+        self.place = place
+        self.agreed: Mapping[str, Any] = {}
+        self.server: PartitionServer | None = None
+        self._gang, self._member, self._credentials = gang, member, gang.credentials
+        self._listener = Listener(gang.credentials, services, host=gang.host)
+        self._parameters = ParameterServer()
+        self._addresses: list[Address] = []
+        self._to_lead: list[Connection] = []
+
+    @contextmanager
+    def open(self, found: Mapping[str, Any]) -> Iterator[None]:
+        """Learn where the others are, and belong to the gang from now on: whoever falls silent is noticed.
+
+        Args:
+            found: by rank 0, of the checkpoint.
+        """
+        with self._listener as listener:
+            shared = self._gang.share({"address": list(listener.address), **found})
+            self.agreed = shared[0]
+            self._addresses = [(host, port) for host, port in (each["address"] for each in shared)]
+            membership = Membership(self._addresses[0], self._credentials)
+            membership.on_break(lambda: self._hang_up(membership))
+            self._member.join(membership)
+            try:
+                yield
+            except BaseException as error:
+                membership.leave(error)
+                raise
+            membership.leave()
+
+    def serve(
+        self, shelf: Shelf, stack: ExitStack, services: Mapping[str, Callable[[Connection], None]] | None = None
+    ) -> None:
+        """Offer the other services, and wait until everyone does: a rank may have read gigabytes before."""
+        config, self._shelf = shelf.config, shelf
+        offered = dict(services or {})
+        if self.place.role == "trainer":
+            offered["parameters"] = self._parameters.serve
+        if config.num_partition_servers < 0 or self.place.role == "partition-server":
+            server = PartitionServer(self._store, interval=config.store_interval, on_error=self._member.fail)
+            self.server = stack.enter_context(server)
+            offered["partitions"] = server.serve
+        self._listener.offer(offered)
+        self._gang.barrier(timeout=JOIN_SECONDS, check=self._member.check)
+
+    def find(self, desk: Desk | None = None) -> Desk:
+        """Find the coordinator: ``desk`` where it is here."""
+        self._records = desk or self._remote(RECORDS)
+        self._desk = desk or self._remote(LEASES)
+        return self._desk
+
+    def _remote(self, service: str) -> Desk:
+        connection = self._connect(0, service)
+        self._to_lead.append(connection)
+        return Desk.remote(connection, self._member.check)
+
+    def _hang_up(self, membership: Membership) -> None:
+        """Wait no longer for answers of a rank 0 that is silent."""
+        if membership.leaderless:
+            for connection in self._to_lead:
+                connection.close()
+
+    def links(
+        self, exchange: Callable[[Sequence[Connection | ParameterServer]], ParameterExchange], stack: ExitStack
+    ) -> Links:
+        """Connect to every other rank.
+
+        Args:
+            exchange: makes one of shared parameters, with the servers of all ranks.
+            stack: closes it.
+        """
+        config, world = self._shelf.config, self.place.world
+        partitions = None
+        if config.num_partition_servers:
+            keepers = range(world) if config.num_partition_servers < 0 else range(world, world + self.place.servers)
+            partitions = PartitionClient([self._link(rank, "partitions", self.server) for rank in keepers])
+        servers = [self._link(rank, "parameters", self._parameters) for rank in range(world)]
+        parameters = exchange(servers)
+        stack.callback(parameters.close)
+        return Links(self._desk, self._member, self._shelf, parameters, partitions, self.server)
+
+    def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - what ``service`` has here, or a way to it
+        return own if rank == self.place.rank else self._connect(rank, service)
+
+    def _connect(self, rank: int, service: str) -> Connection:
+        return connect(self._addresses[rank], self._credentials, service, timeout=CONNECT_SECONDS)
+
+    def _store(self, key: PartitionKey, table: Table, lease: int) -> None:
+        """Store a partition behind the training, and tell the coordinator."""
+        stored = self._shelf.put(key, table, f"{lease}.{self.place.rank}", lease=lease)
+        self._records.stored(embeddings_file_name(*key, self._shelf.stamp.version), stored)
