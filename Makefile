@@ -55,7 +55,8 @@ test: setup
 quality: setup
 	@$(PY) -m benchmarks.quality $(ARGS)
 
-# One benchmark: make bench ARGS="steps --again"; the user's race, of hours: make bench ARGS=race.
+# One benchmark: make bench ARGS="steps --again"; the user's race, of hours: make bench ARGS=race, or a side of it at a
+# time: make bench ARGS="race --racer ours", then theirs.
 bench: setup
 	@$(PY) -m benchmarks.speed $(ARGS)
 

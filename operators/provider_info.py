@@ -49,7 +49,14 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "/etc/pbg/graphs",
                         "default": "",
-                    }
+                    },
+                    "lookup_bytes": {
+                        "description": "Files of a release that the look-up of neighbours may copy to the API server.",
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": None,
+                        "default": "536870912",
+                    },
                 },
             }
         },

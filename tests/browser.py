@@ -22,7 +22,7 @@ FLAGS = [
 CONTRAST = """() => {
   const channel = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const parse = (text) => { const found = text.match(/[\\d.]+/g).map(Number); return found.length < 4 ? [...found, 1] : found; };
+  const parse = (text) => [...text.match(/[\\d.]+/g).map(Number), 1].slice(0, 4);
   const behind = (element) => {
     for (let at = element; at; at = at.parentElement) {
       const colour = parse(getComputedStyle(at).backgroundColor);
@@ -32,7 +32,8 @@ CONTRAST = """() => {
   };
   const poor = [];
   for (const element of document.querySelectorAll("body *")) {
-    const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.textContent).join("").trim();
+    const texts = [...element.childNodes].filter((node) => node.nodeType === 3);
+    const text = texts.map((node) => node.textContent).join("").trim();
     const box = element.getBoundingClientRect();
     if (!text || box.width < 2 || element.closest("svg, script, option")) continue;
     const style = getComputedStyle(element);

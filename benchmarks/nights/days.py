@@ -141,9 +141,11 @@ def find(name: str, folder: Path) -> tuple[str, Path]:
 
 
 def write_snapshot(store: Store, day: str, edges: list[Edge], columns: Sequence[str] = ("lhs", "rel", "rhs")) -> None:
-    """Store a snapshot as ``snapshots/DAY/edges.parquet``, in place of what was there."""
+    """Store a snapshot as ``snapshots/DAY/edges.parquet``; one of the same bytes stays, with the runs made of it."""
     cells = list(zip(*edges, strict=True)) or [(), (), ()]
     table = pa.table({name: pa.array(each, pa.string()) for name, each in zip(columns, cells, strict=True)})
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
-    store.put(f"snapshots/{day}/edges.parquet", sink.getvalue().to_pybytes())
+    key, data = f"snapshots/{day}/edges.parquet", sink.getvalue().to_pybytes()
+    if store.head(key) is None or store.get(key).data != data:
+        store.put(key, data)

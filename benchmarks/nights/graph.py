@@ -105,17 +105,16 @@ class Graph:
         ((_, edges),) = self.dated.snapshots([after], self.window)
         return after, edges
 
-    def spec(self, walk: Walk, *, store: str | None = None, **sections: Any) -> Path:  # noqa: ANN401 - parts of a spec
-        """Write the spec of a walk and return its file.
+    def spec(self, walk: Walk, **sections: Any) -> Path:  # noqa: ANN401 - parts of a spec
+        """Write the spec of a walk, whose store is named after it, and return its file.
 
         Args:
             walk: which.
-            store: what its store is named below ``place``; as the walk unless given.
             sections: instead of the spec's own.
         """
         document = {
             "graph": self.name,
-            "store": f"{self.place}/{store or walk}",
+            "store": f"{self.place}/{walk}",
             "snapshots": {"location": f"{self.place}/snapshots/{{snapshot}}/*.parquet"},
             "model": MODEL,
             "split": SPLIT,
@@ -125,6 +124,6 @@ class Graph:
             "nights": {"walk": "chain", "first": self.days[0]} if walk == "chain" else {"walk": walk},
             **sections,
         }
-        path = self.specs / f"{store or walk}.yaml"
+        path = self.specs / f"{walk}.yaml"
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         return path

@@ -17,7 +17,7 @@ import yaml
 
 from benchmarks.nights.ranking import rank_held_out
 from benchmarks.nights.results import keep
-from benchmarks.nights.walk import remove_run, train
+from benchmarks.nights.walk import remove, train
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import PbgError
 from pbg_tasks.storage.columnar import list_files
@@ -96,11 +96,11 @@ def _nights(spec: Path, way: str, epochs: int) -> Iterator[Figures]:
     start = f"train.new_entities={way}"
     untrained = train(spec, "d2", start, "model.num_epochs=0", "train.warm_epochs=null")
     yield rank_held_out(untrained)
-    remove_run(untrained)
+    remove(untrained)
     trained = train(spec, "d2", start, f"train.warm_epochs={epochs}", "model.checkpoint_preservation_interval=1")
     for epoch in range(1, epochs + 1):
         yield rank_held_out(trained, epoch)
-    remove_run(trained)
+    remove(trained)
 
 
 def main(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.nights.process import run_commands
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.publish import Channel
-from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.context import CHAIN, RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 RELEASED = "released"
 DATA_GATE = "stopped by the data gate"
 QUALITY_GATE = "stopped by the quality gate"
+_SIDES = {"before": "current", "now": "candidate"}
+_PLACE = re.compile(r"\S+/(?=snapshots/|runs/)")
 _PLANNED = re.compile(r"; run (\S+)$", re.MULTILINE)
 _ERROR = re.compile(r"^error: (\S+): (.*)", re.MULTILINE | re.DOTALL)
 
@@ -34,7 +36,6 @@ class Night:
         said: the error's sentences.
         run: URL; empty when it ended before it was planned.
         seconds: wall time of the command.
-        cpu_seconds: processor time of the command.
         figures: what was found; see ``figures``.
     """
 
@@ -43,7 +44,6 @@ class Night:
     said: str
     run: str
     seconds: float
-    cpu_seconds: float
     figures: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -56,9 +56,8 @@ class Night:
         return {
             "day": self.day,
             "outcome": self.outcome,
-            "said": self.said.replace(self.run, "RUN") if self.run else self.said,
+            "said": _PLACE.sub("", self.said),
             "seconds": round(self.seconds, 1),
-            "cpu_seconds": round(self.cpu_seconds, 1),
             **self.figures,
         }
 
@@ -89,7 +88,6 @@ def _night(day: str, ended: Ended) -> Night:
         said=said if ended.status else "",
         run=url,
         seconds=ended.seconds,
-        cpu_seconds=ended.cpu_seconds,
         figures=figures(url) if url else {},
     )
 
@@ -104,13 +102,13 @@ def figures(url: str) -> dict[str, Any]:
     """Return what is known of a run, whatever of it has finished.
 
     Returns:
-        Edges and entities; ``mrr`` and the baseline ``popularity``; ``gate``: the checks; ``drift``: mean cosine and
-        overlap; ``warnings`` of the data gate; ``release``, ``published`` and ``manifest``.
+        Edges and entities; ``mrr`` and the baseline ``popularity``; ``gate``: the checks; ``frozen``: MRR of the
+        release ``before`` and of this night (``now``) on the same edges and candidates; ``drift``: mean cosine and
+        overlap; ``warnings`` of the data gate; ``cpu_seconds`` of all tasks, without the start of Python; ``release``,
+        ``published`` and ``manifest``.
     """
     run = RunContext.open(url)
-    results = {
-        task: run.result(task) or {} for task in ("validate", "partition", "train", "eval", "drift", "gate", "publish")
-    }
+    results = {task: run.result(task) or {} for task in CHAIN}
     evaluated, published = results["eval"], results["publish"]
     verdicts = [results[task].get("data_gate", {}) for task in ("validate", "partition")]
     found = {
@@ -121,7 +119,9 @@ def figures(url: str) -> dict[str, Any]:
         "mrr": evaluated.get("filtered", {}).get("mrr"),
         "popularity": evaluated.get("popularity", {}).get("mrr"),
         "gate": {check["name"]: check["value"] for check in results["gate"].get("checks", [])},
+        "frozen": _frozen(evaluated.get("against") or {}),
         "drift": _drift(results["drift"]),
+        "cpu_seconds": round(sum(each.get("usage", {}).get("cpu_seconds", 0) for each in results.values()), 2),
         "warnings": [check["sentence"] for each in verdicts for check in each.get("checks", []) if check["warned"]],
     }
     if "release" in published:
@@ -132,6 +132,12 @@ def figures(url: str) -> dict[str, Any]:
             "manifest": release.manifest_sha256,
         }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _frozen(against: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the comparison with the release before; None where there was none to make."""
+    mrr = {name: against.get(side, {}).get("filtered", {}).get("mrr") for name, side in _SIDES.items()}
+    return {"edges": against["edges"], **mrr} if None not in mrr.values() else None
 
 
 def _drift(result: dict[str, Any]) -> dict[str, float] | None:

@@ -27,14 +27,12 @@ class Ended(NamedTuple):
     Attributes:
         status: its exit status.
         told: all of its stderr.
-        seconds: of wall time.
-        cpu_seconds: of processor time, without the imports.
+        seconds: of wall time, without the imports.
     """
 
     status: int
     told: str
     seconds: float
-    cpu_seconds: float
 
 
 def run_commands(commands: Iterable[Sequence[str]], *, at_once: int = 1) -> Iterator[Ended]:
@@ -66,4 +64,4 @@ def _run(command: Sequence[str]) -> Ended:
         sys.stderr.flush()
         told.seek(0)
         text = told.read().decode(errors="replace")
-    return Ended(status, text, time.monotonic() - started, time.process_time())
+    return Ended(status, text, time.monotonic() - started)

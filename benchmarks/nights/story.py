@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from benchmarks.nights.night import DATA_GATE, QUALITY_GATE, RELEASED, Night, ru
 from benchmarks.nights.report import write
 from benchmarks.nights.results import keep, read
 from benchmarks.nights.table import sentences, table
-from benchmarks.nights.walk import failures, walk_chain, walk_independently
+from benchmarks.nights.walk import failures, remove, walk_chain, walk_independently
 from pbg_tasks.errors import PbgError
 from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.progress import say
@@ -44,16 +45,19 @@ class StoryError(PbgError):
 def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict[str, Any]:
     """Do all independent nights again, several at once and the newest first, and compare every release.
 
+    Their store is emptied before: what a night draws at random follows from its spec, which names its store.
+
     Raises:
         StoryError: one holds other bytes, or the channel does not serve the newest day.
     """
-    say(f"backfill: {len(graph.days)} nights, {at_once} at once, into a store of its own")
+    say(f"backfill: {len(graph.days)} nights, {at_once} at once")
+    spec, store = graph.spec("independent"), f"{graph.place}/independent"
+    remove(store)
     started = time.monotonic()
-    spec = graph.spec("independent", store="backfill")
     nights = walk_independently(spec, graph.days[::-1], at_once=at_once)[::-1]
     seconds = time.monotonic() - started
     different = [night.day for night, same in zip(nights, sequential, strict=True) if night.manifest != same.manifest]
-    current = Channel(open_store(f"{graph.place}/backfill"), "production").current().release
+    current = Channel(open_store(store), "production").current().release
     if different or current is None or current.snapshot != graph.days[-1]:
         raise StoryError(f"the backfill differs on {different}; it serves {current and current.snapshot}")
     return {
@@ -66,11 +70,11 @@ def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict
     }
 
 
-def bad_days(graph: Graph, spec: Path) -> dict[str, Any]:
+def bad_days(graph: Graph, spec: Path) -> list[dict[str, Any]]:
     """Let the day after the last lose half of its edges, then a column, then be trained absurdly, then be as it is.
 
     Returns:
-        What became of each, by what was wrong.
+        ``what`` was wrong with each, and what became of it.
 
     Raises:
         StoryError: a gate let it pass, or the channel moved.
@@ -78,7 +82,7 @@ def bad_days(graph: Graph, spec: Path) -> dict[str, Any]:
     day, edges = graph.day_after()
     place, channel = open_store(graph.place), Channel(open_store(f"{graph.place}/chain"), "production")
     before = channel.current().release
-    found = {}
+    found = []
 
     def expect(what: str, outcome: str, *params: str) -> None:
         (night,) = run_nights(spec, [day], *params)
@@ -86,7 +90,7 @@ def bad_days(graph: Graph, spec: Path) -> dict[str, Any]:
         moved = channel.current().release != before
         if night.outcome != outcome or moved == (outcome != RELEASED):
             raise StoryError(f"{what}: expected {outcome!r}, got {night.outcome!r}: {night.said}")
-        found[what] = night.to_json()
+        found.append({"what": what, **night.to_json()})
 
     write_snapshot(place, day, edges[: len(edges) // 2])
     expect("half of the edges lost", DATA_GATE)
@@ -128,8 +132,10 @@ def tell(data: str, source: Path, days: int, store: str | None) -> None:
     with tempfile.TemporaryDirectory(prefix="pbg-nights-") as scratch:
         graph = Graph.write(data, source, place=store or f"{scratch}/graph", specs=Path(scratch), count=days)
         chained = graph.spec("chain")
-        chain = walk_chain(graph, chained, compare=True)
-        independent = walk_independently(graph.spec("independent"), graph.days, at_once=1)
+        with ThreadPoolExecutor(1) as beside:  # they share no store
+            alone = beside.submit(walk_independently, graph.spec("independent"), graph.days, at_once=1)
+            chain = walk_chain(graph, chained, compare=True)
+            independent = alone.result()
         if missed := failures([*chain, *independent]):
             raise StoryError("; ".join(["these nights were not released", *missed]))
         walks = {

@@ -15,6 +15,8 @@ HEAD = (
     ("new", "entities"),
     ("MRR", "chain"),
     ("MRR", "independent"),
+    ("same edges", "before"),
+    ("same edges", "now"),
     ("cosine", "chain"),
     ("cosine", "independent"),
     ("overlap", "chain"),
@@ -45,6 +47,8 @@ def _cells(chain: Mapping[str, Any], independent: Mapping[str, Any]) -> Iterator
     yield _shown(chain.get("entities", {}).get("new"), "{:,}")
     yield _shown(chain.get("mrr"))
     yield _shown(independent.get("mrr"))
+    yield _shown(chain.get("frozen", {}).get("before"))
+    yield _shown(chain.get("frozen", {}).get("now"))
     yield _shown(drift.get("cosine"))
     yield _shown(independent.get("drift", {}).get("cosine"))
     yield _shown(drift.get("overlap"))
@@ -64,12 +68,15 @@ def means(walks: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float |
     """Return means over all nights but the first, None where nothing was measured.
 
     Returns:
-        ``chain`` and ``independent``: MRR; ``cosine`` and ``overlap`` of the chain; ``ends``: how many edges of
-        the days to come have an end that was new, and ``neighbours`` and ``random``: MRR of all of these.
+        ``chain`` and ``independent``: MRR; ``gain``: by how much of its MRR a chain's night is above the one before, on
+        the same edges; ``cosine`` and ``overlap`` of the chain; ``ends``: how many edges of the days to come are at new
+        entities, and ``neighbours`` and ``random``: MRR of all of these.
     """
     found = {walk: _mean(night.get("mrr") for night in nights[1:]) for walk, nights in walks.items()}
     chain = walks["chain"][1:]
     found |= {name: _mean(night.get("drift", {}).get(name) for night in chain) for name in ("cosine", "overlap")}
+    frozen = [each for night in chain if (each := night.get("frozen"))]
+    found["gain"] = _mean(each["now"] / each["before"] - 1 for each in frozen)
     newcomers = [each for night in chain if (each := night.get("newcomers", {})).get("edges")]
     ends = sum(each["edges"] for each in newcomers)
     for way in ("neighbours", "random"):
@@ -82,6 +89,7 @@ def sentences(walks: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     found = means(walks)
     return f"""\
 mean MRR after the first night: chain {_shown(found["chain"])}, independent {_shown(found["independent"])}
+a chain's night against the one before, on the same edges and candidates: {_shown(found["gain"], "{:+.2%}")}
 mean cosine of a chain's night to the night before {_shown(found["cosine"])}, overlap {_shown(found["overlap"])}
 MRR of the {found["ends"]:,} edges of the next {AHEAD} days at new entities, by how these started: \
 from neighbours {_shown(found["neighbours"])}, at random {_shown(found["random"])}"""

@@ -58,7 +58,7 @@ def newcomers(graph: Graph, spec: Path, night: Night) -> dict[str, Any]:
         return {"edges": 0}
     url = train(spec, night.day, RANDOM)
     random, _ = rank_coming(url, coming)
-    remove_run(url)
+    remove(url)
     return {"edges": edges, "neighbours": round(neighbours, 4), "random": round(random, 4)}
 
 
@@ -71,8 +71,8 @@ def train(spec: Path, day: str, *changes: str) -> str:
     return url
 
 
-def remove_run(url: str) -> None:
-    """Remove everything below a run that nothing refers to."""
+def remove(url: str) -> None:
+    """Remove everything below a place."""
     store = open_store(url)
     for info in list(store.list()):
         store.delete(info.key)
@@ -93,7 +93,7 @@ def _told(walk: str, night: Night) -> Night:
         f"{found['edges']:,} edges" if "edges" in found else "",
         f"MRR {found['mrr']:.4f}" if "mrr" in found else "",
         f"cosine to the night before {drift['cosine']:.3f}" if drift and "cosine" in drift else "",
-        f"{night.cpu_seconds:.1f} s of CPU",
+        f"{found['cpu_seconds']:.1f} s of CPU" if "cpu_seconds" in found else "",
     ]
     say(", ".join(word for word in words if word))
     return night

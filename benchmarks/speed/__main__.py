@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from benchmarks.quality.data import cache_directory
 from benchmarks.speed.catalogue import BENCHMARKS, BY_NAME
-from benchmarks.speed.harness import PBG_EPOCHS
+from benchmarks.speed.harness import PBG_EPOCHS, RACERS
 from benchmarks.speed.report import write
 from benchmarks.speed.results import Results
 from benchmarks.speed.runner import Runner
@@ -33,6 +33,9 @@ def main(
         bool, typer.Option("--quick", help="The short ones, shorter; kept apart from the others.")
     ] = False,
     race_epochs: Annotated[int, typer.Option(help="Of PBG; with fewer, its time is extrapolated.")] = PBG_EPOCHS,
+    racer: Annotated[
+        Literal["ours", "theirs"] | None, typer.Option(help="Run one side of the race; the other's end is kept.")
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what was measured on this very code.")] = False,
 ) -> None:
     """Measure speed and memory against torchbiggraph."""
@@ -47,8 +50,16 @@ def main(
         if not quick:
             write(results, DOCUMENT, RATIOS, GROWTH)
 
-    runner = Runner(Results.read(path), keep, cache_directory(), data, quick=quick, race_epochs=race_epochs)
-    runner.run(chosen, again=again)
+    runner = Runner(
+        Results.read(path),
+        keep,
+        cache_directory(),
+        data,
+        quick=quick,
+        race_epochs=race_epochs,
+        racers=RACERS if racer is None else (racer,),
+    )
+    runner.run(chosen, again=again or racer is not None)
     keep(runner.results)
     for name, reason in runner.failures.items():
         print(f"{name} FAILED: {reason}")

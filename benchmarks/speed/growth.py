@@ -13,7 +13,7 @@ from benchmarks.speed.measurement import Measurement
 from benchmarks.speed.workloads import RandomGraph, placed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.speed.harness import Tools
 
@@ -70,7 +70,7 @@ def _import(tools: Tools, edges: int) -> float:
     return statistics.median(done[1:])
 
 
-def _fitted(name: str, points: list[tuple[float, float]]) -> Measurement:
+def _fitted(name: str, points: Sequence[tuple[float, float]]) -> Measurement:
     sizes, costs = (np.log(side) for side in zip(*points, strict=True))
     slope, _ = np.polyfit(sizes, costs, 1)
     return Measurement(

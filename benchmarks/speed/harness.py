@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PBG_EPOCHS = 50
 """Epochs of PBG's own config for FB15k."""
+RACERS = ("ours", "theirs")
 _THEIRS = "benchmarks.speed.theirs"
 
 
@@ -43,6 +44,7 @@ class Tools:
         data: folder with data sets, as folders or ``NAME.tar.zst``.
         pairs: rounds of each side.
         race_epochs: that PBG trains in the race.
+        racers: the sides of the race that are run now.
     """
 
     directory: Path
@@ -50,6 +52,7 @@ class Tools:
     data: Path
     pairs: int = 5
     race_epochs: int = PBG_EPOCHS
+    racers: tuple[str, ...] = RACERS
 
     def ours(self, place: str, *, environment: Mapping[str, str] | None = None, **arguments: object) -> Worker:
         """Return a process of this environment with a ``module:Class`` of ours, to be used in a ``with`` block.

@@ -74,8 +74,8 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
         source = str(_random_edges(tools, _MANY)) if not quick else ""
         many = [mine("import_tsv", files=[source]) for _ in range(0 if quick else _MANY_ROUNDS)]
     found = [
-        Measurement.rate(_title(_PAIRED), _RATE, *paired.values(), target=_TARGET),
-        Measurement.rate(_title(_ONCE), _RATE, *once.values(), target=_TARGET, note="one round of each"),
+        Measurement.rate(_title(_PAIRED), _RATE, paired["ours"], paired["theirs"], target=_TARGET),
+        Measurement.rate(_title(_ONCE), _RATE, once["ours"], once["theirs"], target=_TARGET, note="one round of each"),
     ]
     if quick:
         return found

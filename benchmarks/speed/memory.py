@@ -38,10 +38,10 @@ MODEL = LIVEJOURNAL | {
 }
 PARTITIONS = 16
 _TARGET = 0.12
-_CANDIDATES = 100_000
+_CANDIDATES = 50_000
 _COMMUNITY = 50
 _LOYALTY = 0.9  # share of the edges that stay within a community
-_HELD_OUT = 20_000
+_HELD_OUT = 10_000
 
 
 @dataclass(frozen=True, slots=True)

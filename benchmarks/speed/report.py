@@ -24,10 +24,11 @@ Made by `make bench` from `benchmarks/results/latest.json`; every number below i
 `make bench-quick` measures steps, import, evaluation and export in a few minutes and ends with a table.
 
 Each figure of ours is compared with torchbiggraph 1.0.0 from PyPI, unpatched, on the same machine in the same run: each
-side is a process of its own, and rounds are taken in turns (A B A B ...), at least five of each; where a round is
-short, one before does not count. Figures are medians of rounds. A ratio says how many times better ours is in one pair
-of rounds; its median, least and largest are given. Unless a line says otherwise, time is CPU time, of a process and all
-it started, with one worker or thread on either side. Start-up and loading libraries do not count.
+side is a process of its own, and rounds are taken in turns (A B A B ...), at least five of each, or one where a line
+says so; where a round is short, one before does not count. Figures are medians of rounds. A ratio says how many times
+better ours is in one pair of rounds; its median, least and largest are given. Unless a line says otherwise, time is CPU
+time, of a process and all it started, with one worker or thread on either side. Start-up and loading libraries do not
+count.
 """
 _GROWTH = """\
 Measured points, and the line that fits them best on logarithmic axes; its slope is the exponent: 1 means that cost is

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.speed.environment import environment, revision
-from benchmarks.speed.harness import PBG_EPOCHS, Tools
+from benchmarks.speed.harness import PBG_EPOCHS, RACERS, Tools
 from benchmarks.speed.worker import ROOT
 from pbg_tasks.progress import say
 
@@ -31,6 +31,7 @@ class Runner:
         data: folder with data sets.
         quick: whether the benchmarks are to be short.
         race_epochs: that PBG trains in the race.
+        racers: the sides of the race that are run now.
         failures: what went wrong, by benchmark.
     """
 
@@ -40,6 +41,7 @@ class Runner:
     data: Path
     quick: bool = False
     race_epochs: int = PBG_EPOCHS
+    racers: tuple[str, ...] = RACERS
     failures: dict[str, str] = field(default_factory=dict)
 
     def run(self, benchmarks: Sequence[Benchmark], *, again: bool) -> None:
@@ -61,7 +63,7 @@ class Runner:
         directory = self.cache / "runs" / benchmark.name
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        tools = Tools(directory, self.cache, self.data, race_epochs=self.race_epochs)
+        tools = Tools(directory, self.cache, self.data, race_epochs=self.race_epochs, racers=self.racers)
         found = benchmark.measure(tools, quick=self.quick)
         common = {"rerun": benchmark.rerun(quick=self.quick), "revision": code, "environment": circumstances}
         self.results.replace(benchmark.name, found, **common)

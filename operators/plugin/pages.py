@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException
 
 from operators.connection import with_store
 from operators.plugin.cache import Recent
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.base import digest
-from pbg_tasks.errors import ConfigError, InputError, PbgError
+from pbg_tasks.errors import AccessError, ConfigError, InputError, PbgError
 from pbg_tasks.publish import Channel
 from pbg_tasks.report import comparison_document, history_document, run_document
 from pbg_tasks.report.neighbours import Neighbourhood
@@ -26,6 +27,7 @@ CONN_ID = "pbg_s3"
 RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}-[0-9a-f]{12}$"
 """What the id of a run looks like: a snapshot's key and twelve hex digits."""
 LOOKUP_BYTES = 1 << 29
+"""Files of a release that a look-up may copy, unless ``[pbg] lookup_bytes`` says otherwise."""
 MOVING_SECONDS, HISTORY_SECONDS, SETTLED_SECONDS, STORE_SECONDS, RELEASE_SECONDS = 2.0, 10.0, 60.0, 300.0, 3600.0
 
 Document = dict[str, Any]
@@ -51,8 +53,18 @@ class Pages:
             document = run_document(read_run(run))
             return document | {"version": digest(document)[:16]}
 
-        moving = lambda document: MOVING_SECONDS if document["state"] == "running" else SETTLED_SECONDS  # noqa: E731
-        return self._documents.get(("run", run.url), make, moving)
+        return self._documents.get(("run", run.url), make, _freshness)
+
+    def another_run(self, url: str, run_id: str) -> Document:
+        """Return the document of another run of the same graph: who may read one graph may not read its neighbour.
+
+        Raises:
+            PbgError: there is no such run, or it is another graph's.
+        """
+        graph, found = self._opened(url).spec.graph.graph, self.run(beside(url, run_id))
+        if found["graph"] != graph:
+            raise ConfigError(f"{run_id!r} is not a run of graph {graph!r}")
+        return found
 
     def history(self, url: str) -> Document:
         """Return the document of the channel that a run belongs to."""
@@ -65,8 +77,8 @@ class Pages:
         )
 
     def comparison(self, url: str, left: str, right: str) -> Document:
-        """Return the document of two runs of one store."""
-        return comparison_document(self.run(beside(url, left)), self.run(beside(url, right)))
+        """Return the document of two runs of one graph."""
+        return comparison_document(self.another_run(url, left), self.another_run(url, right))
 
     def neighbours(
         self, url: str, *, entity: str, entity_type: str | None, release: int | None, count: int
@@ -118,9 +130,18 @@ class Pages:
 
     def _store(self, root: str) -> Store:
         def make() -> Store:
-            return open_store(root, environment=with_store({}, CONN_ID))
+            try:
+                environment = with_store({}, CONN_ID)
+            except AirflowException as error:
+                raise AccessError(str(error)) from None
+            return open_store(root, environment=environment)
 
         return self._stores.get(root, make, lambda _: STORE_SECONDS)
+
+
+def _freshness(document: Document) -> float:
+    """Return for how many seconds a run's document holds."""
+    return MOVING_SECONDS if document["state"] == "running" else SETTLED_SECONDS
 
 
 def beside(url: str, run_id: str) -> str:

@@ -19,7 +19,7 @@ from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Res
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from operators.plugin import database
-from operators.plugin.pages import RUN_ID, Pages, beside
+from operators.plugin.pages import RUN_ID, Pages
 from pbg_tasks.report import Links, live_sections, render
 from pbg_tasks.report.pages import assets
 
@@ -96,7 +96,7 @@ async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: Rea
 
 @of_dag.get("/nights/{run}")
 async def night(request: Request, dag_id: DagId, run: RunId, reader: ReaderDep) -> Response:
-    """Show any run of the graph's store."""
+    """Show any run of the graph."""
     document = await _night(reader, dag_id, run)
     return page(document, _links(request, dag_id, document))
 
@@ -153,7 +153,7 @@ def base_of(request: Request) -> str:
 
 
 async def _night(reader: Reader, dag_id: str, run: str) -> dict[str, Any]:
-    return await reader.read(lambda: reader.pages.run(beside(database.last_run_url(dag_id), run)))
+    return await reader.read(lambda: reader.pages.another_run(database.last_run_url(dag_id), run))
 
 
 def _links(request: Request, dag_id: str, run: dict[str, Any] | None = None) -> Links:

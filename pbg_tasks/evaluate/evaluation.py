@@ -94,7 +94,9 @@ def evaluate_edges(
     tables = _tables(config, paths, numbering, sample, hidden)
     groups = list(by_types(config, families, asked))
     work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)
-    budget = Budget.of(memory_bytes, max(map(config.entity_dimension, config.entities)), threads)
+    models = [config] if rival is None else [config, rival.config]
+    dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
+    budget = Budget.of(memory_bytes, dimension, threads)
     names = relation_labels(config, relation_names)
     with Progress("evaluate", total=work, unit="scores") as progress:
         model = Model(config, families, params, budget, progress, threads)

@@ -121,7 +121,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "partition": warm * ids,
         "bucket": ids,
         "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
-        "eval": vectors + buckets,
+        "eval": (1 + warm) * vectors + buckets,  # the release before is asked the same
         "drift": warm * 2 * vectors,
     }
     written = {

@@ -108,55 +108,109 @@ inline void prefetch(const float* row, int64_t size) {
   for (int64_t d = 0; d < size; d += 16) __builtin_prefetch(row + d, 1, 2);
 }
 
-// Gradients of the distinct rows of one array that a step touches. Between steps all of its memory is zero.
+// Gradients of the distinct rows of one array that a step uses. Every use is announced before the first begins, in the
+// order in which they will be over. A row's gradient has memory from when it is first asked for until the row's last use is
+// over; what is in use at a time is small then, and stays in caches. Between steps all of the memory is zero.
 class Gradients {
  public:
   // Begins a step over an array of `rows` rows.
   void begin(int64_t rows, int64_t size) {
     if (static_cast<int64_t>(place_.size()) < rows) place_.resize(rows, 0);
     size_ = size;
-    touched_.clear();
-  }
-
-  void touch(int64_t row) {
-    if (place_[row]) return;
-    touched_.push_back(row);
-    place_[row] = static_cast<int32_t>(touched_.size());
-  }
-
-  void touch_all(const int64_t* rows, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) touch(rows[i]);
-  }
-
-  // To be called when all rows have been touched.
-  void reserve() { memory_.take(static_cast<int64_t>(touched_.size()) * size_); }
-
-  float* at(int64_t row) const { return memory_.get() + (place_[row] - 1) * size_; }
-
-  const std::vector<int64_t>& touched() const { return touched_; }
-
-  // Shows each touched row with its gradient, which is then forgotten. `fetch` is told of rows a little before.
-  template <class Fetch, class Use>
-  void finish(Fetch fetch, Use use) {
-    constexpr size_t kAhead = 4;
-    for (size_t i = 0; i < touched_.size(); ++i) {
-      if (i + kAhead < touched_.size()) {
-        fetch(touched_[i + kAhead]);
-        prefetch(memory_.get() + static_cast<int64_t>(i + kAhead) * size_, size_);
-      }
-      float* gradient = memory_.get() + static_cast<int64_t>(i) * size_;
-      use(touched_[i], gradient);
-      std::memset(gradient, 0, size_ * sizeof(float));
-      place_[touched_[i]] = 0;
+    if (size > slot_) {
+      slot_ = (size + kLine - 1) / kLine * kLine;
+      free_.clear();
+      slabs_.clear();
+      held_ = 0;
     }
     touched_.clear();
+    uses_.clear();
+    over_ = 0;
+  }
+
+  // Announces uses of rows.
+  void announce(const int64_t* rows, int64_t count) {
+    constexpr int64_t kAhead = 16;
+    for (int64_t i = 0; i < count; ++i) {
+      if (i + kAhead < count) __builtin_prefetch(&place_[rows[i + kAhead]], 1, 3);
+      announce(rows[i]);
+    }
+  }
+
+  void announce(int64_t row) {
+    if (!place_[row]) {
+      touched_.push_back({row, 0, nullptr});
+      place_[row] = static_cast<int32_t>(touched_.size());
+    }
+    uses_.push_back(place_[row] - 1);
+    touched_[uses_.back()].last = static_cast<int64_t>(uses_.size());
+  }
+
+  // How many uses are over: the number of the one that will be over next.
+  int64_t over() const { return over_; }
+
+  float* of_use(int64_t number) { return gradient(touched_[uses_[number]]); }
+  bool is_last_use(int64_t number) const { return touched_[uses_[number]].last == number + 1; }
+  float* at(int64_t row) { return gradient(touched_[place_[row] - 1]); }
+
+  // Tells that the next uses are over: shows each row that has no other use with its gradient, which is then forgotten.
+  template <class Use>
+  void finish(int64_t count, Use use) {
+    for (const int64_t end = over_ + count; over_ < end;) {
+      Touched& touched = touched_[uses_[over_]];
+      if (touched.last != ++over_) continue;
+      float* found = gradient(touched);
+      use(touched.row, found);
+      std::memset(found, 0, size_ * sizeof(float));
+      free_.push_back(found);
+      place_[touched.row] = 0;
+    }
+  }
+
+  template <class Use>
+  void finish(Use use) {
+    finish(static_cast<int64_t>(uses_.size()) - over_, use);
   }
 
  private:
+  static constexpr int64_t kLine = 16;  // floats of a cache line
+
+  struct Touched {
+    int64_t row, last;  // how many uses are over when its last is
+    float* gradient;    // null: not asked for yet
+  };
+
+  float* gradient(Touched& touched) {
+    if (!touched.gradient) touched.gradient = spare();
+    return touched.gradient;
+  }
+
+  // What became free last is most likely in the caches.
+  float* spare() {
+    if (free_.empty()) grow();
+    float* found = free_.back();
+    free_.pop_back();
+    return found;
+  }
+
+  // Little at first, then a huge page at a time.
+  void grow() {
+    constexpr int64_t kLeast = (int64_t{256} << 10) / sizeof(float), kMost = (int64_t{2} << 20) / sizeof(float);
+    const int64_t floats = std::max(slot_, std::min(std::max(kLeast, held_), kMost));
+    slabs_.push_back(std::make_unique<Buffer<float>>());
+    float* slab = slabs_.back()->take(floats);
+    held_ += floats;
+    for (int64_t i = floats / slot_; i-- > 0;) free_.push_back(slab + i * slot_);
+  }
+
   std::vector<int32_t> place_;  // of each row among the touched ones, from 1; 0: not touched
-  std::vector<int64_t> touched_;
-  Buffer<float> memory_;
-  int64_t size_ = 0;
+  std::vector<Touched> touched_;
+  std::vector<int32_t> uses_;  // the touched row of each
+  int64_t over_ = 0;
+  std::vector<std::unique_ptr<Buffer<float>>> slabs_;
+  std::vector<float*> free_;
+  int64_t size_ = 0, slot_ = 0;  // floats of a row, and from one gradient to the next
+  int64_t held_ = 0;             // floats of all slabs
 };
 
 // Embeddings on their way to the comparator: where they are, where their gradients go, and what was made for them.
@@ -174,6 +228,7 @@ struct pbg_workspace {
   Buffer<double> global;
   Buffer<uint16_t> half_queries, half_rows, half_factors, half_in_turns;
   Buffer<const float*> candidates, pointers;
+  std::vector<const float*> needed;
   Buffer<float*> candidate_gradients, outputs;
   Buffer<int64_t> order;
 };

@@ -119,7 +119,7 @@ class Neighbourhood:
 
     def _prepared(self, raw_ND: np.ndarray) -> np.ndarray:
         """Return what is compared: with the global embedding, without a bias, of length 1 for ``cos``."""
-        x_ND = np.asarray(raw_ND, np.float32) + self._shift
+        x_ND: np.ndarray = np.asarray(raw_ND, np.float32) + self._shift
         x_ND = x_ND[:, 1:] if self.config.bias else x_ND
         if self.config.comparator != "cos":
             return x_ND

@@ -47,11 +47,6 @@ def percent(value: float | None, digits: int = 1) -> str:
     return NONE if value is None else f"{100 * value:.{digits}f} %".replace("-", MINUS)
 
 
-def share(value: float | None) -> str:
-    """Write by how much a figure is more or less than another."""
-    return NONE if value is None else f"{100 * value:+.0f} %".replace("-", MINUS)
-
-
 def size(value: float | None) -> str:
     """Write bytes in the unit that suits them: ``54.9 MB``."""
     if value is None:

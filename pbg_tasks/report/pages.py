@@ -123,7 +123,6 @@ def _environment() -> Environment:
         "signed",
         "score",
         "percent",
-        "share",
         "size",
         "seconds",
         "moment",

@@ -51,11 +51,7 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
         profile=None if key else given.get("AWS_PROFILE"),  # as the SDK has it: keys go before a profile
         endpoint_url=given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL"),
         client_kwargs={"region_name": region} if region else None,
-        config_kwargs={
-            "connect_timeout": 5,
-            "read_timeout": 60,
-            "retries": {"mode": "standard", "total_max_attempts": 2},
-        },
+        config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries},
         default_block_size=8 << 20,
         default_cache_type="readahead",
         use_listings_cache=False,  # a snapshot written a moment ago has to be seen

@@ -196,14 +196,10 @@ class LocalStore:
             flags = os.O_RDONLY if kept else os.O_WRONLY | os.O_CREAT | os.O_EXCL
             descriptor = os.open(draft, flags | os.O_CLOEXEC, 0o644)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)  # as files.hold: its writer lives
-                if kept:
-                    pass
-                elif isinstance(source, bytes):
-                    write_all(descriptor, source, 0)
-                else:
-                    with _opened(source) as reader:
-                        _copy_bytes(reader, descriptor)
+                # As files.hold: its writer lives. HDF5 locks what it reads, and a kept file may be read meanwhile.
+                fcntl.flock(descriptor, fcntl.LOCK_SH if kept else fcntl.LOCK_EX)
+                if not kept:
+                    _fill(descriptor, source)
                 os.fsync(descriptor)
                 yield draft
             finally:
@@ -305,6 +301,14 @@ def _keep(source: Path, draft: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _fill(draft: int, source: bytes | Path) -> None:
+    if isinstance(source, bytes):
+        write_all(draft, source, 0)
+        return
+    with _opened(source) as reader:
+        _copy_bytes(reader, draft)
 
 
 @contextmanager

@@ -53,7 +53,8 @@ def open_coverage(
         for entity, listed in counts.items()
     }
     families = Families(run.config, relation_count)
-    new = {entity: ~known for entity, known in baseline.known.items()}
+    # Of a type that is not trained nobody is to be moved.
+    new = {entity: ~known & run.config.entities[entity].trainable for entity, known in baseline.known.items()}
     return Coverage(run.config, Numbering(run.config, counts, families), families, new, moved)
 
 

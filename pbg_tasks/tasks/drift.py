@@ -9,13 +9,14 @@ import numpy as np
 import torch
 
 from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.evaluate.overlap import NEIGHBOURS, draw_queries, neighbour_overlap
 from pbg_tasks.evaluate.relation_drift import End, RelationDrift, Surroundings
 from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.formats.embeddings import embeddings_file_name
-from pbg_tasks.formats.entities import read_relation_names
+from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.likeness import Likeness
@@ -77,13 +78,12 @@ class _Comparison:
     def __init__(self, run: RunContext, baseline: Baseline, directory: Path) -> None:
         self._run, self._baseline, self._directory = run, baseline, directory
         preserved = run.require("preserve")
-        self._release = open_preserved(run.store, preserved["directory"], expected_sha256=preserved["manifest_sha256"])
+        release = open_preserved(run.store, preserved["directory"], expected_sha256=preserved["manifest_sha256"])
         self._paths: dict[tuple[str, int], Path] = {
-            key: directory / embeddings_file_name(*key, self._release.version) for key in partition_keys(run.config)
+            key: directory / embeddings_file_name(*key, release.version) for key in partition_keys(run.config)
         }
-        model = model_file_name(self._release.version)
-        self._release.fetch_all([path.name for path in self._paths.values()], directory)
-        self._release.fetch_all([model, "dynamic_rel_names.json"], directory)
+        model = model_file_name(release.version)
+        release.fetch_all([*(path.name for path in self._paths.values()), model, RELATION_NAMES], directory)
         self._params = read_model(directory / model).params
         self._relations = read_relation_names(directory)
         self._families = Families(run.config, len(self._relations))
@@ -108,7 +108,7 @@ class _Comparison:
         known = self._baseline.known
         return {
             "types": types,
-            "relations": relations.to_json(self._relations),
+            "relations": relations.to_json(relation_labels(self._run.config, self._relations)),
             "degree_deciles": {
                 entity: by_degree(relations.degree[entity][own], cosine[entity][own], overlap[entity][own])
                 for entity, own in known.items()
@@ -148,10 +148,7 @@ class _Comparison:
         partitions = range(len(bases) - 1)
         baseline, config = self._baseline, self._run.config
         now = EntityTable(
-            [self._paths[entity, part] for part in partitions],
-            bases,
-            config.entity_dimension(entity),
-            candidates,
+            [self._paths[entity, part] for part in partitions], bases, config.entity_dimension(entity), candidates
         )
         before = EntityTable(
             [baseline.paths[entity, part] for part in partitions],

@@ -13,11 +13,13 @@ from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparat
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.tasks.context import CHAIN, Result, RunContext
+from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.partitioning import partition_counts
 from pbg_tasks.train.engines import engine_name, on_gpu
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pbg_tasks.config import GraphSpec, Limits
     from pbg_tasks.config.limits import Check
     from pbg_tasks.memory import Forecast
@@ -112,22 +114,22 @@ def _measured(earlier: RunContext) -> MeasuredNight | None:
     return MeasuredNight.of_results(earlier.run_id, forecast, results)
 
 
-def enforce_limits(run: RunContext, limits: Limits, result: Result) -> Result:
-    """Return the plan's result, unless its forecast is beyond a limit that blocks.
+def enforce_limits(run: RunContext, limits: Limits, night: NightForecast) -> None:
+    """Let a night begin, unless its forecast is beyond a limit that blocks.
 
     Raises:
         QualityGateError: it is; nothing was spent on the night yet. Later nights go on without it.
     """
-    verdict = Verdict(tuple(_judged(limits, result["forecast"])))
+    verdict = Verdict(tuple(_judged(limits, night)))
     for check in verdict.checks:
         if check.warned:
             say(f"warning: {check.sentence}")
     if verdict.passed:
-        return result
+        return
     reasons = "; ".join(check.sentence for check in verdict.checks if not check.passed)
     if run.spec.accepted is not None:
         say(f"accepted ({run.spec.accepted}): {reasons}")
-        return result
+        return
     run.refuse("its forecast is beyond the spec's limits")
     blocking = " and ".join(f"limits.{check.name}" for check in verdict.checks if not check.passed)
     raise QualityGateError(
@@ -136,15 +138,13 @@ def enforce_limits(run: RunContext, limits: Limits, result: Result) -> Result:
     )
 
 
-def _judged(limits: Limits, forecast: Result) -> list[Check]:
-    checks, seconds = [], forecast["total_seconds"]
+def _judged(limits: Limits, night: NightForecast) -> Iterator[Check]:
+    seconds, cost = night.seconds, night.cost
     if limits.max_hours.asked:
-        low, high = forecast["intervals"]["total_seconds"]
-        said = f"the night is forecast to take {human_seconds(seconds)} ({human_seconds(low)} to {human_seconds(high)})"
-        checks.append(limits.max_hours.judge("max_hours", seconds / 3600, said, "{:g} hours"))
-    if limits.max_cost.asked and forecast["cost"] is not None:
-        amount, currency = forecast["cost"]["amount"], forecast["cost"]["currency"]
-        low, high = forecast["intervals"]["cost"]
-        said = f"the night is forecast to cost {amount:.4g} {currency} ({low:.4g} to {high:.4g})"
-        checks.append(limits.max_cost.judge("max_cost", amount, said, "{:g} " + currency))
-    return checks
+        low, likely, high = map(human_seconds, seconds)
+        said = f"the night is forecast to take {likely} ({low} to {high})"
+        yield limits.max_hours.judge("max_hours", seconds.likely / 3600, said, "{:g} hours")
+    if limits.max_cost.asked and cost is not None and night.costs is not None:
+        currency = night.costs.currency
+        said = f"the night is forecast to cost {cost.likely:.4g} {currency} ({cost.low:.4g} to {cost.high:.4g})"
+        yield limits.max_cost.judge("max_cost", cost.likely, said, "{:g} " + currency)

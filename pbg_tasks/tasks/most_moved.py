@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pbg_tasks.checkpoint import open_preserved
@@ -155,7 +155,7 @@ def _edges_then(
     """
     if run.store.head(f"runs/{baseline.release.run}/{RunLayout.result('bucket')}") is None:
         return {}
-    trained = RunContext.open(f"{run.store.url}/runs/{baseline.release.run}")
+    trained = replace(RunContext.open(f"{run.store.url}/runs/{baseline.release.run}"), store=run.store)
     then = _open(connection, trained, baseline.files, baseline.relations, directory)
     ends = then.ends(names)
     around = Surroundings(trained.config, Families(trained.config, len(then.relations)), list(ends), EDGES_OF_ONE)

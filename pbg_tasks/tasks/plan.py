@@ -110,7 +110,9 @@ def plan(
         "memory": {name: forecast.to_json() for name, forecast in coming.memory.items()},
         "forecast": coming.night.to_json(),
     }
-    return enforce_limits(run, written.limits, run.save_result("plan", result))
+    result = run.save_result("plan", result)
+    enforce_limits(run, written.limits, coming.night)
+    return result
 
 
 def _adjusted(

@@ -13,7 +13,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skipped, why_skipped
 from pbg_tasks.report import GraphFacts, Links, RunFacts, comparison_document, history_document, render, run_document
-from pbg_tasks.report.pages import assets
+from pbg_tasks.report.pages import assets, plotly_name
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions
@@ -222,9 +222,8 @@ def _write_history(graph: GraphSpec, channel: Channel) -> str:
 
 
 def _write_assets(store: Store) -> None:
-    """Store what all pages load; what is there in the same size stays."""
+    """Store what all pages load; plotly.js, which has its version in its name, only once."""
     for name, path in assets().items():
-        key, data = f"{ASSETS}/{name}", path.read_bytes()
-        info = store.head(key)
-        if info is None or info.size != len(data) or len(data) < STATS_BYTES >> 10:
-            store.put(key, data)
+        key = f"{ASSETS}/{name}"
+        if name != plotly_name() or store.head(key) is None:
+            store.put(key, path)

@@ -43,6 +43,8 @@ def show(url: str) -> Result:
         "metrics": {
             kind: evaluated[kind] for kind in ("raw", "filtered", "random", "popularity") if evaluated.get(kind)
         },
+        "against": _against(evaluated),
+        "drift": _drift(results["drift"]),
         "gate": {key: results["gate"][key] for key in ("passed", "checks") if key in results["gate"]},
         "decisions": decisions(run),
         "data": _data(results),
@@ -63,6 +65,24 @@ def _forecast(results: dict[str, Result]) -> Result | None:
     """Return the plan's forecast beside what the finished tasks took; None of a run that was planned without one."""
     forecast = results["plan"].get("forecast")
     return None if forecast is None else compare(forecast, results)
+
+
+def _against(evaluated: Result) -> dict[str, float] | None:
+    """Return the filtered MRR of the run and of the release before on the same edges; None where they share none."""
+    against = evaluated.get("against", {})
+    found = {model: against.get(model, {}).get("filtered", {}).get("mrr") for model in ("candidate", "current")}
+    return None if None in found.values() else found
+
+
+def _drift(drift: Result) -> dict[str, float | None]:
+    """Return the mean cosine and overlap of all types that have one, weighted by the entities in common."""
+    types = drift.get("types", {}).values()
+    found: dict[str, float | None] = {}
+    for name in ("cosine", "overlap"):
+        told = [(each[name]["mean"], each["common"]) for each in types if each[name]["mean"] is not None]
+        entities = sum(common for _, common in told)
+        found[name] = round(sum(value * common for value, common in told) / entities, 6) if entities else None
+    return found
 
 
 def _data(results: dict[str, Result]) -> Result:
@@ -153,6 +173,10 @@ _FIGURES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Hits@10 filtered", ("metrics", "filtered", "hits10"), "{:.4f}"),
     ("MRR of a random scorer", ("metrics", "random", "mrr"), "{:.5f}"),
     ("MRR of popularity", ("metrics", "popularity", "mrr"), "{:.5f}"),
+    ("MRR on edges both know", ("against", "candidate"), "{:.4f}"),
+    ("MRR of the release before there", ("against", "current"), "{:.4f}"),
+    ("cosine to the release before", ("drift", "cosine"), "{:.4f}"),
+    ("neighbours kept", ("drift", "overlap"), "{:.4f}"),
     ("gate passed", ("gate", "passed"), "{}"),
 )
 

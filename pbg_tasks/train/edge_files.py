@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -11,10 +12,13 @@ from pbg_tasks.formats.edges import EdgeList, count_edges, read_edges
 from pbg_tasks.train.background import Background
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
     from pbg_tasks.train.schedule import Bucket
+
+_PIECES_AHEAD, _EDGES_AHEAD = 8, 1 << 16
 
 
 class BucketFiles(Protocol):
@@ -87,7 +91,7 @@ class Piece(NamedTuple):
 
 
 class EdgesAhead:
-    """Reads the edges of the next bucket while the present one is trained.
+    """Reads the edges of the next bucket while the present one is trained, and of some more where buckets are small.
 
     Args:
         edges: the buckets.
@@ -101,13 +105,23 @@ class EdgesAhead:
         self._edges = edges
         self._coming: dict[Piece, Future[EdgeList]] = {}
 
-    def take(self, piece: Piece, upcoming: Piece | None) -> EdgeList:
-        """Return a piece's edges, and begin to read those of ``upcoming``, which is taken next.
+    def take(self, piece: Piece, upcoming: Iterable[Piece]) -> EdgeList:
+        """Return a piece's edges, and begin to read those of ``upcoming``, which are taken next.
 
         Raises:
             FormatError: the file of ``piece`` is damaged.
         """
-        for each in (piece, upcoming):
-            if each is not None and each not in self._coming:
+        for each in (piece, *_near(upcoming)):
+            if each not in self._coming:
                 self._coming[each] = self.io.submit(self._edges.read, *each)
         return self.io.wait(self._coming.pop(piece))
+
+
+def _near(upcoming: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield the next piece, and others while they are few and small: these are trained sooner than a file is opened."""
+    edges = 0
+    for piece in islice(upcoming, _PIECES_AHEAD):
+        yield piece
+        edges += piece.edges
+        if edges >= _EDGES_AHEAD:
+            return

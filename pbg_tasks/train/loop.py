@@ -13,6 +13,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import LiveMirror, PieceRecord, StatsMirror
@@ -28,6 +29,7 @@ from pbg_tasks.train.pieces import PieceTrainer
 from pbg_tasks.train.uploads import Uploads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord
@@ -189,7 +191,8 @@ class Trainer:
         total = sum(piece.edges for piece in pieces)
         results, seen = [], 0
         with Progress(f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}", total=total) as progress:
-            for piece, upcoming in zip(pieces, [*pieces[1:], *coming[:1], None], strict=False):
+            for number, piece in enumerate(pieces, start=1):
+                upcoming = chain(islice(pieces, number, None), coming)
                 reach = self._course.reach(iteration, seen, piece, total)
                 results.append(self._train_piece(iteration, piece, upcoming, progress, reach))
                 seen += piece.edges
@@ -199,11 +202,11 @@ class Trainer:
         self,
         iteration: Iteration,
         piece: Piece,
-        upcoming: Piece | None,
+        upcoming: Iterable[Piece],
         progress: Progress,
         reach: tuple[float, float],
     ) -> PieceResult:
-        """Train a piece; ``upcoming`` comes after it."""
+        """Train a piece; ``upcoming`` come after it."""
         lhs, rhs = self.buffer.swap_to(piece.bucket)
         edges = self.ahead.take(piece, upcoming)
         heed = partial(self._heed, progress, iteration, piece)

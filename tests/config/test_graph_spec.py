@@ -104,6 +104,15 @@ def test_config_json_has_pbgs_keys_and_no_others():
         (lambda s: s.update(columns={"lhs_type": "t"}), "lhs_type and rhs_type must be given together"),
         (lambda s: s["model"]["relations"][1].update(name="buys"), "relation names repeat"),
         (lambda s: s.update(graph="a/b"), "graph"),
+        (
+            lambda s: s.update(gates={"relations": {"*": {"min_mrr": 0.1}, "by": {"min_mrr": 0.2}}}),
+            "gates.relations names 'by'; relations of the model: buys, knows",
+        ),
+        (lambda s: s.update(gates={"relations": {"buys": {"min_mr": 0.2}}}), "did you mean 'min_mrr'?"),
+        (
+            lambda s: s.update(gates={"drift": {"min_cosine": {"warn": 0.5, "block": 0.9}}}),
+            "gates.drift.min_cosine: warn 0.5 could never be said",
+        ),
     ],
 )
 def test_each_mistake_is_named_with_its_key(tmp_path, change, expected):

@@ -9,11 +9,14 @@ import pytest
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.directory import (
     BucketStats,
+    EvalStats,
     IoStats,
+    IterationLine,
     StatsLine,
     checkpoint_version_bytes,
     config_bytes,
     iteration_line,
+    parse_iteration_line,
     parse_stats_line,
     read_checkpoint_version,
     read_config,
@@ -75,6 +78,15 @@ def test_an_iteration_ends_with_a_line_that_is_no_buckets(iteration):
         '"io": {"seconds": 8.0, "waited": 0.5, "share": 0.0625}}'
     )
     assert parse_stats_line(line, source="x") is None
+
+
+def test_the_end_of_an_iteration_is_read_again(iteration):
+    io, held_out = IoStats(seconds=8.0, waited=0.5), EvalStats(7, 1.5, 3.0, 0.25, 0.125, 0.5, 0.75, 0.875)
+    for found in (None, held_out):
+        line = iteration_line(found, io, 17, iteration)
+        assert parse_iteration_line(line) == IterationLine(place=(2, 0, 1), io=io, held_out=found)
+    assert parse_iteration_line(stats_line(BucketStats(1, 1.0, 0.0, 1.0, 1.0), 0, 0, 0, iteration)) is None
+    assert parse_iteration_line("cut off") is None
 
 
 def test_pbgs_other_lines():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from itertools import pairwise
 
 VOID = {"meta", "link", "input", "img", "br", "hr", "source", "wbr", "col", "area", "base", "embed", "track"}
 LABELLED = {"section", "nav", "figure", "form"}
@@ -62,7 +63,7 @@ def check_page(html):
     assert [len(page.all(tag)) for tag in ("main", "h1")] == [1, 1]
     levels = [int(element["tag"][1]) for element in page.elements if element["tag"] in {"h1", "h2", "h3"}]
     assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False)), levels
+    assert all(after <= before + 1 for before, after in pairwise(levels)), levels
     for element in page.elements:
         if "aria-labelledby" in element["attrs"]:
             assert element["attrs"]["aria-labelledby"] in ids, element
@@ -72,6 +73,6 @@ def check_page(html):
     labels = {label["attrs"]["for"] for label in page.all("label")}
     fields = [field["attrs"]["id"] for tag in ("input", "select") for field in page.all(tag)]
     assert set(fields) <= labels
-    scrolling = [each["attrs"] for each in page.elements if each["attrs"].get("class") == "scroll"]
+    scrolling = [each["attrs"] for each in page.elements if "scroll" in each["attrs"].get("class", "").split()]
     assert all(each["tabindex"] == "0" and each["aria-label"] for each in scrolling)
     return page

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pbg_tasks.checkpoint import Iteration, LeaseRecord, PieceRecord, Progress
+from pbg_tasks.publish import Channel
 from pbg_tasks.report import (
     Links,
     RunFacts,
@@ -17,7 +18,6 @@ from pbg_tasks.report import (
     run_document,
 )
 from pbg_tasks.report.pages import LIVE_SECTIONS, assets
-from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.context import CHAIN
 from pbg_tasks.tasks.reporting import read_graph, read_run
 from tests.report.conftest import DAYS, HOSTILE, HOSTILE_RELATION
@@ -166,7 +166,10 @@ def test_the_matrix_fills_while_buckets_are_trained(nights):
     document = run_document(facts(nights, CHAIN[: CHAIN.index("train")], progress=progress, heard=1.0))
     training = document["training"]
     assert (training["state"], training["epoch"], training["done"], training["buckets"]) == ("running", 1, 1, 4)
-    assert [[cell["state"] for cell in row] for row in training["matrix"]] == [["waiting", "done"], ["waiting", "active"]]
+    assert [[cell["state"] for cell in row] for row in training["matrix"]] == [
+        ["waiting", "done"],
+        ["waiting", "active"],
+    ]
     assert (training["matrix"][0][1]["loss"], training["matrix"][1][1]["rank"]) == (0.5, 1)
     page = check_page(render(document, LINKS))
     assert "training, epoch 1 of 1, 1 of 4 buckets" in page.text()

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import os
 import time
+import urllib.error
+import urllib.request
 from base64 import b64decode
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
+import boto3
 import pytest
 
 from examples.stack import processes
 from examples.stack.watch import Watch
+from tests.browser import CONTRAST
 from tests.stack.browser import signed_in
 from tests.stack.conftest import BUCKET, CLUSTERED, GRAPH
 
@@ -89,6 +95,59 @@ def test_a_second_night_by_an_event_of_the_edges(api):
     assert summary["entities"]["gone"] == 4 * len(before)
 
 
+@pytest.mark.browser
+def test_the_pages_of_a_night_and_of_all(page, api, stack):
+    run_id = api.runs(DAG)[0]["dag_run_id"]
+    page.goto(f"{stack.login()['url']}/dags/{DAG}/runs/{quote(run_id)}")
+    page.get_by_role("link", name="Embedding", exact=True).click()
+    night = page.frame_locator("iframe")
+    night.get_by_role("status").get_by_text("released", exact=True).wait_for()
+    night.locator("#metrics .main-svg").first.wait_for()
+    assert night.locator("td.done").count() == 4
+    (frame,) = (each for each in page.frames if "/pbg/" in each.url)
+    assert frame.evaluate(CONTRAST) == []
+
+    page.goto(f"{stack.login()['url']}/dags/{DAG}")
+    page.get_by_role("link", name="Nights", exact=True).click()
+    nights = page.frame_locator("iframe")
+    nights.get_by_role("button", name="Side by side").click()
+    nights.get_by_role("heading", name="Side by side").wait_for()
+    nights.get_by_role("link", name="Neighbours").click()
+    nights.get_by_label("Entity").fill("node7")
+    nights.get_by_role("button", name="Look up").press("Enter")
+    nights.get_by_text("Nearest to node7").wait_for()
+    assert nights.locator("tbody tr").count() == 10
+
+
+def test_pages_are_for_those_who_may_read_the_dag(api, stack):
+    address = f"{stack.login()['url']}/pbg/dags/{DAG}"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for path in ("", "/runs/x", "/neighbours", "/nights/second-0123456789ab/live"):
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            opener.open(f"{address}{path}")
+        headers = {"Authorization": "Bearer forged"}
+        forged = urllib.request.Request(f"{address}{path}", headers=headers)  # noqa: S310 - our own server's URL
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            opener.open(forged)
+
+
+def test_pages_lie_in_the_bucket_as_pages(api, stack):
+    environment = stack.store.environment()
+    client = boto3.client(
+        "s3",
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=environment["AWS_REGION"],
+    )
+    with closing(client):
+        listed = client.list_objects_v2(Bucket=BUCKET, Prefix=f"store/{GRAPH}/")["Contents"]
+        pages = [entry["Key"] for entry in listed if entry["Key"].endswith("/index.html")]
+        kinds = {client.head_object(Bucket=BUCKET, Key=key)["ContentType"] for key in pages}
+    assert len(pages) == 1 + len([run for run in api.runs(DAG) if run["state"] == "success"])
+    assert kinds == {"text/html; charset=utf-8"}
+
+
 def test_consumers_are_told_once_a_release(api):
     (channel,) = [asset for asset in api.get("assets")["assets"] if asset["name"] == f"{GRAPH}_production"]
     events = api.get(f"assets/events?asset_id={channel['id']}")["asset_events"]
@@ -118,6 +177,25 @@ def test_a_missing_snapshot_fails_at_once_with_its_sentence(api):
     assert "error: input: " in said
     assert f"s3://{BUCKET}/snapshots/never-written" in said
     assert states(api, run_id)["remove_scratch"] == "success"
+
+
+@pytest.mark.browser
+def test_a_page_goes_on_while_its_night_trains(page, api, stack):
+    run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 256, "publish": False})
+    deadline = time.monotonic() + RUN_SECONDS
+    while not commands(stack, "train"):
+        assert time.monotonic() < deadline, states(api, run_id)
+        time.sleep(0.2)
+    page.goto(f"{stack.login()['url']}/dags/{DAG}/runs/{quote(run_id)}/plugin/pbg-run")
+    status = page.frame_locator("iframe").get_by_role("status")
+    status.get_by_text("training, epoch").wait_for()
+    before = status.inner_text()
+    while status.inner_text() == before:
+        assert time.monotonic() < deadline, before
+        page.wait_for_timeout(200)
+    assert page.frame_locator("iframe").locator("td.done").count() > 0
+    api.patch(f"dags/{DAG}/dagRuns/{run_id}/taskInstances/train.train", {"new_state": "failed"})
+    assert Watch(api, DAG, run_id, label=run_id, say=print).until_finished(RUN_SECONDS) == "failed"
 
 
 def test_a_stopped_task_leaves_no_process(api, stack):

@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import h5py
 import pytest
 
 from pbg_tasks.errors import AccessError, ConflictError, FormatError, ResourceError, StorageError
@@ -251,6 +252,14 @@ def test_a_final_file_is_kept_and_not_copied(store, tmp_path):
     with pytest.raises(ConflictError):
         store.put_new("k", FinalFile(other))
     assert [name for name in tree(Path(store.url)) if "locks" not in name] == ["k"]
+
+
+def test_a_final_file_can_be_read_while_it_is_stored(store, tmp_path):
+    source = tmp_path / "scratch.h5"
+    with h5py.File(source, "w") as file:
+        file["rows"] = [1, 2]
+    with store._draft("k", FinalFile(source)), h5py.File(source) as file:  # HDF5 locks it, and would not wait
+        assert file["rows"][:].tolist() == [1, 2]
 
 
 def test_a_link_to_a_final_file_becomes_a_file(store, tmp_path):

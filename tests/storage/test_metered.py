@@ -4,7 +4,9 @@ import pytest
 
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.storage.metered import MeteredStore
-from tests.contract.store import StoreContract
+from tests.contract.store import StoreContract, large_file
+
+__all__ = ["large_file"]
 
 
 class TestMeteredStore(StoreContract):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,28 @@ def behind(s3_bucket, proxy, monkeypatch):
 
 class TestS3Store(StoreContract):
     pass
+
+
+def test_settings_that_are_given_go_before_those_of_the_process(store, s3_bucket, monkeypatch):
+    given = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    open_store(s3_bucket, environment=given).put("there", b"x")
+    assert store.get("there").data == b"x"
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("report/index.html", "text/html; charset=utf-8"),
+        ("a.css", "text/css; charset=utf-8"),
+        ("a.js", "text/javascript; charset=utf-8"),
+    ],
+)
+def test_browsers_are_told_what_an_object_is(store, key, kind):
+    store.put(key, b"x")
+    place = store._place(key)
+    assert place.client.head_object(Bucket=place.bucket, Key=place.key)["ContentType"] == kind
 
 
 def test_a_prefix_is_all_a_store_sees(s3_bucket):

@@ -16,6 +16,7 @@ from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.repartition import repartition
+from pbg_tasks.tasks.show import table
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -88,11 +89,13 @@ def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
     assert (gate["against_release"], check["limit"]) == (1, 1)
     expected = 1 - against["candidate"]["filtered"]["mrr"] / against["current"]["filtered"]["mrr"]
     assert check["value"] == pytest.approx(expected, abs=1e-6)
+    assert second["drift"] == {name: found[name]["mean"] for name in ("cosine", "overlap")}
+    assert second["against"] == {name: against[name]["filtered"]["mrr"] for name in ("candidate", "current")}
+    assert f"{second['drift']['cosine']:.4f}" in table([first, second])
     assert evaluated["coverage"]["n"] == {"new": 10, "trained": 10, "moved": 10, "covered": 10}
     # what compares with another release is no figure of this one
     document = json.loads(next(place.store.rglob("channels/production/releases/00000002.json")).read_text())
     assert not {"against", "coverage"} & document["metrics"].keys()
-    assert first["release"]["release"] == 1
     assert run_task("drift", second["run"]) == drift
 
 

@@ -1,8 +1,9 @@
-"""Every task of the chain on a real S3 server, killed at random writes and then done twice: it leaves the same."""
+"""Every task of the chain on a real S3 server, killed at a random write and then done twice: it leaves the same."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -21,7 +22,6 @@ pytestmark = pytest.mark.s3
 
 WRITES = ("put_new", "swap", "put", "copy", "delete")
 KILLED = 77
-KILLS = 2
 OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|live|training_stats)\.json|checkpoint/manifest\.v\d+\.json)$")
 FIGURES_OF_A_TRY = {"usage", "seconds", "second", "memory"}
 """What tells of one try: when it was, by which writer, how fast."""
@@ -47,7 +47,8 @@ class Nights:
         for task in ("plan", *TASKS):
             self.before[task] = {info.key: self.store.get(info.key) for info in list(self.store.list())}
             with pytest.MonkeyPatch.context() as patch:
-                written = counted(patch)
+                written = []
+                at_writes(patch, written.append, lambda _: None)
                 self.do(task)
             self.after[task], self.writes[task] = self.objects(), len(written)
 
@@ -91,45 +92,33 @@ def timeless(value):
     return [timeless(each) for each in value] if isinstance(value, list) else value
 
 
-def counted(patch):
-    """Return a list that grows with every write to S3."""
-    written = []
+def at_writes(patch, before, after):
+    """Have the number of each write to S3 told before it is sent and when the server has it."""
+    numbers = itertools.count()
     for name in WRITES:
         real = getattr(S3Store, name)
 
         def called(store, *args, _real=real, **kwargs):
-            written.append(args[0])
-            return _real(store, *args, **kwargs)
-
-        patch.setattr(S3Store, name, called)
-    return written
-
-
-def kill_at(patch, point):
-    """Let this process end at a write: even points before it, odd ones when the server has it."""
-    at, done, calls = point // 2, point % 2, []
-    for name in WRITES:
-        real = getattr(S3Store, name)
-
-        def called(store, *args, _real=real, **kwargs):
-            calls.append(args[0])
-            if len(calls) - 1 == at and not done:
-                os._exit(KILLED)
+            number = next(numbers)
+            before(number)
             result = _real(store, *args, **kwargs)
-            if len(calls) - 1 == at:
-                os._exit(KILLED)
+            after(number)
             return result
 
         patch.setattr(S3Store, name, called)
 
 
-def killed(work, point):
-    """Do something in a process that ends in its middle."""
+def end_when(wanted):
+    return lambda number: os._exit(KILLED) if number == wanted else None
+
+
+def killed(work, write, *, sent):
+    """Do something in a process that ends at a write: before it is sent, or before its answer is seen."""
     child = os.fork()
     if not child:
         try:
             with pytest.MonkeyPatch.context() as patch:
-                kill_at(patch, point)
+                at_writes(patch, end_when(None if sent else write), end_when(write if sent else None))
                 work()
         finally:
             os._exit(0)
@@ -148,11 +137,11 @@ def nights(object_store, tmp_path_factory):
 
 @pytest.mark.parametrize("task", ["plan", *TASKS])
 def test_a_task_that_is_killed_and_done_twice_leaves_the_same_objects(nights, task):
-    points = random.Random(task).sample(range(2 * nights.writes[task]), KILLS)
-    for point in points:
-        nights.go_back(task)
-        killed(lambda: nights.do(task), point)
-        first = nights.do(task)
-        assert nights.objects() == nights.after[task], f"killed at point {point}"
-        assert nights.do(task) == first
-        assert nights.objects() == nights.after[task]
+    chosen = random.Random(task)
+    write, sent = chosen.randrange(nights.writes[task]), chosen.random() < 0.5
+    nights.go_back(task)
+    killed(lambda: nights.do(task), write, sent=sent)
+    first = nights.do(task)
+    assert nights.objects() == nights.after[task], f"killed at write {write}, {'sent' if sent else 'not sent'}"
+    assert nights.do(task) == first
+    assert nights.objects() == nights.after[task]

@@ -69,8 +69,7 @@ def train(config, buckets, root, *, weight=0.0, engine=None):
 
 def vectors(store, config, version):
     return {
-        key: read_embeddings(Path(store.url) / embeddings_file_name(*key, version))
-        for key in partition_keys(config)
+        key: read_embeddings(Path(store.url) / embeddings_file_name(*key, version)) for key in partition_keys(config)
     }
 
 

@@ -15,6 +15,7 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import FormatError, NotFoundError, StorageError
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.train.edge_files import FiledEdges
 from pbg_tasks.train.engine_torch import TorchEngine
 from pbg_tasks.train.loop import Trainer
@@ -163,6 +164,22 @@ def test_partitions_are_stored_before_the_last_bucket_is_trained(buckets, tmp_pa
     config = make_config()
     train(config, buckets, store, tmp_path / "scratch", engine=Watched(config, during))
     assert objects(store, config)[0] == 3
+
+
+def test_what_is_stored_stays_as_it_is_while_training_goes_on(buckets, tmp_path):
+    """On one file system the store keeps the very files that were in scratch."""
+    store, checked = LocalStore(tmp_path / "store"), []
+
+    def during(number):
+        if number == 2 * PARTITIONS**2 - 1:  # the last of the second epoch: most partitions have left memory again
+            manifest, _ = open_committed(store, "")
+            checked.extend(manifest.objects)
+            for name, record in manifest.objects.items():
+                assert sha256_file(tmp_path / "store" / name) == record.sha256
+
+    config = make_config(partition_buffer=2)
+    train(config, buckets, store, tmp_path / "scratch", engine=Watched(config, during))
+    assert len(checked) == PARTITIONS + 1
 
 
 class Failing(LocalStore):

@@ -1,0 +1,116 @@
+"""Dated edges as snapshots, and what is said of nights; nights themselves have their own tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.nights.days import AHEAD, PAST, read_dated_edges, write_snapshot
+from benchmarks.nights.graph import Graph
+from benchmarks.nights.night import DATA_GATE, RELEASED, run_nights
+from benchmarks.nights.report import write
+from benchmarks.nights.results import read
+from benchmarks.nights.table import means, table
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.errors import InputError
+from pbg_tasks.storage import open_store
+
+FACTS = "a\tsees\tb\t2014-01-02\na\tsees\tb\t2014-01-01\nb\tsees\tc\t2014-01-03\nc\tsees\ta\t2014-01-05\n"
+TOPOLOGY = "2014-01-01\t+\ta\tb\n2014-01-01\t+\tb\tc\n2014-01-02\t-\ta\tb\n2014-01-04\t+\ta\tb\n"
+
+
+def dated(folder, text):
+    folder.mkdir(exist_ok=True)
+    (folder / "edges.tsv").write_text(text)
+    return read_dated_edges(folder)
+
+
+def test_a_snapshot_holds_what_is_known_by_its_day_once(tmp_path):
+    found = dated(tmp_path, FACTS)
+    days = ["2014-01-02", "2014-01-03", "2014-01-05"]
+    assert dict(found.snapshots(days)) == {
+        "2014-01-02": [("a", "sees", "b")],
+        "2014-01-03": [("a", "sees", "b"), ("b", "sees", "c")],
+        "2014-01-05": [("a", "sees", "b"), ("b", "sees", "c"), ("c", "sees", "a")],
+    }
+
+
+def test_a_window_forgets_what_was_not_true_again(tmp_path):
+    found = dated(tmp_path, FACTS)
+    assert dict(found.snapshots(["2014-01-03", "2014-01-05"], window=2)) == {
+        "2014-01-03": [("a", "sees", "b"), ("b", "sees", "c")],
+        "2014-01-05": [("c", "sees", "a")],  # nothing is told of the 4th
+    }
+
+
+def test_edges_with_signs_come_and_go(tmp_path):
+    found = dated(tmp_path, TOPOLOGY)
+    assert [len(edges) for _, edges in found.snapshots(list(found.changes))] == [2, 1, 2]
+    with pytest.raises(InputError, match="when it goes"):
+        list(found.snapshots(["2014-01-01"], window=2))
+
+
+def test_days_to_come_are_those_after_a_night(tmp_path):
+    days = [f"2014-01-{day:02}" for day in range(1, 31)]
+    found = dated(tmp_path, "".join(f"a\tsees\t{day}\t{day}\n" for day in days))
+    assert found.coming(days[2]) == {("a", "sees", day) for day in days[3 : 3 + AHEAD]}
+    assert found.coming(days[-1]) == set()
+
+
+def test_the_first_night_has_a_past_where_there_is_one(tmp_path):
+    days = [f"2014-0{month}-{day:02}" for month in (1, 3) for day in range(1, 31)]
+    found = dated(tmp_path, "".join(f"a\tsees\tb\t{day}\n" for day in days))
+    assert found.chosen(2) == days[PAST : PAST + 2]
+    assert found.chosen(2, "2014-01-05") == ["2014-01-05", "2014-01-06"]
+    assert found.chosen(59) == days[1:]
+    with pytest.raises(InputError, match="only 2 days"):
+        found.chosen(3, days[-2])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "no TSV file"), ("a\tb\tc\tyesterday\n", "is no day"), ("a\tb\n", "2 cells")]
+)
+def test_what_is_not_dated_is_refused(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        dated(tmp_path, text)
+
+
+def test_a_graph_of_days_has_specs_for_both_walks_and_the_day_after(tmp_path):
+    dated(tmp_path / "data", FACTS)
+    graph = Graph.write("data", tmp_path, place=str(tmp_path / "place"), specs=tmp_path, count=2, first="2014-01-02")
+    assert graph.days == ["2014-01-02", "2014-01-03"]
+    assert graph.day_after() == ("2014-01-05", [("a", "sees", "b"), ("b", "sees", "c"), ("c", "sees", "a")])
+    assert load_graph_spec(graph.spec("chain")).nights.first == "2014-01-02"
+    assert load_graph_spec(graph.spec("independent")).nights.walk == "independent"
+    with pytest.raises(InputError, match="neither a folder"):
+        Graph.write("nothing", tmp_path, place=str(tmp_path / "place"), specs=tmp_path, count=2)
+
+
+def test_a_night_is_told_by_how_it_ended(tmp_path):
+    rows = [f"n{at}\tsees\tn{(at + step) % 40}\t2014-01-0{1 + step % 2}\n" for at in range(40) for step in (1, 2, 5)]
+    dated(tmp_path / "data", "".join(rows))
+    graph = Graph.write("data", tmp_path, place=str(tmp_path / "place"), specs=tmp_path, count=2)
+    spec = graph.spec("chain", gates={"max_mrr_drop": 1.0, "data": {"max_removed_edges": {"block": 0.1}}})
+    small = ("model.dimension=8", "model.num_uniform_negs=20", "model.num_epochs=1")
+    edges = dict(graph.dated.snapshots(graph.days))[graph.days[1]]
+    write_snapshot(open_store(graph.place), graph.days[1], edges[:20])
+    first, bad = run_nights(spec, graph.days, *small)
+    assert (first.outcome, bad.outcome) == (RELEASED, DATA_GATE)
+    assert first.figures["release"] == 1
+    assert len(first.manifest) == 64
+    assert "gates.data.max_removed_edges" in bad.said
+    assert bad.manifest is None
+    walks = {"chain": [first.to_json(), bad.to_json()], "independent": [first.to_json()] * 2}
+    assert "released / stopped by the data gate" in table(walks)
+    assert means(walks)["independent"] == first.figures["mrr"]
+
+
+def test_the_document_says_what_the_results_say(tmp_path, monkeypatch):
+    results = read()
+    if "stories" not in results:
+        pytest.skip("nothing was measured yet: python -m benchmarks.nights.story")
+    from benchmarks.nights import report
+
+    kept = report.DOCUMENT.read_text()
+    monkeypatch.setattr(report, "DOCUMENT", tmp_path / "nights.md")
+    write(results)
+    assert (tmp_path / "nights.md").read_text() == kept

@@ -1,0 +1,95 @@
+"""The application without a server: who may not read, and what is not even looked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.airflow_home import use_private_airflow
+
+use_private_airflow()
+
+from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
+
+from operators.plugin import PREFIX, PbgPlugin  # noqa: E402
+from operators.plugin.app import HEADERS, make_app  # noqa: E402
+from operators.plugin.pages import Pages, beside  # noqa: E402
+from pbg_tasks.errors import ConfigError  # noqa: E402
+from pbg_tasks.tasks.plan import plan  # noqa: E402
+from tests.tasks.conftest import Workplace, ring  # noqa: E402
+
+RUN = "2026-11-01-0123456789ab"
+PATHS = (
+    "/",
+    "/assets/report.css",
+    "/dags/reembed_x",
+    "/dags/reembed_x/runs/manual__1",
+    f"/dags/reembed_x/nights/{RUN}",
+    f"/dags/reembed_x/nights/{RUN}/live",
+    f"/dags/reembed_x/compare?left={RUN}&right={RUN}",
+    "/dags/reembed_x/neighbours?entity=a",
+)
+
+
+@pytest.fixture(scope="module")
+def client():
+    return TestClient(make_app())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nobody_reads_without_signing_in(client, path):
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+
+
+def test_every_address_is_among_those(client):
+    routes = {route.path for route in client.app.routes}
+    shown = {path.partition("?")[0].replace(RUN, "{run}") for path in PATHS}
+    shown = {path.replace("reembed_x", "{dag_id}").replace("manual__1", "{run_id}") for path in shown}
+    assert routes == {path.replace("report.css", "{name}") for path in shown}
+    assert {method for route in client.app.routes for method in route.methods} == {"GET"}
+
+
+def test_another_run_is_one_of_the_same_store():
+    assert beside(f"s3://b/store/runs/{RUN}", "d2-aaaaaaaaaaaa") == "s3://b/store/runs/d2-aaaaaaaaaaaa"
+    for run in ("../x", "d2", f"{RUN}/..", "", f"{RUN}\n"):
+        with pytest.raises(ConfigError, match="is not a run's id"):
+            beside(f"s3://b/store/runs/{RUN}", run)
+
+
+def test_the_tabs_and_where_they_lead():
+    views = {view["destination"]: view["href"] for view in PbgPlugin().external_views}
+    assert views == {
+        "nav": f"{PREFIX}/",
+        "dag": f"{PREFIX}/dags/{{DAG_ID}}",
+        "dag_run": f"{PREFIX}/dags/{{DAG_ID}}/runs/{{RUN_ID}}",
+    }
+
+
+def test_the_api_server_never_loads_torch():
+    code = (
+        "import json, sys, operators.plugin; early = 'fastapi.applications' in sys.modules and 'h5py' in sys.modules; "
+    )
+    code += "import operators.plugin.app; print(json.dumps([early, 'torch' in sys.modules, 'duckdb' in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == [False, False, False]
+
+
+def test_runs_of_another_graph_are_out_of_reach(tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    place, urls = Workplace(tmp_path), []
+    place.snapshot("d1", ring(40))
+    for graph in ("toy", "other"):
+        place.write_spec(graph=graph)
+        urls.append(plan(place.spec, "d1")["run"])
+    own, other = urls
+    pages = Pages()
+    assert pages.another_run(own, own.rpartition("/")[2])["graph"] == "toy"
+    with pytest.raises(ConfigError, match="is not a run of graph 'toy'"):
+        pages.another_run(own, other.rpartition("/")[2])
+    with pytest.raises(ConfigError, match="is not a run of graph 'toy'"):
+        pages.comparison(own, own.rpartition("/")[2], other.rpartition("/")[2])

@@ -1,0 +1,26 @@
+"""The pages' task never changes how a night ended."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException
+
+from operators.report import ReportOperator
+
+
+def test_pages_are_written_whatever_went_before(fake_pbg, context):
+    fake_pbg("print(json.dumps({'task': sys.argv[1], 'run': sys.argv[2], 'pages': []}))")
+    task = ReportOperator(task_id="report", arguments=["/store/runs/x"])
+    assert task.trigger_rule == "all_done"
+    assert task.execute(context) == {"task": "report", "run": "/store/runs/x", "pages": []}
+
+
+def test_pages_that_cannot_be_written_are_skipped(fake_pbg, context):
+    fake_pbg("print('error: storage: the store is away', file=sys.stderr); sys.exit(6)")
+    with pytest.raises(AirflowSkipException, match=r"the pages were not written: .*the store is away"):
+        ReportOperator(task_id="report", arguments=["/store/runs/x"]).execute(context)
+
+
+def test_without_a_run_there_are_none(context):
+    with pytest.raises(AirflowSkipException, match="no run was planned"):
+        ReportOperator(task_id="report", arguments=[""]).execute(context)

@@ -1,0 +1,59 @@
+"""Pages below the run and the graph: written with every night, brought up to date by hand, never in the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pbg_tasks.cli import app
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.report.pages import assets
+from pbg_tasks.tasks import reporting
+from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.plan import plan
+from tests.tasks.conftest import ring
+
+
+def pages(place):
+    return {
+        str(path.relative_to(place.store)): path.read_bytes() for path in Path(place.store).rglob("report/**/*.html")
+    }
+
+
+def test_a_night_leaves_its_pages_and_those_of_the_channel(place):
+    place.snapshot("d1", ring(40))
+    run = Path(run_chain(place.spec, "d1", epochs=1)["run"])
+    written = pages(place)
+    assert set(written) == {f"runs/{run.name}/report/index.html", "report/production/index.html"}
+    assert f"../../runs/{run.name}/report/index.html".encode() in written["report/production/index.html"]
+    for name, path in assets().items():
+        assert (Path(place.store) / "report" / "_assets" / name).read_bytes() == path.read_bytes()
+
+    assert json.loads(CliRunner().invoke(app, ["report", str(run), "--json"]).stdout)["task"] == "report"
+    assert pages(place) == written
+
+    # a run that was only planned has a page once the graph's are written
+    place.snapshot("d2", ring(44))
+    planned = Path(plan(place.spec, "d2")["run"])
+    found = json.loads(CliRunner().invoke(app, ["report", str(place.spec), "--json"]).stdout)
+    assert found["pages"][-1] == f"{place.store}/report/production/index.html"
+    written = pages(place)
+    assert f"../../runs/{planned.name}/report/index.html".encode() in written["report/production/index.html"]
+    assert f"runs/{planned.name}/report/comparison.html" in written
+
+
+def test_a_night_is_good_without_its_pages(place, capsys):
+    place.snapshot("d1", ring(40))
+    in_the_way = Path(place.store) / "report"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.write_text("a file where the pages' folder would be")
+    assert run_chain(place.spec, "d1", epochs=1)["release"]["published"]
+    assert "warning: the pages of this run were not written: " in capsys.readouterr().err
+
+
+def test_there_is_no_page_of_no_run(place):
+    with pytest.raises(ConfigError, match="no such run"):
+        reporting.report(f"{place.store}/runs/none")

@@ -1,0 +1,82 @@
+"""Edges read ahead of their training."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.train import edge_files
+from pbg_tasks.train.edge_files import EdgesAhead, Piece
+from pbg_tasks.train.schedule import Bucket
+
+PIECES = [Piece(0, Bucket(0, number), 0, 10) for number in range(5)]
+
+
+class Edges:
+    """Edges that tell their bucket, and which buckets were read; ``hold`` keeps the reader from going on."""
+
+    def __init__(self):
+        self.read_buckets: list[Bucket] = []
+        self.hold = threading.Event()
+        self.hold.set()
+
+    def count(self, _edge_path_idx, _bucket):
+        return 10
+
+    def read(self, _edge_path_idx, bucket, start, stop):
+        self.hold.wait()
+        if bucket.rhs == 4:
+            raise FormatError("edges_0_4.h5: damaged")
+        self.read_buckets.append(bucket)
+        column = np.full(stop - start, bucket.rhs)
+        return EdgeList(column, column, column)
+
+
+def rhs(pieces):
+    return [piece.bucket.rhs for piece in pieces]
+
+
+@pytest.mark.parametrize(("enough", "expected"), [(1, [0, 1]), (11, [0, 1, 2]), (20, [0, 1, 2]), (10**6, [0, 1, 2, 3])])
+def test_the_next_piece_is_read_ahead_and_more_when_they_are_small(enough, expected, monkeypatch):
+    monkeypatch.setattr(edge_files, "_EDGES_AHEAD", enough)
+    edges = Edges()
+    ahead = EdgesAhead(edges)
+    with ahead.io:
+        assert set(ahead.take(PIECES[0], PIECES[1:4]).lhs.tolist()) == {0}
+        ahead.io.drain()
+        assert [bucket.rhs for bucket in edges.read_buckets] == expected
+
+
+def test_what_was_read_ahead_is_not_waited_for_nor_read_again():
+    edges = Edges()
+    ahead = EdgesAhead(edges)
+    with ahead.io:
+        ahead.take(PIECES[0], PIECES[1:3])
+        ahead.io.drain()
+        edges.hold.clear()  # whatever is read from now on would never come
+        assert set(ahead.take(PIECES[1], PIECES[2:3]).lhs.tolist()) == {1}
+        assert set(ahead.take(PIECES[2], []).lhs.tolist()) == {2}
+        edges.hold.set()
+    assert [bucket.rhs for bucket in edges.read_buckets] == [0, 1, 2]
+
+
+def test_no_more_pieces_are_read_ahead_than_a_few():
+    edges = Edges()
+    ahead = EdgesAhead(edges)
+    empty = [Piece(0, Bucket(1, 0), start, start) for start in range(100)]
+    with ahead.io:
+        ahead.take(PIECES[0], empty)
+        ahead.io.drain()
+    assert len(edges.read_buckets) == 1 + edge_files._PIECES_AHEAD
+
+
+def test_what_cannot_be_read_is_told_by_its_name():
+    ahead = EdgesAhead(Edges())
+    with ahead.io:
+        ahead.take(PIECES[3], PIECES[4:])
+        with pytest.raises(FormatError, match=r"edges_0_4\.h5: damaged"):
+            ahead.take(PIECES[4], [])
