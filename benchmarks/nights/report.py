@@ -227,7 +227,7 @@ def _panels(story: dict[str, Any]) -> list[Panel]:
             for name, what in (("cosine", "cosine"), ("overlap", "neighbours kept"))
         )
     ]
-    return [Panel("Filtered MRR", "night", mrr), Panel("Against the night before", "night", drift)]
+    return [Panel("Filtered MRR", "night", mrr, legend="top"), Panel("Against the night before", "night", drift)]
 
 
 def _newcomers_panel(graph: str, rows: Sequence[dict[str, Any]]) -> Panel:
