@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Annotated, Literal, Self
 
@@ -97,7 +98,7 @@ class RunSpec(Frozen):
     @property
     def run_id(self) -> str:
         """``{snapshot}-{first 12 hex digits of the spec's hash}``."""
-        return f"{self.snapshot}-{digest(self.model_dump(mode='json'))[:12]}"
+        return run_id_of(self.snapshot, self.to_bytes())
 
     @property
     def epochs(self) -> int:
@@ -117,6 +118,11 @@ class RunSpec(Frozen):
             edge_paths=(f"{run_url}/{RunLayout.edges}/train",),
             checkpoint_path=f"{run_url}/{RunLayout.checkpoint}",
         )
+
+
+def run_id_of(snapshot: str, document: bytes) -> str:
+    """Return the id of a run by its key and its spec as stored."""
+    return f"{snapshot}-{hashlib.sha256(document).hexdigest()[:12]}"
 
 
 class RunLayout:

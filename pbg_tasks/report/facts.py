@@ -46,6 +46,11 @@ class RunFacts:
     refused: str | None = None
     decisions: Mapping[str, Result] = field(default_factory=dict)
 
+    @property
+    def run_id(self) -> str:
+        """The last part of its URL."""
+        return self.url.rpartition("/")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def history_document(graph: GraphFacts) -> Result:
     """Return what the page of a channel shows: its nights, oldest snapshot first, and the snapshots it went without."""
     releases = {release.run: release for release in graph.releases}
-    runs = {run.spec.run_id: run for run in graph.runs}
+    runs = {run.run_id: run for run in graph.runs}
     nights = [_of_run(run, releases.get(run_id), graph) for run_id, run in runs.items()]
     nights += [_of_release(release, graph) for run_id, release in releases.items() if run_id not in runs]
     return {
@@ -36,9 +36,9 @@ def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Result
     evaluated, results = run.results.get("eval", {}), run.results
     entities = results.get("partition", {}).get("entities", {})
     return {
-        "reported": run.spec.run_id in graph.reported,
+        "reported": run.run_id in graph.reported,
         "snapshot": run.spec.snapshot,
-        "run": run.spec.run_id,
+        "run": run.run_id,
         "planned": run.planned,
         "state": state(run),
         **_release(release, graph),

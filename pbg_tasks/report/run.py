@@ -28,7 +28,7 @@ def run_document(run: RunFacts) -> Result:
         "graph": spec.graph.graph,
         "channel": spec.graph.channel,
         "snapshot": spec.snapshot,
-        "run": spec.run_id,
+        "run": run.run_id,
         "url": run.url,
         "planned": run.planned,
         "state": state(run),

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 from pbg_tasks.checkpoint.manifest import decode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
 from pbg_tasks.config.base import canonical_json
+from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
 from pbg_tasks.memory import forget_peak, peak_bytes
 from pbg_tasks.progress import human_seconds, say
@@ -38,12 +39,14 @@ class RunContext:
         store: the graph's store.
         run_id: names the run below ``runs/``.
         spec: what the run is.
+        document: its spec as stored, which id and hash are of: a later version of this package may know more keys.
         replays: URL of the run whose files this one makes again; its own say that they lie there.
     """
 
     store: Store
     run_id: str
     spec: RunSpec
+    document: bytes
     replays: str | None = None
 
     @classmethod
@@ -68,10 +71,10 @@ class RunContext:
         except NotFoundError:
             raise ConfigError(f"{url}: no such run; `pbg plan` makes one") from None
         spec = decode(RunSpec, blob.data, source=f"{url}/{RunLayout.spec}")
-        if spec.run_id != run_id:
-            raise FormatError(f"{url}/{RunLayout.spec}: changed after it was planned (it would be run {spec.run_id})")
+        if (found := run_id_of(spec.snapshot, blob.data)) != run_id:
+            raise FormatError(f"{url}/{RunLayout.spec}: changed after it was planned (it would be run {found})")
         replays = blob.info.metadata.get(_REPLAYS)
-        return cls(store, run_id, spec, unquote(replays) if replays else None)
+        return cls(store, run_id, spec, blob.data, unquote(replays) if replays else None)
 
     def store_spec(self) -> None:
         """Make the run, or find it made before.
@@ -83,7 +86,7 @@ class RunContext:
         hold(self.store, self.run_id)
         metadata = {_REPLAYS: quote(self.replays)} if self.replays else None
         try:
-            self.store.put_new(self.key(RunLayout.spec), self.spec.to_bytes(), metadata=metadata)
+            self.store.put_new(self.key(RunLayout.spec), self.document, metadata=metadata)
         except ConflictError:
             self.open(self.url)  # refuses one that was changed
 
@@ -100,7 +103,7 @@ class RunContext:
     @property
     def spec_hash(self) -> str:
         """Hash of the stored spec."""
-        return sha256(self.spec.to_bytes())
+        return sha256(self.document)
 
     def key(self, name: str) -> str:
         """Return the store's key of something below the run."""

@@ -87,7 +87,7 @@ def plan(
     fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
     fields |= {"walk": nights.walk, "accepted": accept_data}
     run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
-    run = RunContext(store, run_spec.run_id, run_spec)
+    run = RunContext(store, run_spec.run_id, run_spec, run_spec.to_bytes())
     run.store_spec()
     if previous is not None and previous.reason:
         say(f"plan: {previous.reason}")

@@ -85,7 +85,7 @@ def _bring_previous(run: RunContext, store: Store) -> None:
 
 def _plan(run: RunContext, store: Store) -> RunContext:
     """Store the run's spec once more; its files will say that they lie where the run's do."""
-    again = RunContext(store, run.run_id, run.spec, replays=run.replays or run.url)
+    again = RunContext(store, run.run_id, run.spec, run.document, replays=run.replays or run.url)
     again.store_spec()
     return again
 

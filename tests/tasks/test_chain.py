@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from pbg_tasks.checkpoint import claim
+from pbg_tasks.config.base import canonical_json
+from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, QualityGateError, TrainingDivergedError
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.embeddings import read_embeddings
@@ -24,6 +26,7 @@ from pbg_tasks.formats.entities import read_entity_names, read_relation_names
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.releases import rollback
 from pbg_tasks.tasks.show import history, show, table
@@ -304,6 +307,25 @@ def test_a_hand_edited_run_spec_is_refused(place):
     spec.write_bytes(spec.read_bytes().replace(b'"dimension":8', b'"dimension":9'))
     with pytest.raises(FormatError, match="changed after it was planned"):
         run_task("validate", run)
+
+
+def test_a_run_that_a_version_planned_which_knew_fewer_keys_goes_on_and_is_continued(place):
+    place.snapshot("d1", ring(60))
+    now = Path(plan(place.spec, "d1")["run"])
+    document = json.loads((now / "spec.json").read_bytes())
+    del document["accepted"], document["graph"]["gates"], document["graph"]["train"]["anchor"]
+    data = canonical_json(document)
+    before = now.with_name(run_id_of("d1", data))
+    assert before != now
+    now.rename(before)
+    (before / "spec.json").write_bytes(data)
+    for task in TASKS:
+        run_task(task, str(before))
+    assert RunContext.open(str(before)).spec_hash == hashlib.sha256(data).hexdigest()
+    assert show(str(before))["release"]["release"] == 1
+    place.snapshot("d2", ring(62))
+    second = run_chain(place.spec, "d2")
+    assert (second["release"]["release"], second["entities"]["kept"]) == (2, 60)
 
 
 def test_a_snapshot_that_changed_since_it_was_planned_is_refused(place):
