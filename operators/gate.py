@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,8 @@ class ApprovalGateOperator(GateOperator, ApprovalOperator):
     """Same, but a refusal asks somebody, while the task waits in no worker and in no triggerer.
 
     What they decide is stored with the run by ``pbg approve`` or ``pbg reject``, and so gets into the release's
-    document. An approved command is run again, and passes. Without an answer in time the night ends as refused; whoever
-    approves it later, by ``pbg approve``, clears the task.
+    document. An approved command is run again, and passes. Without an answer in time the night ends as refused,
+    unless ``pbg approve`` was run meanwhile; whoever runs it later clears the task.
 
     Args:
         hours: for how long the task waits.
@@ -83,7 +84,8 @@ class ApprovalGateOperator(GateOperator, ApprovalOperator):
         try:
             return super().execute(context)
         except Refused as refusal:
-            self.body = f"{refusal}\n\n**Approve** goes on with the night all the same, **Reject** ends it."
+            choice = "**Approve** goes on with the night all the same, **Reject** ends it."
+            self.body = f"{as_markdown(str(refusal))}\n\n{choice}"
             return ApprovalOperator.execute(self, context)  # type: ignore[no-any-return] # it only raises
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,12 +99,24 @@ class ApprovalGateOperator(GateOperator, ApprovalOperator):
         try:
             ApprovalOperator.execute_complete(self, context, dict(event))
         except HITLTimeoutError:
-            raise AirflowFailException(f"refused, and {NOBODY} approved it") from None
+            return self._judge_again(context)
         except HITLRejectException:
             self._decide("reject", by, reason)
             raise AirflowFailException(f"refused, and rejected by {by}: {reason}") from None
         self._decide("approve", by, reason)
         return PbgOperator.execute(self, context)
 
+    def _judge_again(self, context: Context) -> dict[str, Any]:
+        """Go on where somebody approved the night by ``pbg approve`` while the task waited; else end it."""
+        try:
+            return PbgOperator.execute(self, context)
+        except Refused:
+            raise AirflowFailException(f"refused, and {NOBODY} approved it") from None
+
     def _decide(self, command: str, by: str, reason: str) -> None:
         self._run(self._environment(), command, [self.arguments[0], f"--by={by}", f"--reason={reason}"])
+
+
+def as_markdown(text: str) -> str:
+    """Return Markdown that shows a text as it is: relations may be named like an image, or a link."""
+    return re.sub(r"([\\`*_~\[\]<>!|&])", r"\\\1", text)

@@ -28,5 +28,5 @@ class ReportOperator(PbgOperator):
             raise AirflowSkipException("no run was planned, so there is nothing to show")
         try:
             return super().execute(context)
-        except AirflowException as error:
+        except (AirflowException, OSError) as error:
             raise AirflowSkipException(f"the pages were not written: {error}") from None

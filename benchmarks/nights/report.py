@@ -142,7 +142,7 @@ deviates:
 
 ![MRR of new entities by epoch](nights-newcomers.svg)
 
-| | seeds | edges with a new end | new entities start | 0 epochs | 1 epoch | 2 epochs |
+| | seeds | edges with a new end, of all seeds | new entities start | 0 epochs | 1 epoch | 2 epochs |
 |---|---|---|---|---|---|---|"""
     for graph, found in sorted(newcomers.items()):
         rows = found["rows"]

@@ -135,7 +135,8 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
         for title, each in (("1 partition", whole), (f"{PARTITIONS} partitions", parted))
     ]
     share = f"{name}: {PARTITIONS} partitions of 1"
-    whole_process, beyond = "of the process, with Python and torch", "beyond what the process holds before it trains"
+    whole_process = "of the process, with Python and torch"
+    beyond = "beyond what the process holds before it trains, and what its libraries take at first use by the forecast"
     return [
         *found,
         Measurement(share, "share", parted.peak / whole.peak, target=_TARGET, at_most=True, note=whole_process),
@@ -151,7 +152,7 @@ class Trained(NamedTuple):
     Attributes:
         peak: measured, of the whole process.
         forecast: of the same.
-        base: what the process held before.
+        base: what the process held before, with what the forecast allows for the first use of libraries.
         mrr: of the held-out edges.
     """
 
@@ -162,7 +163,7 @@ class Trained(NamedTuple):
 
     @property
     def own(self) -> int:
-        """Bytes of the training alone, measured."""
+        """Bytes of the training alone: what was measured beyond ``base``."""
         return self.peak - self.base
 
     def details(self, mrr_in_one: float) -> dict[str, float]:

@@ -74,7 +74,11 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 
         say("race: PBG's end is kept; there is nothing to tell before ours")
         return []
     alone = _alone(ours)
-    return [alone if theirs is None else _compared(alone, ours, theirs)]
+    if theirs is None:
+        return [alone]
+    both = _compared(alone, ours, theirs)
+    kept = [whose for side, whose in (("ours", "our"), ("theirs", "PBG's")) if side not in tools.racers]
+    return [replace(both, note=f"{both.note}; {kept[0]} time is of an earlier run") if kept else both]
 
 
 def _alone(ours: Finish) -> Measurement:
@@ -91,7 +95,8 @@ def _alone(ours: Finish) -> Measurement:
 
 
 def _compared(alone: Measurement, ours: Finish, theirs: Finish) -> Measurement:
-    told = f"PBG: MRR {theirs.mrr:.4f} after {theirs.epochs} epochs of its own example{theirs.note}"
+    told = f"PBG: MRR {theirs.mrr:.4f} after {theirs.epochs} epochs of its own example"
+    told += f", {_SEGMENT} in each command{theirs.note}"
     return replace(
         alone,
         theirs=theirs.total,

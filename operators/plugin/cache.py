@@ -31,19 +31,32 @@ class Recent(Generic[Value]):
 
         Args:
             key: of the value.
-            make: makes it; what it raises is raised here, and nothing is kept.
+            make: makes it; what it raises is raised here, and nothing is kept, nor does anything go for it.
             keep: for how many seconds a value stays fresh.
         """
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)
-            while len(self._entries) > self._capacity:
-                self._entries.popitem(last=False)
         with entry.lock:
             if not entry.values or entry.until < self._clock():
-                entry.values = [make()]
+                try:
+                    entry.values = [make()]
+                except BaseException:
+                    self._forget(key, entry)
+                    raise
                 entry.until = self._clock() + keep(entry.values[0])
+                self._make_room()
             return entry.values[0]
+
+    def _forget(self, key: Hashable, entry: _Entry[Value]) -> None:
+        with self._lock:
+            if self._entries.get(key) is entry:
+                del self._entries[key]
+
+    def _make_room(self) -> None:
+        with self._lock:
+            while len(self._entries) > self._capacity:
+                self._entries.popitem(last=False)
 
 
 class _Entry(Generic[Value]):

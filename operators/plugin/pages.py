@@ -71,7 +71,7 @@ class Pages:
         run = self._opened(url)
         graph = run.spec.graph
         return self._documents.get(
-            ("history", run.store.url, graph.channel),
+            ("history", run.store.url, graph.channel, graph.graph),
             lambda: history_document(read_graph(graph.graph, Channel(run.store, graph.channel), reported=True)),
             lambda _: HISTORY_SECONDS,
         )
@@ -86,14 +86,13 @@ class Pages:
         """Return the document of a look-up; what keeps it from an answer is its ``problem``."""
         run = self._opened(url)
         channel = Channel(run.store, run.spec.graph.channel)
-        releases = [each.seq for each in channel.releases()]
         document: Document = {
             "kind": "lookup",
             "graph": run.spec.graph.graph,
             "entity": entity,
             "types": list(run.spec.graph.model.entities),
             "type": entity_type,
-            "releases": releases,
+            "releases": channel.numbers(),
             "release": release,
             "k": count,
             "comparator": run.spec.graph.model.comparator,
@@ -102,8 +101,8 @@ class Pages:
         }
         try:
             chosen = channel.release(release) if release is not None else channel.current().release
-            if chosen is None:
-                raise InputError(f"channel {channel.name!r} has no release yet")
+            if chosen is None or chosen.graph != run.spec.graph.graph:
+                raise InputError(f"channel {channel.name!r} has no such release of graph {run.spec.graph.graph!r} yet")
             document |= {"release": chosen.seq}
             if entity:
                 found = self._neighbourhood(channel, chosen.directory, chosen.manifest_sha256, entity_type)

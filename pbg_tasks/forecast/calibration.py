@@ -12,7 +12,7 @@ from pbg_tasks.forecast.usage import Usage
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-RATES = 1
+RATES = 2
 """Number of the rates in ``work``; nights that were worked out with others do not compare."""
 _UNKNOWN = math.log(3)  # how far off the rates may be where nobody has measured: a factor
 _LEAST = math.log(1.15)  # by which a night on a machine with neighbours differs from the one before anyway

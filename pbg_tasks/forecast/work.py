@@ -66,6 +66,7 @@ class Work:
         threads: of the evaluation.
         engine: of the training: ``native``, ``torch``, or ``cuda``.
         warm: whether it continues a release.
+        compared: whether there is a release before, continued or not, that snapshot and vectors are compared with.
     """
 
     model: ModelConfig
@@ -79,6 +80,7 @@ class Work:
     threads: int
     engine: str
     warm: bool
+    compared: bool
 
     @property
     def names(self) -> int:
@@ -103,26 +105,26 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         work: of the night.
         memory: peaks by task.
     """
-    warm, vectors = int(work.warm), work.vectors
+    warm, compared, vectors = int(work.warm), int(work.compared), work.vectors
     hashes, buckets, ids = work.edges * _HASH_BYTES, work.edges * _EDGE_BYTES, work.names * _ID_BYTES
     seconds = {
-        "validate": 0.1 + 0.9e-6 * work.edges + warm * (0.1 + 0.3e-6 * work.edges),
+        "validate": 0.1 + 0.9e-6 * work.edges + compared * (0.1 + 0.3e-6 * work.edges),
         "partition": 0.1 + 0.4e-6 * work.edges + 1e-6 * work.names + warm * (0.1 + 0.5e-6 * work.names),
         "bucket": 0.4 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
         "train": 0.5 + _training_seconds(work),
         "preserve": 0.1,
         "eval": 0.2 + _evaluation_seconds(work),
-        "drift": warm * (0.3 + _drift_seconds(work)),
+        "drift": compared * (0.3 + _drift_seconds(work)),
         "gate": 0.0,
         "publish": 0.05,
     }
     read = {
-        "validate": warm * hashes,
+        "validate": compared * hashes,
         "partition": warm * ids,
         "bucket": ids,
         "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
-        "eval": (1 + warm) * vectors + buckets,  # the release before is asked the same
-        "drift": warm * 2 * vectors,
+        "eval": (1 + compared) * vectors + buckets,  # the release before is asked the same
+        "drift": compared * 2 * vectors,
     }
     written = {
         "validate": hashes,
@@ -161,4 +163,4 @@ def _evaluation_seconds(work: Work) -> float:
 
 def _drift_seconds(work: Work) -> float:
     compared = 2 * _DRIFT_QUERIES * max(work.entities.values())
-    return work.warm * (compared * work.dimension * 2 / _EVALUATION_FLOPS / work.threads + 2 * work.vectors / _DISK)
+    return compared * work.dimension * 2 / _EVALUATION_FLOPS / work.threads + 2 * work.vectors / _DISK

@@ -123,7 +123,7 @@ def returned_pairs(
             f"""
             CREATE OR REPLACE TEMP TABLE returned AS
             SELECT split_part(least_key, chr(30), 1) AS one_type, split_part(greatest_key, chr(30), 1) AS other_type,
-                substr(least_key, strlen(one_type) + 2) AS one, substr(greatest_key, strlen(other_type) + 2) AS other
+                substr(least_key, length(one_type) + 2) AS one, substr(greatest_key, length(other_type) + 2) AS other
             FROM read_parquet({one_file(returned)})
             """
         )

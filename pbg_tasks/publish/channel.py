@@ -79,6 +79,11 @@ class Channel:
                 continue
             yield decode(Release, data, source=f"{self.store.url}/{info.key}")
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of all releases, oldest first, without reading them."""
+        prefix = f"channels/{self.name}/releases/"
+        return [int(info.key.removeprefix(prefix).removesuffix(".json")) for info in self.store.list(prefix)]
+
     def before(self, snapshot: str) -> Release | None:
         """Return the release that a run on ``snapshot`` continues: of the snapshots before it, never of a later one.
 

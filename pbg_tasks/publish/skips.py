@@ -32,9 +32,18 @@ def is_skipped(channel: Channel, snapshot: str) -> bool:
     return channel.store.head(_key(channel, snapshot)) is not None
 
 
-def why_skipped(channel: Channel, snapshot: str) -> str | None:
-    """Return why the nights after a snapshot go on without it; None where they do not."""
-    return _read(channel, _key(channel, snapshot))
+def why_skipped(channel: Channel, snapshot: str, *, since: float = 0.0) -> str | None:
+    """Return why the nights after a snapshot go on without it; None where they do not.
+
+    Args:
+        channel: of the nights.
+        snapshot: its key.
+        since: what was decided earlier does not count, in seconds since 1970 by the store's clock.
+    """
+    decided = channel.store.head(_key(channel, snapshot))
+    if decided is None or (decided.modified or 0.0) < since:
+        return None
+    return _read(channel, decided.key)
 
 
 def skipped(channel: Channel) -> dict[str, str]:

@@ -29,7 +29,7 @@ class RunFacts:
         heard: when training last said something, in seconds since 1970.
         planned: when the run was made, same.
         files: of its release directory, by name; empty before it is preserved.
-        refused: why the nights after it go on without its snapshot.
+        refused: why the nights after it go on without its snapshot, if they do since it was planned.
         decisions: what somebody decided about a task that refused it, by task: ``approved``, ``by``, ``at`` and
             ``reason``.
     """

@@ -65,7 +65,7 @@ def state(run: RunFacts) -> str:
     published = run.results.get("publish")
     if published is not None:
         return "released" if "release" in published else "finished"
-    return "refused" if run.refused else "running"
+    return "refused" if run.refused and not any(_approved(run, task) for task in GATES) else "running"
 
 
 def _verdict(run: RunFacts, task: str) -> Result | None:

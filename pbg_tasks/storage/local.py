@@ -294,8 +294,13 @@ def _link(draft: Path, path: Path) -> None:
 
 
 def _keep(source: Path, draft: Path) -> bool:
-    """Give a file a second name; return False where that cannot be, as on another file system."""
+    """Give a file a second name; return False where that cannot be, as on another file system.
+
+    One that has a second name is an object already: a third would change that object's time, and so its tag.
+    """
     try:
+        if source.stat().st_nlink > 1:
+            return False
         os.utime(source)  # an old one would be taken for what a killed writer left
         draft.hardlink_to(source.resolve())
     except OSError:

@@ -61,9 +61,10 @@ class Arrivals:
         with read_errors(folder):
             if self.complete == "success":
                 return bool(filesystem.exists(f"{folder}/{SUCCESS}"))
-            if not filesystem.exists(f"{folder}/{MANIFEST}"):
+            try:
+                asked = _manifest_sizes(filesystem.cat_file(f"{folder}/{MANIFEST}"))
+            except FileNotFoundError:
                 return False
-            asked = _manifest_sizes(filesystem.cat_file(f"{folder}/{MANIFEST}"))
             root = filesystem._strip_protocol(folder)  # noqa: SLF001 (fsspec has no public name for it)
             there = {
                 name.removeprefix(f"{root}/"): info["size"] for name, info in filesystem.find(root, detail=True).items()
@@ -89,5 +90,5 @@ def _manifest_sizes(data: bytes) -> dict[str, int] | None:
     try:
         objects = json.loads(data)["objects"]
         return {str(name): int(record["size"]) for name, record in objects.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -40,13 +40,26 @@ def release_before(run: RunContext) -> Release | None:
 
     That is the one it continues; for a night that continues none, the channel's of an earlier snapshot.
     """
-    channel = Channel(run.store, run.spec.graph.channel)
     if run.spec.previous is None:
-        return channel.before(run.spec.snapshot)
+        return Channel(run.store, run.spec.graph.channel).before(run.spec.snapshot)
+    return _still_there(run, run.spec.previous.seq)
+
+
+def release_evaluated_against(run: RunContext) -> Release | None:
+    """Return the release that ``eval`` compared a run with: the channel may have moved since; None where there is none.
+
+    Raises:
+        ConfigError: ``eval`` has not finished.
+    """
+    seq = run.require("eval").get("against", {}).get("release")
+    return None if seq is None else _still_there(run, seq)
+
+
+def _still_there(run: RunContext, seq: int) -> Release | None:
     try:
-        return channel.release(run.spec.previous.seq)
+        return Channel(run.store, run.spec.graph.channel).release(seq)
     except InputError:
-        say(f"release {run.spec.previous.seq}, which this run continues, is there no more: not compared with it")
+        say(f"release {seq} is there no more: not compared with it")
         return None
 
 

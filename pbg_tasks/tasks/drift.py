@@ -23,7 +23,7 @@ from pbg_tasks.model.likeness import Likeness
 from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.baseline import bring_baseline, release_before
+from pbg_tasks.tasks.baseline import bring_baseline, release_evaluated_against
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.edge_buckets import SPLITS, EdgeBuckets
 from pbg_tasks.tasks.evaluate import stored_candidates
@@ -52,8 +52,7 @@ def drift(url: str) -> Result:
 
 
 def _drift(run: RunContext) -> Result:
-    run.require("eval")
-    release = release_before(run)
+    release = release_evaluated_against(run)
     if release is None:
         say("drift: no release to compare with")
         return NOTHING

@@ -13,6 +13,7 @@ from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparat
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.tasks.baseline import release_before
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.partitioning import partition_counts
 from pbg_tasks.train.engines import engine_name, on_gpu
@@ -90,6 +91,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         threads=threads,
         engine=engine,
         warm=run.spec.previous is not None and run.spec.previous.warm_start,
+        compared=release_before(run) is not None,
     )
     peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
     peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}

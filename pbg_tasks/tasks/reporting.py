@@ -61,7 +61,7 @@ def report_graph(spec: Path) -> Result:
     store = open_store(graph.store)
     _write_assets(store)
     channel = Channel(store, graph.channel)
-    runs = _runs(store, channel.name, store.list("runs/"))[:SHOWN_RUNS]
+    runs = _runs(channel, graph.graph, store.list("runs/"))[:SHOWN_RUNS]
     pages = [page for run in runs for page in _write_run(run)]
     pages.append(_write_history(graph, channel))
     say(f"report: {pages[-1]}")
@@ -74,7 +74,8 @@ def read_run(run: RunContext) -> RunFacts:
     results = read_results(run)
     watched = None if "train" in results else watch_progress(run.store, prefix)
     stats, committed = _stats(run.store, f"{prefix}/{STATS}")
-    planned = run.store.head(run.key(RunLayout.spec))
+    spec = run.store.head(run.key(RunLayout.spec))
+    planned = spec.modified if spec else None
     return RunFacts(
         spec=run.spec,
         url=run.url,
@@ -83,9 +84,9 @@ def read_run(run: RunContext) -> RunFacts:
         stats=stats,
         progress=watched[0] if watched else None,
         heard=max((each for each in (committed, watched and watched[1]) if each), default=None),
-        planned=planned.modified if planned else None,
+        planned=planned,
         files=_files(run, results.get("preserve")),
-        refused=_refusal(run),
+        refused=_refusal(run, planned),
         decisions=_decisions(run),
     )
 
@@ -100,23 +101,24 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
     """
     store = channel.store
     objects = list(store.list("runs/"))
-    runs = _runs(store, channel.name, objects)
+    runs = _runs(channel, graph, objects)
     planned = {info.key: info.modified for info in objects}
     refused = skipped(channel)
 
     def facts(run: RunContext) -> RunFacts:
+        moment = planned[run.key(RunLayout.spec)]
         return RunFacts(
             spec=run.spec,
             url=run.url,
             tasks=CHAIN,
             results=read_results(run),
-            planned=planned[run.key(RunLayout.spec)],
-            refused=refused.get(run.spec.snapshot),
+            planned=moment,
+            refused=_refusal(run, moment) if run.spec.snapshot in refused else None,
             decisions=_decisions(run),
         )
 
     listed = {info.key: info.modified for info in store.list(f"channels/{channel.name}/releases/")}
-    releases = list(channel.releases())
+    releases = [release for release in channel.releases() if release.graph == graph]
     current = channel.current().release
     return GraphFacts(
         graph=graph,
@@ -140,17 +142,20 @@ def read_results(run: RunContext) -> dict[str, Result]:
     return {task: result for task, result in zip(CHAIN, found, strict=True) if result is not None}
 
 
-def _runs(store: Store, channel: str, objects: Iterable[ObjectInfo]) -> list[RunContext]:
-    """Open the runs of a channel, the one planned last first; those that are removed meanwhile are left out."""
+def _runs(channel: Channel, graph: str, objects: Iterable[ObjectInfo]) -> list[RunContext]:
+    """Open the runs of a channel, the one planned last first; those that are removed meanwhile are left out.
+
+    So are those of other graphs: who may read one may not read its neighbour in the same store.
+    """
     specs = [info for info in objects if info.key.count("/") == 2 and info.key.endswith(f"/{RunLayout.spec}")]  # noqa: PLR2004 - runs/{id}/spec.json
     specs.sort(key=lambda info: -(info.modified or 0.0))
 
     def opened(info: ObjectInfo) -> RunContext | None:
         try:
-            run = RunContext.within(store, info.key.split("/")[1])
+            run = RunContext.within(channel.store, info.key.split("/")[1])
         except (ConfigError, FormatError):
             return None
-        return run if run.spec.graph.channel == channel else None
+        return run if (run.spec.graph.graph, run.spec.graph.channel) == (graph, channel.name) else None
 
     return [run for run in in_parallel(opened, specs, THREADS) if run is not None]
 
@@ -175,9 +180,9 @@ def _files(run: RunContext, preserved: Result | None) -> Mapping[str, ObjectReco
         return {}
 
 
-def _refusal(run: RunContext) -> str | None:
-    """Return why the channel went on without the run's snapshot."""
-    return why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot)
+def _refusal(run: RunContext, planned: float | None) -> str | None:
+    """Return why the channel went on without the run's snapshot; not what became of an earlier run of it."""
+    return why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot, since=planned or 0.0)
 
 
 def _decisions(run: RunContext) -> dict[str, Result]:

@@ -31,6 +31,7 @@ WORK = Work(
     threads=1,
     engine="native",
     warm=True,
+    compared=True,
 )
 MEMORY = dict.fromkeys(CHAIN, 1)
 
@@ -71,16 +72,20 @@ def test_the_engines_differ():
 
 def test_traffic_is_what_the_files_hold():
     vectors = 1_000_000 * (100 + 2) * 4
-    found = worked_out(warm=False)
+    found = worked_out(warm=False, compared=False)
     assert found["train"].store_bytes_written == 2 * vectors
     assert found["train"].store_bytes_read == 9_800_000 * 24
     assert found["eval"].store_bytes_read == vectors + 10_000_000 * 24
     assert worked_out()["train"].store_bytes_read > found["train"].store_bytes_read + vectors
 
 
-def test_a_night_that_continues_nothing_has_no_drift():
-    assert worked_out(warm=False)["drift"].seconds == 0
-    assert worked_out()["drift"].seconds > 0
+def test_a_first_night_has_nothing_to_be_compared_with():
+    first, second = worked_out(warm=False, compared=False), worked_out(warm=False)
+    assert first["drift"].seconds == 0
+    assert second["drift"].seconds > 0
+    for task in ("validate", "eval", "drift"):
+        assert second[task].store_bytes_read > first[task].store_bytes_read
+    assert second["train"] == first["train"]
 
 
 def test_an_evaluation_grows_with_edges_and_candidates():

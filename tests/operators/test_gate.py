@@ -108,10 +108,25 @@ def test_who_gives_no_reason_is_named_all_the_same(calls, asking):
     assert calls()[0][-2] == "--reason=Ada gave no reason"
 
 
-def test_without_an_answer_in_time_the_night_ends_and_nothing_is_decided(calls, asking, tmp_path):
+TOO_LATE = {"error": "too late", "error_type": "timeout"}
+
+
+def test_without_an_answer_in_time_the_night_ends_and_nothing_is_decided(calls, asking):
     with pytest.raises(AirflowFailException, match="nobody in time approved it"):
-        asking.task.execute_complete(asking.context, {"error": "too late", "error_type": "timeout"})
-    assert not (tmp_path / "calls").exists()
+        asking.task.execute_complete(asking.context, TOO_LATE)
+    assert calls() == [["gate", RUN, "--json"]]
+
+
+def test_an_approval_from_elsewhere_counts_when_the_time_is_over(calls, asking, tmp_path):
+    (tmp_path / "calls").write_text(json.dumps(["approve", RUN]) + "\n")
+    assert asking.task.execute_complete(asking.context, TOO_LATE) == {"command": "gate"}
+
+
+def test_a_hostile_name_in_the_question_is_no_markdown(fake_pbg, asking):
+    fake_pbg("sys.exit(sys.stderr.write('error: quality_gate: ![x](https://x.example/p) <b>_r_</b>\\n') and 8)")
+    with pytest.raises(TaskAwaitingInput):
+        asking.task.execute(asking.context)
+    assert r"\!\[x\](https://x.example/p) \<b\>\_r\_\</b\>" in asking.questions[0]["body"]
 
 
 def test_a_gate_that_passes_asks_nobody(fake_pbg, asking, told):

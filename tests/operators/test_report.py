@@ -24,3 +24,13 @@ def test_pages_that_cannot_be_written_are_skipped(fake_pbg, context):
 def test_without_a_run_there_are_none(context):
     with pytest.raises(AirflowSkipException, match="no run was planned"):
         ReportOperator(task_id="report", arguments=[""]).execute(context)
+
+
+def test_a_full_or_broken_disk_is_no_reason_to_fail(fake_pbg, context, tmp_path):
+    fake_pbg("print('{}')")
+    (tmp_path / "in_the_way").write_text("a file where the scratch directory would be")
+    task = ReportOperator(
+        task_id="report", arguments=["/store/runs/x"], scratch=str(tmp_path / "in_the_way" / "scratch")
+    )
+    with pytest.raises(AirflowSkipException, match=r"the pages were not written: .*in_the_way"):
+        task.execute(context)

@@ -67,12 +67,13 @@ def test_entities_are_matched_by_name(connection, tmp_path):
 
 
 def test_pairs_that_returned_to_training_are_numbered_by_other_ids(connection, tmp_path):
-    directory = ids(tmp_path / "ids", user=[["u0"], ["u1", ODD]], item=[["i0", "i1"]])
-    bases = {"user": np.array([0, 1, 3]), "item": np.array([0, 2])}
+    directory = ids(tmp_path / "ids", user=[["u0"], ["u1", ODD]], item=[["i0", "i1"]], städte=[["köln", "ulm"]])
+    bases = {"user": np.array([0, 1, 3]), "item": np.array([0, 2]), "städte": np.array([0, 2])}
     pairs = [
         ("item", "i1", "user", "u1"),
         ("user", ODD, "user", "u0"),
         ("user", "u0", "user", "unknown"),
+        ("städte", "köln", "user", "u0"),
         ("x", "a", "x", "b"),
     ]
     path = tmp_path / "returned.parquet"
@@ -85,6 +86,7 @@ def test_pairs_that_returned_to_training_are_numbered_by_other_ids(connection, t
     assert {types: numbers.tolist() for types, numbers in found.items() if len(numbers)} == {
         ("item", "user"): [[1, 1]],
         ("user", "user"): [[2, 0]],
+        ("städte", "user"): [[0, 0]],
     }
     with pytest.raises(FormatError, match="nowhere"):
         returned_pairs(connection, directory, tmp_path / "nowhere.parquet", bases)

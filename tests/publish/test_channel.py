@@ -45,6 +45,7 @@ def test_releases_are_numbered_and_the_pointer_moves(store):
     assert (first.seq, first.previous, points) == (1, None, True)
     second, _ = channel.publish(candidate(store, "b", "2026-01-02"), planned_on=1)
     assert (second.seq, second.previous) == (2, 1)
+    assert channel.numbers() == [1, 2]
     assert channel.current().release == second
 
 

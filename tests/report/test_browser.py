@@ -145,9 +145,13 @@ def test_news_come_in_without_losing_the_place(opened, nights):
     page = opened(f"{folder.relative_to(nights.place.store)}/running.html", plots=True)
     assert page.locator("td.waiting").count() == 4
     page.locator("#snapshot-files summary").click()
+    plot = page.evaluate_handle("document.getElementById('degrees')")
+    resized = "plot => typeof plot._responsiveChartHandler"
+    assert plot.evaluate(resized) == "function"
     news = {"version": "2", "finished": True, "sections": live_sections(after, links)}
     (folder / "live.json").write_text(json.dumps(news))
     page.get_by_role("status").get_by_text("released", exact=True).wait_for()
     assert page.locator("td.done").count() == 4
     assert page.locator("#loss .scatterlayer .trace").count() == 1
     assert page.locator("#snapshot-files").get_attribute("open") is not None
+    assert plot.evaluate(resized) == "undefined", "the window keeps a plot that is gone"

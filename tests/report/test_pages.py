@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -182,6 +183,16 @@ def test_somebody_who_approved_is_named(nights):
     approved = RunFacts(run.spec, run.url, CHAIN, results, refused="x", decisions={"partition": decision})
     page = check_page(render(run_document(approved), LINKS))
     assert f"Approved by {HOSTILE}" in page.text()
+
+
+def test_an_approved_night_goes_on(nights):
+    validated = nights.run(DAYS[1]).result("validate")
+    refused = validated | {"data_gate": validated["data_gate"] | {"passed": False}}
+    for approved, state in ((False, "refused"), (True, "running")):
+        decisions = {"validate": {"task": "validate", "approved": approved}}
+        run = facts(nights, ["plan"], refused="the data gate refused it", decisions=decisions)
+        run = replace(run, results={**run.results, "validate": refused})
+        assert run_document(run)["state"] == state
 
 
 def test_what_pages_load_is_there():

@@ -254,6 +254,18 @@ def test_a_final_file_is_kept_and_not_copied(store, tmp_path):
     assert [name for name in tree(Path(store.url)) if "locks" not in name] == ["k"]
 
 
+def test_a_final_file_that_is_an_object_already_is_copied(store, tmp_path):
+    source = tmp_path / "scratch"
+    source.write_bytes(b"bytes")
+    first = store.put_new("a", FinalFile(source), metadata={"v": "1"})
+    second = store.put_new("b", FinalFile(source), metadata={"v": "2"})
+    with pytest.raises(ConflictError):
+        store.put_new("a", FinalFile(source))
+    assert store.head("a") == first  # tag and metadata, which a third name of the file would have changed
+    assert store.head("b") == second
+    assert not (Path(store.url) / "a").samefile(Path(store.url) / "b")
+
+
 def test_a_final_file_can_be_read_while_it_is_stored(store, tmp_path):
     source = tmp_path / "scratch.h5"
     with h5py.File(source, "w") as file:

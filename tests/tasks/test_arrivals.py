@@ -63,7 +63,19 @@ def test_a_manifest_tells_by_the_sizes_of_all_it_lists(place):
     assert look(EVER) == ["d1"]
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"objects": {"a": 5}}', b'{"objects": ["a"]}'])
+NO_MANIFESTS = {
+    "empty": b"",
+    "cut": b"{",
+    "list": b"[]",
+    "nothing": b"{}",
+    "no records": b'{"objects": {"a": 5}}',
+    "names": b'{"objects": ["a"]}',
+    "endless": b'{"objects": {"a": {"size": 1e400}}}',
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("data", NO_MANIFESTS.values(), ids=NO_MANIFESTS)
 def test_a_manifest_that_is_none_tells_nothing(tmp_path, data):
     place = Place(tmp_path)
     place.put("d1/_manifest.json", data)

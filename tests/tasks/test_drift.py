@@ -44,6 +44,20 @@ def test_a_first_night_has_nothing_to_drift_from(place):
     assert not {"against", "coverage"} & evaluated.keys()
 
 
+def test_drift_is_from_the_release_that_was_evaluated_against(place):
+    place.write_spec(model(1), nights={"walk": "independent"})
+    urls = []
+    for key in ("d1", "d2"):
+        place.snapshot(key, ring(40))
+        urls.append(plan(place.spec, key)["run"])
+        for task in ("validate", "partition", "bucket", "train", "preserve", "eval"):
+            run_task(task, urls[-1])
+    for task in ("drift", "gate", "publish"):
+        run_task(task, urls[0])  # the channel moves between the second night's evaluation and its drift
+    assert run_task("drift", urls[1])["release"] is None
+    assert run_task("gate", urls[1])["against_release"] is None
+
+
 def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
     place.write_spec(model(2, num_epochs=2))
     place.snapshot("d1", ring(60))

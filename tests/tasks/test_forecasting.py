@@ -51,6 +51,16 @@ def test_after_two_nights_the_forecast_is_near_what_the_third_takes(place):
     assert told["forecast"] == third
 
 
+def test_an_independent_night_is_compared_too(place):
+    place.write_spec(nights={"walk": "independent"})
+    first = night(place, "d1", 50)["forecast"]["tasks"]["drift"]
+    assert first["store_bytes_read"]["forecast"] == 0
+    place.snapshot("d2", ring(55))
+    second = plan(place.spec, "d2")["forecast"]["tasks"]["drift"]
+    assert second["store_bytes_read"] > 0
+    assert second["seconds"] > 0
+
+
 def test_a_night_that_costs_too_much_ends_before_anything_is_spent(place):
     place.write_spec(costs=COSTS, limits={"max_cost": {"block": 0.01}})
     place.snapshot("d1", ring(50))

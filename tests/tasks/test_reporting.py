@@ -10,9 +10,11 @@ from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.publish import Channel
 from pbg_tasks.report.pages import assets
 from pbg_tasks.tasks import reporting
 from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from tests.tasks.conftest import ring
 
@@ -43,6 +45,21 @@ def test_a_night_leaves_its_pages_and_those_of_the_channel(place):
     written = pages(place)
     assert f"../../runs/{planned.name}/report/index.html".encode() in written["report/production/index.html"]
     assert f"runs/{planned.name}/report/comparison.html" in written
+
+
+def test_a_mended_snapshot_is_not_refused_for_what_it_was(place):
+    place.snapshot("d1", ring(40))
+    first = RunContext.open(plan(place.spec, "d1")["run"])
+    first.refuse("the data gate refused it")
+    place.snapshot("d1", ring(44))
+    again = RunContext.open(plan(place.spec, "d1")["run"])
+    assert [reporting.read_run(run).refused for run in (first, again)] == ["the data gate refused it", None]
+    listed = reporting.read_graph("toy", Channel(first.store, "production"))
+    assert {run.run_id: run.refused for run in listed.runs} == {
+        first.run_id: "the data gate refused it",
+        again.run_id: None,
+    }
+    assert listed.refused == {"d1": "the data gate refused it"}
 
 
 def test_a_night_is_good_without_its_pages(place, capsys):

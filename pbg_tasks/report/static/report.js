@@ -40,6 +40,11 @@ function draw(canvas) {
   Plotly.react(canvas, figure.data, layout, { displayModeBar: false, responsive: true });
 }
 
+/** Forget a plot that is about to go: the window would keep it for good, to tell it of a new size. */
+function erase(canvas) {
+  if (typeof Plotly !== "undefined") Plotly.purge(canvas);
+}
+
 function drawAll(root) {
   root.querySelectorAll("[data-figure]").forEach(draw);
 }
@@ -81,6 +86,7 @@ function makeSortable(root) {
 function refresh(section, html) {
   const opened = [...section.querySelectorAll("details[open]")].map((details) => details.id);
   const focused = section.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+  section.querySelectorAll("[data-figure]").forEach(erase);
   section.innerHTML = html;
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   if (focused) section.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });

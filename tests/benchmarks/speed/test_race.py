@@ -26,6 +26,9 @@ def test_each_side_can_be_run_at_another_time(tmp_path, monkeypatch):
     assert both.details["train, our s"] == 198.0
     assert both.details["train, PBG's s"] == 3900.0
     assert "PBG: MRR 0.7900 after 50 epochs" in both.note
+    assert both.note.endswith("PBG's time is of an earlier run")
+    (together,) = finished(tools(*RACERS), monkeypatch)
+    assert "earlier" not in together.note
 
 
 def test_ours_is_told_alone(tmp_path, monkeypatch):

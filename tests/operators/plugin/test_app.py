@@ -18,7 +18,10 @@ from operators.plugin import PREFIX, PbgPlugin  # noqa: E402
 from operators.plugin.app import HEADERS, make_app  # noqa: E402
 from operators.plugin.pages import Pages, beside  # noqa: E402
 from pbg_tasks.errors import ConfigError  # noqa: E402
+from pbg_tasks.publish import Channel  # noqa: E402
+from pbg_tasks.storage import open_store  # noqa: E402
 from pbg_tasks.tasks.plan import plan  # noqa: E402
+from tests.publish.runs import candidate, write_run  # noqa: E402
 from tests.tasks.conftest import Workplace, ring  # noqa: E402
 
 RUN = "2026-11-01-0123456789ab"
@@ -93,3 +96,22 @@ def test_runs_of_another_graph_are_out_of_reach(tmp_path, monkeypatch):
         pages.another_run(own, other.rpartition("/")[2])
     with pytest.raises(ConfigError, match="is not a run of graph 'toy'"):
         pages.comparison(own, own.rpartition("/")[2], other.rpartition("/")[2])
+    for url, graph in ((own, "toy"), (other, "other")):  # though they share a channel
+        history = pages.history(url)
+        assert (history["graph"], [night["run"] for night in history["nights"]]) == (graph, [url.rpartition("/")[2]])
+
+
+@pytest.mark.parametrize("release", [None, 1])
+def test_releases_of_another_graph_are_out_of_reach(tmp_path, monkeypatch, release):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    place = Workplace(tmp_path)
+    place.write_spec()
+    place.snapshot("d1", ring(40))
+    run, store = plan(place.spec, "d1")["run"], open_store(place.store)
+    write_run(store, "r1")
+    Channel(store, "production").publish(candidate(store, "r1", "d0"), planned_on=None)
+    found = Pages().neighbours(run, entity="e1", entity_type=None, release=release, count=3)
+    assert (found["answers"], found["problem"]) == (
+        [],
+        "channel 'production' has no such release of graph 'toy' yet",
+    )

@@ -38,6 +38,18 @@ def test_a_failure_is_not_kept():
     assert recent.get("a", lambda: 1, lambda _: 9.0) == 1
 
 
+def test_nothing_goes_for_a_failure():
+    recent, made = Recent(2), []
+    for key in "ab":
+        recent.get(key, lambda key=key: made.append(key), lambda _: 9.0)
+    for key in "xyz":
+        with pytest.raises(ZeroDivisionError):
+            recent.get(key, lambda: 1 // 0, lambda _: 9.0)
+    for key in "ab":
+        recent.get(key, lambda key=key: made.append(key), lambda _: 9.0)
+    assert made == ["a", "b"]
+
+
 def test_many_who_ask_at_once_wait_for_one():
     recent, made, begun = Recent(2), [], threading.Barrier(4)
 
