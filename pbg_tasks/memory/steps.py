@@ -33,6 +33,7 @@ _OPERATOR_ROWS = {
 _PLUGIN_ROWS = 6.0
 _MATRIX_COPIES = 5  # of the matrices of a batch's relations: their gradients, stacked, for both sides
 _MATRICES = {"linear", "affine"}
+_USE = 28  # bytes to keep of each row that is looked up, and of each look-up
 
 
 class WorkerMemory(NamedTuple):
@@ -85,6 +86,7 @@ class _Rows:
     Attributes:
         ends: of one side's ends.
         drawn: of the negatives drawn for one side.
+        chunks: of a batch.
         scores: of one side's negatives.
     """
 
@@ -94,10 +96,11 @@ class _Rows:
         self.ends = config.batch_size * row
         if relation.all_negs:
             entities = _largest_table(size, relation)
+            self.chunks = 1
             self.drawn, self.scores = entities * row, config.batch_size * entities * FLOAT
             return
-        chunks = -(-config.batch_size // min(batch_negs or uniform_negs, config.batch_size))
-        self.drawn = chunks * uniform_negs * row
+        self.chunks = -(-config.batch_size // min(batch_negs or uniform_negs, config.batch_size))
+        self.drawn = self.chunks * uniform_negs * row
         self.scores = config.batch_size * (batch_negs + uniform_negs) * FLOAT
 
 
@@ -109,17 +112,20 @@ def _largest_table(size: TrainingSize, relation: RelationSchema) -> int:
 def _native_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     """Count the buffers of ``native/step.hpp``.
 
-    Rows are read in place: what there is to hold are the gradients of distinct rows, and where each row's lies.
+    Rows are read in place. What there is to hold is the gradients of rows from their first use in a batch to their
+    last, besides a chunk's own, and where each row's lies.
     """
     config, dimension = size.config, size.config.entity_dimension(relation.lhs)
     rows, table = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs), _largest_table(size, relation)
     looked_up = (rows.ends + rows.drawn) // (dimension * FLOAT)
     directions = 2 if config.dynamic_relations else 1
     copies = directions * 2 * (relation.operator != "none") + directions * 2 * config.global_emb
-    kept = copies * rows.ends
+    kept = copies * rows.ends // (1 if relation.operator in _MATRICES else rows.chunks)
     for sides in _sides_by_table(config, relation):
-        touched = table * -math.expm1(-sides * looked_up / max(table, 1))  # distinct ones, when chance picks them
-        kept += table * FLOAT + int(touched) * (dimension * FLOAT + 8)
+        uses = sides * looked_up
+        # Rows that chance picks both in the first and in the second half of a batch: at its middle most are held.
+        held = min(uses, table * math.expm1(-uses / (2 * max(table, 1))) ** 2 + uses / rows.chunks)
+        kept += table * FLOAT + uses * _USE + int(held) * dimension * FLOAT
     present = min(size.relation_count, config.batch_size) if config.dynamic_relations else 1
     kept += directions * present * operator_size(relation.operator, dimension) * FLOAT
     return WorkerMemory(_WORKER + kept, 4 * rows.drawn // dimension)  # the numbers of both sides' drawn rows

@@ -23,7 +23,8 @@ from pbg_tasks.model.likeness import Likeness
 from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.baseline import bring_baseline, release_evaluated_against
+from pbg_tasks.tasks.baseline import bring_baseline
+from pbg_tasks.tasks.compared import release_evaluated_against
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.edge_buckets import SPLITS, EdgeBuckets
 from pbg_tasks.tasks.evaluate import stored_candidates

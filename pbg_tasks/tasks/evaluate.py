@@ -14,7 +14,8 @@ from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.baseline import bring_baseline, incomparable, release_before
+from pbg_tasks.tasks.baseline import bring_baseline
+from pbg_tasks.tasks.compared import incomparable, release_before
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.coverage import open_coverage
 from pbg_tasks.tasks.edge_buckets import EdgeBuckets

@@ -13,7 +13,7 @@ from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparat
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.tasks.baseline import release_before
+from pbg_tasks.tasks.compared import release_before
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.partitioning import partition_counts
 from pbg_tasks.train.engines import engine_name, on_gpu

@@ -62,7 +62,7 @@ def trained(root, *, operator="none", partitions=1, relations=1, **keys):
 
 CASES = {
     "one partition, ComplEx, many negatives, two workers": (
-        {"entities": 100_000, "edges": 8_000, "relations": 200},
+        {"entities": 150_000, "edges": 8_000, "relations": 200},
         {
             "operator": "complex_diagonal",
             "dynamic_relations": True,

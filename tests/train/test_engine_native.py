@@ -56,7 +56,10 @@ def instructions(name):
 def assert_same(config, **how):
     """Compare with the reference on every instruction set."""
     case = Case(config, make_engine=NativeEngine, **how)
-    expected = case.reference()
+    assert_same_as(case, case.reference())
+
+
+def assert_same_as(case, expected):
     for name in INSTRUCTIONS:
         with instructions(name):
             assert_same_step(case, expected, bound=BOUND, dtype=torch.float32)
@@ -113,7 +116,10 @@ def test_any_dimension_and_chunk_size(combination, dimension, edges, batch_negs,
     sizes = {"num_batch_negs": batch_negs, "num_uniform_negs": uniform, "batch_size": 100 * max(batch_negs, 1)}
     sizes["dimension"] = dimension + dimension % 2
     config = make_config(mode, operator, comparator, loss, global_emb=False, **sizes)
-    assert_same(config, edges=edges, seed=seed, spread=2 * sizes["dimension"] ** -0.5)
+    case = Case(config, make_engine=NativeEngine, edges=edges, seed=seed, spread=2 * sizes["dimension"] ** -0.5)
+    expected = case.reference()
+    assume(expected[0].loss > 0.05 * edges)  # near 0 it is a difference of scores, which are known to seven digits
+    assert_same_as(case, expected)
 
 
 @pytest.mark.parametrize("dimension", [2, 4, 6])
