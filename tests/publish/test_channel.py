@@ -130,6 +130,30 @@ def test_two_publishers_at_once_one_wins(store):
     assert len(outcomes) == 4
 
 
+@pytest.mark.parametrize("theirs", ["a", "b"])
+def test_who_loses_the_swap_looks_again(store, monkeypatch, theirs):
+    """Of two who publish one run at once both find it published; one planned on an older release is refused."""
+    channel, other = Channel(store, "production"), Channel(store, "production")
+    first = channel.publish(candidate(store, "first", "2026-01-01"), planned_on=None)[0]
+    mine = candidate(store, "a", "2026-01-03")
+    others = mine if theirs == "a" else candidate(store, "b", "2026-01-02")
+    swap = channel._point
+
+    def late(*args, **how):
+        monkeypatch.setattr(channel, "_point", swap)
+        other.publish(others, planned_on=first.seq)
+        return swap(*args, **how)
+
+    monkeypatch.setattr(channel, "_point", late)
+    if theirs == "a":
+        assert channel.publish(mine, planned_on=first.seq)[0].seq == 2
+        assert channel.numbers() == [1, 2]
+    else:
+        with pytest.raises(ConflictError, match="this run was planned on 1"):
+            channel.publish(mine, planned_on=first.seq)
+    assert channel.current().release.run == theirs
+
+
 def test_a_release_whose_files_are_not_finished_is_refused(store):
     fields = candidate(store, "a", "2026-01-01")
     store.delete("runs/a/release/manifest.json")
