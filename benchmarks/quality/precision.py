@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchmarks.quality.commands import Clock, Pbg
-from benchmarks.quality.data import FB15K_237, cache_directory, obtain
+from benchmarks.quality.triples import imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from benchmarks.quality.commands import Pbg
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "precision.json"
 PRECISIONS = ("f32", "bf16")
@@ -43,8 +44,6 @@ CONFIG: dict[str, Any] = {
     "workers": 2,
     "eval_fraction": 0.0,
 }
-_TRIPLES = ("--lhs-col", "0", "--rel-col", "1", "--rhs-col", "2")
-
 Row = dict[str, Any]
 
 
@@ -81,13 +80,9 @@ def main(
     epochs: Annotated[int, typer.Option(help="Of each training.")] = 8,
 ) -> None:
     """Train in both precisions with every seed."""
-    files = obtain(FB15K_237, data, cache_directory())
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as directory:
-        pbg = Pbg(Path(directory), Clock())
-        (pbg.directory / "config.json").write_text(json.dumps(CONFIG))
-        splits = [str(files / f"{split}.tsv") for split in ("train", "valid", "test")]
-        pbg("import", "import", "tsv", "config.json", *splits, *_TRIPLES)
+        pbg = imported(Path(directory), data, CONFIG)
         for seed in range(seeds):
             for precision in PRECISIONS:
                 rows.append(measure(pbg, precision=precision, seed=seed, epochs=epochs))

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchmarks.quality.commands import Clock, Pbg
-from benchmarks.quality.data import FB15K_237, cache_directory, obtain
+from benchmarks.quality.triples import imported
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from benchmarks.quality.commands import Pbg
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
@@ -44,8 +45,6 @@ CONFIG: dict[str, Any] = {
     "workers": 1,
     "eval_fraction": 0.0,
 }
-_TRIPLES = ("--lhs-col", "0", "--rel-col", "1", "--rhs-col", "2")
-
 Row = dict[str, Any]
 
 
@@ -99,13 +98,9 @@ def main(
     ] = "affinity",
 ) -> None:
     """Train gangs of every size with every seed."""
-    files = obtain(FB15K_237, data, cache_directory())
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as directory:
-        pbg = Pbg(Path(directory), Clock())
-        (pbg.directory / "config.json").write_text(json.dumps(CONFIG))
-        splits = [str(files / f"{split}.tsv") for split in ("train", "valid", "test")]
-        pbg("import", "import", "tsv", "config.json", *splits, *_TRIPLES)
+        pbg = imported(Path(directory), data, CONFIG)
         for seed in range(seeds):
             for size in map(int, ranks.split(",")):
                 rows.append(measure(pbg, ranks=size, seed=seed, epochs=epochs, servers=servers, order=order))

@@ -1,0 +1,31 @@
+"""FB15k-237 as PBG's directories, for benchmarks that train it in several ways."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.quality.commands import Clock, Pbg
+from benchmarks.quality.data import FB15K_237, cache_directory, obtain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_COLUMNS = ("--lhs-col", "0", "--rel-col", "1", "--rhs-col", "2")
+
+
+def imported(directory: Path, data: Path, config: Mapping[str, Any]) -> Pbg:
+    """Import its three splits, and return what runs commands on them.
+
+    Args:
+        directory: for ``config.json`` and what its paths name.
+        data: folder with the data sets.
+        config: PBG's; ``edge_paths`` are for training, validation and test.
+    """
+    files = obtain(FB15K_237, data, cache_directory())
+    pbg = Pbg(directory, Clock())
+    (directory / "config.json").write_text(json.dumps(config))
+    splits = [str(files / f"{split}.tsv") for split in ("train", "valid", "test")]
+    pbg("import", "import", "tsv", "config.json", *splits, *_COLUMNS)
+    return pbg
