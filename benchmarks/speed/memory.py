@@ -33,6 +33,7 @@ MODEL = LIVEJOURNAL | {
     "num_batch_negs": 20,
     "num_uniform_negs": 5,
     "partition_buffer": 2,
+    "num_epochs": 2,
     "workers": 2,
     "hogwild_delay": 0.0,
 }
@@ -114,7 +115,7 @@ class Ours:
         self._config = config
 
     def train(self) -> dict[str, Any]:
-        """Train one epoch and return what it says of its memory."""
+        """Train, and return what it says of its memory."""
         memory: dict[str, Any] = train_directory(ConfigSchema(**self._config))["memory"]
         return memory
 
