@@ -32,6 +32,7 @@ class RunFacts:
         refused: why the nights after it go on without its snapshot, if they do since it was planned.
         decisions: what somebody decided about a task that refused it, by task: ``approved``, ``by``, ``at`` and
             ``reason``.
+        damaged: what of it cannot be read, if anything; ``results`` and ``decisions`` are empty then.
     """
 
     spec: RunSpec
@@ -45,6 +46,7 @@ class RunFacts:
     files: Mapping[str, ObjectRecord] = field(default_factory=dict)
     refused: str | None = None
     decisions: Mapping[str, Result] = field(default_factory=dict)
+    damaged: str | None = None
 
     @property
     def run_id(self) -> str:

@@ -98,7 +98,9 @@ def _cosine(drift: Result | None) -> float | None:
 
 
 def _reason(run: RunFacts) -> str | None:
-    """Return the first reason why a run was refused."""
+    """Return the first reason why a run was refused, or why it cannot be shown."""
+    if run.damaged:
+        return run.damaged
     verdicts = [run.results.get(task, {}).get("data_gate", {}) for task in ("validate", "partition")]
     verdicts.append(run.results.get("gate", {}))
     for verdict in verdicts:

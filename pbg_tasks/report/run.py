@@ -59,6 +59,8 @@ def run_document(run: RunFacts) -> Result:
 
 def state(run: RunFacts) -> str:
     """Say how far a run is, in a word."""
+    if run.damaged:
+        return "damaged"
     verdicts = {task: verdict for task in GATES if (verdict := _verdict(run, task)) is not None}
     if any(not verdict["passed"] and not _approved(run, task) for task, verdict in verdicts.items()):
         return "refused"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved, watch_progress
@@ -62,7 +63,12 @@ def report_graph(spec: Path) -> Result:
     _write_assets(store)
     channel = Channel(store, graph.channel)
     runs = _runs(channel, graph.graph, store.list("runs/"))[:SHOWN_RUNS]
-    pages = [page for run in runs for page in _write_run(run)]
+    pages = []
+    for run in runs:
+        try:
+            pages += _write_run(run)
+        except FormatError as error:  # the history says so too
+            say(f"warning: the pages of this run were not written: {error}")
     pages.append(_write_history(graph, channel))
     say(f"report: {pages[-1]}")
     return {"graph": graph.graph, "channel": channel.name, "pages": pages}
@@ -107,15 +113,16 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
 
     def facts(run: RunContext) -> RunFacts:
         moment = planned[run.key(RunLayout.spec)]
-        return RunFacts(
-            spec=run.spec,
-            url=run.url,
-            tasks=CHAIN,
-            results=read_results(run),
-            planned=moment,
-            refused=_refusal(run, moment) if run.spec.snapshot in refused else None,
-            decisions=_decisions(run),
-        )
+        found = RunFacts(spec=run.spec, url=run.url, tasks=CHAIN, results={}, planned=moment)
+        try:
+            return replace(
+                found,
+                results=read_results(run),
+                refused=_refusal(run, moment) if run.spec.snapshot in refused else None,
+                decisions=_decisions(run),
+            )
+        except FormatError as error:  # the other nights are shown all the same
+            return replace(found, damaged=str(error))
 
     listed = {info.key: info.modified for info in store.list(f"channels/{channel.name}/releases/")}
     releases = [release for release in channel.releases() if release.graph == graph]

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from pbg_tasks.cli import app
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.publish import Channel
+from pbg_tasks.report import history_document
 from pbg_tasks.report.pages import assets
 from pbg_tasks.tasks import reporting
 from pbg_tasks.tasks.chain import run_chain
@@ -69,6 +70,25 @@ def test_a_night_is_good_without_its_pages(place, capsys):
     in_the_way.write_text("a file where the pages' folder would be")
     assert run_chain(place.spec, "d1", epochs=1)["release"]["published"]
     assert "warning: the pages of this run were not written: " in capsys.readouterr().err
+
+
+def test_a_damaged_run_hides_no_other(place, capsys):
+    place.snapshot("d1", ring(40))
+    whole = Path(run_chain(place.spec, "d1", epochs=1)["run"])
+    place.snapshot("d2", ring(44))
+    damaged = RunContext.open(plan(place.spec, "d2")["run"])
+    (Path(damaged.url) / "results" / "plan.json").write_text("{")
+
+    (Path(place.store) / "report" / "production" / "index.html").unlink()
+    written = reporting.report_graph(place.spec)["pages"]
+    assert [Path(page).parts[-3] for page in written] == [whole.name, "report"]
+    assert "plan.json: not JSON; it was edited by hand" in capsys.readouterr().err
+    states = {
+        night["run"]: (night["state"], night["reason"])
+        for night in history_document(reporting.read_graph("toy", Channel(damaged.store, "production")))["nights"]
+    }
+    assert states[whole.name] == ("released", None)
+    assert states[damaged.run_id] == ("damaged", f"{damaged.url}/results/plan.json: not JSON; it was edited by hand")
 
 
 def test_there_is_no_page_of_no_run(place):
