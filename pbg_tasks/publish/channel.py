@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.manifest import decode, encode, sha256
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.errors import ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.holds import hold
 from pbg_tasks.publish.release import Current, Release
+from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pbg_tasks.storage import ObjectInfo, Store
+
+
+_AT_ONCE = 8
+"""Release documents that are read at a time: a channel of years has a thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +75,29 @@ class Channel:
             raise FormatError(f"{self.store.url}/{key}: changed after it was published")
         return decode(Release, data, source=f"{self.store.url}/{key}")
 
-    def releases(self) -> Iterator[Release]:
-        """Walk all releases, oldest first; those that are removed meanwhile are left out."""
-        for info in self.store.list(f"channels/{self.name}/releases/"):
+    def check_graph(self, graph: str) -> None:
+        """Refuse a graph that would continue another one's vectors, and replace them.
+
+        Raises:
+            ConfigError: the channel serves another graph.
+        """
+        _check_graph(self, self.current().release, graph)
+
+    def releases(self, *, newest_first: bool = False) -> Iterator[Release]:
+        """Walk all releases, oldest first unless told; those that are removed meanwhile are left out."""
+
+        def found(seq: int) -> Release | None:
+            key = self.release_key(seq)
             try:
-                data = self.store.get(info.key).data
+                return decode(Release, self.store.get(key).data, source=f"{self.store.url}/{key}")
             except NotFoundError:
-                continue
-            yield decode(Release, data, source=f"{self.store.url}/{info.key}")
+                return None
+
+        numbers = self.numbers()[::-1] if newest_first else self.numbers()
+        for begin in range(0, len(numbers), _AT_ONCE):
+            for release in in_parallel(found, numbers[begin : begin + _AT_ONCE], _AT_ONCE):
+                if release is not None:
+                    yield release
 
     def numbers(self) -> list[int]:
         """Return the numbers of all releases, oldest first, without reading them."""
@@ -119,6 +139,7 @@ class Channel:
 
         Raises:
             ConflictError: the channel moved on since the run was planned.
+            ConfigError: it serves another graph.
         """
         hold(self.store, candidate["run"])
         while True:
@@ -126,6 +147,7 @@ class Channel:
             there = pointer.release
             if there is not None and there.run == candidate["run"]:
                 return there, True
+            _check_graph(self, there, candidate["graph"])
             moves = there is None or snapshot_order(there.snapshot) <= snapshot_order(candidate["snapshot"])
             if moves and not independent:
                 self._check_plan(there, candidate["snapshot"], planned_on)
@@ -198,6 +220,14 @@ class Channel:
         if not self._point(pointer, release, moved_by="rollback"):
             raise self._moved()
         return there, release
+
+
+def _check_graph(channel: Channel, there: Release | None, graph: str) -> None:
+    if there is not None and there.graph != graph:
+        raise ConfigError(
+            f"channel {channel.name!r} of {channel.store.url} serves graph {there.graph!r}, not {graph!r}: give one of "
+            "them a `channel` of its own, or a `store`"
+        )
 
 
 def channels(store: Store) -> list[str]:

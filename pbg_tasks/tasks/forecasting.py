@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.limits import Verdict
-from pbg_tasks.errors import QualityGateError
+from pbg_tasks.errors import FormatError, QualityGateError
 from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, modelled
 from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparation_peaks
 from pbg_tasks.progress import human_count, human_seconds, say
@@ -103,15 +104,19 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
 
 def measured_nights(run: RunContext) -> list[MeasuredNight]:
     """Return what the graph's newest nights were forecast to take, and took; the newest last."""
-    listed = [release.run for release in Channel(run.store, run.spec.graph.channel).releases()]
-    newest = [name for name in dict.fromkeys(listed) if name != run.run_id][-NIGHTS:]
+    releases = Channel(run.store, run.spec.graph.channel).releases(newest_first=True)
+    newest = list(islice((release.run for release in releases if release.run != run.run_id), NIGHTS))[::-1]
     found = in_parallel(lambda name: _measured(replace(run, run_id=name)), newest, NIGHTS)
     return [night for night in found if night is not None]
 
 
 def _measured(earlier: RunContext) -> MeasuredNight | None:
-    """Return what the results of an earlier run tell; its spec is not looked at."""
-    results = {task: result for task in CHAIN if (result := earlier.result(task)) is not None}
+    """Return what the results of an earlier run tell, None if they cannot be read; its spec is not looked at."""
+    try:
+        results = {task: result for task in CHAIN if (result := earlier.result(task)) is not None}
+    except FormatError as error:  # a forecast does without
+        say(f"warning: {error}")
+        return None
     forecast = results.pop("plan", {}).get("forecast", {})
     return MeasuredNight.of_results(earlier.run_id, forecast, results)
 

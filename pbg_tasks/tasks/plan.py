@@ -56,7 +56,7 @@ def plan(
         accept_data: why the night goes on whatever the data gate and the limits of its forecast say.
 
     Raises:
-        ConfigError: the spec is wrong, or the store ignores conditions.
+        ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph.
         InputError: the snapshot is missing.
         OutOfTurnError: the night before has not finished.
         QualityGateError: the night would take more than ``limits`` allow.
@@ -74,6 +74,7 @@ def plan(
         for uri, size, version in list_files(graph.snapshots.resolve(snapshot))
     )
     channel = Channel(store, graph.channel)
+    channel.check_graph(graph.graph)
     nights = written.nights
     if publish:
         release = release_to_continue(channel, nights, graph.snapshots, snapshot)

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from pbg_tasks.checkpoint import Iteration, claim, preserve
-from pbg_tasks.errors import ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 
@@ -47,6 +47,27 @@ def test_releases_are_numbered_and_the_pointer_moves(store):
     assert (second.seq, second.previous) == (2, 1)
     assert channel.numbers() == [1, 2]
     assert channel.current().release == second
+
+
+def test_releases_are_walked_from_either_end(store):
+    channel = Channel(store, "production")
+    for day in range(1, 12):  # more than are read at a time
+        channel.publish(candidate(store, f"r{day}", f"2026-01-{day:02d}"), planned_on=day - 1 or None)
+    store.delete(channel.release_key(4))
+    walked = [release.seq for release in channel.releases()]
+    assert walked == [1, 2, 3, *range(5, 12)]
+    assert [release.seq for release in channel.releases(newest_first=True)] == walked[::-1]
+
+
+def test_a_channel_serves_one_graph(store):
+    channel = Channel(store, "production")
+    served, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    channel.check_graph("g")
+    with pytest.raises(ConfigError, match="serves graph 'g', not 'h': give one of them a `channel` of its own"):
+        channel.check_graph("h")
+    with pytest.raises(ConfigError, match="serves graph 'g', not 'h'"):
+        channel.publish({**candidate(store, "b", "2026-01-02"), "graph": "h"}, planned_on=1)
+    assert list(channel.releases()) == [served] == [channel.current().release]
 
 
 def test_publishing_twice_changes_nothing(store):

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
-from pbg_tasks.errors import QualityGateError
+from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import is_skipped
 from pbg_tasks.storage import LocalStore
@@ -49,6 +49,24 @@ def test_after_two_nights_the_forecast_is_near_what_the_third_takes(place):
     assert "cost, USD: " in shown.stdout
     told = json.loads(CliRunner().invoke(app, ["show", nights[2]["run"], "--json"]).stdout)
     assert told["forecast"] == third
+
+
+def test_a_damaged_night_is_no_night_to_forecast_from(place, capsys):
+    first, second = (RunContext.open(night(place, *each)["run"]) for each in (("d1", 50), ("d2", 55)))
+    (place.store / "runs" / first.run_id / "results" / "train.json").write_text("{")
+    place.snapshot("d3", ring(60))
+    assert plan(place.spec, "d3")["forecast"]["calibrated_on"] == [second.run_id]
+    assert "train.json: not JSON; it was edited by hand" in capsys.readouterr().err
+
+
+def test_two_graphs_do_not_continue_each_other(place):
+    night(place, "d1", 50)
+    place.write_spec(graph="other")
+    place.snapshot("d2", ring(55))
+    with pytest.raises(ConfigError, match=r"channel 'production' of .* serves graph 'toy', not 'other'"):
+        plan(place.spec, "d2")
+    place.write_spec(graph="other", channel="other")
+    assert plan(place.spec, "d2")["previous_release"] is None
 
 
 def test_an_independent_night_is_compared_too(place):
