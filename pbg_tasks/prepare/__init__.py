@@ -20,7 +20,7 @@ from pbg_tasks.prepare.matching import Matching
 from pbg_tasks.prepare.moved_rows import MovedRows
 from pbg_tasks.prepare.reassignment import Places, Reassignment, follow
 from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
-from pbg_tasks.prepare.validate import SnapshotReport, check_rows, validate_snapshot
+from pbg_tasks.prepare.validate import NoEdgesError, SnapshotReport, check_rows, validate_snapshot
 
 __all__ = [
     "EDGE_HASHES",
@@ -31,6 +31,7 @@ __all__ = [
     "Matching",
     "Minimum",
     "MovedRows",
+    "NoEdgesError",
     "Places",
     "Reassignment",
     "SnapshotCounts",

@@ -24,6 +24,10 @@ MAX_NAME_BYTES = 4096
 _SHOWN_RELATIONS = 1000
 
 
+class NoEdgesError(InputError):
+    """A snapshot has no row: perhaps it is a quiet day, perhaps its producer failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
     """What one look at every row tells.
@@ -96,7 +100,8 @@ def validate_snapshot(
 
     Raises:
         FormatError: ``before`` is damaged.
-        InputError: a file cannot be read, there are no edges, or a row is bad (naming file, line and column).
+        InputError: a file cannot be read, or a row is bad (naming file, line and column).
+        NoEdgesError: there are no rows.
     """
     checked = check_rows(connection, spec, files)
     with phase(connection, "compare"), reading(files):
@@ -119,7 +124,8 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
     """Check every row.
 
     Raises:
-        InputError: a file cannot be read, there are no edges, or a row is bad (naming file, line and column).
+        InputError: a file cannot be read, or a row is bad (naming file, line and column).
+        NoEdgesError: there are no rows.
     """
     columns = open_snapshot(connection, spec, files)
     fits = f"EXISTS (SELECT 1 FROM relations WHERE {make_relations(connection, spec)})"
@@ -133,7 +139,7 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
     with phase(connection, "validate"), reading(files):
         edges, loops, low, high, *bad = _count(connection, checked, checks)
         if edges == 0:
-            raise InputError(
+            raise NoEdgesError(
                 f"{spec.snapshots.location}: the snapshot has no edges ({len(files)} files, none with a row)"
             )
         for (condition, sentence), count in zip(checks, bad, strict=True):

@@ -14,7 +14,7 @@ from pbg_tasks.checkpoint.manifest import decode, encode, sha256
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.holds import hold
-from pbg_tasks.publish.release import Current, Release
+from pbg_tasks.publish.release import Current, Release, newest_before, served_before
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Pointer:
 
     info: ObjectInfo | None
     release: Release | None
+    rolled_back: bool = False
 
 
 class Channel:
@@ -57,7 +58,8 @@ class Channel:
         except NotFoundError:
             return Pointer(None, None)
         current = decode(Current, blob.data, source=f"{self.store.url}/{self._pointer}")
-        return Pointer(blob.info, self.release(current.seq, expected_sha256=current.release_sha256))
+        release = self.release(current.seq, expected_sha256=current.release_sha256)
+        return Pointer(blob.info, release, rolled_back=current.moved_by == "rollback")
 
     def release(self, seq: int, *, expected_sha256: str | None = None) -> Release:
         """Read one release.
@@ -113,10 +115,9 @@ class Channel:
         release = self.current().release
         while release is not None and release.snapshot == snapshot:
             release = self._find(release.previous)
-        if release is None or snapshot_order(release.snapshot) < snapshot_order(snapshot):
+        if release is not None and snapshot_order(release.snapshot) < snapshot_order(snapshot):
             return release
-        earlier = (each for each in self.releases() if snapshot_order(each.snapshot) < snapshot_order(snapshot))
-        return max(earlier, key=lambda each: (snapshot_order(each.snapshot), each.seq), default=None)
+        return newest_before(self.releases(), snapshot)
 
     def _find(self, seq: int | None) -> Release | None:
         """Read a release; None when there is none of that number, or no longer."""
@@ -135,7 +136,8 @@ class Channel:
             independent: the run started from none, so it does not matter where the channel points.
 
         Returns:
-            The release, and whether the channel points to it. A channel never goes back to an older snapshot.
+            The release, and whether the channel points to it. A channel never goes back to an older snapshot, and never
+            again to a release that somebody rolled it back from: a task that is tried again knows nothing of that.
 
         Raises:
             ConflictError: the channel moved on since the run was planned.
@@ -148,6 +150,8 @@ class Channel:
             if there is not None and there.run == candidate["run"]:
                 return there, True
             _check_graph(self, there, candidate["graph"])
+            if pointer.rolled_back and (left := self._recorded(candidate["run"])) is not None:
+                return left, False
             moves = there is None or snapshot_order(there.snapshot) <= snapshot_order(candidate["snapshot"])
             if moves and not independent:
                 self._check_plan(there, candidate["snapshot"], planned_on)
@@ -167,19 +171,19 @@ class Channel:
 
     def _record(self, candidate: dict[str, Any], *, previous: int | None) -> Release:
         """Write the release document under the next free number, or find the one an interrupted call left."""
-        while True:
-            seq = 0
-            for release in self.releases():
-                if release.run == candidate["run"]:
-                    return release
-                seq = release.seq
-            release = Release(**candidate, channel=self.name, seq=seq + 1, previous=previous)
+        while (release := self._recorded(candidate["run"])) is None:
+            release = Release(**candidate, channel=self.name, seq=max(self.numbers(), default=0) + 1, previous=previous)
             open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
             try:
                 self.store.put_new(self.release_key(release.seq), encode(release))
             except ConflictError:
                 continue  # another publisher took the number
-            return release
+            break
+        return release
+
+    def _recorded(self, run: str) -> Release | None:
+        """Return the release of a run, if there is one."""
+        return next((release for release in self.releases(newest_first=True) if release.run == run), None)
 
     def _point(self, pointer: Pointer, release: Release, *, moved_by: Literal["publish", "rollback"]) -> bool:
         """Swap the pointer; False when it is not the one that was read any more."""
@@ -196,7 +200,9 @@ class Channel:
         return ConflictError(f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile")
 
     def rollback(self, to: int | None = None) -> tuple[Release, Release]:
-        """Point back to an earlier release: to the one before, or to number ``to``.
+        """Point back to an earlier release: to number ``to``, or to the one that was served before.
+
+        Where nothing was, as when the newest night came first, it is the one of the newest snapshot before.
 
         Returns:
             The release the channel pointed to, and the one it points to now.
@@ -209,7 +215,9 @@ class Channel:
         there = pointer.release
         if there is None:
             raise InputError(f"channel {self.name!r} of {self.store.url} has no release yet")
-        target = to if to is not None else there.previous
+        target = to
+        if to is None and (served := served_before(there, self._find(there.previous), self.releases)) is not None:
+            target = served.seq
         if target is None:
             raise InputError(f"release {there.seq} of channel {self.name!r} is the first: nothing to go back to")
         if target == there.seq:

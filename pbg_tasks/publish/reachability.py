@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RUNS, EXPORTS = "runs/", "exports/"
 _EXPORT_OF_RUN = 4  # parts of exports/{name}/{run}/{file}
+CANARY = "-drill"
+"""What the name of a channel ends with that serves another's releases to be moved in a drill."""
 _EVERYTHING = Retention(days=float("inf"))
 
 
@@ -79,7 +81,8 @@ def staying_releases(
         store: the graph's.
         runs: what it holds.
         retention: which releases stay.
-        channel: the only one it holds for; all releases of the others stay. None: it holds for every channel.
+        channel: the only one it holds for, with its canary; all releases of the others stay. None: it holds for every
+            channel.
         now: seconds by the store's clock.
     """
     by_channel: dict[str, dict[int, tuple[str, Release]]] = {}
@@ -92,7 +95,7 @@ def staying_releases(
         for seq in _kept(
             Channel(store, name),
             [releases[seq][1] for seq in sorted(releases)],
-            retention if channel in {None, name} else _EVERYTHING,
+            retention if channel in {None, name, name.removesuffix(CANARY)} else _EVERYTHING,
             now,
         )
     ]

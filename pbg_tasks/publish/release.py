@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from pbg_tasks.checkpoint.manifest import Sha256
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.nights import snapshot_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 class Release(Frozen):
@@ -56,3 +60,24 @@ class Current(Frozen):
     seq: int
     release_sha256: Sha256
     moved_by: Literal["publish", "rollback"]
+
+
+def newest_before(releases: Iterable[Release], snapshot: str) -> Release | None:
+    """Return the release of the newest snapshot before one, the last of them; None where there is none."""
+    earlier = (each for each in releases if snapshot_order(each.snapshot) < snapshot_order(snapshot))
+    return max(earlier, key=lambda each: (snapshot_order(each.snapshot), each.seq), default=None)
+
+
+def served_before(
+    release: Release, previous: Release | None, releases: Callable[[], Iterable[Release]]
+) -> Release | None:
+    """Return what a channel goes back to from a release: ``previous``, unless that is of a later snapshot or gone.
+
+    Args:
+        release: that the channel points to.
+        previous: that it pointed to when ``release`` was published, if it is still there.
+        releases: walks all of the channel.
+    """
+    if previous is not None and snapshot_order(previous.snapshot) <= snapshot_order(release.snapshot):
+        return previous
+    return newest_before(releases(), release.snapshot)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint.manifest import encode
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConflictError
 from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.release import served_before
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,7 +55,7 @@ def kept(
         now: seconds on the same clock.
     """
     by_number = {release.seq: release for release in releases}
-    newest = sorted(releases, key=lambda release: (release.snapshot, release.seq))
+    newest = sorted(releases, key=lambda release: (snapshot_order(release.snapshot), release.seq))
     stay = {release.seq for release in newest[max(len(newest) - retention.releases, 0) :]}
     stay |= {seq for seq, moment in published.items() if moment >= now - retention.days * DAY_SECONDS}
     stay |= set(list(by_number)[-1:])  # so that no number is given twice
@@ -67,9 +69,10 @@ def _line(by_number: Mapping[int, Release], current: int | None) -> set[int]:
     snapshot = release.snapshot if release else None
     while release is not None:
         line.add(release.seq)
-        if release.snapshot != snapshot or release.previous is None:
+        if release.snapshot != snapshot:
             break
-        release = by_number.get(release.previous)
+        previous = by_number.get(release.previous) if release.previous is not None else None
+        release = served_before(release, previous, by_number.values)
     return line
 
 

@@ -105,7 +105,7 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
     before, after = head.rpartition("/")[2], tail.partition("/")[0]
     with read_errors(template):
         names = filesystem_for(template, environment).glob(f"{head}*{after}")
-    form = re.compile(f"{re.escape(before)}([A-Za-z0-9][A-Za-z0-9_.:+-]*?){fnmatch.translate(after)}")
+    form = re.compile(f"{re.escape(before)}([A-Za-z0-9][A-Za-z0-9_.:+-]{{0,63}}?){fnmatch.translate(after)}")
     found = (form.fullmatch(name.rstrip("/").rpartition("/")[2]) for name in names)
     return sorted({match[1] for match in found if match})
 

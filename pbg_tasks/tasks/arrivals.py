@@ -86,9 +86,9 @@ class Arrivals:
 
 
 def _manifest_sizes(data: bytes) -> dict[str, int] | None:
-    """Return the sizes of a manifest's objects; None for a document that is none, or not finished."""
+    """Return the sizes of a manifest's objects; None for a document that is none, or not finished, or names nothing."""
     try:
         objects = json.loads(data)["objects"]
-        return {str(name): int(record["size"]) for name, record in objects.items()}
+        return {str(name): int(record["size"]) for name, record in objects.items()} or None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

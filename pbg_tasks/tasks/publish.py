@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import QualityGateError
@@ -10,15 +12,29 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.approval import approval, decisions
 from pbg_tasks.tasks.context import Result, RunContext, perform
 
+if TYPE_CHECKING:
+    from pbg_tasks.publish import Release
+
 
 def publish(url: str) -> Result:
     """Publish a run that passed the gate or was approved, unless its spec says not to.
+
+    Done again, it says what has become of it: a channel that went on, or was rolled back, does not serve it any more.
 
     Raises:
         ConflictError: the channel moved on since the run was planned.
         QualityGateError: the run did not pass the gate, and nobody has approved it.
     """
-    return perform("publish", url, _publish)
+    result = perform("publish", url, _publish)
+    if not result["published"]:
+        return result
+    run = RunContext.open(url)
+    channel = Channel(run.store, run.spec.graph.channel)
+    there = channel.current().release
+    if there is not None and there.seq == result["release"]:
+        return result
+    reason = f"it was published before; channel {channel.name!r} serves release {there and there.seq} now"
+    return result | {"published": False, "reason": reason}
 
 
 def _publish(run: RunContext) -> Result:
@@ -28,7 +44,8 @@ def _publish(run: RunContext) -> Result:
     if not run.spec.publish:
         return {"published": False, "reason": "the run was planned not to be published"}
     preserved = run.require("preserve")
-    release, points = Channel(run.store, graph.channel).publish(
+    channel = Channel(run.store, graph.channel)
+    release, points = channel.publish(
         {
             "graph": graph.graph,
             "run": run.run_id,
@@ -46,8 +63,16 @@ def _publish(run: RunContext) -> Result:
     )
     url = f"{run.store.url}/{release.directory}"
     say(f"publish: release {release.seq} of channel {graph.channel}: {url}")
-    reason = "" if points else f"channel {graph.channel!r} already serves a newer snapshot"
+    reason = "" if points else _why_not(channel, release)
     return {"published": points, "reason": reason, "channel": graph.channel, "release": release.seq, "directory": url}
+
+
+def _why_not(channel: Channel, release: Release) -> str:
+    there = channel.current()
+    if there.rolled_back and there.release is not None:
+        way = f"`pbg rollback SPEC --to {release.seq}` brings it back"
+        return f"channel {channel.name!r} was rolled back to release {there.release.seq} meanwhile; {way}"
+    return f"channel {channel.name!r} already serves a newer snapshot"
 
 
 def _data(run: RunContext) -> Result:

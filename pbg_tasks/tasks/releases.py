@@ -12,6 +12,7 @@ from pbg_tasks.errors import FormatError, StorageError
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.collection import collect
+from pbg_tasks.publish.reachability import CANARY
 from pbg_tasks.publish.retention import Retention
 from pbg_tasks.publish.retention import pin as keep
 from pbg_tasks.publish.retention import unpin as let_go
@@ -144,7 +145,7 @@ def drill(spec: Path, *, canary: str | None = None, limit: float = DRILL_SECONDS
     if release is None or before is None:
         say(f"drill: channel {channel.name} has no release to go back to yet")
         return {"channel": channel.name, "drilled": False}
-    moved = Channel(channel.store, canary or f"{channel.name}-drill")
+    moved = Channel(channel.store, canary or f"{channel.name}{CANARY}")
     targets = {way: _serve(moved, each) for way, each in (("back", before), ("forward", release))}
     seconds = {way: _move(moved, target, limit) for way, target in targets.items()}
     return {"channel": moved.name, "drilled": True, "releases": [before.seq, release.seq], "seconds": seconds}

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.errors import QualityGateError
 from pbg_tasks.prepare import (
     EDGE_HASHES,
     Difference,
     EdgeChanges,
+    NoEdgesError,
     changed_columns,
     connect,
     degree_distance,
@@ -40,7 +42,7 @@ def validate(url: str) -> Result:
 
     Raises:
         InputError: a file is unreadable or a row is bad; it names file and line.
-        QualityGateError: it is beyond a limit of ``gates.data``.
+        QualityGateError: it is beyond a limit of ``gates.data``, or empty.
     """
     return enforce(perform("validate", url, _validate))
 
@@ -53,7 +55,10 @@ def _validate(run: RunContext) -> Result:
         out = scratch.path / "snapshot"
         out.mkdir()
         before = _edges_before(run, release, scratch.path)
-        report = validate_snapshot(connection, graph, run.spec.files, before=before, out=out)
+        try:
+            report = validate_snapshot(connection, graph, run.spec.files, before=before, out=out)
+        except NoEdgesError as error:  # nothing to train on, whatever the gate's limits; the nights after it go on
+            raise QualityGateError(f"{error}; mend the snapshot, or leave it: later nights go on without it") from None
         upload_directory(run, RunLayout.snapshot, out)
     difference = _difference(run, report, release, _earlier(channel, run.spec.snapshot))
     figures = report.to_json()

@@ -131,6 +131,31 @@ def test_rollback_is_one_swap_and_has_a_floor(store):
         channel.rollback(to=9)
 
 
+def test_what_was_published_newest_first_is_rolled_back_by_snapshot(store):
+    channel = Channel(store, "production")
+    for day in (6, 5, 4):
+        channel.publish(candidate(store, f"r{day}", f"2026-01-{day:02d}"), planned_on=None, independent=True)
+    assert channel.before("2026-01-06").snapshot == "2026-01-05"
+    went = [[release.snapshot for release in channel.rollback()] for _ in range(2)]
+    assert went == [["2026-01-06", "2026-01-05"], ["2026-01-05", "2026-01-04"]]
+    with pytest.raises(InputError, match="is the first: nothing to go back to"):
+        channel.rollback()
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_a_publish_that_is_tried_again_undoes_no_rollback(store, independent):
+    channel = Channel(store, "production")
+    channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    fields = candidate(store, "b", "2026-01-02")
+    second, _ = channel.publish(fields, planned_on=1, independent=independent)
+    channel.rollback()
+    assert channel.publish(fields, planned_on=1, independent=independent) == (second, False)
+    assert channel.current().release.run == "a"
+    # what was not there yet when it was rolled back is published
+    third, points = channel.publish(candidate(store, "c", "2026-01-03"), planned_on=1, independent=independent)
+    assert (points, channel.current().release) == (True, third)
+
+
 def test_two_publishers_at_once_one_wins(store):
     channel = Channel(store, "production")
     fields = [candidate(store, f"r{number}", "2026-01-01") for number in range(4)]

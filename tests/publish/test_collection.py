@@ -60,6 +60,26 @@ def test_the_newest_stay_and_the_rest_goes_whole(store):
     assert gc(store, releases=3).objects == 0
 
 
+def test_newest_is_meant_as_snapshots_follow_each_other_not_as_text(store):
+    for number in range(7, 13):
+        night(store, number)
+    gc(store, releases=3)
+    assert [release.snapshot for release in Channel(store, "production").releases()] == ["d10", "d11", "d12"]
+
+
+def test_the_canary_of_a_drill_keeps_nothing(store):
+    canary = Channel(store, "production-drill")
+    for number in range(1, 7):
+        night(store, number)
+        if number > 1:
+            for of in (number - 1, number):  # as a drill does it
+                canary.publish(candidate(store, f"d{of}-production", f"d{of}"), planned_on=None, independent=True)
+    gc(store, releases=3, channel="production")
+    assert numbers(store) == [4, 5, 6]
+    assert [release.snapshot for release in canary.releases()] == ["d4", "d5", "d6"]
+    assert len(runs(store)) == 3
+
+
 def test_the_last_days_stay(store):
     for number in range(1, 7):
         night(store, number)
@@ -76,6 +96,17 @@ def test_current_and_what_it_can_be_rolled_back_to_always_stay(store):
     gc(store)
     assert numbers(store) == [2, 3, 6]  # 6: the next release must not get its number
     assert [release.seq for release in channel.rollback()] == [3, 2]
+
+
+def test_what_a_night_that_came_first_goes_back_to_stays(store):
+    channel = Channel(store, "production")
+    for number in (6, 5, 4):  # a backfill, the newest first
+        write_run(store, f"d{number}")
+        channel.publish(candidate(store, f"d{number}", f"d{number}"), planned_on=None, independent=True)
+        store.now += DAY
+    gc(store)
+    assert numbers(store) == [1, 2, 3]  # what is served, what it goes back to, and the last number
+    assert channel.rollback()[1].snapshot == "d5"
 
 
 def test_a_dry_run_tells_the_same_and_touches_nothing(store):

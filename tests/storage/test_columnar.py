@@ -58,6 +58,7 @@ SNAPSHOTS = [
     "edges/2026-01-01/deep/b",
     "edges/2026-01-02/a",
     "edges/_part/a",
+    f"edges/{'2026' * 17}/a",  # too long for a key
     "day-3.gz",
     "day-4.gz",
 ]

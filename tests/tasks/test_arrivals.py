@@ -68,6 +68,7 @@ NO_MANIFESTS = {
     "cut": b"{",
     "list": b"[]",
     "nothing": b"{}",
+    "no objects": b'{"objects": {}}',
     "no records": b'{"objects": {"a": 5}}',
     "names": b'{"objects": ["a"]}',
     "endless": b'{"objects": {"a": {"size": 1e400}}}',

@@ -80,6 +80,18 @@ def test_a_night_is_blocked_before_training_accepted_by_hand_and_the_next_one_co
     assert "accepted" not in channel(place).current().release.data
 
 
+def test_an_empty_day_is_refused_and_the_next_night_goes_on(place):
+    place.write_spec(model=QUICK)
+    place.snapshot("d1", NIGHT)
+    place.snapshot("d2", [])
+    place.snapshot("d3", NIGHT)
+    run_chain(place.spec, "d1")
+    with pytest.raises(QualityGateError, match=r"the snapshot has no edges .*later nights go on without it"):
+        run_chain(place.spec, "d2")
+    assert run_chain(place.spec, "d3")["release"]["published"]
+    assert [release.snapshot for release in channel(place).releases()] == ["d1", "d3"]
+
+
 def test_entities_are_judged_once_their_names_are_known(place):
     place.write_spec(model=QUICK, gates={"data": {"max_gone_entities": {"block": 0.2}}})
     place.snapshot("d1", NIGHT)

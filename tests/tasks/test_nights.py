@@ -6,11 +6,14 @@ import shutil
 
 import pytest
 
+from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import OutOfTurnError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.publish import publish
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -48,3 +51,20 @@ def test_a_chain_waits_for_the_night_before_and_goes_on_without_one_that_was_ref
         run_chain(place.spec, "d2")
     place.write_spec(model=QUICK)
     assert plan(place.spec, "d3")["previous_release"] == 1
+
+
+def test_a_night_that_is_published_again_says_what_became_of_it(place):
+    place.write_spec(model=QUICK)
+    for number in (1, 2):
+        place.snapshot(f"d{number}", ring(40))
+    first, second = (run_chain(place.spec, f"d{number}")["run"] for number in (1, 2))
+    assert publish(second)["published"]
+    told = publish(first)
+    assert (told["published"], told["release"]) == (False, 1)
+    assert told["reason"] == "it was published before; channel 'production' serves release 2 now"
+    channel(place).rollback()
+    assert publish(first)["published"]
+    channel(place).store.delete(RunContext.open(second).key(RunLayout.result("publish")))  # lost before it was recorded
+    told = publish(second)
+    assert told["published"] is False
+    assert "was rolled back to release 1 meanwhile; `pbg rollback SPEC --to 2` brings it back" in told["reason"]
