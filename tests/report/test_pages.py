@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -87,6 +88,13 @@ def test_the_history_lists_nights_in_their_order(history):
     assert all(night["published"] for night in nights if night["release"])
     assert nights[1]["cosine"] is not None
     check_page(render(history, LINKS))
+
+
+def test_a_figure_that_is_no_number_is_a_gap(history):
+    broken = [{**night, "mrr": math.nan} for night in history["nights"]]
+    page = render({**history, "nights": broken}, LINKS)
+    check_page(page)
+    assert "NaN" not in page
 
 
 def test_two_runs_side_by_side(documents):
