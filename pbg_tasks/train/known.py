@@ -127,7 +127,8 @@ def _by_answer(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Look each answer up among the candidates of its row's chunk; return (row, column) of the hits."""
     keys = (candidates + np.arange(len(candidates))[:, np.newaxis] * found.span).ravel()
-    keys[candidates.ravel() < 0] = -1
+    # No answer is as large as the span, and with it a candidate would have the key of a later chunk's.
+    keys[(candidates.ravel() < 0) | (candidates.ravel() >= found.span)] = -1
     order = np.argsort(keys, kind="stable")
     row, answer = _expanded(start, stop, found.answers)
     wanted = chunk[row] * found.span + answer

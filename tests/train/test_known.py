@@ -29,10 +29,11 @@ def make_config(**changes):
 
 
 # Few entities make few answers a question, many edges between few entities make more answers than candidates.
+@pytest.mark.parametrize("unreached", [1, 3], ids=["all reached", "most in no edge"])
 @pytest.mark.parametrize(("entities", "edges"), [(200, 300), (40, 2000), (12, 400)])
 @pytest.mark.parametrize("changes", [{}, {"num_batch_negs": 0}, {"num_uniform_negs": 0}, {"all_negs": True}])
 @pytest.mark.parametrize("side", ["lhs", "rhs"])
-def test_exactly_the_known_edges_are_masked(side, changes, entities, edges):
+def test_exactly_the_known_edges_are_masked(side, changes, entities, edges, unreached):
     rng = np.random.default_rng(0)
     known = EdgeList(*(rng.integers(high, size=edges) for high in (entities, entities, 3)))
     triples = set(zip(known.lhs.tolist(), known.rel.tolist(), known.rhs.tolist(), strict=True))
@@ -44,10 +45,10 @@ def test_exactly_the_known_edges_are_masked(side, changes, entities, edges):
     batch = rng.permutation(edges)[:97]
     lhs, rhs, rel = known.lhs[batch], known.rhs[batch], known.rel[batch]
     plan = chunk_plan(config, config.relations[0], len(batch))
-    drawn = rng.integers(entities, size=plan.chunks * plan.uniform) if plan.uniform else None
+    drawn = rng.integers(unreached * entities, size=plan.chunks * plan.uniform) if plan.uniform else None
     own, other = (lhs, rhs) if side == "lhs" else (rhs, lhs)
     if plan.kind == "all":
-        candidates = np.tile(np.arange(entities), (1, 1))
+        candidates = np.arange(unreached * entities)[np.newaxis]
     else:
         candidates = KnownEdges._candidates(plan, own, drawn)
     scores = torch.zeros(len(batch), candidates.shape[1])
