@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
+from pbg_tasks.errors import StorageError
 from pbg_tasks.storage import FinalFile
 from pbg_tasks.storage.names import join
 from pbg_tasks.train.background import Background
@@ -32,14 +34,29 @@ class Uploads:
         self.io = Background("uploads", patience=_PATIENCE_SECONDS)
         self._writer = writer
         self._records: dict[str, Future[ObjectRecord]] = {}
+        self._lock = threading.Lock()
+        self._mirror: bytes | None = None  # waits for its turn
 
     def add(self, path: Path) -> None:
         """Store a file, into which nothing is written any more; its name stays until ``collect`` has returned."""
         self._records[path.name] = self.io.submit(self._writer.put, path.name, FinalFile(path))
 
     def mirror(self, data: bytes) -> None:
-        """Store how far the training is, behind the files that wait."""
-        self.io.submit(self._writer.store.put, join(self._writer.prefix, LIVE), data)
+        """Store how far the training is, behind the files that wait; of several that wait only the newest is stored."""
+        with self._lock:
+            waits, self._mirror = self._mirror is not None, data
+        if not waits:
+            self.io.submit(self._put_mirror)
+
+    def _put_mirror(self) -> None:
+        with self._lock:
+            data, self._mirror = self._mirror, None
+        if data is None:
+            return
+        try:
+            self._writer.store.put(join(self._writer.prefix, LIVE), data)
+        except StorageError:
+            return  # it is for those who watch, and the next one tells more; a store that is gone fails the files, too
 
     def collect(self) -> dict[str, ObjectRecord]:
         """Wait for all files and return their records by name.

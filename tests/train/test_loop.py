@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pbg_tasks.checkpoint import claim, open_committed
+from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import FormatError, NotFoundError, StorageError
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
@@ -214,6 +215,28 @@ def test_what_fails_in_the_background_ends_the_training_before_the_iteration_doe
     other = LocalStore(tmp_path / "other")
     train(config, buckets, other, tmp_path / "other-scratch")
     assert objects(sound, config) == objects(other, config)
+
+
+class Unwatched(LocalStore):
+    """Stores everything but the mirror for those who watch."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.tried = 0
+
+    def put(self, key, data, **options):
+        if key == LIVE:
+            self.tried += 1
+            raise StorageError("503")
+        return super().put(key, data, **options)
+
+
+def test_a_mirror_that_cannot_be_stored_does_not_end_the_training(buckets, tmp_path):
+    store = Unwatched(tmp_path / "store")
+    figures = train(make_config(), buckets, store, tmp_path / "scratch")
+    assert store.tried
+    assert [each.epoch for each in figures] == [0, 1, 2]
+    assert open_committed(store, "")[0].version == 3
 
 
 def test_an_interrupt_ends_the_threads(buckets, tmp_path):
