@@ -93,6 +93,8 @@ class Piece(NamedTuple):
 class EdgesAhead:
     """Reads the edges of the next bucket while the present one is trained, and of some more where buckets are small.
 
+    A piece that follows itself, as a single bucket does from epoch to epoch, stays in memory and is read once.
+
     Args:
         edges: the buckets.
 
@@ -106,15 +108,17 @@ class EdgesAhead:
         self._coming: dict[Piece, Future[EdgeList]] = {}
 
     def take(self, piece: Piece, upcoming: Iterable[Piece]) -> EdgeList:
-        """Return a piece's edges, and begin to read those of ``upcoming``, which are taken next.
+        """Return a piece's edges, which nobody may change, and begin to read those of ``upcoming``, taken next.
 
         Raises:
             FormatError: the file of ``piece`` is damaged.
         """
-        for each in (piece, *_near(upcoming)):
+        near = list(_near(upcoming))
+        for each in (piece, *near):
             if each not in self._coming:
                 self._coming[each] = self.io.submit(self._edges.read, *each)
-        return self.io.wait(self._coming.pop(piece))
+        follows_itself = near[:1] == [piece]
+        return self.io.wait(self._coming[piece] if follows_itself else self._coming.pop(piece))
 
 
 def _near(upcoming: Iterable[Piece]) -> Iterator[Piece]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -62,6 +63,20 @@ def test_what_was_read_ahead_is_not_waited_for_nor_read_again():
         assert set(ahead.take(PIECES[2], []).lhs.tolist()) == {2}
         edges.hold.set()
     assert [bucket.rhs for bucket in edges.read_buckets] == [0, 1, 2]
+
+
+def test_a_piece_that_follows_itself_is_read_once_and_let_go_at_the_end():
+    edges = Edges()
+    ahead = EdgesAhead(edges)
+    with ahead.io:
+        first = ahead.take(PIECES[0], [PIECES[0]])
+        assert ahead.take(PIECES[0], [PIECES[0]]) is first
+        assert ahead.take(PIECES[0], []) is first
+        released = weakref.ref(first.lhs)
+        del first
+        ahead.io.drain()
+        assert released() is None
+    assert len(edges.read_buckets) == 1
 
 
 def test_no_more_pieces_are_read_ahead_than_a_few():

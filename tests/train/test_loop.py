@@ -217,6 +217,24 @@ def test_what_fails_in_the_background_ends_the_training_before_the_iteration_doe
     assert objects(sound, config) == objects(other, config)
 
 
+@pytest.mark.parametrize("changes", [{}, {"mask_known_negatives": True, "eval_fraction": 0}])
+def test_the_edges_of_a_single_bucket_are_read_once_and_stay_as_they_are(tmp_path, changes):
+    class Once(FiledEdges):
+        def read(self, edge_path_idx, bucket, start, stop):
+            edges = super().read(edge_path_idx, bucket, start, stop)
+            read.append((edges, [column.copy() for column in (edges.lhs, edges.rhs, edges.rel)]))
+            return edges
+
+    read = []
+    config = make_config(entities={"n": {"num_partitions": 1}}, **changes)
+    single = Buckets(tmp_path / "edges", partitions=1)
+    figures = train(config, single, LocalStore(tmp_path / "store"), tmp_path / "scratch", edges=Once(single))
+    assert len(figures) == 3
+    ((edges, before),) = read
+    for column, copy in zip((edges.lhs, edges.rhs, edges.rel), before, strict=True):
+        np.testing.assert_array_equal(column, copy)
+
+
 class Unwatched(LocalStore):
     """Stores everything but the mirror for those who watch."""
 
