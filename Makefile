@@ -2,7 +2,7 @@
 # make test    the whole test-suite, in JOBS=2 processes
 # make lint    style, types, import rules
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
-# make bench    speed and memory against torchbiggraph: measures what is not in the results yet (hours), writes docs/performance.md
+# make bench    speed and memory against torchbiggraph: measures what is not in the results yet, of this code and such a machine (hours), writes docs/performance.md
 # make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
 # make nights   walks through days of dated edges, as a chain and independently: make nights DATA=icews14 DAYS=10
 # make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice

@@ -9,10 +9,16 @@ import platform
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _CODE = ("pbg_tasks", "benchmarks/speed", "setup.py", "pyproject.toml")
 _FEATURES = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile")
 _PACKAGES = ("torch", "numpy", "h5py", "duckdb", "pyarrow", "boto3")
+_MACHINE = ("cpu", "features", "cores")
+_BUSY = 1.5  # processes a core; the benchmark before leaves up to one
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -20,14 +26,31 @@ def revision(root: Path) -> str | None:
     """Return the commit that last changed the code, and a hash of what was changed since; None outside git."""
     try:
         commit = _git(root, "log", "-1", "--format=%h", "--", *_CODE).strip()
-        changes = _git(root, "diff", "HEAD", "--", *_CODE) + _git(root, "status", "--porcelain", "--", *_CODE)
+        changes = _git(root, "diff", "HEAD", "--", *_CODE) + _untracked(root)
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{commit}+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else commit
 
 
+def _untracked(root: Path) -> str:
+    """Return a line with name and hash for each file of the code that git does not know yet."""
+    names = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_CODE).split("\0")[:-1]
+    return "".join(f"{name} {hashlib.sha256((root / name).read_bytes()).hexdigest()}\n" for name in names)
+
+
 def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout  # noqa: S607 - the user's own git
+
+
+def counts_here(measured: Mapping[str, str | int | float], here: Mapping[str, str | int | float]) -> bool:
+    """Tell whether figures are of such a machine, which had little else to do.
+
+    Args:
+        measured: the environment in which they were.
+        here: this one.
+    """
+    alike = all(measured.get(name) == here[name] for name in _MACHINE)
+    return alike and float(measured.get("load", 0)) <= _BUSY * float(here["cores"])
 
 
 def environment() -> dict[str, str | int | float]:

@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from benchmarks.speed.environment import counts_here
 from pbg_tasks.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.speed.measurement import Measurement
@@ -53,9 +54,12 @@ class Results:
         partial.write_text(json.dumps(self.entries, indent=1) + "\n", encoding="utf-8")
         partial.replace(path)
 
-    def has(self, benchmark: str, revision: str | None) -> bool:
-        """Tell whether a benchmark was run on this very code."""
-        return revision is not None and any(entry.get("revision") == revision for entry in self.of(benchmark))
+    def has(self, benchmark: str, revision: str | None, here: Mapping[str, str | int | float]) -> bool:
+        """Tell whether a benchmark was run on this very code and on a machine like ``here``, which had little to do."""
+        return revision is not None and any(
+            entry.get("revision") == revision and counts_here(entry.get("environment", {}), here)
+            for entry in self.of(benchmark)
+        )
 
     def of(self, benchmark: str) -> list[Entry]:
         """Return the entries of one benchmark."""

@@ -45,11 +45,11 @@ class Runner:
     failures: dict[str, str] = field(default_factory=dict)
 
     def run(self, benchmarks: Sequence[Benchmark], *, again: bool) -> None:
-        """Run benchmarks; unless ``again``, those that were run on this very code are left as they are."""
+        """Run benchmarks; unless ``again``, those that were run on this very code here are left as they are."""
         for benchmark in benchmarks:
             code = revision(ROOT)
-            if not again and self.results.has(benchmark.name, code):
-                say(f"{benchmark.name}: measured on {code} already")
+            if not again and self.results.has(benchmark.name, code, environment()):
+                say(f"{benchmark.name}: measured on {code} and such a machine already")
                 continue
             say(f"{benchmark.name}: measuring")
             try:

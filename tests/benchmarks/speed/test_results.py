@@ -15,7 +15,7 @@ from benchmarks.speed.results import Results
 from pbg_tasks.errors import FormatError
 
 GIT = shutil.which("git") or ""
-COMMON = {"rerun": "make bench", "revision": "abc", "environment": environment()}
+COMMON = {"rerun": "make bench", "revision": "abc", "environment": environment() | {"load": 0.1}}
 
 
 def compared(name):
@@ -48,10 +48,21 @@ def test_a_benchmark_takes_the_place_of_its_older_run():
     results.replace("export", [compared("three")], **COMMON)
     results.replace("steps", [compared("four")], **COMMON | {"revision": "def"})
     assert [entry["name"] for entry in results.entries] == ["four", "three"]
-    assert results.has("steps", "def")
-    assert not results.has("steps", "abc")
-    assert not results.has("none", "abc")
-    assert not results.has("steps", None)
+    here = COMMON["environment"]
+    assert results.has("steps", "def", here)
+    assert not results.has("steps", "abc", here)
+    assert not results.has("none", "abc", here)
+    assert not results.has("steps", None, here)
+
+
+@pytest.mark.parametrize("other", [{"cpu": "another"}, {"features": "none"}, {"cores": 96}, {"load": 8.0}])
+def test_figures_of_another_or_a_busy_machine_do_not_count_as_measured(other):
+    here = {"cpu": "this", "features": "avx2", "cores": 2, "load": 30.0}
+    results = Results()
+    results.replace("steps", [compared("one")], rerun="make bench", revision="abc", environment=here | {"load": 2.1})
+    results.replace("export", [compared("two")], rerun="make bench", revision="abc", environment=here | other)
+    assert results.has("steps", "abc", here)
+    assert not results.has("export", "abc", here)
 
 
 @pytest.mark.skipif(not GIT, reason="git is not installed")
@@ -76,6 +87,11 @@ def test_the_revision_follows_the_code_and_nothing_else(tmp_path):
     code.write_text("3")
     assert len({first, changed, revision(tmp_path)}) == 3
     assert changed.startswith(f"{first}+")
+    found = set()
+    for text in ("1", "2"):
+        (tmp_path / "pbg_tasks" / "new.py").write_text(text)
+        found.add(revision(tmp_path))
+    assert len(found - {first, changed}) == 2
     assert revision(tmp_path / "nowhere") is None
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from benchmarks.speed.catalogue import BENCHMARKS, BY_NAME
@@ -51,7 +52,8 @@ def test_what_fails_is_told_and_the_others_go_on(tmp_path):
     assert not (tmp_path / "runs" / "two").exists()
 
 
-def test_what_was_measured_on_this_code_is_left_unless_it_is_asked_for(tmp_path):
+def test_what_was_measured_on_this_code_is_left_unless_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     found, _ = runner(tmp_path)
     benchmark = Counting("one")
     found.run([benchmark], again=False)
@@ -59,6 +61,21 @@ def test_what_was_measured_on_this_code_is_left_unless_it_is_asked_for(tmp_path)
     assert benchmark.runs == 1
     found.run([benchmark], again=True)
     assert [entry["ours"] for entry in found.results.entries] == [2]
+
+
+def test_what_was_measured_under_load_or_elsewhere_is_measured_again(tmp_path, monkeypatch):
+    load = [1000.0]
+    monkeypatch.setattr(os, "getloadavg", lambda: (load[0], 0.0, 0.0))
+    found, _ = runner(tmp_path)
+    benchmark = Counting("one")
+    found.run([benchmark], again=False)
+    load[0] = 0.1
+    found.run([benchmark], again=False)
+    assert benchmark.runs == 2
+    found.results.entries[0]["environment"]["cpu"] = "another"
+    found.run([benchmark], again=False)
+    found.run([benchmark], again=False)
+    assert benchmark.runs == 3
 
 
 def test_the_quick_ones_are_those_that_are_promised():
