@@ -34,6 +34,8 @@ _PLUGIN_ROWS = 6.0
 _MATRIX_COPIES = 5  # of the matrices of a batch's relations: their gradients, stacked, for both sides
 _MATRICES = {"linear", "affine"}
 _USE = 28  # bytes to keep of each row that is looked up, and of each look-up
+_CANDIDATE = 60  # pointers, norms and sums of each negative drawn for a chunk
+_BLOCK = 50  # negatives whose gradients are made at once: ``kBlock`` of native/chunk.inc
 
 
 class WorkerMemory(NamedTuple):
@@ -84,6 +86,7 @@ class _Rows:
     """Bytes of the blocks a batch is made of.
 
     Attributes:
+        row: of an embedding.
         ends: of one side's ends.
         drawn: of the negatives drawn for one side.
         chunks: of a batch.
@@ -92,7 +95,7 @@ class _Rows:
 
     def __init__(self, size: TrainingSize, relation: RelationSchema, batch_negs: int, uniform_negs: int) -> None:
         config = size.config
-        row = config.entity_dimension(relation.lhs) * FLOAT
+        self.row = row = config.entity_dimension(relation.lhs) * FLOAT
         self.ends = config.batch_size * row
         if relation.all_negs:
             entities = _largest_table(size, relation)
@@ -116,19 +119,58 @@ def _native_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     last, besides a chunk's own, and where each row's lies.
     """
     config, dimension = size.config, size.config.entity_dimension(relation.lhs)
-    rows, table = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs), _largest_table(size, relation)
-    looked_up = (rows.ends + rows.drawn) // (dimension * FLOAT)
-    directions = 2 if config.dynamic_relations else 1
-    copies = directions * 2 * (relation.operator != "none") + directions * 2 * config.global_emb
-    kept = copies * rows.ends // (1 if relation.operator in _MATRICES else rows.chunks)
+    rows = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs)
+    kept = _native_gradients(size, relation, rows)
+    kept += _native_copies(config, relation, rows) + _native_chunk(config, rows)
+    present = min(size.relation_count, config.batch_size) if config.dynamic_relations else 1
+    kept += _directions(config) * present * operator_size(relation.operator, dimension) * FLOAT
+    return WorkerMemory(_WORKER + kept, 4 * rows.drawn // dimension)  # the numbers of both sides' drawn rows
+
+
+def _native_gradients(size: TrainingSize, relation: RelationSchema, rows: _Rows) -> int:
+    """Count gradients of rows, and where they are."""
+    config, table = size.config, _largest_table(size, relation)
+    row, looked_up = rows.row, (rows.ends + rows.drawn) // rows.row
+    # Gradients of negatives that nothing else needs are added block by block, but not where an operator goes over them.
+    drawn_at_once = rows.drawn / rows.chunks / row if _operator_on_drawn(config, relation) else _BLOCK
+    found = 0
     for sides in _sides_by_table(config, relation):
         uses = sides * looked_up
+        at_once = sides * rows.ends / rows.chunks / row + drawn_at_once
         # Rows that chance picks both in the first and in the second half of a batch: at its middle most are held.
-        held = min(uses, table * math.expm1(-uses / (2 * max(table, 1))) ** 2 + uses / rows.chunks)
-        kept += table * FLOAT + uses * _USE + int(held) * dimension * FLOAT
-    present = min(size.relation_count, config.batch_size) if config.dynamic_relations else 1
-    kept += directions * present * operator_size(relation.operator, dimension) * FLOAT
-    return WorkerMemory(_WORKER + kept, 4 * rows.drawn // dimension)  # the numbers of both sides' drawn rows
+        held = min(uses, table * math.expm1(-uses / (2 * max(table, 1))) ** 2 + at_once)
+        found += table * FLOAT + uses * _USE + int(held) * row
+    return found
+
+
+def _native_copies(config: ModelConfig, relation: RelationSchema, rows: _Rows) -> int:
+    """Count rows that are not read in place: what global embeddings and operators make, and gradients on their way."""
+    matrices = relation.operator in _MATRICES
+    of_ends = _directions(config) * 2 * ((relation.operator != "none") + config.global_emb)
+    of_drawn = int(config.global_emb)
+    if _operator_on_drawn(config, relation):
+        of_drawn += 3 if matrices else 2
+    return of_ends * rows.ends // (1 if matrices else rows.chunks) + of_drawn * rows.drawn // rows.chunks
+
+
+def _native_chunk(config: ModelConfig, rows: _Rows) -> int:
+    """Count a chunk's scores and what it notes of its negatives.
+
+    With bfloat16, numbers are rounded into buffers of half the bytes: rows once, scores for each of two products.
+    """
+    scores, ends, drawn = (each // rows.chunks for each in (rows.scores, rows.ends, rows.drawn))
+    halves = scores + (ends + drawn) // 2 if config.product_precision == "bf16" else 0
+    return scores + halves + drawn // rows.row * _CANDIDATE
+
+
+def _directions(config: ModelConfig) -> int:
+    """Return how many operators an edge has."""
+    return 2 if config.dynamic_relations else 1
+
+
+def _operator_on_drawn(config: ModelConfig, relation: RelationSchema) -> bool:
+    """Tell whether the operator goes over the negatives of the right-hand side instead of over queries."""
+    return relation.operator != "none" and not config.dynamic_relations
 
 
 def _sides_by_table(config: ModelConfig, relation: RelationSchema) -> tuple[int, ...]:
