@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from benchmarks.speed.measurement import Measurement
 
 
+PBG = "torchbiggraph"
+
+
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """A module with ``measure``.
@@ -20,12 +23,14 @@ class Benchmark:
         title: in the document.
         quick: whether it is one of ``make bench-quick``.
         apart: whether it is run only when it is asked for, since it takes hours.
+        against: whom ours is compared with.
     """
 
     name: str
     title: str
     quick: bool = False
     apart: bool = False
+    against: str = PBG
 
     def measure(self, tools: Tools, *, quick: bool) -> list[Measurement]:
         """Run it."""
@@ -45,9 +50,9 @@ BENCHMARKS = (
     Benchmark("exporting", "Export", quick=True),
     Benchmark("epochs", "Partitions and their I/O"),
     Benchmark("memory", "Peak memory"),
-    Benchmark("staging", "S3 staging"),
+    Benchmark("staging", "S3 staging", against="boto3"),
     Benchmark("angel", "Angel's formats"),
-    Benchmark("pykeen", "PyKEEN"),
+    Benchmark("pykeen", "PyKEEN", against="PyKEEN"),
     Benchmark("growth", "Growth"),
     Benchmark("race", "The race to a filtered MRR of 0.79 on FB15k", apart=True),
 )

@@ -84,5 +84,6 @@ def _waiting(tools: Tools) -> Measurement:
         statistics.median(shares),
         target=_WAITING_TARGET,
         at_most=True,
-        note="of the time until the commit, when the trainer had nothing to train because it read or stored; wall time",
+        note=f"of the time until the commit, when the trainer had nothing to train because it read or stored; wall "
+        f"time of {_LARGE_EPOCHS} epochs",
     )

@@ -77,6 +77,6 @@ def _fitted(name: str, points: Sequence[tuple[float, float]]) -> Measurement:
         name,
         "exponent",
         float(slope),
-        note="slope of log cost over log size: 1 is proportional, 0 is independent",
+        note=f"slope of log cost over log size: 1 is proportional, 0 is independent; {_ROUNDS} rounds of each size",
         points=tuple(points),
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.quality.plot import Line, Panel, draw
 from benchmarks.speed.bars import Bar, bars
-from benchmarks.speed.catalogue import BENCHMARKS
+from benchmarks.speed.catalogue import BENCHMARKS, PBG
 from benchmarks.speed.table import HEADINGS, cells, markdown
 
 if TYPE_CHECKING:
@@ -23,12 +23,13 @@ _INTRODUCTION = """\
 Made by `make bench` from `benchmarks/results/latest.json`; every number below is from a run that stands there.
 `make bench-quick` measures steps, import, evaluation and export in a few minutes and ends with a table.
 
-Each figure of ours is compared with torchbiggraph 1.0.0 from PyPI, unpatched, on the same machine in the same run: each
-side is a process of its own, and rounds are taken in turns (A B A B ...), at least five of each, or one where a line
-says so; where a round is short, one before does not count. Figures are medians of rounds. A ratio says how many times
-better ours is in one pair of rounds; its median, least and largest are given. Unless a line says otherwise, time is CPU
-time, of a process and all it started, with one worker or thread on either side. Start-up and loading libraries do not
-count.
+Ours is compared with torchbiggraph 1.0.0 from PyPI, unpatched, unless a line names another, on the same machine in the
+same run: each side is a process of its own, and rounds are taken in turns (A B A B ...), at least five of each, or one
+in the race and where a line says so; where a round is short, one before does not count. What is compared with nothing
+has three rounds or one. Figures are medians of rounds. A ratio says how many times better ours is in one pair of
+rounds; its median, least and largest are given. Unless a line says otherwise, time is CPU time, of a process and all it
+started, with one worker or thread on either side; only our importer takes all cores, and the time on each counts.
+Start-up and loading libraries do not count.
 """
 _GROWTH = """\
 Measured points, and the line that fits them best on logarithmic axes; its slope is the exponent: 1 means that cost is
@@ -42,7 +43,7 @@ def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
     Args:
         results: of what was measured; the rest is said to be missing.
         document: Markdown.
-        ratios: SVG in the same directory, of the ratios.
+        ratios: SVG in the same directory, of the ratios to torchbiggraph.
         growth: SVG in the same directory, of how cost grows.
     """
     sections = ("\n".join(_section(each, results.of(each.name))) for each in BENCHMARKS)
@@ -51,10 +52,11 @@ def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
 
 
 def _plots(results: Results, ratios: Path, growth: Path) -> Iterator[str]:
-    compared = [entry for entry in results.entries if entry["ratio_median"] is not None]
+    listed = [entry for each in BENCHMARKS if each.against == PBG for entry in results.of(each.name)]
+    compared = [entry for entry in listed if entry["ratio_median"] is not None]
     if compared:
-        ratios.write_text(bars([_bar(entry) for entry in compared], "times torchbiggraph"), encoding="utf-8")
-        yield f"![Ratios to torchbiggraph]({ratios.name})\n"
+        ratios.write_text(bars([_bar(entry) for entry in compared], f"times {PBG}"), encoding="utf-8")
+        yield f"![Ratios to {PBG}]({ratios.name})\n"
     grown = [entry for entry in results.entries if entry.get("points")]
     if grown:
         growth.write_text(draw([_panel(entry) for entry in grown]), encoding="utf-8")

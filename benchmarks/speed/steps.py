@@ -43,6 +43,7 @@ _SIZE, _PRODUCTS = 2048, 8
 _HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 _PBG, _PBG_HUGE, _PEAK = "PBG", "PBG with huge pages", "roofline"
 _RATE = "edges/cpu-s"
+_BY_TWO = 40_000  # edges of a round of either side: handing them to two workers weighs the same
 
 
 class Ours:
@@ -90,7 +91,7 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
     race = _Race("FB", fb, variants, ours=20_000, theirs=5_000, huge_pages=not quick)
     found = _one_worker(tools, race)
     if not quick:
-        found += _two_workers(tools, replace(race, ours=60_000, theirs=10_000))
+        found += _two_workers(tools, replace(race, ours=_BY_TWO, theirs=_BY_TWO))
     # Each round of ours ends with a look at all rows, which weighs more than in a real bucket when rounds are short.
     lj = RandomGraph(1_000_000, 2_000_000).write(LIVEJOURNAL, tools.directory / "livejournal")
     variants = [name for name in variants if "N3" not in name]

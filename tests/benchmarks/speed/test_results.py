@@ -111,6 +111,17 @@ def test_the_document_tells_what_was_measured_and_what_was_not(tmp_path):
     assert "slope 1.00" in drawn[1]
 
 
+def test_the_plot_of_ratios_to_pbg_holds_no_others(tmp_path):
+    results = Results()
+    for benchmark in ("steps", "staging", "pykeen"):
+        results.replace(benchmark, [compared(f"of {benchmark}")], **COMMON)
+    paths = [tmp_path / name for name in ("p.md", "ratios.svg", "growth.svg")]
+    report.write(results, *paths)
+    drawn = {part.text for part in ET.parse(paths[1]).iter() if part.text}  # noqa: S314 - ours
+    assert {text for text in drawn if text.startswith("of ")} == {"of steps"}
+    assert "| of staging |" in paths[0].read_text()
+
+
 @pytest.mark.parametrize(("reach", "expected"), [((3, 900), [1, 10, 100, 1000]), ((3, 9), [2, 4, 8, 16])])
 def test_logarithmic_axes_are_marked_at_powers(reach, expected):
     assert log_ticks(*reach) == expected
