@@ -132,11 +132,14 @@ PUBLIC int32_t pbg_use_instruction_set(const char* name) {
 PUBLIC pbg_workspace* pbg_workspace_new() { return new (std::nothrow) pbg_workspace; }
 PUBLIC void pbg_workspace_free(pbg_workspace* workspace) { delete workspace; }
 
-// Trains one batch; 0, or -1 when memory is short (tables may have been changed by then).
+// Trains one batch; 0, or -1 when memory is short (tables may have been changed by then, the workspace is as new).
 PUBLIC int64_t pbg_train_step(pbg_step* step, pbg_workspace* workspace) {
   try {
     return chosen->train_step(step, workspace);
   } catch (const std::bad_alloc&) {
+    // A step that was broken off leaves marks in its workspace, which the next one must not find.
+    workspace->~pbg_workspace();
+    new (workspace) pbg_workspace;
     return -1;
   }
 }
