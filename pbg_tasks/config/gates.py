@@ -84,7 +84,7 @@ class Gates(Frozen):
         data: what its snapshot must fulfil before anything is trained.
         on_failure: what Airflow does with a night that a gate refuses: ``fail`` ends it, ``ask`` waits for somebody who
             approves or rejects it. Left out of every dump, as the next: no part of a run.
-        ask_hours: for how long it waits; then the night ends as refused.
+        ask_hours: for how long it waits; then the night ends as refused. Less than ``nights.collect.grace_hours``.
     """
 
     min_mrr: NonNegativeFloat = 0.0

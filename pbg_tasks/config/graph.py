@@ -219,6 +219,16 @@ class GraphSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _kept_while_asked(self) -> Self:
+        gates, collect = self.gates, self.nights.collect
+        if gates.on_failure == "ask" and collect is not None and gates.ask_hours >= collect.grace_hours:
+            raise ValueError(
+                f"gates.ask_hours is {gates.ask_hours:g} and nights.collect.grace_hours {collect.grace_hours:g}: a "
+                "night that waits for an answer could be removed meanwhile; ask for less time than the grace"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _priced(self) -> Self:
         if self.limits.max_cost.asked and self.costs is None:
             raise ValueError("limits.max_cost needs prices: add the section costs, such as {hour: 1.2, currency: EUR}")

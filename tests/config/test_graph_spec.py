@@ -121,6 +121,22 @@ def test_each_mistake_is_named_with_its_key(tmp_path, change, expected):
     assert "graph.yaml" in message
 
 
+@pytest.mark.parametrize(
+    ("how", "ask_hours", "grace_hours", "fits"),
+    [("ask", 71.5, None, True), ("ask", 72, None, False), ("ask", 24, 20, False), ("fail", 24, 20, True)],
+)
+def test_a_night_that_waits_for_an_answer_stays_until_it_has_one(tmp_path, how, ask_hours, grace_hours, fits):
+    collect = {} if grace_hours is None else {"grace_hours": grace_hours}
+    gates = {"on_failure": how, "ask_hours": ask_hours}
+    spec = write(tmp_path, {**SPEC, "gates": gates, "nights": {"collect": collect}})
+    if fits:
+        assert load_graph_spec(spec).gates.ask_hours == ask_hours
+        return
+    said = rf"gates\.ask_hours is {ask_hours:g} and nights\.collect\.grace_hours {grace_hours or 72:g}: a night"
+    with pytest.raises(ConfigError, match=said):
+        load_graph_spec(spec)
+
+
 def test_several_partition_counts_on_one_side_are_refused(tmp_path):
     def change(spec):
         spec["model"]["entities"]["page"] = {"num_partitions": 3}
