@@ -18,6 +18,7 @@ def history_document(graph: GraphFacts) -> Result:
     runs = {run.run_id: run for run in graph.runs}
     nights = [_of_run(run, releases.get(run_id), graph) for run_id, run in runs.items()]
     nights += [_of_release(release, graph) for run_id, release in releases.items() if run_id not in runs]
+    without = graph.refused.keys() - {release.snapshot for release in graph.releases}  # what was approved has a release
     return {
         "kind": "history",
         "graph": graph.graph,
@@ -25,9 +26,7 @@ def history_document(graph: GraphFacts) -> Result:
         "store": graph.store,
         "current": graph.current,
         "nights": sorted(nights, key=lambda night: (snapshot_order(night["snapshot"]), night["planned"] or 0.0)),
-        "refused": [
-            {"snapshot": key, "reason": graph.refused[key]} for key in sorted(graph.refused, key=snapshot_order)
-        ],
+        "refused": [{"snapshot": key, "reason": graph.refused[key]} for key in sorted(without, key=snapshot_order)],
         "left_out": graph.left_out,
     }
 
@@ -98,12 +97,14 @@ def _cosine(drift: Result | None) -> float | None:
 
 
 def _reason(run: RunFacts) -> str | None:
-    """Return the first reason why a run was refused, or why it cannot be shown."""
+    """Return the first reason why a run stays refused, or why it cannot be shown."""
     if run.damaged:
         return run.damaged
-    verdicts = [run.results.get(task, {}).get("data_gate", {}) for task in ("validate", "partition")]
-    verdicts.append(run.results.get("gate", {}))
-    for verdict in verdicts:
-        if not verdict.get("passed", True):
+    if state(run) != "refused":
+        return None
+    verdicts = {task: run.results.get(task, {}).get("data_gate", {}) for task in ("validate", "partition")}
+    verdicts["gate"] = run.results.get("gate", {})
+    for task, verdict in verdicts.items():
+        if not verdict.get("passed", True) and not run.decisions.get(task, {}).get("approved"):
             return next((str(check["sentence"]) for check in verdict["checks"] if not check["passed"]), None)
-    return run.refused if state(run) == "refused" else None
+    return run.refused

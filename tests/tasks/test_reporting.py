@@ -9,11 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
 from pbg_tasks.report import history_document
 from pbg_tasks.report.pages import assets
 from pbg_tasks.tasks import reporting
+from pbg_tasks.tasks.approval import approve
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
@@ -61,6 +63,28 @@ def test_a_mended_snapshot_is_not_refused_for_what_it_was(place):
         again.run_id: None,
     }
     assert listed.refused == {"d1": "the data gate refused it"}
+
+
+def test_the_channel_went_not_without_what_was_approved(place):
+    place.write_spec(gates={"min_mrr": 1.5, "max_mrr_drop": 1.0})
+    place.snapshot("d1", ring(40))
+    with pytest.raises(QualityGateError):
+        run_chain(place.spec, "d1", epochs=1)
+    run = RunContext.open(plan(place.spec, "d1", epochs=1)["run"])
+    skip(Channel(run.store, "production"), "d2", "half of it is missing")
+
+    def history():
+        document = history_document(reporting.read_graph("toy", Channel(run.store, "production")))
+        (night,) = document["nights"]
+        return night["state"], night["reason"], [each["snapshot"] for each in document["refused"]]
+
+    state, reason, without = history()
+    assert (state, without) == ("refused", ["d1", "d2"])
+    assert "at least 1.5 asked" in reason
+    approve(run.url, by="ada", reason="a first night")
+    assert history() == ("running", None, ["d1", "d2"])  # until it is released
+    run_chain(place.spec, "d1", epochs=1)
+    assert history() == ("released", None, ["d2"])
 
 
 def test_a_night_is_good_without_its_pages(place, capsys):
