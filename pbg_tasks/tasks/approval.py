@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import Frozen, parse
-from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import why_skipped
 from pbg_tasks.tasks.context import Result, RunContext
 
 if TYPE_CHECKING:
@@ -43,6 +48,8 @@ class Decision(Frozen):
 def approve(url: str, *, by: str, reason: str) -> Result:
     """Let a refused night go on; the task that refused it passes from now on.
 
+    Warns of each newer night under way that cannot be published any more once this one is.
+
     Raises:
         ConfigError: nothing refused the night, or what is wrong with it nobody can approve.
         ConflictError: somebody has rejected it.
@@ -51,7 +58,15 @@ def approve(url: str, *, by: str, reason: str) -> Result:
     task = _refusing(run)
     if beyond := [check["sentence"] for check in _verdict(run, task)["checks"] if _is_beyond_approval(check)]:
         raise ConfigError(f"{run.url}: no reader could use such vectors, so nobody can approve them: {beyond[0]}")
-    return _decide(run, task, approved=True, by=by, reason=reason)
+    decided = _decide(run, task, approved=True, by=by, reason=reason)
+    for night in _at_stake(run):
+        say(
+            f"warning: run {night.url} of snapshot {night.spec.snapshot!r} was planned on {_continued(night)}, as this "
+            "night was, and has not finished: once this night is published, that one ends with conflict, its training "
+            "is lost, and its snapshot has to be planned again. To keep it, let this night go on only when that one is "
+            "published: this one is then recorded as a release, and the channel stays with the newer"
+        )
+    return decided
 
 
 def reject(url: str, *, by: str, reason: str) -> Result:
@@ -94,16 +109,55 @@ def _decide(run: RunContext, task: str, *, approved: bool, by: str, reason: str)
     return {"run": run.url, **decision.model_dump(mode="json", exclude={"format"})}
 
 
+def _at_stake(run: RunContext) -> Iterator[RunContext]:
+    """Yield the newer nights under way that continue the same release: when they publish, it must be the current one.
+
+    The nights after a refused one do not wait for an answer, so one may be half trained when the answer comes.
+    """
+    if not run.spec.publish or run.spec.walk == "independent":
+        return
+    for info in list(run.store.list("runs/")):
+        name, _, rest = info.key.removeprefix("runs/").partition("/")
+        # The id begins with the snapshot, so runs of older ones need not be read.
+        newer = snapshot_order(name.rpartition("-")[0]) > snapshot_order(run.spec.snapshot)
+        if not newer or rest != RunLayout.spec:
+            continue
+        with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
+            night = RunContext.within(run.store, name)
+            if _competes(night, run) and not _is_over(night, planned=info.modified or 0.0):
+                yield night
+
+
+def _competes(night: RunContext, run: RunContext) -> bool:
+    one, other = night.spec, run.spec
+    same = (one.graph.graph, one.graph.channel) == (other.graph.graph, other.graph.channel)
+    return same and one.publish and one.walk == "chain" and _continued(night) == _continued(run)
+
+
+def _continued(run: RunContext) -> str:
+    return f"release {run.spec.previous.seq}" if run.spec.previous else "no release"
+
+
+def _is_over(run: RunContext, *, planned: float) -> bool:
+    """Whether a run has published, or was refused and nobody has approved it."""
+    if run.result("publish") is not None:
+        return True
+    if refused := _refusals(run):
+        return any(approval(run, task) is None for task in refused)
+    return why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot, since=planned) is not None
+
+
 def _refusing(run: RunContext) -> str:
     """Return the last task that refused the night."""
-    refused = [task for task in _finished(run) if not _verdict(run, task)["passed"]]
+    refused = _refusals(run)
     if not refused:
         raise ConfigError(f"{run.url}: no gate has refused this night, so there is nothing to decide")
     return refused[-1]
 
 
-def _finished(run: RunContext) -> Iterator[str]:
-    return (task for task in GATED if run.result(task) is not None)
+def _refusals(run: RunContext) -> list[str]:
+    finished = (task for task in GATED if run.result(task) is not None)
+    return [task for task in finished if not _verdict(run, task)["passed"]]
 
 
 def _verdict(run: RunContext, task: str) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approve, reject
-from pbg_tasks.tasks.chain import run_chain, run_task
+from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.replay import replay
@@ -65,6 +66,45 @@ def test_an_approved_night_is_published_and_its_release_says_by_whom_when_and_wh
     assert show(refused)["decisions"] == [decision]
     assert show(refused)["gate"]["passed"] is False  # the verdict stays what it was
     assert "gate approved by ada" in table([show(refused)])
+
+
+def test_approving_says_which_newer_night_it_costs(place, refused, capsys):
+    """The nights after a refused one do not wait for an answer; who is published first costs the other its place."""
+    for day in ("d2", "d3", "d4"):
+        place.snapshot(day, ring(44))
+    at_work = plan(place.spec, "d2")["run"]
+    plan(place.spec, "d2", publish=False)  # an experiment takes nobody's place
+    with pytest.raises(QualityGateError):
+        run_chain(place.spec, "d3")  # it waits for an answer as well
+    place.write_spec(model=QUICK, gates=STRICT, channel="other")
+    plan(place.spec, "d4")
+    capsys.readouterr()
+
+    approve(refused, by="ada", reason="a first night")
+    (warned,) = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert f"run {at_work} of snapshot 'd2' was planned on no release, as this night was" in warned
+    assert "that one ends with conflict, its training is lost, and its snapshot has to be planned again" in warned
+
+    # Which is what happens: the night under way has to be planned again.
+    assert run_task("publish", refused)["published"]
+    for task in [task for task in TASKS if task != "publish"]:
+        with suppress(QualityGateError):
+            run_task(task, at_work)
+    approve(at_work, by="ada", reason="too late")
+    with pytest.raises(ConflictError, match="planned on None: plan the snapshot 'd2' again"):
+        run_task("publish", at_work)
+
+
+def test_approving_costs_no_night_that_is_over_or_continues_nothing(place, refused, capsys):
+    place.snapshot("d2", ring(44))
+    place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0})
+    assert run_chain(place.spec, "d2")["release"]["published"]
+    capsys.readouterr()
+    approve(refused, by="ada", reason="a first night")
+    assert "warning" not in capsys.readouterr().err
+    # Published after a newer one, a night is recorded, and the channel stays.
+    published = run_task("publish", refused)
+    assert (published["published"], published["release"]) == (False, 2)
 
 
 def test_a_rejected_night_stays_refused(place, refused):
