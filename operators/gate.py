@@ -1,4 +1,4 @@
-"""``GateOperator`` and ``ApprovalGateOperator``: tasks that may refuse a night, and who is asked or told of it."""
+"""``ApprovalGateOperator``: a task that may refuse a night, and then asks somebody."""
 
 from __future__ import annotations
 
@@ -18,43 +18,17 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from operators.alerts import Alert
-
 NOBODY = "nobody in time"
 LONGEST = 500
 """Characters of a reason."""
 
 
-class GateOperator(PbgOperator):
-    """Run a ``pbg`` command that judges a night; a refusal fails the task at once, and is told of.
+class ApprovalGateOperator(PbgOperator, ApprovalOperator):
+    """Run a ``pbg`` command that judges a night; a refusal asks somebody, while the task waits.
 
-    Args:
-        told: tells of a refusal.
-    """
-
-    def __init__(self, *, told: Alert, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own arguments
-        super().__init__(**kwargs)
-        self.told = told
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Judge the night.
-
-        Raises:
-            Refused: it is not good enough.
-        """
-        try:
-            return super().execute(context)
-        except Refused as refusal:
-            self.told({**context}, str(refusal))
-            raise
-
-
-class ApprovalGateOperator(GateOperator, ApprovalOperator):
-    """Same, but a refusal asks somebody, while the task waits in no worker and in no triggerer.
-
-    What they decide is stored with the run by ``pbg approve`` or ``pbg reject``, and so gets into the release's
-    document. An approved command is run again, and passes. Without an answer in time the night ends as refused,
-    unless ``pbg approve`` was run meanwhile; whoever runs it later clears the task.
+    It waits in no worker and in no triggerer. What they decide is stored with the run by ``pbg approve`` or ``pbg
+    reject``, and so gets into the release's document. An approved command is run again, and passes. Without an answer
+    in time the night ends as refused, unless ``pbg approve`` was run meanwhile; whoever runs it later clears the task.
 
     Args:
         hours: for how long the task waits.
@@ -62,7 +36,7 @@ class ApprovalGateOperator(GateOperator, ApprovalOperator):
 
     template_fields: Sequence[str] = (*PbgOperator.template_fields, "subject", "body")
 
-    def __init__(self, *, command: str, hours: float, **kwargs: Any) -> None:  # noqa: ANN401 - GateOperator's own
+    def __init__(self, *, command: str, hours: float, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own
         super().__init__(
             command=command,
             subject=f"{{{{ dag.dag_id }}}}: {command} refused {{{{ dag_run.partition_key or params.snapshot }}}}",
@@ -104,12 +78,12 @@ class ApprovalGateOperator(GateOperator, ApprovalOperator):
             self._decide("reject", by, reason)
             raise AirflowFailException(f"refused, and rejected by {by}: {reason}") from None
         self._decide("approve", by, reason)
-        return PbgOperator.execute(self, context)
+        return self._command(context)
 
     def _judge_again(self, context: Context) -> dict[str, Any]:
         """Go on where somebody approved the night by ``pbg approve`` while the task waited; else end it."""
         try:
-            return PbgOperator.execute(self, context)
+            return self._command(context)  # of the refusal was told before it was asked about
         except Refused:
             raise AirflowFailException(f"refused, and {NOBODY} approved it") from None
 

@@ -12,7 +12,7 @@ from operators.alerts import Alert, check_notifiers, deadline, on_failure
 from operators.assets import channel_asset, edges_asset, export_asset
 from operators.export import ExportOperator
 from operators.form import trigger_form
-from operators.gate import ApprovalGateOperator, GateOperator
+from operators.gate import ApprovalGateOperator
 from operators.plan import PlanOperator
 from operators.publish import PublishOperator
 from operators.report import ReportOperator
@@ -72,7 +72,7 @@ def _timetable(calendar: Calendar, spec_path: Path) -> CronPartitionTimetable:
 
 
 def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimetable) -> DAG:
-    edges, embeddings = edges_asset(spec), channel_asset(spec)
+    edges, embeddings, refused = edges_asset(spec), channel_asset(spec), Alert(spec, "refused")
     with DAG(
         dag_id=dag_id,
         description=f"Embed graph {spec.graph} anew for each snapshot of its edges",
@@ -93,12 +93,13 @@ def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimeta
                 patience=timedelta(hours=spec.nights.patience_hours),
                 scratch=SCRATCH,
                 inlets=[edges],
+                refused=refused,
             )
-            prepare = [plan, _gate(spec, "validate"), _gate(spec, "partition"), _task("bucket")]
+            prepare = [plan, _gate(spec, "validate"), _gate(spec, "partition"), _task("bucket", refused=refused)]
         with TaskGroup("train", tooltip="From edge buckets to a kept version"):
-            train = [_training(spec), _task("preserve")]
+            train = [_training(spec), _task("preserve", refused=refused)]
         with TaskGroup("release", tooltip="From a kept version to what readers see"):
-            judge = [_task("eval"), _task("drift"), _gate(spec, "gate")]
+            judge = [_task("eval", refused=refused), _task("drift", refused=refused), _gate(spec, "gate")]
             publish = PublishOperator(
                 task_id="publish",
                 arguments=[RUN],
@@ -106,6 +107,7 @@ def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimeta
                 asset=embeddings,
                 facts=FACTS,
                 inlets=[edges],
+                refused=refused,
                 told=Alert(spec, "published"),
             )
         exports = _exports(spec)
@@ -128,12 +130,12 @@ def _report() -> ReportOperator:
     return ReportOperator(task_id="report", arguments=[RUN_IF_ANY], scratch=SCRATCH)
 
 
-def _gate(spec: GraphSpec, command: str) -> GateOperator:
+def _gate(spec: GraphSpec, command: str) -> PbgOperator:
+    refused = Alert(spec, "refused")
+    if spec.gates.on_failure == "fail":
+        return _task(command, refused=refused)
     given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [RUN], "scratch": SCRATCH}
-    given["told"] = Alert(spec, "refused")
-    if spec.gates.on_failure == "ask":
-        return ApprovalGateOperator(**given, hours=spec.gates.ask_hours)
-    return GateOperator(**given)
+    return ApprovalGateOperator(**given, refused=refused, hours=spec.gates.ask_hours)
 
 
 def _training(spec: GraphSpec) -> PBGTrainJobOperator:
@@ -142,6 +144,7 @@ def _training(spec: GraphSpec) -> PBGTrainJobOperator:
         task_id="train",
         arguments=[RUN],
         scratch=SCRATCH,
+        refused=Alert(spec, "refused"),
         launcher=launch.launcher,
         ranks=f"{{{{ params.ranks or {launch.ranks} }}}}",
         partition_servers=max(spec.model.num_partition_servers, 0),

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,9 +21,11 @@ from operators.process import CommandProcess
 from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, QualityGateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
+
+    from operators.alerts import Alert
 
 DEFAULTS: dict[str, Any] = {
     "retries": 2,
@@ -40,7 +43,7 @@ class RetryableError(AirflowException):
 
 
 class Refused(AirflowFailException):
-    """A gate refused the night."""
+    """The night is not good enough, or would take too much."""
 
 
 class OutOfTurn(RetryableError):  # noqa: N818 - no error: the task's time has not come
@@ -61,6 +64,7 @@ class PbgOperator(BaseOperator):
         scratch: local directory for the command's temporary files, made when missing; templated. None leaves it to
             ``PBG_SCRATCH`` of the worker.
         snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.
+        refused: tells of the night when the command refuses it; None tells nobody.
     """
 
     template_fields: Sequence[str] = ("arguments", "scratch")
@@ -76,6 +80,7 @@ class PbgOperator(BaseOperator):
         store_conn_id: str | None = "pbg_s3",
         scratch: str | None = None,
         snapshots: str = "",
+        refused: Alert | None = None,
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
         super().__init__(**kwargs)
@@ -84,6 +89,7 @@ class PbgOperator(BaseOperator):
         self.store_conn_id = store_conn_id
         self.scratch = scratch
         self.snapshots = snapshots
+        self.refused = refused
         self.run_url = self.run_link = ""
         self._process: CommandProcess | None = None
 
@@ -92,9 +98,24 @@ class PbgOperator(BaseOperator):
 
         Raises:
             RetryableError: it failed, and another try may succeed.
+            Refused: it refused the night, of which was told.
             AirflowFailException: it failed for good.
             AirflowSkipException: another run is at the same training, and the store let that one go on.
         """
+        with self._telling(context):
+            return self._command(context)
+
+    @contextmanager
+    def _telling(self, context: Context) -> Iterator[None]:
+        """Tell of a refusal: any command of a night may refuse it, not only a gate."""
+        try:
+            yield
+        except Refused as refusal:
+            if self.refused is not None:
+                self.refused({**context}, str(refusal))
+            raise
+
+    def _command(self, context: Context) -> dict[str, Any]:
         environment = self._environment()
         if self.command != "plan" and self.arguments:
             self._show_link(context, self.arguments[0], environment)
@@ -165,7 +186,7 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
         return OutOfTurn(message)
     if category is ConflictError and command == "train":
         return AirflowSkipException(f"another run trains it: {message}")
-    if category is QualityGateError:
+    if category is not None and issubclass(category, QualityGateError):
         return Refused(message)
     retryable = category is not None and category.retryable
     return RetryableError(message) if retryable else AirflowFailException(message)

@@ -14,8 +14,8 @@ from operators.kubernetes.manifest import Gang
 from operators.kubernetes.submission import Handle, submit
 from operators.kubernetes.trigger import TrainJobTrigger, error_of
 from operators.kubernetes.watch import Watch
-from operators.task import PbgOperator, RetryableError
-from pbg_tasks.errors import PbgError
+from operators.task import PbgOperator, Refused, RetryableError
+from pbg_tasks.errors import PbgError, QualityGateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +79,7 @@ class PBGTrainJobOperator(PbgOperator):
 
         Raises:
             RetryableError: it failed, and another try may succeed.
+            Refused: it diverged, of which was told.
             AirflowFailException: it failed for good.
             TaskDeferred: the triggerer waits for the Job.
         """
@@ -90,21 +91,24 @@ class PBGTrainJobOperator(PbgOperator):
         if self.kubernetes is None:
             raise AirflowFailException("launcher kubernetes needs the argument kubernetes, with image and resources")
         self._show_link(context, self.arguments[0], self._environment())
-        try:
-            return self._on_cluster(context, self.kubernetes, ranks)
-        except PbgError as error:
-            raise task_failure(error) from None
+        with self._telling(context):
+            try:
+                return self._on_cluster(context, self.kubernetes, ranks)
+            except PbgError as error:
+                raise task_failure(error) from None
 
     def execute_complete(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
         """Return the result of the Job that the triggerer has seen ending.
 
         Raises:
             RetryableError: it failed, and another try may succeed.
+            Refused: it diverged, of which was told.
             AirflowFailException: it failed for good.
         """
         environment = self._environment()
         self._show_link(context, self.arguments[0], environment)
-        return self._result(error_of(event))
+        with self._telling(context):
+            return self._result(error_of(event))
 
     def on_kill(self) -> None:
         """End the command, or delete the Job; its ranks store what they have while their pods end."""
@@ -169,6 +173,8 @@ class PBGTrainJobOperator(PbgOperator):
 def task_failure(error: PbgError) -> AirflowException:
     """Return the exception that tells Airflow whether to try again."""
     message = f"{error.kind}: {error}"
+    if isinstance(error, QualityGateError):
+        return Refused(message)
     return RetryableError(message) if error.retryable else AirflowFailException(message)
 
 

@@ -82,7 +82,7 @@ def test_a_watch_goes_on_for_ever_one_run_at_a_time(graphs):
     assert bag_of(graphs).dags["reembed_small"].timetable.asset_condition == edges
 
 
-@pytest.mark.parametrize(("how", "kind"), [("fail", "GateOperator"), ("ask", "ApprovalGateOperator")])
+@pytest.mark.parametrize(("how", "kind"), [("fail", "PbgOperator"), ("ask", "ApprovalGateOperator")])
 def test_every_gate_does_with_a_refusal_what_the_spec_says(graphs, how, kind):
     dag = bag_of(graphs, small={"gates": {"on_failure": how}}).dags["reembed_small"]
     gates = [dag.get_task(name) for name in ("prepare.validate", "prepare.partition", "release.gate")]

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 
 from operators.alerts import Alert, check_notifiers, deadline, tell_late
 from operators.deadline import PublishedBy, next_time
+from operators.plan import PlanOperator
+from operators.publish import PublishOperator
+from operators.reembed import build_dags_of
+from operators.task import PbgOperator, Refused, RetryableError
+from operators.train_job import PBGTrainJobOperator
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.alerts import Deadline
 from pbg_tasks.config.base import parse
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.errors import ConfigError, QualityGateError, TrainingDivergedError
 from tests.operators.specs import small_spec
 
 FILE = "tests.stack.notifier.FileNotifier"
@@ -79,6 +85,68 @@ def test_a_notifier_that_is_not_installed_is_found_before_it_is_needed(tmp_path)
 def test_the_next_such_time_of_the_day(at, zone, after, moment):
     found = next_time(Deadline(at=at, timezone=zone), datetime.fromisoformat(after).replace(tzinfo=UTC))
     assert found == datetime.fromisoformat(moment).replace(tzinfo=UTC)
+
+
+NIGHT = (
+    *(f"prepare.{task}" for task in ("plan", "validate", "partition", "bucket")),
+    *(f"train.{task}" for task in ("train", "preserve")),
+    *(f"release.{task}" for task in ("eval", "drift", "gate", "publish")),
+)
+
+
+@pytest.mark.parametrize("how", ["fail", "ask"])
+def test_every_task_that_may_refuse_a_night_tells_of_it(tmp_path, how, context):
+    path, notify = tmp_path / "g.yaml", [notifier(tmp_path, "refused")]
+    spec = {**small_spec(tmp_path, "g"), "gates": {"on_failure": how}, "nights": {"notify": notify}}
+    path.write_text(json.dumps(spec))
+    dag = build_dags_of(path)[0]
+    for name in NIGHT:
+        dag.get_task(name).refused(context, name)
+    assert [(each["occasion"], each["text"]) for each in told(tmp_path)] == [("refused", name) for name in NIGHT]
+
+
+REFUSAL = "sys.stderr.write('error: quality_gate: the night is forecast to take 9 h\\n'); sys.exit({status})"
+FORM = {**dict.fromkeys(("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")), "publish": True}
+REFUSING = {
+    "plan": lambda **given: PlanOperator(spec="g.yaml", **given),
+    "train": lambda **given: PBGTrainJobOperator(arguments=["/s/runs/d1"], **given),
+    "eval": lambda **given: PbgOperator(command="eval", arguments=["/s/runs/d1"], **given),
+    "publish": lambda **given: PublishOperator(arguments=["/s/runs/d1"], asset=Asset("g"), facts={}, **given),
+}
+
+
+@pytest.mark.parametrize("error", [QualityGateError, TrainingDivergedError])
+@pytest.mark.parametrize("make", REFUSING.values(), ids=REFUSING)
+def test_a_refusal_is_told_of_once_whichever_task_it_ends(fake_pbg, context, make, error):
+    fake_pbg(REFUSAL.format(status=error.exit_code))
+    said = []
+    task = make(task_id="t", store_conn_id=None, refused=lambda _, text: said.append(text))
+    context |= {
+        "dag_run": SimpleNamespace(partition_key="d1"),
+        "params": FORM,
+        "ti": SimpleNamespace(xcom_push=_ignore),
+    }
+    with pytest.raises(Refused):
+        task.execute(context)
+    (text,) = said
+    assert "the night is forecast to take 9 h" in text
+
+
+def test_a_training_that_diverged_on_a_cluster_is_told_of_when_the_triggerer_has_seen_it(context):
+    said = []
+    make = REFUSING["train"]
+    task = make(task_id="t", store_conn_id=None, refused=lambda _, text: said.append(text))
+    context |= {"ti": SimpleNamespace(xcom_push=_ignore)}
+    with pytest.raises(Refused, match="the loss is no number"):
+        task.execute_complete(context, {"kind": TrainingDivergedError.kind, "message": "the loss is no number"})
+    assert len(said) == 1
+    with pytest.raises(RetryableError):
+        task.execute_complete(context, {"kind": "rank_lost", "message": "rank 1"})
+    assert len(said) == 1
+
+
+def _ignore(**_):
+    pass
 
 
 def test_a_late_release_is_told_of(tmp_path):

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
-from operators.gate import ApprovalGateOperator, GateOperator
-from operators.task import Refused
+from operators.gate import ApprovalGateOperator
+from operators.task import PbgOperator, Refused
 
 RUN = "/store/runs/d1-0123456789ab"
 GATE = """
@@ -54,7 +54,7 @@ def asking(told, context, monkeypatch):
         command="gate",
         arguments=[RUN],
         store_conn_id=None,
-        told=lambda _, text: told.append(text),
+        refused=lambda _, text: told.append(text),
         hours=2,
     )
     return SimpleNamespace(task=task, questions=questions, context=context)
@@ -67,8 +67,8 @@ def answer(option, by="Ada", reason="a first night"):
 
 
 def test_a_refusal_is_told_and_fails_at_once(calls, context, told):
-    task = GateOperator(
-        task_id="gate", command="gate", arguments=[RUN], store_conn_id=None, told=lambda _, text: told.append(text)
+    task = PbgOperator(
+        task_id="gate", command="gate", arguments=[RUN], store_conn_id=None, refused=lambda _, text: told.append(text)
     )
     with pytest.raises(Refused, match=r"at least 0\.2 asked"):
         task.execute(context)
@@ -111,10 +111,11 @@ def test_who_gives_no_reason_is_named_all_the_same(calls, asking):
 TOO_LATE = {"error": "too late", "error_type": "timeout"}
 
 
-def test_without_an_answer_in_time_the_night_ends_and_nothing_is_decided(calls, asking):
+def test_without_an_answer_in_time_the_night_ends_and_nothing_is_decided(calls, asking, told):
     with pytest.raises(AirflowFailException, match="nobody in time approved it"):
         asking.task.execute_complete(asking.context, TOO_LATE)
     assert calls() == [["gate", RUN, "--json"]]
+    assert told == []  # they were when it was asked
 
 
 def test_an_approval_from_elsewhere_counts_when_the_time_is_over(calls, asking, tmp_path):
