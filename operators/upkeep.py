@@ -52,7 +52,7 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
             location=spec.snapshots.location,
             watch=watch,
             begin=begin,
-            one_by_one=spec.nights.walk == "chain",
+            chain=[spec.store, spec.channel] if spec.nights.walk == "chain" else None,
             asset=edges,
         )
         remember_task(edges, begin, arrived.output)

@@ -16,7 +16,7 @@ from pbg_tasks.errors import AccessError, PbgError, StorageError
 from pbg_tasks.tasks.watermark import Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from typing import NoReturn
 
     from airflow.sdk import Asset, Context, XComArg
@@ -40,6 +40,7 @@ class SnapshotTrigger(BaseTrigger):
         quiet_seconds: for how long a snapshot's files have to stay the same, for ``settled``.
         every_seconds: between looks.
         watermark: as ``Watermark.to_json`` wrote it; None when the watch begins.
+        chain: as for ``WatchOperator``.
     """
 
     def __init__(
@@ -51,14 +52,16 @@ class SnapshotTrigger(BaseTrigger):
         quiet_seconds: float,
         every_seconds: float,
         watermark: dict[str, Any] | None,
+        chain: Sequence[str] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
         self.conn_id, self.location, self.complete = conn_id, location, complete
         self.quiet_seconds, self.every_seconds, self.watermark = quiet_seconds, every_seconds, watermark
+        self.chain = chain
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what makes the same trigger elsewhere."""
-        names = ("conn_id", "location", "complete", "quiet_seconds", "every_seconds", "watermark")
+        names = ("conn_id", "location", "complete", "quiet_seconds", "every_seconds", "watermark", "chain")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -71,11 +74,17 @@ class SnapshotTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call] # Airflow's
 
     async def _arrived(self) -> list[str]:
-        from pbg_tasks.tasks.arrivals import Arrivals  # its AWS SDK is for the triggerer, not for parsing
+        # Their AWS SDK is for the triggerer, not for parsing.
+        from pbg_tasks.publish import Channel
+        from pbg_tasks.storage import open_store
+        from pbg_tasks.tasks.arrivals import Arrivals
 
         # Airflow answers a thread's question for a connection only where it knows the loop that the thread came from.
         environment = await sync_to_async(with_store)(dict(os.environ), self.conn_id)
-        arrivals = Arrivals(self.location, self.complete, self.quiet_seconds, environment)
+        arrivals = Arrivals(self.location, self.complete, self.quiet_seconds, environment, say=self.log.info)
+        if self.chain is not None:
+            store, channel = self.chain
+            arrivals.chain = Channel(open_store(store, environment=environment), channel)
         watermark = None if self.watermark is None else Watermark.from_json(self.watermark)
         while True:
             try:
@@ -98,7 +107,8 @@ class WatchOperator(BaseOperator):
         location: of the snapshots, with ``{snapshot}``.
         watch: the spec's ``nights.watch``.
         begin: the first snapshot that counts; None: the newest whole one when the watch begins.
-        one_by_one: announce one snapshot at a time, the oldest first, so that the nights of a chain begin in order.
+        chain: store and channel, where each night continues the one before: snapshots are announced one at a time, the
+            oldest first, and none before those it waits for. None: all at once.
         asset: the edges; its state holds the watermark.
         store_conn_id: as for ``PbgOperator``.
     """
@@ -111,13 +121,13 @@ class WatchOperator(BaseOperator):
         location: str,
         watch: Watch,
         begin: str | None,
-        one_by_one: bool,
+        chain: Sequence[str] | None,
         asset: Asset,
         store_conn_id: str | None = "pbg_s3",
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
         super().__init__(outlets=[asset], **kwargs)
-        self.location, self.watch, self.begin, self.one_by_one = location, watch, begin, one_by_one
+        self.location, self.watch, self.begin, self.chain = location, watch, begin, chain
         self.asset, self.store_conn_id = asset, store_conn_id
 
     def execute(self, context: Context) -> NoReturn:
@@ -134,6 +144,7 @@ class WatchOperator(BaseOperator):
             quiet_seconds=self.watch.quiet_minutes * 60,
             every_seconds=self.watch.every_seconds,
             watermark=None if known is None else known.to_json(),
+            chain=self.chain,
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
@@ -145,7 +156,7 @@ class WatchOperator(BaseOperator):
         """
         if "error" in event:
             raise RetryableError(event["error"])
-        found: list[str] = event["snapshots"][: 1 if self.one_by_one else None]
+        found: list[str] = event["snapshots"][: None if self.chain is None else 1]
         self.log.info("announced: %s", ", ".join(found))
         context["outlet_events"][self.asset].add_partitions(found)
         return found

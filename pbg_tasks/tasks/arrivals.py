@@ -1,4 +1,4 @@
-"""Which snapshots have arrived: the ones that are whole, and of which nobody was told yet."""
+"""Which snapshots have arrived: those that are whole and have their turn, and of which nobody was told yet."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import MANIFEST, SUCCESS, snapshot_folder, snapshot_order
 from pbg_tasks.errors import InputError
+from pbg_tasks.progress import say
 from pbg_tasks.storage.columnar import filesystem_for, list_files, list_keys, read_errors
+from pbg_tasks.tasks.turn import has_finished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pbg_tasks.config.nights import Whole
+    from pbg_tasks.publish import Channel
     from pbg_tasks.tasks.watermark import Watermark
 
 
@@ -28,6 +31,10 @@ class Arrivals:
         quiet_seconds: for how long a snapshot's files have to stay the same, for ``settled``.
         environment: whose store it is.
         clock: counts seconds.
+        chain: the channel, where each night continues the one before: a snapshot is announced once those it waits for
+            were, or have finished. Nights that cannot begin would take the places of those that can, and run out of
+            patience. None: nights wait for nothing.
+        say: is told, once, which snapshot the others wait for.
     """
 
     location: str
@@ -35,7 +42,10 @@ class Arrivals:
     quiet_seconds: float
     environment: Mapping[str, str]
     clock: Callable[[], float] = time.monotonic
+    chain: Channel | None = None
+    say: Callable[[str], None] = say
     _seen: dict[str, tuple[list[tuple[str, int, str]], float]] = field(default_factory=dict)
+    _said: str | None = None
 
     def look(self, watermark: Watermark | None) -> list[str]:
         """Return the whole snapshots that are to be announced, in their order.
@@ -51,7 +61,24 @@ class Arrivals:
         if watermark is None:
             newest = next((key for key in reversed(keys) if self._is_whole(key)), None)
             return [] if newest is None else [newest]
-        return [key for key in keys if watermark.awaits(key) and self._is_whole(key)]
+        whole = [key for key in keys if watermark.awaits(key) and self._is_whole(key)]
+        if self.chain is None or not whole:
+            return whole
+        return list(self._in_turn(self.chain, keys[: keys.index(whole[-1]) + 1], whole, watermark))
+
+    def _in_turn(self, chain: Channel, keys: list[str], whole: list[str], watermark: Watermark) -> Iterator[str]:
+        """Yield the whole snapshots whose night before was announced, is announced now, or has finished."""
+        awaited: str | None = None
+        for key in keys:
+            if not watermark.awaits(key):
+                awaited = None  # a night waits for the one before it and for no other
+            elif key not in whole:
+                awaited = None if has_finished(chain, key) else awaited or key
+            elif awaited is None:
+                yield key
+            elif self._said != awaited:
+                self._said = awaited
+                self.say(f"{key} waits for {awaited}, which is not whole; `pbg skip SPEC {awaited}` goes on without it")
 
     def _is_whole(self, key: str) -> bool:
         if self.complete == "settled":

@@ -37,7 +37,7 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
     before = _before(snapshots, snapshot)
     if before is None or (nights.first is not None and snapshot_order(before) < snapshot_order(nights.first)):
         return release
-    if not _finished(channel, release, before):
+    if not (release is not None and release.snapshot == before) and not has_finished(channel, before):
         raise OutOfTurnError(
             f"snapshot {snapshot!r} continues that of {before!r}, of which channel {channel.name!r} has no release; "
             f"run it first, or go on without it: `pbg skip SPEC {before}`"
@@ -50,9 +50,8 @@ def _before(snapshots: Snapshots, snapshot: str) -> str | None:
     return max(older, key=snapshot_order, default=None)
 
 
-def _finished(channel: Channel, release: Release | None, snapshot: str) -> bool:
-    if release is not None and release.snapshot == snapshot:
-        return True
+def has_finished(channel: Channel, snapshot: str) -> bool:
+    """Whether a night keeps none after it waiting: it was released (and perhaps rolled back), refused or skipped."""
     if is_skipped(channel, snapshot):
         return True
-    return any(each.snapshot == snapshot for each in channel.releases())  # rolled back, or of an older time
+    return any(each.snapshot == snapshot for each in channel.releases(newest_first=True))

@@ -15,10 +15,13 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from operators.task import RetryableError
 from operators.watch import SnapshotTrigger, WatchOperator, watermark_of
 from pbg_tasks.config.nights import Watch
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.watermark import Watermark
 
 LOCATION = "s3://b/edges/{snapshot}/*.parquet"
+CHAIN = ["s3://b/store", "production"]
 EDGES = Asset(name="g_edges", uri="s3://b/edges?graph=g")
 
 
@@ -60,6 +63,16 @@ def test_it_waits_until_there_is_one(tmp_path):
     assert next_event(trigger(tmp_path)) == {"snapshots": ["d1"]}
 
 
+def test_the_trigger_of_a_chain_waits_for_a_snapshot_before_those_after_it(tmp_path):
+    for name in ("d1/a.tsv", "d2/_SUCCESS"):
+        put(tmp_path / "edges", name)
+    held = trigger(tmp_path / "edges", chain=[f"{tmp_path}/store", "production"])
+    with pytest.raises(TimeoutError):
+        next_event(held, timeout=0.5)
+    skip(Channel(open_store(f"{tmp_path}/store"), "production"), "d1", "it never came")
+    assert next_event(held) == {"snapshots": ["d2"]}
+
+
 def test_another_triggerer_goes_on_where_one_was_lost(tmp_path):
     put(tmp_path, "d1/_SUCCESS")
     path, arguments = trigger(tmp_path, watermark=Watermark("0").passing(["d1"]).to_json()).serialize()
@@ -97,7 +110,7 @@ def test_a_store_that_refuses_is_told_of_one_that_is_silent_is_asked_again(s3_bu
 
 def watch(state, **changes):
     context = {"asset_state_store": SimpleNamespace(get=state.get), "outlet_events": OutletEventAccessors()}
-    arguments = {"location": LOCATION, "watch": Watch(), "begin": None, "one_by_one": True, "asset": EDGES, **changes}
+    arguments = {"location": LOCATION, "watch": Watch(), "begin": None, "chain": CHAIN, "asset": EDGES, **changes}
     return WatchOperator(task_id="watch", store_conn_id=None, **arguments), context
 
 
@@ -115,12 +128,13 @@ def test_the_operator_hands_over_with_what_was_announced():
         "quiet_seconds": 120.0,
         "every_seconds": 60.0,
         "watermark": known,
+        "chain": CHAIN,
     }
 
 
-@pytest.mark.parametrize(("one_by_one", "announced"), [(True, {"d1"}), (False, {"d1", "d2"})])
-def test_nights_of_a_chain_are_begun_one_after_the_other(one_by_one, announced):
-    task, context = watch({}, one_by_one=one_by_one)
+@pytest.mark.parametrize(("chain", "announced"), [(CHAIN, {"d1"}), (None, {"d1", "d2"})])
+def test_nights_of_a_chain_are_begun_one_after_the_other(chain, announced):
+    task, context = watch({}, chain=chain)
     assert set(task.execute_complete(context, {"snapshots": ["d1", "d2"]})) == announced
     assert context["outlet_events"][EDGES].partition_keys == announced
 

@@ -9,9 +9,12 @@ import shutil
 import pytest
 
 from pbg_tasks.errors import AccessError, StorageError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.arrivals import Arrivals
 from pbg_tasks.tasks.watermark import Watermark
+from tests.publish.runs import candidate, write_run
 
 EVER = Watermark("0")
 
@@ -111,6 +114,53 @@ def test_a_watch_begins_with_the_newest_whole_snapshot(place):
     for key in ("v9", "v10"):
         place.put(f"{key}/_SUCCESS", b"")
     assert place.arrivals("success").look(None) == ["v10"]
+
+
+@pytest.fixture
+def chain(tmp_path):
+    return Channel(open_store(str(tmp_path / "store")), "production")
+
+
+def watched(tmp_path, chain, *, incomplete):
+    """Six days, of which some are not whole, as the watch of a chain sees them; and what it has said."""
+    place, said = Place(tmp_path / "edges"), []
+    for key in ("d1", "d2", "d3", "d4", "d5", "d6"):
+        place.put(f"{key}/part.tsv")
+        if key not in incomplete:
+            place.put(f"{key}/_SUCCESS", b"")
+    arrivals = place.arrivals("success")
+    arrivals.chain, arrivals.say = chain, said.append
+    return place, arrivals, said
+
+
+def test_the_nights_of_a_chain_are_not_begun_before_one_that_they_wait_for(tmp_path, chain):
+    place, arrivals, said = watched(tmp_path, chain, incomplete={"d2", "d6"})
+    begun = Watermark("d1").passing(["d1"])
+    assert arrivals.look(Watermark("d1")) == ["d1"]
+    assert arrivals.look(begun) == arrivals.look(begun) == []
+    assert said == ["d3 waits for d2, which is not whole; `pbg skip SPEC d2` goes on without it"]
+    place.put("d2/_SUCCESS", b"")
+    assert arrivals.look(begun) == ["d2", "d3", "d4", "d5"]
+    arrivals.chain = None
+    (tmp_path / "edges" / "d2" / "_SUCCESS").unlink()
+    assert arrivals.look(begun) == ["d3", "d4", "d5"]  # nights that wait for nothing
+
+
+def test_a_chain_goes_on_without_a_snapshot_that_was_skipped_or_released_all_the_same(tmp_path, chain):
+    _, arrivals, said = watched(tmp_path, chain, incomplete={"d2", "d4"})
+    begun = Watermark("d1").passing(["d1"])
+    skip(chain, "d2", "it never came")
+    assert arrivals.look(begun) == ["d3"]
+    write_run(chain.store, "by-hand")
+    chain.publish(candidate(chain.store, "by-hand", "d4"), planned_on=None)
+    assert arrivals.look(begun) == ["d3", "d5", "d6"]
+    assert said == ["d5 waits for d4, which is not whole; `pbg skip SPEC d4` goes on without it"]
+
+
+def test_a_snapshot_that_comes_late_holds_up_none_that_continues_a_later_one(tmp_path, chain):
+    _, arrivals, said = watched(tmp_path, chain, incomplete={"d2"})
+    assert arrivals.look(Watermark("d1").passing(["d1", "d3"])) == ["d4", "d5", "d6"]
+    assert said == []
 
 
 def test_a_snapshot_that_was_removed_is_not_announced(tmp_path):
