@@ -50,6 +50,8 @@ class CheckpointWriter:
         manifest: the newest committed version; None when there is none, or when PBG wrote the newest.
         files: those of the newest version, for which ``names`` may be empty.
         progress: what is stored of the iteration after it; None when no gang has begun one.
+        resumed_from: iterations that others had committed when this writer began, 0 within the first one; None when it
+            began with nothing.
     """
 
     files: CheckpointFiles
@@ -62,6 +64,7 @@ class CheckpointWriter:
         self._head, self._info, self._outdated = head, info, outdated
         self._segments = Segments(self.put, head.writer_epoch)
         self.progress = _unfinished(store, prefix, head, spec)
+        self.resumed_from = head.version if head.version or self.progress is not None else None
 
     @property
     def partial(self) -> PartialObjects:

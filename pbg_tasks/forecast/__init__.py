@@ -5,7 +5,7 @@ from __future__ import annotations
 from pbg_tasks.forecast.calibration import RATES, MeasuredNight
 from pbg_tasks.forecast.night import NightForecast, forecast_night
 from pbg_tasks.forecast.outcome import compare, outcome_table
-from pbg_tasks.forecast.usage import Usage
+from pbg_tasks.forecast.usage import Usage, is_of_last_try
 from pbg_tasks.forecast.work import Work, modelled
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Work",
     "compare",
     "forecast_night",
+    "is_of_last_try",
     "modelled",
     "outcome_table",
 ]

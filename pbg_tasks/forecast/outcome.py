@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config import Costs
 from pbg_tasks.forecast.night import short_seconds, written
-from pbg_tasks.forecast.usage import Usage
+from pbg_tasks.forecast.usage import Usage, is_of_last_try
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,8 @@ def compare(forecast: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]
     Returns:
         ``tasks``: by task and field of ``Usage``, ``forecast``, ``actual`` and their ``ratio``, actual to forecast;
         ``total_seconds``, ``total_cpu_seconds`` and ``cost`` alike, over the finished tasks; ``calibrated_on``;
-        ``warnings``: sentences on tasks that took longer than nine nights of ten should.
+        ``warnings``: sentences on tasks that took longer than nine nights of ten should; ``last_try``: tasks whose
+        figures, and so the totals, count their last try only.
     """
     measured = {task: Usage.of_result(result) for task, result in results.items() if task in forecast["tasks"]}
     finished = {task: usage for task, usage in measured.items() if usage is not None}
@@ -45,6 +46,7 @@ def compare(forecast: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]
         "cost": None,
         "calibrated_on": forecast["calibrated_on"],
         "warnings": list(_warnings(forecast["intervals"]["seconds"], finished)),
+        "last_try": [task for task in finished if is_of_last_try(results[task])],
     }
     if forecast["prices"] is not None:
         costs, machines = Costs(**forecast["prices"]), forecast["machines"]
@@ -63,6 +65,8 @@ def outcome_table(found: Mapping[str, Any]) -> list[str]:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if found["cost"] is not None:
         lines.append(f"cost, {found['cost']['currency']}: {_beside(found['cost'], '{:.4g}'.format)}")
+    resumed = "figures of its last try only; it went on where an earlier one ended"
+    lines += [f"{task}: {resumed}" for task in found["last_try"]]
     return [*lines, *(f"warning: {sentence}" for sentence in found["warnings"])]
 
 

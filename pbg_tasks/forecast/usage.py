@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def is_of_last_try(result: Mapping[str, Any]) -> bool:
+    """Whether a task's result says what its last try took only: a training that went on where an earlier one ended."""
+    return result.get("resumed_from") is not None
+
+
 class Usage(NamedTuple):
     """Of one task.
 

@@ -125,7 +125,7 @@ def _trained(run: RunFacts) -> Result | None:
     if trained is None:
         return None
     keys = ("engine", "device", "workers", "edges_per_second", "edges_trained", "edges_retrained", "loss")
-    return {key: trained.get(key) for key in keys} | {"ranks": trained.get("ranks", 1)}
+    return {key: trained.get(key) for key in (*keys, "resumed_from")} | {"ranks": trained.get("ranks", 1)}
 
 
 def _data(run: RunFacts) -> Result | None:
@@ -171,7 +171,8 @@ def _forecast(run: RunFacts) -> Result | None:
         for task in run.tasks
         if (usage := expected["tasks"].get(task)) is not None
     ]
-    return {key: found[key] for key in ("total_seconds", "cost", "warnings", "calibrated_on")} | {"tasks": rows}
+    keys = ("total_seconds", "cost", "warnings", "calibrated_on", "last_try")
+    return {key: found[key] for key in keys} | {"tasks": rows}
 
 
 def _beside(pair: Result | None, expected: float) -> Result:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.limits import Verdict
 from pbg_tasks.errors import FormatError, QualityGateError
-from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, modelled
+from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, is_of_last_try, modelled
 from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparation_peaks
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
@@ -117,6 +117,8 @@ def _measured(earlier: RunContext) -> MeasuredNight | None:
     except FormatError as error:  # a forecast does without
         say(f"warning: {error}")
         return None
+    if is_of_last_try(results.get("train", {})):
+        del results["train"]  # of a part of the work nights would learn to expect too little
     forecast = results.pop("plan", {}).get("forecast", {})
     return MeasuredNight.of_results(earlier.run_id, forecast, results)
 

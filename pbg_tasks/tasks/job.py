@@ -135,6 +135,7 @@ class Job:
         curve = stats.losses()
         result: Result = {
             "version": writer.version,
+            "resumed_from": writer.resumed_from,
             "epochs": self.config.num_epochs,
             "warm_start": self.warm_start is not None,
             "engine": engine.name,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from pbg_tasks.checkpoint import CheckpointWriter
 from pbg_tasks.cli import app
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
@@ -14,7 +16,9 @@ from pbg_tasks.publish.skips import is_skipped
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.chain import TASKS, run_task
 from pbg_tasks.tasks.context import CHAIN, RunContext
+from pbg_tasks.tasks.forecasting import measured_nights
 from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.reporting import report
 from pbg_tasks.tasks.show import show
 from tests.tasks.conftest import ring
 
@@ -57,6 +61,48 @@ def test_a_damaged_night_is_no_night_to_forecast_from(place, capsys):
     place.snapshot("d3", ring(60))
     assert plan(place.spec, "d3")["forecast"]["calibrated_on"] == [second.run_id]
     assert "train.json: not JSON; it was edited by hand" in capsys.readouterr().err
+
+
+def test_nights_do_not_learn_from_the_last_try_of_an_interrupted_training(place, monkeypatch):
+    first = RunContext.open(night(place, "d1", 50)["run"])
+    assert first.result("train")["resumed_from"] is None
+    place.snapshot("d2", ring(55))
+    url = plan(place.spec, "d2")["run"]
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointWriter, "commit", interrupted_after(1))
+        for task in ("validate", "partition", "bucket"):
+            run_task(task, url)
+        with pytest.raises(KeyboardInterrupt):
+            run_task("train", url)
+    for task in TASKS:
+        run_task(task, url)
+    second = RunContext.open(url)
+    assert second.result("train")["resumed_from"] == 1
+    forecast = show(url)["forecast"]
+    assert forecast["last_try"] == ["train"]
+    assert "train: figures of its last try only" in CliRunner().invoke(app, ["show", url]).stdout
+    report(url)
+    assert "train: figures of its last try only" in (Path(url) / "report" / "index.html").read_text()
+
+    place.snapshot("d3", ring(60))
+    nights = measured_nights(RunContext.open(plan(place.spec, "d3")["run"]))
+    assert [(each.run, "train" in each.measured, "eval" in each.measured) for each in nights] == [
+        (first.run_id, True, True),
+        (second.run_id, False, True),
+    ]
+
+
+def interrupted_after(commits):
+    """Make a ``commit`` that lets so many through."""
+    through, left = CheckpointWriter.commit, [commits]
+
+    def commit(self, *args, **kwargs):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return through(self, *args, **kwargs)
+
+    return commit
 
 
 def test_two_graphs_do_not_continue_each_other(place):
