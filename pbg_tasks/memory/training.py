@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.memory.forecast import Forecast, Line
 from pbg_tasks.memory.parameters import parameter_count
-from pbg_tasks.memory.steps import FLOAT, MAPPED, relation_kinds, worker_memory
+from pbg_tasks.memory.steps import FLOAT, relation_kinds, worker_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,12 +110,8 @@ def _columns(size: TrainingSize) -> int:
 
 
 def _left_over(size: TrainingSize) -> int:
-    """Return bytes of the columns that some edges were held out of, where they stay with their reader's allocator.
-
-    Large ones do not, and torch's temporaries would take their place.
-    """
-    stay = size.config.eval_fraction and not size.ahead and size.edges * INT < MAPPED and size.engine == "native"
-    return size.edges * _columns(size) if stay else 0
+    """Return bytes of the columns that some edges were held out of: a single bucket's are kept for the next epoch."""
+    return size.edges * _columns(size) if size.config.eval_fraction and not size.ahead else 0
 
 
 def _split_off(size: TrainingSize) -> int:
