@@ -44,10 +44,12 @@ class WorkerMemory(NamedTuple):
     Attributes:
         kept: from batch to batch and bucket to bucket.
         passing: within a batch.
+        ranking: within a batch of held-out edges, which one worker evaluates while no other trains.
     """
 
     kept: int
     passing: int
+    ranking: int = 0
 
 
 def worker_memory(size: TrainingSize) -> WorkerMemory:
@@ -56,11 +58,12 @@ def worker_memory(size: TrainingSize) -> WorkerMemory:
     step = _native_step if size.engine == "native" else _torch_step
     alike = {(each.lhs, each.rhs, each.operator, each.all_negs): each for each in config.relations}.values()
     steps = [step(size, relation) for relation in alike]
-    first = [*steps, *(_torch_ranking(size, relation) for relation in alike if config.eval_fraction)]
-    kept, passing = (
-        max(each[part] for each in steps) * (size.workers - 1) + max(each[part] for each in first) for part in (0, 1)
-    )
-    return WorkerMemory(kept + (0 if size.engine == "native" else _kernels(config)), passing)
+    rankings = [_torch_ranking(size, relation) for relation in alike if config.eval_fraction]
+    most = max(each.kept for each in steps)
+    kept = most * (size.workers - 1) + max([most, *(each.kept for each in rankings)])
+    kept += 0 if size.engine == "native" else _kernels(config)
+    passing = max(each.passing for each in steps) * size.workers
+    return WorkerMemory(kept, passing, max((each.passing for each in rankings), default=0))
 
 
 def _kernels(config: ModelConfig) -> int:

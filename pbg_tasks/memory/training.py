@@ -99,6 +99,7 @@ def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecas
             Line("order of the edges", size.edges * _ordered(size), _EDGE_KEYS),
             Line("scores and gradients", workers.passing, _BATCH_KEYS),
         ],
+        [Line("scores of held-out edges", workers.ranking, _BATCH_KEYS)],
         [Line("files being written", blob)],
     ]
     return Forecast.of("train", [*stays, *max(phases, key=lambda lines: sum(line.size for line in lines))])
