@@ -1,4 +1,4 @@
-"""Line plots as SVG, without a library: a row of panels, each with axes, lines and a legend."""
+"""Line plots as SVG, without a library: rows of panels, each with axes, lines and a legend."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
+from pbg_tasks.progress import human_count
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 WIDTH, HEIGHT = 460, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 34, 44
 _TICKS = 5
+_MOST_LABELS = 6  # that have room along the x axis
+_COLUMNS = 3
+_LONG = 10_000  # numbers from here on are shortened
 _LEGEND_LINE = 16
 # Okabe and Ito's colours, which people with any kind of colour vision tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -49,12 +54,14 @@ class Panel:
 
 
 def draw(panels: Sequence[Panel]) -> str:
-    """Return the panels, side by side, as an SVG document."""
-    size = f'width="{WIDTH * len(panels)}" height="{HEIGHT}" viewBox="0 0 {WIDTH * len(panels)} {HEIGHT}"'
+    """Return the panels, three in a row, as an SVG document."""
+    width, height = WIDTH * min(len(panels), _COLUMNS), HEIGHT * math.ceil(len(panels) / _COLUMNS)
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">']
     parts.append('<rect width="100%" height="100%" fill="white"/>')
     for index, panel in enumerate(panels):
-        parts += [f'<g transform="translate({WIDTH * index} 0)">', *_Axes(panel).draw(), "</g>"]
+        row, column = divmod(index, _COLUMNS)
+        parts += [f'<g transform="translate({WIDTH * column} {HEIGHT * row})">', *_Axes(panel).draw(), "</g>"]
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -72,6 +79,10 @@ def log_ticks(low: float, high: float) -> list[float]:
     base = 10 if high >= low * 100 else 2
     first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
     return [float(base) ** number for number in range(first, max(last, first + 1) + 1)]
+
+
+def _short(value: float) -> str:
+    return human_count(value) if abs(value) >= _LONG else f"{value:g}"
 
 
 class _Axes:
@@ -105,9 +116,9 @@ class _Axes:
         for tick in self._y_ticks:
             y = self._y(tick)
             yield f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#ddd"/>'
-            yield f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
-        for tick in self._x_ticks:
-            yield f'<text x="{self._x(tick):.1f}" y="{bottom + 17}" text-anchor="middle">{tick:g}</text>'
+            yield f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+        for tick in self._x_ticks[:: math.ceil(len(self._x_ticks) / _MOST_LABELS)]:
+            yield f'<text x="{self._x(tick):.1f}" y="{bottom + 17}" text-anchor="middle">{_short(tick)}</text>'
         yield f'<path d="M{left} {_TOP}V{bottom}H{right}" fill="none" stroke="#444"/>'
         for line in self._panel.lines:
             yield from self._draw_line(line)

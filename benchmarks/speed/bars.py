@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _LABELS, _RIGHT = 920, 430, 60
 _TOP, _ROW, _BOTTOM = 12, 24, 44
+_NUMBER = 36  # what a bar's value takes beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,9 @@ def _draw(bar: Bar, top: int, largest: float) -> Iterator[str]:
         f'<rect x="{_LABELS}" y="{top + 4}" width="{value - _LABELS:.1f}" height="{_ROW - 8}" fill="#56B4E9"/>'
         f'<line x1="{low:.1f}" y1="{middle}" x2="{high:.1f}" y2="{middle}" stroke="#0072B2" stroke-width="2"/>'
     )
-    yield f'<text x="{max(value, high) + 6:.1f}" y="{middle + 4}">{bar.value:.3g}</text>'
+    label = max(value, high)
     if bar.target is not None:
         x, bottom = _x(bar.target, largest), top + _ROW - 1
+        label = x if label < x < label + _NUMBER else label
         yield f'<line x1="{x:.1f}" y1="{top + 1}" x2="{x:.1f}" y2="{bottom}" stroke="#D55E00" stroke-width="3"/>'
+    yield f'<text x="{label + 6:.1f}" y="{middle + 4}">{bar.value:.3g}</text>'

@@ -9,6 +9,7 @@ from benchmarks.quality.plot import Line, Panel, draw
 from benchmarks.speed.bars import Bar, bars
 from benchmarks.speed.catalogue import BENCHMARKS, PBG
 from benchmarks.speed.table import HEADINGS, cells, markdown
+from pbg_tasks.progress import human_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.speed.catalogue import Benchmark
     from benchmarks.speed.results import Entry, Results
 
+_LONG = 10_000  # figures from here on are shortened
 _INTRODUCTION = """\
 # Performance
 
@@ -76,7 +78,7 @@ def _panel(entry: Entry) -> Panel:
     slope = entry["ours"]
     fitted = [(x, middle[1] * (x / middle[0]) ** slope) for x in (min(xs), max(xs))]
     lines = [Line("measured", 0, points), Line(f"slope {slope:.2f}", 1, fitted)]
-    return Panel(entry["name"], entry["name"].rpartition(" ")[2], lines, logarithmic=True)
+    return Panel(f"{entry['name']}, CPU seconds", entry["name"].rpartition(" ")[2], lines, logarithmic=True)
 
 
 def _section(benchmark: Benchmark, entries: Sequence[Entry]) -> Iterator[str]:
@@ -93,11 +95,15 @@ def _section(benchmark: Benchmark, entries: Sequence[Entry]) -> Iterator[str]:
 
 def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
-        details = ", ".join(f"{name} {value:.4g}" for name, value in entry.get("details", {}).items())
+        details = ", ".join(f"{name} {_shown(value)}" for name, value in entry.get("details", {}).items())
         told = "; ".join(part for part in (entry.get("note", ""), details) if part)
         if told:
             yield f"- {entry['name']}: {told}."
     yield ""
+
+
+def _shown(value: float) -> str:
+    return human_count(value) if abs(value) >= _LONG else f"{value:.4g}"
 
 
 def _circumstances(entry: Entry) -> str:
