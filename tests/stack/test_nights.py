@@ -170,7 +170,7 @@ def test_a_browser_shows_the_runs_and_what_became_of_the_graph(nights, api):
 
 def test_of_two_runs_that_hold_one_key_the_store_lets_one_train(nights, api):
     # Long enough that the second comes while the first trains: each epoch is stored.
-    conf = {"epochs": 300, "dimension": 64}
+    conf = {"epochs": 1000, "dimension": 64}
     both = [api.trigger(nightly(ALONE), partition_key=LAST, conf=conf) for _ in range(2)]
     for run_id in both:
         until("both end", lambda run_id=run_id: api.run_state(nightly(ALONE), run_id) in {"success", "failed"})
