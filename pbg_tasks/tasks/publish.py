@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.progress import say
@@ -68,10 +69,10 @@ def _publish(run: RunContext) -> Result:
 
 
 def _why_not(channel: Channel, release: Release) -> str:
-    there = channel.current()
-    if there.rolled_back and there.release is not None:
+    there = channel.current().release
+    if there is not None and snapshot_order(there.snapshot) <= snapshot_order(release.snapshot):
         way = f"`pbg rollback SPEC --to {release.seq}` brings it back"
-        return f"channel {channel.name!r} was rolled back to release {there.release.seq} meanwhile; {way}"
+        return f"channel {channel.name!r} was rolled back to release {there.seq} meanwhile; {way}"
     return f"channel {channel.name!r} already serves a newer snapshot"
 
 

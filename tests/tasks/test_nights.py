@@ -68,3 +68,7 @@ def test_a_night_that_is_published_again_says_what_became_of_it(place):
     told = publish(second)
     assert told["published"] is False
     assert "was rolled back to release 1 meanwhile; `pbg rollback SPEC --to 2` brings it back" in told["reason"]
+    # an older day is not served because it is older, whatever was rolled back
+    channel(place).rollback(to=2)
+    channel(place).store.delete(RunContext.open(first).key(RunLayout.result("publish")))
+    assert publish(first)["reason"] == "channel 'production' already serves a newer snapshot"
