@@ -150,10 +150,11 @@ def _our_race(tools: Tools) -> Finish:
 
 
 def _their_race(tools: Tools) -> Finish:
-    """Run PBG's commands, from where they were cut off; once they have come to their end, the next race begins anew."""
+    """Run PBG's commands, from where they were left; once they have come to their end, the next race begins anew."""
     race = _TheirRace.of(tools)
     finish = race.run(tools.race_epochs)
-    shutil.rmtree(race.root)
+    if race.ended:
+        shutil.rmtree(race.root)
     return finish
 
 
@@ -201,6 +202,12 @@ class _TheirRace:
         root.mkdir(parents=True, exist_ok=True)
         return cls(tools, root, placed(FB15K, root, *SPLITS) | workers, _Record(root / "record.json"))
 
+    @property
+    def ended(self) -> bool:
+        """Whether the goal is reached, or the last epoch of its config."""
+        done, mrr = self.record.curve[-1]
+        return mrr >= GOAL or done >= PBG_EPOCHS
+
     def run(self, epochs: int) -> Finish:
         """Train until the goal is reached, or for so many epochs."""
         record, (train, _, test) = self.record, self.document["edge_paths"]
@@ -221,7 +228,7 @@ class _TheirRace:
 
     def _finish(self) -> Finish:
         done, mrr = self.record.curve[-1]
-        if mrr >= GOAL or done >= PBG_EPOCHS:
+        if self.ended:
             return Finish(self.record.seconds, mrr, int(done), "" if mrr >= GOAL else ", where its config ends")
         whole = {**self.record.seconds, "train": self.record.seconds["train"] * PBG_EPOCHS / done}
         return Finish(
