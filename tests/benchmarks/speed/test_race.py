@@ -47,3 +47,20 @@ def test_what_pbg_did_is_kept_until_it_has_come_to_its_end(tmp_path):
     extrapolated = race._TheirRace(Tools(tmp_path, tmp_path, tmp_path), tmp_path, {}, again)._finish()
     assert extrapolated.total == 750.0
     assert "EXTRAPOLATED" in extrapolated.note
+
+
+def test_pbg_goes_on_after_an_extrapolated_end(tmp_path, monkeypatch):
+    root = tmp_path / "race" / "theirs"
+    commands = []
+    monkeypatch.setattr(race._TheirRace, "_command", lambda _, *told: commands.append(told[-1]) or 100.0)
+    monkeypatch.setattr(race._TheirRace, "_mrr", lambda _: 0.5)
+    root.mkdir(parents=True)
+    record = race._Record(root / "record.json")
+    record.add("import", 1.0)
+    record.add("eval", 1.0)
+    short = race._their_race(Tools(tmp_path / "run", tmp_path, tmp_path, race_epochs=5))
+    assert (short.epochs, short.total) == (5, 1002.0)
+    whole = race._their_race(Tools(tmp_path / "run", tmp_path, tmp_path, race_epochs=50))
+    assert (whole.epochs, whole.total) == (50, 1002.0)
+    assert commands == [f"num_epochs={epochs}" for epochs in range(5, 55, 5)]
+    assert not root.exists()
