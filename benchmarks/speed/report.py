@@ -94,11 +94,15 @@ def _section(benchmark: Benchmark, entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
+    """Tell what is to be known of each; once for all of whom the same is told."""
+    names: dict[str, list[str]] = {}
     for entry in entries:
         details = ", ".join(f"{name} {_shown(value)}" for name, value in entry.get("details", {}).items())
         told = "; ".join(part for part in (entry.get("note", ""), details) if part)
         if told:
-            yield f"- {entry['name']}: {told}."
+            names.setdefault(told, []).append(entry["name"])
+    for told, of in names.items():
+        yield f"- {'; '.join(of)}: {told}."
     yield ""
 
 

@@ -97,13 +97,13 @@ def test_the_revision_follows_the_code_and_nothing_else(tmp_path):
 
 def test_the_document_tells_what_was_measured_and_what_was_not(tmp_path):
     results = Results()
-    results.replace("steps", [compared("FB <step>")], **COMMON)
+    results.replace("steps", [compared("FB <step>"), compared("LJ step")], **COMMON)
     results.replace("growth", [grown()], **COMMON)
     paths = [tmp_path / name for name in ("p.md", "ratios.svg", "growth.svg")]
     report.write(results, *paths)
     text = paths[0].read_text()
     assert "| FB <step> | 30 | 10 | edges/cpu-s | 3 (3 - 3) | 2: met |" in text
-    assert "- FB <step>: a note." in text
+    assert "- FB <step>; LJ step: a note." in text
     assert text.count("Not measured yet.") == len(BENCHMARKS) - 2
     assert '`make bench ARGS="steps --again"`' in text
     drawn = [{part.text for part in ET.parse(path).iter() if part.text} for path in paths[1:]]  # noqa: S314 - ours
