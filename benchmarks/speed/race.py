@@ -24,7 +24,7 @@ from benchmarks.speed.worker import ROOT
 from benchmarks.speed.workloads import FB15K, SPLITS, placed
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import PbgError
-from pbg_tasks.model.numerics import usable_cpus
+from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.tasks.evaluate_directory import evaluate_directory
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from pbg_tasks.memory.forecast import Forecast
-from pbg_tasks.memory.machine import check_fits, forget_peak, peak_bytes, resident_bytes, usable_bytes
+from pbg_tasks.memory.machine import (
+    check_fits,
+    forget_peak,
+    peak_bytes,
+    resident_bytes,
+    usable_bytes,
+    usable_cpus,
+)
 from pbg_tasks.memory.tasks import evaluation_forecast, preparation_forecast, preparation_peaks
 from pbg_tasks.memory.training import TrainingSize, training_forecast
 
@@ -19,4 +26,5 @@ __all__ = [
     "resident_bytes",
     "training_forecast",
     "usable_bytes",
+    "usable_cpus",
 ]

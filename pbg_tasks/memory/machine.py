@@ -1,7 +1,9 @@
-"""What this process holds and may hold: Linux's own figures, in bytes."""
+"""What this process holds and may hold, in bytes, and how many CPUs it may use: Linux's own figures."""
 
 from __future__ import annotations
 
+import math
+import os
 import resource
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 _RESET_PEAK = "5"  # proc(5), clear_refs
+_UNLIMITED = "max"
 
 
 def resident_bytes() -> int | None:
@@ -35,6 +38,13 @@ def forget_peak() -> None:
         (PROC / "self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
 
 
+def usable_cpus() -> int:
+    """Return how many CPUs this process may use: its affinity, and the shares that its cgroups are given."""
+    shares = (limit.split() for limit in _cgroup_limits("cpu.max"))
+    given = [math.ceil(int(quota) / int(period)) for quota, period in shares if quota != _UNLIMITED]
+    return max(1, min([len(os.sched_getaffinity(0)), *given]))
+
+
 def usable_bytes() -> int | None:
     """Return how much this process may have in memory in all: what is free and its own, within its cgroup's limit.
 
@@ -42,7 +52,8 @@ def usable_bytes() -> int | None:
         None where the system does not tell.
     """
     free = _field(PROC / "meminfo", "MemAvailable")
-    limits = [*_cgroup_limits(), *([] if free is None else [free + (resident_bytes() or 0)])]
+    limits = [int(limit) for limit in _cgroup_limits("memory.max") if limit != _UNLIMITED]
+    limits += [] if free is None else [free + (resident_bytes() or 0)]
     return min(limits, default=None)
 
 
@@ -71,8 +82,8 @@ def check_fits(forecast: Forecast, *, ignore: bool = False) -> None:
     say(f"warning: {text}")
 
 
-def _cgroup_limits() -> list[int]:
-    """Return the limits of this process's cgroup (v2) and of those it lies in; none where there are none."""
+def _cgroup_limits(file: str) -> list[str]:
+    """Return what a file of this process's cgroup (v2) says, and of those it lies in; nothing where there are none."""
     try:
         entries = (PROC / "self/cgroup").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -83,8 +94,8 @@ def _cgroup_limits() -> list[int]:
     place = CGROUPS / own
     limits = []
     for directory in (place, *place.parents):
-        with suppress(OSError, ValueError):  # no such file, or "max": no limit
-            limits.append(int((directory / "memory.max").read_text(encoding="ascii")))
+        with suppress(OSError):  # no such file, as in the outermost
+            limits.append((directory / file).read_text(encoding="ascii").strip())
         if directory == CGROUPS:
             break
     return limits

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from pbg_tasks.memory.forecast import Forecast, Line
+from pbg_tasks.memory.machine import usable_cpus
 from pbg_tasks.memory.training import TORCH_BASE
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def evaluation_forecast(graph: GraphSpec, *, asked: int, known: int) -> Forecast
         known: edges that are filtered out.
     """
     budget, row = int(graph.resources.memory_gb * 1e9), 4 * max(map(graph.model.entity_dimension, graph.model.entities))
-    threads = graph.resources.threads or len(os.sched_getaffinity(0))
+    threads = graph.resources.threads or usable_cpus()
     blocks = threads * (_BLOCK_ROWS * _ROWS_EACH * row + _TILES)
     return Forecast.of(
         "eval, roughly",

@@ -8,26 +8,12 @@ is compared with float64 before the switch stays on.
 from __future__ import annotations
 
 import functools
-import math
-import os
-from pathlib import Path
 from typing import Any
 
 import torch
 
-CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 MAX_RELATIVE_ERROR = 2e-6
 _LARGEST_KEPT = 31 << 20
-
-
-def usable_cpus() -> int:
-    """Return how many CPUs this process may use: its affinity, and the share its container is given."""
-    usable = len(os.sched_getaffinity(0))
-    try:
-        quota, period = CGROUP_LIMIT.read_text(encoding="ascii").split()
-        return max(1, min(usable, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # no such file, or "max": no limit
-        return usable
 
 
 def keep_freed_memory() -> None:

@@ -18,9 +18,9 @@ from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.memory import usable_cpus
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.likeness import Likeness
-from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.baseline import bring_baseline

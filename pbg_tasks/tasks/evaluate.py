@@ -12,7 +12,7 @@ from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
 from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.model import model_file_name, read_model
-from pbg_tasks.model.numerics import usable_cpus
+from pbg_tasks.memory import usable_cpus
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.baseline import bring_baseline
 from pbg_tasks.tasks.compared import incomparable, release_before

@@ -17,7 +17,7 @@ from pbg_tasks.formats.edges import EdgeList, edge_file_name
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.formats.model import ModelState
-from pbg_tasks.model.numerics import usable_cpus
+from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch, named

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.limits import Verdict
 from pbg_tasks.errors import FormatError, QualityGateError
 from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, is_of_last_try, modelled
-from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparation_peaks
+from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparation_peaks, usable_cpus
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.parallel import in_parallel
@@ -22,7 +22,7 @@ from pbg_tasks.train.engines import engine_name, on_gpu
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pbg_tasks.config import GraphSpec, Limits
+    from pbg_tasks.config import GraphSpec, Launch, Limits
     from pbg_tasks.config.limits import Check
     from pbg_tasks.memory import Forecast
     from pbg_tasks.tasks.partitioning import Expected
@@ -69,8 +69,8 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         written: the graph spec with all that is no part of a run: prices, and how training is launched.
     """
     graph, model = run.spec.graph, run.spec.graph.model
-    cpus = len(os.sched_getaffinity(0))
-    workers, threads = model.workers or cpus, graph.resources.threads or cpus
+    cpus = usable_cpus()
+    workers, threads = model.workers or _cpus_of_pods(written.launch) or cpus, graph.resources.threads or cpus
     chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
     held_out = graph.split.valid if graph.eval.split == "valid" else graph.split.test
     asked = min(int(expected.edges * held_out), graph.eval.max_edges or expected.edges)
@@ -100,6 +100,14 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     machines = written.launch.ranks if written.launch.launcher == "kubernetes" else 1
     night = forecast_night(planned, measured_nights(run), engine=engine, machines=machines, costs=written.costs)
     return Outlook(memory, night)
+
+
+def _cpus_of_pods(launch: Launch) -> int | None:
+    """Return how many CPUs each rank will have; None where it runs on this machine, or one like it."""
+    if launch.launcher != "kubernetes" or launch.kubernetes is None:
+        return None
+    asked = launch.kubernetes.resources["cpu"]
+    return max(1, math.ceil(float(asked[:-1]) / 1000 if asked.endswith("m") else float(asked)))
 
 
 def measured_nights(run: RunContext) -> list[MeasuredNight]:

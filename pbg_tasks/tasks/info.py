@@ -8,6 +8,7 @@ from typing import Any
 
 from pbg_tasks import __version__
 from pbg_tasks.config.support import check_supported
+from pbg_tasks.memory import usable_cpus
 from pbg_tasks.native import instruction_set
 from pbg_tasks.native.coverage import LEFT_TO_TORCH
 from pbg_tasks.tasks.configs import load_config_from
@@ -32,7 +33,7 @@ def info(config: str | None = None, overrides: list[str] | None = None) -> dict[
         "version": __version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "cpus": _cpus(),
+        "cpus": usable_cpus(),
         "engines": ["torch", *(["native"] if native else [])] if _version("torch") else [],
         "native": native or "not built: the installation found no C++ compiler for it (GCC 12 or newer, or clang)",
         "left_to_torch": list(LEFT_TO_TORCH),
@@ -47,14 +48,6 @@ def _engine_of(url: str, overrides: list[str]) -> dict[str, Any]:
     check_supported(config, source=url)
     name, reason = engine_name("auto", config)
     return {"engine": name} | ({"because": reason} if reason else {})
-
-
-def _cpus() -> int | None:
-    if _version("torch") is None:
-        return None
-    from pbg_tasks.model.numerics import usable_cpus
-
-    return usable_cpus()
 
 
 def _version(package: str) -> str | None:

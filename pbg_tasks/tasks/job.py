@@ -13,8 +13,8 @@ from pbg_tasks.memory import (
     peak_bytes,
     resident_bytes,
     training_forecast,
+    usable_cpus,
 )
-from pbg_tasks.model.numerics import usable_cpus
 from pbg_tasks.storage.names import join
 from pbg_tasks.train import PartitionKey, StartingPoint, Trainer, open_initial
 from pbg_tasks.train.engines import engine_name, make_engine, on_gpu

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 from pbg_tasks.errors import ResourceError
-from pbg_tasks.memory import check_fits, forget_peak, machine, peak_bytes, resident_bytes, usable_bytes
+from pbg_tasks.memory import check_fits, forget_peak, machine, peak_bytes, resident_bytes, usable_bytes, usable_cpus
 from pbg_tasks.memory.forecast import Forecast, Line
 
 BLOCK = 200_000_000
@@ -54,6 +56,22 @@ def test_without_a_limit_what_is_free_and_what_this_process_has_may_be_used(linu
 def test_the_limit_of_a_cgroup_counts(linux, path, limit, expected):
     linux(path, limit)
     assert usable_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "share", "expected"),
+    [
+        ("cgroup/night/train/cpu.max", "200000 100000\n", 2),
+        ("cgroup/night/cpu.max", "250000 100000\n", 3),  # of a group around it; a started share is a CPU
+        ("cgroup/cpu.max", "50000 100000\n", 1),
+        ("cgroup/night/train/cpu.max", "max 100000\n", 64),
+        ("cgroup/night/train/cpu.max", "9900000 100000\n", 64),  # more than there are
+    ],
+)
+def test_the_share_of_a_cgroup_counts(linux, monkeypatch, path, share, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    linux(path, share)
+    assert usable_cpus() == expected
 
 
 def test_a_system_that_tells_nothing_limits_nothing(tmp_path, monkeypatch):
