@@ -100,9 +100,18 @@ def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecas
             Line("scores and gradients", workers.passing, _BATCH_KEYS),
         ],
         [Line("scores of held-out edges", workers.ranking, _BATCH_KEYS)],
-        [Line("files being written", blob)],
+        [
+            Line("files being written", blob),
+            Line("a partition that no relation names", _untrained(size), ("num_partitions", "dimension")),
+        ],
     ]
     return Forecast.of("train", [*stays, *max(phases, key=lambda lines: sum(line.size for line in lines))])
+
+
+def _untrained(size: TrainingSize) -> int:
+    """Return bytes of the largest partition that no bucket needs: it is read and written when an epoch ends."""
+    types = (entity for entity, held in size.held.items() if not held)
+    return max((table_bytes(size.config, entity, max(size.counts[entity])) for entity in types), default=0)
 
 
 def _columns(size: TrainingSize) -> int:

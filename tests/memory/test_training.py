@@ -140,3 +140,13 @@ def test_the_forecast_is_within_a_tenth_of_the_measured_peak(tmp_path, case):
     told = trained(tmp_path, **shared, **model)
     assert told["peak"] - told["lines"]["process"] > WEIGHTY
     assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)
+
+
+def test_a_type_that_no_relation_names_is_read_when_an_epoch_ends(tmp_path):
+    data_set(tmp_path, entities=20_000, edges=2_000)
+    for part in range(2):
+        (tmp_path / "entities" / f"entity_count_idle_{part}.txt").write_text("60000")
+    entities = {"n": {"num_partitions": 1}, "idle": {"num_partitions": 2}}
+    told = trained(tmp_path, entities=entities, dimension=1000)
+    assert told["lines"]["a partition that no relation names"] > WEIGHTY
+    assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)
