@@ -84,7 +84,7 @@ def _lower(value: Any) -> Any:  # noqa: ANN401 - validators see any input
 
 
 AUTO = 0
-"""The ``num_partitions`` that stands for the word ``auto`` until a plan has chosen a number."""
+"""The number that stands for the word ``auto`` until a plan has chosen another."""
 
 
 def _read_auto(value: Any) -> Any:  # noqa: ANN401 - validators see any input
@@ -100,6 +100,14 @@ Partitions = Annotated[
     BeforeValidator(_read_auto),
     PlainSerializer(lambda value: value or "auto", when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"const": "auto"}]}),
+]
+
+
+PartitionBuffer = Annotated[
+    NonNegativeInt | None,
+    BeforeValidator(_read_auto),
+    PlainSerializer(lambda value: "auto" if value == AUTO else value, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"const": "auto"}, {"type": "null"}]}),
 ]
 
 
@@ -174,8 +182,9 @@ class ModelConfig(Frozen):
         Literal["random", "affinity", "inside_out", "outside_in", "min_swaps"],  # the last is not PBG's
         BeforeValidator(_lower),
     ] = "inside_out"
-    # Not PBG's: partitions of an entity type in memory at most; two for each side it stands on where this is null.
-    partition_buffer: PositiveInt | None = None
+    # Not PBG's: partitions of an entity type in memory at most; two for each side it stands on where this is null, or
+    # auto, of which a plan makes more where its memory allows that.
+    partition_buffer: PartitionBuffer = None
     workers: PositiveInt | None = None
     batch_size: PositiveInt = 1000
     num_batch_negs: NonNegativeInt = 50

@@ -1,10 +1,11 @@
-"""How many entities, relations and edges a snapshot has: one scan, before anything else is done with it."""
+"""How many entities, relations and edges a snapshot has, before anything else is done with it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pbg_tasks.prepare.bucket_sample import BucketSample, sample_buckets
 from pbg_tasks.prepare.connection import phase
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
@@ -26,18 +27,22 @@ class SnapshotCounts:
         relations: distinct relations.
         edges: rows.
         degrees: how many entities are an end of 2**k to 2**(k+1) - 1 edges, by type, for k from 0.
+        sample: of the edges, where a type is partitioned, or may be.
     """
 
     entities: dict[str, int]
     relations: int
     edges: int
     degrees: dict[str, list[int]]
+    sample: BucketSample | None = None
 
 
 def count_snapshot(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
 ) -> SnapshotCounts:
     """Count a snapshot that nobody has validated yet: rows that no relation fits are left out.
+
+    It is read once, and once more where a type is partitioned or may be.
 
     Names are told apart by a 64-bit hash, which is exact for all that matters here and takes 8 bytes a name.
 
@@ -67,11 +72,14 @@ def count_snapshot(
     for kind, doublings, names, _ in rows:
         found.setdefault(kind, {})[doublings] = names
     degrees = {entity: _listed(found.get(entity, {})) for entity in spec.model.entities}
+    edges = sum(times for kind, _, _, times in rows if kind is None)
+    parted = any(entity.num_partitions != 1 for entity in spec.model.entities.values())
     return SnapshotCounts(
         entities={entity: sum(counts) for entity, counts in degrees.items()},
         relations=sum(found.get(None, {}).values()) if from_data else len(spec.model.relations),
-        edges=sum(times for kind, _, _, times in rows if kind is None),
+        edges=edges,
         degrees=degrees,
+        sample=sample_buckets(connection, spec, files, matches, edges) if parted else None,
     )
 
 

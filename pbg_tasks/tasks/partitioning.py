@@ -1,11 +1,12 @@
-"""``num_partitions: auto``: the smallest number of partitions with which training keeps within its memory.
+"""``auto``: the smallest number of partitions with which training keeps within its memory, and how many it may hold.
 
-Ids are stable, so a graph's first run decides: a later night keeps the numbers of the release it continues.
+Ids are stable, so a graph's first run decides on ``num_partitions``: a later night keeps those of the release it
+continues. How many of them are in memory at once (``partition_buffer``) is every night's own choice.
 """
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,15 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.config import ConfigSchema, GraphSpec
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.schema import AUTO
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.memory import Forecast, TrainingSize, training_forecast
 from pbg_tasks.memory.training import table_bytes
+from pbg_tasks.prepare.bucket_sample import largest_of
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.train.iterations import chunk_count
 from pbg_tasks.train.partitions import Layout
 
 if TYPE_CHECKING:
@@ -26,13 +30,13 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.prepare import SnapshotCounts
+    from pbg_tasks.prepare.bucket_sample import BucketSample
     from pbg_tasks.publish import Release
     from pbg_tasks.storage import Store
 
 MOST_PARTITIONS = 256  # a bucket of each pair is a file
 _WHOLE_SHARE = 0.05  # of the memory: types that take less than this together are not worth partitioning
 _WORKERS = 4  # where the spec leaves the number to the machine that trains
-_SPREAD = 3  # standard deviations by which the largest of equally likely partitions may exceed the mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,13 @@ class Expected:
         entities: by type, those that are only known from the release before included.
         relations: distinct.
         edges: of the snapshot.
+        sample: of them; None where nothing is partitioned.
     """
 
     entities: Mapping[str, int]
     relations: int
     edges: int
+    sample: BucketSample | None = None
 
     @classmethod
     def of(cls, counts: SnapshotCounts, rows: Mapping[str, int]) -> Expected:
@@ -94,7 +100,7 @@ class Expected:
                 number is near that of both together.
         """
         entities = {entity: max(count, rows.get(entity, 0)) for entity, count in counts.entities.items()}
-        return cls(entities, counts.relations, counts.edges)
+        return cls(entities, counts.relations, counts.edges, counts.sample)
 
     def worst(self, graph: GraphSpec, partitions: Mapping[str, int]) -> Forecast:
         """Forecast the training with given numbers of partitions, whichever engine it is left to.
@@ -113,9 +119,9 @@ class Expected:
             for name, entity in graph.model.entities.items()
         }
         config = graph.model.model_copy(update={"entities": entities})
-        counts = {name: [_largest(self.entities[name], count)] * count for name, count in partitions.items()}
-        buckets = config.partitions("lhs") * config.partitions("rhs")
-        edges = _largest(self.edges, buckets * (config.num_edge_chunks or 1))
+        counts = {name: [largest_of(self.entities[name], 1 / count)] * count for name, count in partitions.items()}
+        largest = self.sample.largest(config) if self.sample else self.edges
+        edges = -(-largest // chunk_count(config, largest))
         size = TrainingSize(
             config=config,
             counts=counts,
@@ -147,17 +153,19 @@ def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | Non
     """
     kept = before.kept(graph.model) if before else None
     expected = Expected.of(counts, before.rows if before and kept else {})
-    auto = graph.model.auto_partitioned
-    if not auto:
-        return graph, expected
-    chosen = kept or _chosen(graph, expected)
-    say(f"plan: num_partitions {', '.join(f'{entity} {chosen[entity]}' for entity in auto)}")
-    if kept and expected.worst(graph, kept).peak > _budget(graph):
-        say(
-            "warning: training no longer keeps within resources.memory_gb; the numbers of partitions stay those of the "
-            "release before all the same; `pbg repartition --partitions N` moves its rows to others"
-        )
-    return with_partitions(graph, chosen), expected
+    if auto := graph.model.auto_partitioned:
+        chosen = kept or _chosen(graph, expected)
+        say(f"plan: num_partitions {', '.join(f'{entity} {chosen[entity]}' for entity in auto)}")
+        if kept and expected.worst(graph, kept).peak > _budget(graph):
+            say(
+                "warning: training no longer keeps within resources.memory_gb; the numbers of partitions stay those of "
+                "the release before all the same; `pbg repartition --partitions N` moves its rows to others"
+            )
+        graph = with_partitions(graph, chosen)
+    if graph.model.partition_buffer == AUTO:
+        graph = _with_buffer(graph, _largest_buffer(graph, expected))
+        say(f"plan: partition_buffer {graph.model.partition_buffer or 'as by default, for want of memory'}")
+    return graph, expected
 
 
 def partition_counts(model: ModelConfig) -> dict[str, int]:
@@ -171,6 +179,21 @@ def with_partitions(graph: GraphSpec, partitions: Mapping[str, int]) -> GraphSpe
     for entity, count in partitions.items():
         data["model"]["entities"][entity]["num_partitions"] = count
     return parse(GraphSpec, data, source=f"graph {graph.graph}")
+
+
+def _with_buffer(graph: GraphSpec, buffer: int | None) -> GraphSpec:
+    model = graph.model.model_copy(update={"partition_buffer": buffer})
+    return graph.model_copy(update={"model": model})
+
+
+def _largest_buffer(graph: GraphSpec, expected: Expected) -> int | None:
+    """Return how many partitions of a type training may hold within its memory; None when not even the default."""
+    partitions = partition_counts(graph.model)
+    counts = range(max(Layout(graph.model).capacity().values()), max(partitions.values()) + 1)
+    fitting = bisect_right(
+        counts, _budget(graph), key=lambda count: expected.worst(_with_buffer(graph, count), partitions).peak
+    )
+    return counts[fitting - 1] if fitting else None
 
 
 def _budget(graph: GraphSpec) -> float:
@@ -203,9 +226,3 @@ def _large(graph: GraphSpec, expected: Expected) -> set[str]:
         if together > _WHOLE_SHARE * _budget(graph) and not graph.model.entities[name].featurized:
             large.add(name)
     return large
-
-
-def _largest(total: int, parts: int) -> int:
-    """Return how many of ``total`` the largest of ``parts`` has, when chance deals them out."""
-    mean = total / parts
-    return min(total, math.ceil(mean + (_SPREAD * math.sqrt(mean) if parts > 1 else 0)))

@@ -9,7 +9,7 @@ from pbg_tasks.checkpoint import Iteration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config import ConfigSchema, ModelConfig
 
 
 def iterations(config: ConfigSchema, chunks: int) -> Iterator[Iteration]:
@@ -31,7 +31,7 @@ def iterations(config: ConfigSchema, chunks: int) -> Iterator[Iteration]:
                 )
 
 
-def chunk_count(config: ConfigSchema, largest_bucket: int) -> int:
+def chunk_count(config: ModelConfig, largest_bucket: int) -> int:
     """Return ``num_edge_chunks``, or what keeps the largest bucket's chunk within ``max_edges_per_chunk``."""
     return config.num_edge_chunks or max(1, -(-largest_bucket // config.max_edges_per_chunk))
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
-from pbg_tasks.config import ConfigSchema
+from pbg_tasks.config import ConfigSchema, ModelConfig
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.prepare import bucket_sample
+from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
+from pbg_tasks.train.partitions import Layout
 from tests.tasks.conftest import MODEL, ring
 
 AUTO = {"entities": {"n": {"num_partitions": "auto"}}}
+EDGE_BYTES = 24  # both ends and the relation
 WIDE = 20_000  # numbers an entity: few entities make many bytes
 
 
@@ -163,6 +168,91 @@ def test_the_forecast_of_a_plan_is_that_of_its_training(place):
     told, known = ahead["train"]["lines"], there["lines"]
     assert told["embeddings in memory"] == pytest.approx(known["embeddings in memory"], rel=0.1)
     assert told["batches of 1 worker"] == pytest.approx(known["batches of 1 worker"], rel=0.1)
+
+
+@pytest.mark.parametrize("sample", [1_000_000, 4_000])
+def test_a_plan_knows_how_large_the_largest_bucket_will_be(place, monkeypatch, sample):
+    """Two of three know one user. Cities are not partitioned, so that all live in one makes no bucket larger."""
+    monkeypatch.setattr(bucket_sample, "SAMPLE", sample)
+    rng = random.Random(0)
+    rows = [(f"u{rng.randrange(3000)}", "knows", f"u{rng.randrange(3000) if i % 3 == 0 else 0}") for i in range(12_000)]
+    rows += [(f"u{rng.randrange(3000)}", "lives in", "Rome") for _ in range(6_000)]
+    model = {
+        "entities": {"user": {"num_partitions": 4}, "city": {"num_partitions": 1}},
+        "relations": [
+            {"name": "knows", "lhs": "user", "rhs": "user"},
+            {"name": "lives in", "lhs": "user", "rhs": "city"},
+        ],
+        "dynamic_relations": False,
+    }
+    place.snapshot("d1", rows)
+    place.write_spec(model, split={"valid": 0.0, "test": 0.0})
+    planned = plan(place.spec, "d1")
+    for task in ("validate", "partition", "bucket"):
+        run_task(task, planned["run"])
+    buckets = np.array(RunContext.open(planned["run"]).require("bucket")["matrix"])
+    assert buckets.max() > 2 * buckets.mean()
+    told = planned["memory"]["train"]["lines"]["edges of a bucket"] / EDGE_BYTES
+    assert told == pytest.approx(buckets.max(), rel=0.01 if sample > len(rows) else 0.15)
+
+
+SHAPES = {
+    "one partition": ({}, 1),
+    "a hub in 16 partitions, all of them in memory": ({"partition_buffer": "auto"}, 16),
+    "a hub in 16 partitions, two of them in memory": ({"partition_buffer": 2}, 16),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_peak_that_a_plan_prints_is_within_a_tenth_of_what_training_takes(place, shape):
+    """Each task in a process of its own, as in Airflow."""
+    keys, partitions = SHAPES[shape]
+    rng = random.Random(0)
+    rows = [(f"e{i % 40_000}", "knows", f"e{rng.randrange(40_000) if i % 2 else 0}") for i in range(400_000)]
+    place.snapshot("d1", rows)
+    model = {"dimension": 1500, "comparator": "dot", "workers": 1, "batch_size": 1000, **keys}
+    model |= {"entities": {"n": {"num_partitions": partitions}}, "num_epochs": 1}
+    place.write_spec(model, resources={"memory_gb": 1, "threads": 1}, train={"engine": "native"})
+
+    def pbg(*arguments):
+        command = [sys.executable, "-m", "pbg_tasks", *map(str, arguments), "--json"]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    planned = pbg("plan", place.spec, "--snapshot", "d1")
+    for task in ("validate", "partition", "bucket"):
+        pbg(task, planned["run"])
+    measured = pbg("train", planned["run"])["memory"]["measured_peak"]
+    assert planned["memory"]["train"]["peak"] == pytest.approx(measured, rel=0.1)
+
+
+def buffered(place, memory_gb, **model):
+    """Return ``partition_buffer`` and the forecast of a plan that may choose it."""
+    chosen = planned(place, memory_gb, {"partition_buffer": "auto", "entities": {"n": {"num_partitions": 16}}, **model})
+    graph = RunContext.open(chosen["run"]).spec.graph
+    return graph.model.partition_buffer, chosen["memory"]["train"]["peak"]
+
+
+def test_as_many_partitions_are_in_memory_as_it_has_room_for(place, capsys):
+    place.snapshot("d1", ring(3000))  # 240 MB of embeddings
+    assert buffered(place, 1.0)[0] == 16
+    count, peak = buffered(place, 0.5)
+    assert 4 < count < 16
+    assert peak <= 0.5e9
+    more = planned(place, 0.5, {"partition_buffer": count + 1, "entities": {"n": {"num_partitions": 16}}})
+    assert more["memory"]["train"]["peak"] > 0.5e9
+    capsys.readouterr()
+    assert buffered(place, 0.28)[0] is None
+    assert "partition_buffer as by default, for want of memory" in capsys.readouterr().err
+
+
+def test_elsewhere_auto_is_the_default():
+    relations = [{"name": "r", "lhs": "n", "rhs": "n"}]
+    config = {"dimension": 4, "entities": {"n": {"num_partitions": 16}}, "relations": relations}
+    auto = parse(ModelConfig, {**config, "partition_buffer": "auto"}, source="a dict")
+    assert Layout(auto).capacity() == Layout(parse(ModelConfig, config, source="a dict")).capacity() == {"n": 4}
+    assert auto.model_dump(mode="json")["partition_buffer"] == "auto"
+    with pytest.raises(ConfigError, match=r"partition_buffer.*must be greater than 0, or auto"):
+        parse(ModelConfig, {**config, "partition_buffer": 0}, source="a dict")
 
 
 def test_a_pbg_config_needs_a_number(tmp_path):
