@@ -54,6 +54,7 @@ BENCHMARKS = (
     Benchmark("angel", "Angel's formats"),
     Benchmark("pykeen", "PyKEEN", against="PyKEEN"),
     Benchmark("growth", "Growth"),
+    Benchmark("gpu", "Training steps on a GPU", apart=True, against="the CPU"),
     Benchmark("race", "The race to a filtered MRR of 0.79 on FB15k", apart=True),
 )
 BY_NAME = {benchmark.name: benchmark for benchmark in BENCHMARKS}

@@ -13,15 +13,16 @@ from pbg_tasks.train.engines import make_engine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pbg_tasks.config.graph import EngineName
+    from pbg_tasks.config.graph import DeviceName, EngineName
     from pbg_tasks.train.engine import Engine
 
 
 class Variant(NamedTuple):
-    """An engine, and what it changes of a config."""
+    """An engine, what it changes of a config, and where it computes."""
 
     engine: EngineName
     changes: Mapping[str, Any]
+    device: DeviceName = "cpu"
 
 
 VARIANTS = {
@@ -30,11 +31,14 @@ VARIANTS = {
     "native with N3": Variant("native", {"regularization_coef": 1e-3}),
     "native bf16": Variant("native", {"precision": "bf16"}),
 }
+GPU = {f"GPU {precision}": Variant("torch", {"precision": precision}, "cuda") for precision in ("f32", "tf32", "bf16")}
 
 
 def engine_of(variant: str, document: Mapping[str, Any], relation_count: int, workers: int) -> Engine:
     """Return the engine of a variant for a config."""
-    return make_engine(VARIANTS[variant].engine, _config(variant, document), relation_count, workers=workers)
+    chosen = (VARIANTS | GPU)[variant]
+    config = ConfigSchema(**{**document, **chosen.changes})
+    return make_engine(chosen.engine, config, relation_count, workers=workers, device=chosen.device)
 
 
 def available(document: Mapping[str, Any]) -> list[str]:
@@ -45,7 +49,8 @@ def available(document: Mapping[str, Any]) -> list[str]:
     """
     found = []
     for name, variant in VARIANTS.items():
-        left = [] if variant.engine == "torch" else _missing(_config(name, document))
+        config = ConfigSchema(**{**document, **variant.changes})
+        left = [] if variant.engine == "torch" else _missing(config)
         if left:
             say(f"{name}: not measured, the native engine lacks {', '.join(left)}")
         else:
@@ -55,7 +60,3 @@ def available(document: Mapping[str, Any]) -> list[str]:
 
 def _missing(config: ConfigSchema) -> list[str]:
     return ["its library"] if library() is None else list(left_to_torch(config))
-
-
-def _config(variant: str, document: Mapping[str, Any]) -> ConfigSchema:
-    return ConfigSchema(**{**document, **VARIANTS[variant].changes})

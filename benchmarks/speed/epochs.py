@@ -15,6 +15,8 @@ from pbg_tasks.progress import human_count
 from pbg_tasks.tasks.train import train_directory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from benchmarks.speed.harness import Tools
 
 MODEL = LIVEJOURNAL | {"dimension": 100}
@@ -23,6 +25,7 @@ _LARGE = RandomGraph(1_000_000, 5_000_000, partitions=16)
 _LARGE_EPOCHS = 3
 _WAITING_TARGET = 0.03
 _MANY = 1000
+_BUFFERS = {4: "the default", 2: "PBG's, with which nothing is read ahead"}
 
 
 class Ours:
@@ -59,7 +62,7 @@ class Ours:
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
     """Compare epochs of a small graph, each by one worker; then (not ``quick``) see what a large one of ours waits."""
     found = _compared(tools)
-    return found if quick else [*found, _waiting(tools)]
+    return found if quick else [*found, *_waiting(tools)]
 
 
 def _compared(tools: Tools) -> list[Measurement]:
@@ -74,16 +77,19 @@ def _compared(tools: Tools) -> list[Measurement]:
     ]
 
 
-def _waiting(tools: Tools) -> Measurement:
+def _waiting(tools: Tools) -> Iterator[Measurement]:
     config = _LARGE.write(MODEL, tools.directory / "large")
-    with tools.ours(f"{__name__}:Ours", config=config | {"num_epochs": _LARGE_EPOCHS}) as ours:
-        shares = ours("shares").value
-    return Measurement(
-        f"epoch of {human_count(_LARGE.edges)} edges in 16 partitions, share of waiting",
-        "share",
-        statistics.median(shares),
-        target=_WAITING_TARGET,
-        at_most=True,
-        note=f"of the time until the commit, when the trainer had nothing to train because it read or stored; wall "
-        f"time of {_LARGE_EPOCHS} epochs",
-    )
+    for buffer, what in _BUFFERS.items():
+        keys = {"num_epochs": _LARGE_EPOCHS, "partition_buffer": buffer}
+        checkpoint = str(tools.directory / f"buffer-{buffer}")
+        with tools.ours(f"{__name__}:Ours", config=config | keys | {"checkpoint_path": checkpoint}) as ours:
+            shares = ours("shares").value
+        yield Measurement(
+            f"epoch of {human_count(_LARGE.edges)} edges in 16 partitions, {buffer} in memory, share of waiting",
+            "share",
+            statistics.median(shares),
+            target=_WAITING_TARGET if what == "the default" else None,
+            at_most=True,
+            note=f"{buffer} is {what}; of the time until the commit, when the trainer had nothing to train because it "
+            f"read or stored, on local storage; wall time of {_LARGE_EPOCHS} epochs",
+        )

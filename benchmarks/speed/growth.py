@@ -73,10 +73,12 @@ def _import(tools: Tools, edges: int) -> float:
 def _fitted(name: str, points: Sequence[tuple[float, float]]) -> Measurement:
     sizes, costs = (np.log(side) for side in zip(*points, strict=True))
     slope, _ = np.polyfit(sizes, costs, 1)
+    last = (costs[-1] - costs[-2]) / (sizes[-1] - sizes[-2])
     return Measurement(
         name,
         "exponent",
         float(slope),
         note=f"slope of log cost over log size: 1 is proportional, 0 is independent; {_ROUNDS} rounds of each size",
+        details={"exponent between the last two sizes": float(last)},
         points=tuple(points),
     )

@@ -384,7 +384,9 @@ def test_known_negatives_are_left_to_the_cpu():
 
 @needs_gpu
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_a_gpu_trains_as_the_cpu_does(dynamic):
+@pytest.mark.parametrize("record_after", [RECORD_AFTER, 4])
+def test_a_gpu_trains_as_the_cpu_does_with_and_without_recorded_steps(dynamic, record_after, monkeypatch):
+    monkeypatch.setattr("pbg_tasks.train.graphs.RECORD_AFTER", record_after)
     config, edges = graph_config(dynamic=dynamic), some_edges()
     engines = make_engine("torch", config, 2, device="cuda"), TorchEngine(config, 2)
     ours, theirs = (trained(engine, edges, (1, 2)) for engine in engines)
