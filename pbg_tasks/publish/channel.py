@@ -171,15 +171,18 @@ class Channel:
 
     def _record(self, candidate: dict[str, Any], *, previous: int | None) -> Release:
         """Write the release document under the next free number, or find the one an interrupted call left."""
-        while (release := self._recorded(candidate["run"])) is None:
-            release = Release(**candidate, channel=self.name, seq=max(self.numbers(), default=0) + 1, previous=previous)
+        while True:
+            # The number comes first: whoever records this run between the two looks has taken it.
+            seq = max(self.numbers(), default=0) + 1
+            if (recorded := self._recorded(candidate["run"])) is not None:
+                return recorded
+            release = Release(**candidate, channel=self.name, seq=seq, previous=previous)
             open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
             try:
-                self.store.put_new(self.release_key(release.seq), encode(release))
+                self.store.put_new(self.release_key(seq), encode(release))
             except ConflictError:
                 continue  # another publisher took the number
-            break
-        return release
+            return release
 
     def _recorded(self, run: str) -> Release | None:
         """Return the release of a run, if there is one."""

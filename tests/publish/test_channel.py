@@ -8,6 +8,9 @@ from pbg_tasks.checkpoint import Iteration, claim, preserve
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
+from tests.publish.runs import candidate as offered
+from tests.publish.runs import write_run
+from tests.publish.turned_store import TurnedStore
 
 HASH = "c" * 64
 
@@ -198,6 +201,26 @@ def test_who_loses_the_swap_looks_again(store, monkeypatch, theirs):
         with pytest.raises(ConflictError, match="this run was planned on 1"):
             channel.publish(mine, planned_on=first.seq)
     assert channel.current().release.run == theirs
+
+
+def test_one_run_is_one_release_whenever_its_other_publisher_comes(tmp_path):
+    for after in range(1, 40):
+        store = TurnedStore(tmp_path / str(after))
+        mine = write_and_offer(store)
+        store.interrupt(after, lambda store=store, mine=mine: Channel(store, "production").publish(mine, planned_on=1))
+        release, points = Channel(store, "production").publish(mine, planned_on=1)
+        if not store.calm():
+            return  # the other one would come after all was done
+        assert (release.seq, points, Channel(store, "production").numbers()) == (2, True, [1, 2])
+    pytest.fail("the other publisher came in every time: the range is too short")
+
+
+def write_and_offer(store):
+    """Publish a first run, and return what a second one has to publish."""
+    for run in ("first", "a"):
+        write_run(store, run)
+    Channel(store, "production").publish(offered(store, "first", "2026-01-01"), planned_on=None)
+    return offered(store, "a", "2026-01-02")
 
 
 def test_a_release_whose_files_are_not_finished_is_refused(store):
