@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 WAIT = timedelta(minutes=1)
-"""How long a run that waits for the night before lets go of its slot."""
+"""How long a run that waits for its snapshot or the night before lets go of its slot."""
 ADJUSTABLE = ("epochs", "dimension", "partitions", "engine", "accept_data")
 """Params that are options of ``pbg plan`` by the same name; null leaves them to the spec."""
 
@@ -23,11 +23,12 @@ ADJUSTABLE = ("epochs", "dimension", "partitions", "engine", "accept_data")
 class PlanOperator(PbgOperator):
     """Run ``pbg plan`` with the snapshot that the DAG run's partition key or form names.
 
-    In a chain of nights it waits, without holding a slot, until the night before has finished.
+    It waits, without holding a slot, until the snapshot is whole, where the spec's watch says what makes it so, and in
+    a chain of nights until the night before has finished.
 
     Args:
         spec: path of the graph spec.
-        patience: how long a run waits for the night before.
+        patience: how long a run waits for either.
     """
 
     overwrite_rtif_after_execution = True  # the task's page shows the arguments, which are known only then
@@ -48,7 +49,7 @@ class PlanOperator(PbgOperator):
 
         Raises:
             AirflowFailException: neither the partition key nor the form names a snapshot, or planning failed for good.
-            AirflowRescheduleException: the night before has not finished.
+            AirflowRescheduleException: the snapshot is not whole yet, or the night before has not finished.
         """
         self.arguments = plan_arguments(self.spec, context["dag_run"].partition_key, context["params"])
         try:

@@ -47,7 +47,7 @@ class Refused(AirflowFailException):
 
 
 class OutOfTurn(RetryableError):  # noqa: N818 - no error: the task's time has not come
-    """The night before has not finished."""
+    """The snapshot is not whole yet, or the night before has not finished."""
 
 
 class PbgOperator(BaseOperator):

@@ -100,7 +100,7 @@ class EvictedError(PbgError):
 
 
 class OutOfTurnError(PbgError):
-    """The night before has not finished, and this one continues it."""
+    """The snapshot is not whole yet, or the night before has not finished, and this one continues it."""
 
     kind = "out_of_turn"
     exit_code = 14

@@ -69,11 +69,12 @@ class Calendar(Frozen):
 
 
 class Watch(Frozen):
-    """How a snapshot that has arrived begins its night by itself.
+    """How a snapshot that has arrived begins its night by itself, and what makes it whole, whoever begins its night.
 
     Attributes:
         complete: what tells that a snapshot is whole. ``success``: its folder holds ``_SUCCESS``; ``manifest``: its
-            folder holds ``_manifest.json`` and everything this lists; ``settled``: its files stay the same for a while.
+            folder holds ``_manifest.json`` and everything this lists; ``settled``: its files stay the same for a while,
+            which nobody but the watch waits for.
         quiet_minutes: how long, for ``settled``.
         every_seconds: how often the location is listed.
         since: the first snapshot that counts; null: ``first``, else the newest one when the watch begins.
@@ -114,7 +115,7 @@ class Nights(Frozen):
             depends on its snapshot alone, so nights may run in any order and at once.
         first: snapshot with which a chain begins; null: whichever is planned while the channel has no earlier release.
         parallel: how many nights may be under way at once; of a chain, all but one wait for the one before.
-        patience_hours: how long a night of a chain waits for the night before.
+        patience_hours: how long a night waits until its snapshot is whole and, in a chain, for the night before.
         calendar: when nights begin by themselves; null: by events and by hand only.
         watch: whether a snapshot begins its night when it has arrived; null: it does not.
         deadline: until when a release is expected; null: whenever it comes.

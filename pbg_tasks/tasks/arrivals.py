@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config.nights import MANIFEST, SUCCESS, snapshot_folder, snapshot_order
+from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import InputError
 from pbg_tasks.progress import say
-from pbg_tasks.storage.columnar import filesystem_for, list_files, list_keys, read_errors
+from pbg_tasks.storage.columnar import list_files, list_keys
 from pbg_tasks.tasks.turn import has_finished
+from pbg_tasks.tasks.wholeness import lacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -83,20 +83,7 @@ class Arrivals:
     def _is_whole(self, key: str) -> bool:
         if self.complete == "settled":
             return self._is_settled(key)
-        folder = (snapshot_folder(self.location) or self.location).replace("{snapshot}", key)
-        filesystem = filesystem_for(folder, self.environment)
-        with read_errors(folder):
-            if self.complete == "success":
-                return bool(filesystem.exists(f"{folder}/{SUCCESS}"))
-            try:
-                asked = _manifest_sizes(filesystem.cat_file(f"{folder}/{MANIFEST}"))
-            except FileNotFoundError:
-                return False
-            root = filesystem._strip_protocol(folder)  # noqa: SLF001 (fsspec has no public name for it)
-            there = {
-                name.removeprefix(f"{root}/"): info["size"] for name, info in filesystem.find(root, detail=True).items()
-            }
-        return asked is not None and asked.items() <= there.items()
+        return lacks(self.location, key, self.complete, self.environment) is None
 
     def _is_settled(self, key: str) -> bool:
         """Whether a snapshot's files have stayed the same; by our own clock, since the store may have another."""
@@ -110,12 +97,3 @@ class Arrivals:
             since = self.clock()
             self._seen[key] = files, since
         return self.clock() - since >= self.quiet_seconds
-
-
-def _manifest_sizes(data: bytes) -> dict[str, int] | None:
-    """Return the sizes of a manifest's objects; None for a document that is none, or not finished, or names nothing."""
-    try:
-        objects = json.loads(data)["objects"]
-        return {str(name): int(record["size"]) for name, record in objects.items()} or None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        return None

@@ -10,6 +10,7 @@ from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
+from pbg_tasks.errors import OutOfTurnError
 from pbg_tasks.prepare import connect, count_snapshot
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
@@ -22,6 +23,7 @@ from pbg_tasks.tasks.context import Result, RunContext
 from pbg_tasks.tasks.forecasting import enforce_limits, outlook
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 from pbg_tasks.tasks.turn import release_to_continue
+from pbg_tasks.tasks.wholeness import lacks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +60,7 @@ def plan(
     Raises:
         ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph.
         InputError: the snapshot is missing.
-        OutOfTurnError: the night before has not finished.
+        OutOfTurnError: the snapshot is not whole yet, or the night before has not finished.
         QualityGateError: the night would take more than ``limits`` allow.
         ConflictError: the run, or the release it continues, is being removed.
     """
@@ -69,10 +71,7 @@ def plan(
     check_nightly(graph.model, source=f"{spec}: model")
     store = open_store(graph.store)
     probe(store)
-    files = tuple(
-        SnapshotFile(uri=uri, size=size, version=version)
-        for uri, size, version in list_files(graph.snapshots.resolve(snapshot))
-    )
+    files = _files(written, snapshot)
     channel = Channel(store, graph.channel)
     channel.check_graph(graph.graph)
     nights = written.nights
@@ -135,6 +134,24 @@ def _adjusted(
     if engine is not None:
         data["train"]["engine"] = engine
     return parse(GraphSpec, data, source=source)
+
+
+def _files(graph: GraphSpec, snapshot: str) -> tuple[SnapshotFile, ...]:
+    """List a snapshot's files; where the spec's watch says what makes it whole, only of one that is.
+
+    Who plans may not have been called by the watch: a calendar, a backfill and people know nothing of producers.
+    """
+    watch, missing = graph.nights.watch, None
+    if watch is not None and watch.complete != "settled":
+        # Before the files are listed: what is whole then stays so, what is written in between may be half of it.
+        missing = lacks(graph.snapshots.location, snapshot, watch.complete)
+    found = list_files(graph.snapshots.resolve(snapshot))
+    if watch is not None and missing is not None:
+        raise OutOfTurnError(
+            f"snapshot {snapshot!r} is not whole (nights.watch.complete: {watch.complete}): {missing}; its producer "
+            "has to finish it, and `-p nights.watch=null` plans what is there all the same"
+        )
+    return tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found)
 
 
 def _counted(graph: GraphSpec, files: tuple[SnapshotFile, ...]) -> SnapshotCounts:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
 
 from pbg_tasks.config import RunLayout
-from pbg_tasks.errors import OutOfTurnError, QualityGateError
+from pbg_tasks.errors import InputError, OutOfTurnError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain
@@ -72,3 +73,53 @@ def test_a_night_that_is_published_again_says_what_became_of_it(place):
     channel(place).rollback(to=2)
     channel(place).store.delete(RunContext.open(first).key(RunLayout.result("publish")))
     assert publish(first)["reason"] == "channel 'production' already serves a newer snapshot"
+
+
+def test_a_snapshot_that_is_not_whole_is_planned_by_nobody(place):
+    location = f"{place.root}/edges/{{snapshot}}/*.tsv"
+    watching = {"snapshots": {"location": location, "format": "tsv"}, "nights": {"watch": {"complete": "success"}}}
+    place.write_spec(model=QUICK, **watching)
+    with pytest.raises(InputError, match="no snapshot there"):
+        plan(place.spec, "d1")
+    (place.root / "edges").mkdir()
+    part = place.snapshot("d1/part", ring(40))
+    for begin in (plan, run_chain):
+        with pytest.raises(OutOfTurnError, match=r"'d1' is not whole .*edges/d1/_SUCCESS is not there; its producer"):
+            begin(place.spec, "d1")
+    assert not list(place.store.glob("runs/*"))
+    assert plan(place.spec, "d1", overrides=["nights.watch=null"])["files"] == 1
+    (part.parent / "_SUCCESS").touch()
+    assert plan(place.spec, "d1")["files"] == 1
+
+
+def test_a_snapshot_is_as_whole_as_its_manifest_says(place):
+    location = f"{place.root}/edges/{{snapshot}}/*.tsv"
+    watching = {"snapshots": {"location": location, "format": "tsv"}, "nights": {"watch": {"complete": "manifest"}}}
+    place.write_spec(model=QUICK, **watching)
+    (place.root / "edges").mkdir()
+    size = place.snapshot("d1/a", ring(40)).stat().st_size
+    manifest = place.root / "edges" / "d1" / "_manifest.json"
+    told = {}
+    for name, text in {
+        "none": None,
+        "no list": "{}",
+        "another file": json.dumps({"objects": {"a.tsv": {"size": size}, "b.tsv": {"size": 1}}}),
+    }.items():
+        if text is not None:
+            manifest.write_text(text)
+        with pytest.raises(OutOfTurnError) as raised:
+            plan(place.spec, "d1")
+        told[name] = str(raised.value).partition("): ")[2].partition("; its")[0]
+    assert told == {
+        "none": f"{manifest} is not there",
+        "no list": f"{manifest} lists no files with their sizes",
+        "another file": f"1 of the 2 files that {manifest} lists are not there with their sizes, as b.tsv",
+    }
+    manifest.write_text(json.dumps({"objects": {"a.tsv": {"size": size}}}))
+    assert plan(place.spec, "d1")["files"] == 1
+
+
+def test_of_a_snapshot_that_only_settles_whoever_plans_takes_what_is_there(place):
+    place.write_spec(model=QUICK, nights={"watch": {"complete": "settled"}})
+    place.snapshot("d1", ring(40))
+    assert plan(place.spec, "d1")["files"] == 1

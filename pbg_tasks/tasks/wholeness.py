@@ -1,0 +1,59 @@
+"""What a snapshot lacks to be whole, where its folder says so itself: by a marker, or by a manifest of its files."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.nights import MANIFEST, SUCCESS, snapshot_folder
+from pbg_tasks.storage.columnar import filesystem_for, read_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+
+def lacks(
+    location: str, snapshot: str, complete: Literal["success", "manifest"], environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """Say what a snapshot lacks to be whole; None of one that is.
+
+    Args:
+        location: with ``{snapshot}``, as in the graph spec.
+        snapshot: its key.
+        complete: what tells that it is whole, as in ``nights.watch``.
+        environment: whose store it is.
+
+    Raises:
+        AccessError: reading is not permitted.
+        StorageError: the store cannot be reached.
+    """
+    folder = (snapshot_folder(location) or location).replace("{snapshot}", snapshot)
+    filesystem = filesystem_for(folder, environment)
+    marker, manifest = f"{folder}/{SUCCESS}", f"{folder}/{MANIFEST}"
+    with read_errors(folder):
+        if complete == "success":
+            return None if filesystem.exists(marker) else f"{marker} is not there"
+        try:
+            asked = _sizes(filesystem.cat_file(manifest))
+        except FileNotFoundError:
+            return f"{manifest} is not there"
+        if asked is None:
+            return f"{manifest} lists no files with their sizes"
+        root = filesystem._strip_protocol(folder)  # noqa: SLF001 (fsspec has no public name for it)
+        found = filesystem.find(root, detail=True)
+    there = {name.removeprefix(f"{root}/"): info["size"] for name, info in found.items()}
+    wrong = sorted(name for name, size in asked.items() if there.get(name) != size)
+    if not wrong:
+        return None
+    return f"{len(wrong)} of the {len(asked)} files that {manifest} lists are not there with their sizes, as {wrong[0]}"
+
+
+def _sizes(data: bytes) -> dict[str, int] | None:
+    """Return the sizes of a manifest's objects; None for a document that is none, or not finished, or names nothing."""
+    try:
+        objects = json.loads(data)["objects"]
+        return {str(name): int(record["size"]) for name, record in objects.items()} or None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
