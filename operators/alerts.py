@@ -71,6 +71,22 @@ def on_failure(spec: GraphSpec) -> dict[str, Any]:
     return {"on_failure_callback": Alert(spec, "failed")}
 
 
+def on_lasting_failure(spec: GraphSpec, tries: int) -> dict[str, Any]:
+    """Return the arguments of a task of very many tries that make it tell once that it fails again and again.
+
+    Args:
+        spec: of the graph.
+        tries: so many have to fail before.
+    """
+    alert = Alert(spec, "failed")
+
+    def tell_once(context: Mapping[str, Any]) -> None:
+        if context["ti"].try_number == tries:
+            alert(context)
+
+    return {"on_retry_callback": tell_once}
+
+
 def deadline(spec: GraphSpec) -> dict[str, Any]:
     """Return the arguments of a nightly DAG that make it tell of late releases."""
     asked = spec.nights.deadline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -80,6 +81,28 @@ def test_a_watch_goes_on_for_ever_one_run_at_a_time(graphs):
     assert [task.task_id for task in dag.topological_sort()] == ["wait_for_snapshots", "remember"]
     (edges,) = dag.get_task("wait_for_snapshots").outlets
     assert bag_of(graphs).dags["reembed_small"].timetable.asset_condition == edges
+
+
+def test_a_watch_that_is_refused_tells_of_it_once_and_goes_on_trying_for_a_day(graphs, tmp_path):
+    notify = {
+        "use": "tests.stack.notifier.FileNotifier",
+        "on": ["failed"],
+        "arguments": {"path": str(tmp_path / "told"), "text": "{{ pbg.text }}"},
+    }
+    dag = bag_of(graphs, small={"nights": {"watch": {}, "notify": [notify]}}).dags["watch_small"]
+    task = dag.get_task("wait_for_snapshots")
+    refused = {"dag": dag, "run_id": "watch-1", "exception": "access: no such key"}
+    for number in range(1, task.retries + 1):
+        task.on_retry_callback[0]({**refused, "ti": SimpleNamespace(try_number=number)})
+    (told,) = (tmp_path / "told").read_text().splitlines()
+    assert json.loads(told)["text"] == "watch_small: watch-1: access: no such key"
+    delays = [
+        min(task.retry_delay * task.retry_exponential_backoff ** min(number, 9), task.max_retry_delay)
+        for number in range(task.retries)
+    ]
+    assert delays[0] < timedelta(minutes=1)
+    assert timedelta(hours=20) < sum(delays, timedelta()) < timedelta(hours=26)
+    assert dag.get_task("remember").retries < task.retries
 
 
 @pytest.mark.parametrize(("how", "kind"), [("fail", "PbgOperator"), ("ask", "ApprovalGateOperator")])
