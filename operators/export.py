@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from operators.task import PbgOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from operators.announcing import AnnouncingOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,28 +15,43 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
 
-class ExportOperator(PbgOperator):
-    """Run ``pbg export-release``, and tell every DAG that waits for the export.
+class ExportOperator(AnnouncingOperator):
+    """Run ``pbg export-release``, and tell every DAG that waits for the export, once.
+
+    It runs also where the release was announced before, so that a run of the same key finishes what another left.
 
     Args:
         asset: the place that all nights' exports of this name share.
+        export: name of its task, as in the run's results.
         snapshot: template that renders to JSON: key of the snapshot, the partition of the asset's event.
+        published: template that renders to JSON: whether the channel serves the run.
     """
 
-    template_fields: Sequence[str] = (*PbgOperator.template_fields, "snapshot")
+    template_fields: Sequence[str] = (*AnnouncingOperator.template_fields, "snapshot", "published")
 
-    def __init__(self, *, asset: Asset, snapshot: str, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
-        super().__init__(command="export-release", outlets=[asset], **kwargs)
-        self.asset = asset
+    def __init__(
+        self,
+        *,
+        asset: Asset,
+        export: str,
+        snapshot: str,
+        published: str,
+        **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
+    ) -> None:
+        super().__init__(command="export-release", announces=export, asset=asset, trigger_rule="none_failed", **kwargs)
         self.snapshot = snapshot
-
-    def lineage(self) -> tuple[list[str], list[str]]:
-        """Same as of every command; what is written lies at the asset."""
-        return super().lineage()[0], [self.asset.uri]
+        self.published = published
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Write the export."""
+        """Write the export.
+
+        Raises:
+            AirflowSkipException: the channel does not serve the run, or the export was announced before.
+        """
+        if not json.loads(self.published):
+            raise AirflowSkipException("the channel does not serve this run, so it is not exported")
         result = super().execute(context)
+        self._skip_announced(context, result)
         snapshot = json.loads(self.snapshot)
         event = context["outlet_events"][self.asset]
         event.extra = {

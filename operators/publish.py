@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.task import PbgOperator
+from operators.announcing import AnnouncingOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from operators.alerts import Alert
 
 
-class PublishOperator(PbgOperator):
-    """Run ``pbg publish``; only when the channel moved, the asset gets an event.
+class PublishOperator(AnnouncingOperator):
+    """Run ``pbg publish``; only when the channel moved, and once for each release, the asset gets an event.
 
     A run that was asked not to publish, or that re-embedded an older snapshot, leaves the channel where it is: the task
     is then *skipped*, which is what keeps Airflow from telling the asset's consumers.
@@ -29,7 +29,7 @@ class PublishOperator(PbgOperator):
         told: tells people of the release.
     """
 
-    template_fields: Sequence[str] = (*PbgOperator.template_fields, "facts")
+    template_fields: Sequence[str] = (*AnnouncingOperator.template_fields, "facts")
 
     def __init__(
         self,
@@ -39,25 +39,21 @@ class PublishOperator(PbgOperator):
         told: Alert | None = None,
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
-        super().__init__(command="publish", outlets=[asset], **kwargs)
-        self.asset = asset
+        super().__init__(command="publish", announces="publish", asset=asset, **kwargs)
         self.facts = facts
         self.told = told
-
-    def lineage(self) -> tuple[list[str], list[str]]:
-        """Same as of every command; what is written lies at the asset."""
-        return super().lineage()[0], [self.asset.uri]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the run.
 
         Raises:
-            AirflowSkipException: the channel did not move.
+            AirflowSkipException: the channel did not move, or the release was announced before.
         """
         result = super().execute(context)
         if not result["published"]:
             context["ti"].xcom_push(key="return_value", value=result)
             raise AirflowSkipException(str(result["reason"]))
+        self._skip_announced(context, result)
         facts = {name: json.loads(text) for name, text in self.facts.items()}
         event = context["outlet_events"][self.asset]
         event.extra = {"release": result["release"], "directory": result["directory"], **facts}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 RUN = "{{ ti.xcom_pull(task_ids='prepare.plan')['run'] }}"
 RUN_IF_ANY = "{{ (ti.xcom_pull(task_ids='prepare.plan') or {}).get('run', '') }}"
+PUBLISHED = "{{ (ti.xcom_pull(task_ids='release.publish') or {}).get('published', false) | tojson }}"
 FACTS = {
     "snapshot": "{{ ti.xcom_pull(task_ids='prepare.plan')['snapshot'] | tojson }}",
     "mrr": "{{ ti.xcom_pull(task_ids='release.eval')['filtered']['mrr'] | tojson }}",
@@ -164,7 +165,9 @@ def _exports(spec: GraphSpec) -> list[ExportOperator]:
                 task_id=export.name,
                 arguments=[RUN, export.name],
                 scratch=SCRATCH,
+                export=export.task,
                 snapshot=FACTS["snapshot"],
+                published=PUBLISHED,
                 asset=export_asset(spec, export),
             )
             for export in spec.exports

@@ -92,6 +92,19 @@ def export_release(
     show_result(task(run, name), as_json=as_json)
 
 
+@app.command()
+def announced(
+    run: Run,
+    task: Annotated[str, typer.Argument(help="`publish`, or `export-NAME`.", show_default=False)],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Remember that everybody was told of a release or an export; schedulers call it when they have."""
+    from pbg_tasks.tasks.announcing import announced as remember
+
+    show_result(remember(run, task), as_json=as_json)
+
+
 @app.command(name="run")
 def run_all(
     spec: Spec,

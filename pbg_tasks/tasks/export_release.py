@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.tasks.announcing import is_announced
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.exchange import export
 
@@ -21,13 +22,18 @@ def export_release(url: str, name: str) -> Result:
         url: of the run.
         name: of the export in the spec.
 
+    Returns:
+        Where it lies, and whether everybody was told of it (``announced``).
+
     Raises:
         ConfigError: the spec lists no such export, or the run was not published.
     """
-    listed = {export.name: export for export in RunContext.open(url).spec.graph.exports}
+    run = RunContext.open(url)
+    listed = {export.name: export for export in run.spec.graph.exports}
     if name not in listed:
         raise ConfigError(f"{url}: its spec lists no export {name!r}; it lists {', '.join(listed) or 'none'}")
-    return perform(listed[name].task, url, partial(_export, chosen=listed[name]))
+    task = listed[name].task
+    return perform(task, url, partial(_export, chosen=listed[name])) | {"announced": is_announced(run, task)}
 
 
 def _export(run: RunContext, *, chosen: Export) -> Result:

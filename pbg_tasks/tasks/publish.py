@@ -10,6 +10,7 @@ from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.announcing import is_announced
 from pbg_tasks.tasks.approval import approval, decisions
 from pbg_tasks.tasks.context import Result, RunContext, perform
 
@@ -21,6 +22,7 @@ def publish(url: str) -> Result:
     """Publish a run that passed the gate or was approved, unless its spec says not to.
 
     Done again, it says what has become of it: a channel that went on, or was rolled back, does not serve it any more.
+    Of a release that is served, ``announced`` says whether everybody was told.
 
     Raises:
         ConflictError: the channel moved on since the run was planned.
@@ -33,7 +35,7 @@ def publish(url: str) -> Result:
     channel = Channel(run.store, run.spec.graph.channel)
     there = channel.current().release
     if there is not None and there.seq == result["release"]:
-        return result
+        return result | {"announced": is_announced(run, "publish")}
     reason = f"it was published before; channel {channel.name!r} serves release {there and there.seq} now"
     return result | {"published": False, "reason": reason}
 

@@ -32,6 +32,7 @@ def test_each_export_follows_the_release_and_waits_for_no_other(dag):
         assert task.upstream_task_ids == {"release.publish"}
         assert "summary" in task.downstream_task_ids
         assert task.arguments[1] == name
+        assert task.trigger_rule == "none_failed"  # a release that was announced before skips `publish`
     assert dag.get_task("summary").upstream_task_ids == {"exports.parquet", "exports.ann"}
 
 

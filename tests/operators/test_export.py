@@ -6,7 +6,7 @@ import json
 
 import pytest
 from airflow.sdk import Asset
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from operators.export import ExportOperator
@@ -17,13 +17,24 @@ DONE = {
     "exchange": "npy",
     "types": {"n": {"rows": 3, "dimension": 2}},
     "files": 4,
+    "announced": False,
 }
 
 
 @pytest.fixture
 def task():
+    return export()
+
+
+def export(published="true"):
     return ExportOperator(
-        task_id="npy", arguments=["/store/runs/r", "npy"], store_conn_id=None, asset=PLACE, snapshot='"day-1"'
+        task_id="npy",
+        arguments=["/store/runs/r", "npy"],
+        store_conn_id=None,
+        asset=PLACE,
+        export="export-npy",
+        snapshot='"day-1"',
+        published=published,
     )
 
 
@@ -47,3 +58,17 @@ def test_an_export_that_fails_is_no_news(fake_pbg, context, task):
     with pytest.raises(AirflowFailException, match=r"finds 0\.3"):
         task.execute(context)
     assert not context["outlet_events"][PLACE].extra
+
+
+def test_an_export_that_was_announced_is_no_news_again(fake_pbg, context, task):
+    fake_pbg(f"print({json.dumps(json.dumps(DONE | {'announced': True}))})")
+    context["outlet_events"] = OutletEventAccessors()
+    with pytest.raises(AirflowSkipException, match="export-npy of /store/runs/r was announced before"):
+        task.execute(context)
+    assert not context["outlet_events"][PLACE].extra
+
+
+def test_what_the_channel_does_not_serve_is_not_exported(fake_pbg, context):
+    fake_pbg("sys.exit('nobody asked for this')")
+    with pytest.raises(AirflowSkipException, match="the channel does not serve this run"):
+        export(published="false").execute(context)

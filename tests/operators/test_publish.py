@@ -18,6 +18,7 @@ PUBLISHED = {
     "channel": "production",
     "release": 7,
     "directory": "/store/runs/r/release",
+    "announced": False,
 }
 
 
@@ -27,10 +28,15 @@ def told():
 
 
 @pytest.fixture
-def publish(fake_pbg, context, told):
+def publish(operator, context):
     context["outlet_events"] = OutletEventAccessors()
+    return lambda result: operator(result).execute(context)
 
-    def run(result):
+
+@pytest.fixture
+def operator(fake_pbg, told):
+
+    def make(result):
         fake_pbg(f"print({json.dumps(json.dumps(result))})")
         facts = {"snapshot": '"day-1"', "mrr": "0.25", "edges": "1000"}
         task = PublishOperator(
@@ -42,9 +48,9 @@ def publish(fake_pbg, context, told):
             told=lambda _, text: told.append(text),
         )
         assert task.outlets == [CHANNEL]
-        return task.execute(context)
+        return task
 
-    return run
+    return make
 
 
 def test_the_event_carries_release_and_figures(publish, context, told):
@@ -68,3 +74,29 @@ def test_a_channel_that_did_not_move_is_no_news(publish, context, told):
     assert context["ti"].pushed["return_value"] == result
     assert not context["outlet_events"][CHANNEL].extra
     assert told == []
+
+
+def test_a_release_that_was_announced_is_no_news_again(publish, context, told):
+    result = {**PUBLISHED, "announced": True}
+    with pytest.raises(AirflowSkipException, match="publish of /store/runs/r was announced before"):
+        publish(result)
+    assert context["ti"].pushed["return_value"] == result
+    assert not context["outlet_events"][CHANNEL].extra
+    assert told == []
+
+
+def test_that_a_release_is_announced_is_remembered_once_airflow_has_told_of_it_and_not_before(
+    operator, fake_pbg, context, tmp_path
+):
+    calls = tmp_path / "calls"
+    task = operator(PUBLISHED)
+    context["outlet_events"] = OutletEventAccessors()
+    fake_pbg(f"""
+        print(*sys.argv[1:], file=open({str(calls)!r}, "a"))
+        print({json.dumps(json.dumps(PUBLISHED))})
+    """)
+    task.execute(context)
+    assert calls.read_text().splitlines() == ["publish /store/runs/r --json"]
+    (told_of,) = task.on_success_callback
+    told_of({"task": task})
+    assert calls.read_text().splitlines()[1:] == ["announced /store/runs/r publish --json"]

@@ -8,11 +8,13 @@ import shutil
 import pytest
 
 from pbg_tasks.config import RunLayout
-from pbg_tasks.errors import InputError, OutOfTurnError, QualityGateError
+from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.announcing import announced
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.export_release import export_release
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.publish import publish
 from tests.tasks.conftest import ring
@@ -73,6 +75,20 @@ def test_a_night_that_is_published_again_says_what_became_of_it(place):
     channel(place).rollback(to=2)
     channel(place).store.delete(RunContext.open(first).key(RunLayout.result("publish")))
     assert publish(first)["reason"] == "channel 'production' already serves a newer snapshot"
+
+
+def test_who_publishes_again_is_told_whether_the_release_was_announced(place):
+    place.write_spec(model=QUICK, exports=[{"format": "npy"}])
+    place.snapshot("d1", ring(40))
+    run = run_chain(place.spec, "d1")["run"]
+    assert [publish(run)["announced"], export_release(run, "npy")["announced"]] == [False, False]
+    for _ in range(2):  # as after a crash between the two
+        announced(run, "publish")
+    assert [publish(run)["announced"], export_release(run, "npy")["announced"]] == [True, False]
+    announced(run, "export-npy")
+    assert export_release(run, "npy")["announced"]
+    with pytest.raises(ConfigError, match=r"announces no 'train', only publish, export-npy"):
+        announced(run, "train")
 
 
 def test_a_snapshot_that_is_not_whole_is_planned_by_nobody(place):

@@ -1,0 +1,48 @@
+"""Who was told: a scheduler remembers with the run that it announced the release or an export, so that it does so once.
+
+It is remembered after the announcement. Whoever is killed in between announces again, so nobody misses a release.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.progress import say
+from pbg_tasks.publish.holds import hold
+from pbg_tasks.tasks.context import RunContext
+
+if TYPE_CHECKING:
+    from pbg_tasks.tasks.context import Result
+
+
+def announced(url: str, task: str) -> Result:
+    """Remember that everybody was told of what a task of a run made.
+
+    Args:
+        url: of the run.
+        task: ``publish``, or ``export-`` and the name of an export.
+
+    Raises:
+        ConfigError: the run has no such task.
+        ConflictError: the run is being removed.
+    """
+    run = RunContext.open(url)
+    tasks = ["publish", *(export.task for export in run.spec.graph.exports)]
+    if task not in tasks:
+        raise ConfigError(f"{run.url}: announces no {task!r}, only {', '.join(tasks)}")
+    hold(run.store, run.run_id)
+    with suppress(ConflictError):
+        run.store.put_new(_key(run, task), b"{}")
+    say(f"announced: {task} of run {run.run_id}")
+    return {"run": run.url, "announced": task}
+
+
+def is_announced(run: RunContext, task: str) -> bool:
+    """Whether everybody was told of what a task of a run made."""
+    return run.store.head(_key(run, task)) is not None
+
+
+def _key(run: RunContext, task: str) -> str:
+    return run.key(f"announced/{task}.json")
