@@ -110,14 +110,20 @@ class Channel:
         """Return the release that a run on ``snapshot`` continues: of the snapshots before it, never of a later one.
 
         It is the current one where that is older, so that a roll-back counts; for a redo of the current snapshot the
-        one before it; else the newest of the earlier snapshots.
+        one before it, or what that night was redone as since, if the snapshots before were redone; else the newest of
+        the earlier snapshots.
         """
         release = self.current().release
+        first: Release | None = None
         while release is not None and release.snapshot == snapshot:
-            release = self._find(release.previous)
-        if release is not None and snapshot_order(release.snapshot) < snapshot_order(snapshot):
+            first, release = release, self._find(release.previous)
+        if release is None or snapshot_order(release.snapshot) >= snapshot_order(snapshot):
+            return newest_before(self.releases(), snapshot)
+        if first is None:
             return release
-        return newest_before(self.releases(), snapshot)
+        # What was there before may have been rolled back from; what came since is how those nights were redone.
+        since = [each for each in self.releases() if each.seq > first.seq]
+        return newest_before([release, *since], snapshot)
 
     def _find(self, seq: int | None) -> Release | None:
         """Read a release; None when there is none of that number, or no longer."""

@@ -27,9 +27,27 @@ def skip(channel: Channel, snapshot: str, reason: str) -> None:
         channel.store.put_new(_key(channel, snapshot), encode(Skipped(snapshot=snapshot, reason=reason)))
 
 
+def skip_anew(channel: Channel, snapshot: str, reason: str | None) -> None:
+    """Let the nights after a snapshot go on without it from now on, also if it was tried again after an earlier skip.
+
+    Args:
+        channel: of the nights.
+        snapshot: its key.
+        reason: why; None: what was said before, if anything was.
+    """
+    reason = reason or why_skipped(channel, snapshot) or "skipped by hand"
+    channel.store.put(_key(channel, snapshot), encode(Skipped(snapshot=snapshot, reason=reason)))
+
+
 def is_skipped(channel: Channel, snapshot: str) -> bool:
     """Whether the nights after a snapshot go on without it."""
-    return channel.store.head(_key(channel, snapshot)) is not None
+    return when_skipped(channel, snapshot) is not None
+
+
+def when_skipped(channel: Channel, snapshot: str) -> float | None:
+    """Return since when the nights after a snapshot go on without it, by the store's clock; None where they do not."""
+    decided = channel.store.head(_key(channel, snapshot))
+    return None if decided is None else decided.modified or 0.0
 
 
 def why_skipped(channel: Channel, snapshot: str, *, since: float = 0.0) -> str | None:

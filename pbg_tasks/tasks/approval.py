@@ -19,7 +19,9 @@ from pbg_tasks.publish.skips import why_skipped
 from pbg_tasks.tasks.context import Result, RunContext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from pbg_tasks.storage import Store
 
 GATED = ("validate", "partition", "gate")
 """The tasks that refuse nights: the data gate's two, and the quality gate."""
@@ -116,22 +118,38 @@ def _at_stake(run: RunContext) -> Iterator[RunContext]:
     """
     if not run.spec.publish or run.spec.walk == "independent":
         return
-    for info in list(run.store.list("runs/")):
+    for night in under_way(run.store, lambda key: snapshot_order(key) > snapshot_order(run.spec.snapshot)):
+        if _competes(night, run):
+            yield night
+
+
+def under_way(
+    store: Store, counts: Callable[[str], bool], *, below: str = "runs/", planned_after: float = 0.0
+) -> Iterator[RunContext]:
+    """Yield the nights of chains that are to be published, and were neither that, nor refused, nor skipped since.
+
+    Args:
+        store: the graph's.
+        counts: whether runs of a snapshot do; others are not read.
+        below: what the keys of their objects begin with.
+        planned_after: those planned until then do not count, in seconds since 1970 by the store's clock.
+    """
+    for info in list(store.list(below)):
         name, _, rest = info.key.removeprefix("runs/").partition("/")
-        # The id begins with the snapshot, so runs of older ones need not be read.
-        newer = snapshot_order(name.rpartition("-")[0]) > snapshot_order(run.spec.snapshot)
-        if not newer or rest != RunLayout.spec:
+        planned = info.modified or 0.0
+        # The id begins with the snapshot.
+        if rest != RunLayout.spec or not counts(name.rpartition("-")[0]) or planned <= planned_after:
             continue
         with suppress(ConfigError, FormatError):  # removed meanwhile, or damaged
-            night = RunContext.within(run.store, name)
-            if _competes(night, run) and not _is_over(night, planned=info.modified or 0.0):
+            night = RunContext.within(store, name)
+            if night.spec.publish and night.spec.walk == "chain" and not _is_over(night, planned=planned):
                 yield night
 
 
 def _competes(night: RunContext, run: RunContext) -> bool:
     one, other = night.spec, run.spec
     same = (one.graph.graph, one.graph.channel) == (other.graph.graph, other.graph.channel)
-    return same and one.publish and one.walk == "chain" and _continued(night) == _continued(run)
+    return same and _continued(night) == _continued(run)
 
 
 def _continued(run: RunContext) -> str:
@@ -144,6 +162,8 @@ def _is_over(run: RunContext, *, planned: float) -> bool:
         return True
     if refused := _refusals(run):
         return any(approval(run, task) is None for task in refused)
+    if run.refusal() is not None:
+        return True
     return why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot, since=planned) is not None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 _REPLAYS = "replays"
+_REFUSED = "refused.json"
 CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "drift", "gate", "publish")
 
 
@@ -135,7 +137,17 @@ class RunContext:
     def refuse(self, reason: str) -> None:
         """Let the nights after this one go on without it: what it made is not good enough."""
         if self.spec.publish:
+            with suppress(ConflictError):
+                self.store.put_new(self.key(_REFUSED), canonical_json({"reason": reason}))
             skip(Channel(self.store, self.spec.graph.channel), self.spec.snapshot, reason)
+
+    def refusal(self) -> str | None:
+        """Return why the run was refused; None when it was not, and of runs of versions that did not store it."""
+        try:
+            reason: str = json.loads(self.store.get(self.key(_REFUSED)).data)["reason"]
+        except NotFoundError:
+            return None
+        return reason
 
     def save_result(self, task: str, result: Result) -> Result:
         """Store a task's result once; the first of two that raced is the one that stays."""

@@ -16,7 +16,7 @@ from pbg_tasks.publish.reachability import CANARY
 from pbg_tasks.publish.retention import Retention
 from pbg_tasks.publish.retention import pin as keep
 from pbg_tasks.publish.retention import unpin as let_go
-from pbg_tasks.publish.skips import skip as go_without
+from pbg_tasks.publish.skips import skip_anew
 from pbg_tasks.storage import open_store
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ def unpin(spec: Path, release: int) -> Result:
 
 
 def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Result:
-    """Let the nights of a chain go on without a snapshot.
+    """Let the nights of a chain go on without a snapshot, also without a run of it that has not finished.
 
     Raises:
         ConfigError: the key is none.
     """
     check_snapshot_key(snapshot)
     channel = _channel(spec)
-    go_without(channel, snapshot, reason or "skipped by hand")
+    skip_anew(channel, snapshot, reason)
     say(f"skip: the nights of channel {channel.name} go on without {snapshot}")
     return {"channel": channel.name, "skipped": snapshot}
 

@@ -188,8 +188,9 @@ def _files(run: RunContext, preserved: Result | None) -> Mapping[str, ObjectReco
 
 
 def _refusal(run: RunContext, planned: float | None) -> str | None:
-    """Return why the channel went on without the run's snapshot; not what became of an earlier run of it."""
-    return why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot, since=planned or 0.0)
+    """Return why the channel went on without the run's snapshot; not what became of another run of it."""
+    skipped_for = why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot, since=planned or 0.0)
+    return run.refusal() or skipped_for
 
 
 def _decisions(run: RunContext) -> dict[str, Result]:

@@ -1,8 +1,9 @@
 """Which release a night continues, and whether it is its turn: the order of a chain, kept by what lies in the store.
 
 The night before is the newest of the snapshots that lie at the spec's location and are older. It has finished once it
-was released, refused by a gate, or skipped by someone. So the order holds for whoever plans (a schedule, a backfill
-with several runs at once, a person) without anybody knowing of anybody else.
+was released, refused by a gate, or skipped by someone; a refused or skipped night that was planned anew since is waited
+for once more. So the order holds for whoever plans (a schedule, a backfill with several runs at once, a person) without
+anybody knowing of anybody else. It does not hold where released days are redone: nobody knows that they will be.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, OutOfTurnError
-from pbg_tasks.publish.skips import is_skipped
+from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage.columnar import list_keys
+from pbg_tasks.tasks.approval import under_way
 
 if TYPE_CHECKING:
     from pbg_tasks.config.graph import Snapshots
@@ -51,7 +53,13 @@ def _before(snapshots: Snapshots, snapshot: str) -> str | None:
 
 
 def has_finished(channel: Channel, snapshot: str) -> bool:
-    """Whether a night keeps none after it waiting: it was released (and perhaps rolled back), refused or skipped."""
-    if is_skipped(channel, snapshot):
-        return True
+    """Whether a night keeps none after it waiting: it was released (and perhaps rolled back), refused or skipped.
+
+    A refusal counts no longer once the night is planned anew: those after it would only end in a conflict with it.
+    """
+    since = when_skipped(channel, snapshot)
+    if since is not None:
+        again = under_way(channel.store, lambda key: key == snapshot, below=f"runs/{snapshot}-", planned_after=since)
+        if not any(night.spec.graph.channel == channel.name for night in again):
+            return True
     return any(each.snapshot == snapshot for each in channel.releases(newest_first=True))

@@ -17,6 +17,7 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.export_release import export_release
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.publish import publish
+from pbg_tasks.tasks.releases import skip
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -54,6 +55,37 @@ def test_a_chain_waits_for_the_night_before_and_goes_on_without_one_that_was_ref
         run_chain(place.spec, "d2")
     place.write_spec(model=QUICK)
     assert plan(place.spec, "d3")["previous_release"] == 1
+
+
+def test_a_refused_night_that_is_planned_anew_is_waited_for_until_it_has_finished(place):
+    for number in (1, 2, 3):
+        place.snapshot(f"d{number}", ring(40))
+    place.write_spec(model=QUICK)
+    run_chain(place.spec, "d1")
+
+    def try_again(lr):
+        place.write_spec(model={**QUICK, "lr": lr})
+        return RunContext.open(plan(place.spec, "d2")["run"])
+
+    def assert_d3_waits():
+        with pytest.raises(OutOfTurnError, match="'d3' continues that of 'd2'"):
+            plan(place.spec, "d3")
+
+    try_again(0.01).refuse("the first reason")
+    assert plan(place.spec, "d3")["previous_release"] == 1
+    second = try_again(0.02)
+    assert_d3_waits()
+    second.refuse("the second reason")
+    assert plan(place.spec, "d3")["previous_release"] == 1
+    third = try_again(0.03)
+    assert_d3_waits()
+    skip(place.spec, "d2")
+    assert plan(place.spec, "d3")["previous_release"] == 1
+    assert [run.refusal() for run in (second, third)] == ["the second reason", None]
+    try_again(0.04)
+    assert_d3_waits()
+    run_chain(place.spec, "d2")
+    assert plan(place.spec, "d3")["previous_release"] == 2
 
 
 def test_a_night_that_is_published_again_says_what_became_of_it(place):

@@ -63,6 +63,11 @@ def test_a_mended_snapshot_is_not_refused_for_what_it_was(place):
         again.run_id: None,
     }
     assert listed.refused == {"d1": "the data gate refused it"}
+    again.refuse("so did it the second one")
+    assert [reporting.read_run(run).refused for run in (first, again)] == [
+        "the data gate refused it",
+        "so did it the second one",
+    ]
 
 
 def test_the_channel_went_not_without_what_was_approved(place):

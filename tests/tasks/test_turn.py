@@ -97,6 +97,34 @@ def test_a_redo_continues_what_the_first_time_did(channel, snapshots):
     assert continued(channel, snapshots, 6) == "d5"
 
 
+def redo(channel, snapshots, day):
+    """Do a released day again as a chain does; return what it continues."""
+    before = release_to_continue(channel, CHAIN, snapshots, f"d{day}")
+    write_run(channel.store, f"again{day}")
+    planned_on = before.seq if before else None
+    channel.publish(candidate(channel.store, f"again{day}", f"d{day}"), planned_on=planned_on)
+    return before and before.run
+
+
+def test_days_that_are_redone_one_by_one_continue_each_other_up_to_the_newest(channel, snapshots):
+    for day in (4, 5, 6, 7):
+        release(channel, day)
+    assert [redo(channel, snapshots, day) for day in (5, 6, 7)] == ["r4", "again5", "again6"]
+    assert channel.current().release.run == "again7"
+    assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
+    assert release_to_continue(channel, CHAIN, snapshots, "d8").run == "again7"
+
+
+def test_a_redo_continues_no_release_that_was_rolled_back_from(channel, snapshots):
+    for day in (5, 6):
+        release(channel, day)
+    channel.rollback()
+    release(channel, 7)
+    assert continued(channel, snapshots, 7) == "d5"
+    assert redo(channel, snapshots, 6) == "r5"  # the bad night, mended
+    assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
+
+
 def test_independent_nights_continue_nothing_and_wait_for_nobody(channel, snapshots):
     release(channel, 5)
     assert continued(channel, snapshots, 9, Nights(walk="independent")) is None
