@@ -134,7 +134,15 @@ def gc(
 
 @app.command()
 def replay(
-    run: Annotated[str, typer.Argument(help="URL of the released run, or of its directory.", show_default=False)],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="URL of the released run, or of its directory; with --release, the graph spec.",
+            show_default=False,
+        ),
+    ],
+    release: Annotated[int | None, typer.Option(min=1, help="Number of the release.", show_default=False)] = None,
     into: Annotated[
         str | None, typer.Option(help="Store that keeps what is made; else it is removed.", show_default=False)
     ] = None,
@@ -144,9 +152,10 @@ def replay(
     """Make a release once more and compare every file with what was published."""
     from pbg_tasks.errors import QualityGateError
     from pbg_tasks.tasks.replay import replay as task
+    from pbg_tasks.tasks.replay import replay_release
 
-    result = task(run, into=into)
+    result = task(run, into=into) if release is None else replay_release(Path(run), release, into=into)
     show_result(result, as_json=as_json)
     if not result["equal"]:
         unequal = [name for name, verdict in result["files"].items() if verdict != "equal"]
-        raise QualityGateError(f"{run}: not the same bytes: {', '.join(unequal)}")
+        raise QualityGateError(f"{result['run']}: not the same bytes: {', '.join(unequal)}")

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
 from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import Scratch, put_all_new
@@ -17,6 +19,7 @@ from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.storage import Store
@@ -24,6 +27,23 @@ if TYPE_CHECKING:
 
 REPLAYED = ("validate", "partition", "bucket", "train", "preserve")
 """The tasks that make a release's files."""
+
+
+def replay_release(spec: Path, number: int, *, into: str | None = None) -> Result:
+    """Do the tasks of a release's run again, as ``replay`` does.
+
+    Args:
+        spec: the graph spec's file; only its store and channel count.
+        number: of the release.
+        into: store that keeps what is made; unless given it goes into scratch and is removed.
+
+    Raises:
+        InputError: there is no such release; or as ``replay``.
+        ConfigError: as ``replay``.
+    """
+    graph = load_graph_spec(spec)
+    channel = Channel(open_store(graph.store), graph.channel)
+    return replay(f"{channel.store.url}/runs/{channel.release(number).run}", into=into)
 
 
 def replay(url: str, *, into: str | None = None) -> Result:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from pbg_tasks.checkpoint import ObjectRecord
+from pbg_tasks.cli import app
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.tasks.chain import run_chain
-from pbg_tasks.tasks.replay import _compare, replay
+from pbg_tasks.tasks.replay import _compare, replay, replay_release
 from tests.tasks.conftest import ring
 
 
@@ -30,6 +33,13 @@ def test_a_night_of_a_chain_is_made_again_bit_for_bit(place):
     for name in ("manifest.json", "model.v1.h5"):
         made, published = (root / "release" / name for root in (elsewhere / "runs" / run.name, run))
         assert made.read_bytes() == published.read_bytes()
+
+    # the release may be named by its number, too
+    called = CliRunner().invoke(app, ["replay", str(place.spec), "--release", "2", "--json"])
+    assert called.exit_code == 0, called.output
+    assert json.loads(called.stdout) == told
+    with pytest.raises(InputError, match="has no release 9"):
+        replay_release(place.spec, 9)
 
     # what it needs must still be there, as it was
     place.snapshot("d2", ring(71))
