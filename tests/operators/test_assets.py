@@ -1,0 +1,62 @@
+"""Assets in S3 are those that Airflow's own class would make."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.definitions.asset import AssetUniqueKey
+from airflow.serialization.encoders import encode_asset_like, ensure_serialized_asset
+
+from operators.assets import S3Asset, channel_asset, edges_asset
+from pbg_tasks.config.graph import GraphSpec
+from pbg_tasks.errors import ConfigError
+from tests.operators.specs import small_spec
+
+
+def in_s3(tmp_path, **changes):
+    spec = small_spec(tmp_path, "small")
+    spec["snapshots"] = {**spec["snapshots"], "location": "s3://bucket/edges/{snapshot}/*.parquet"}
+    return GraphSpec.model_validate({**spec, "store": "s3://bucket/graphs/small/", **changes})
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://bucket/graphs/g/channels/production",
+        "s3://bucket/graphs/g//",
+        "s3://bucket",
+        "S3://bucket/edges/?graph=g",
+        "s3://bucket/edges/?graph=g&a=b%20c#part",
+        "s3://bucket/snapshots of today/{run}/ä+b",
+    ],
+)
+def test_it_is_airflows_own_asset_of_that_place(uri):
+    ours, airflows = S3Asset(name="n", uri=uri, group="edges"), Asset(name="n", uri=uri, group="edges")
+    assert ours.uri == airflows.uri
+    assert ours == airflows
+    assert airflows == ours
+    assert hash(ours) == hash(airflows)
+    assert AssetUniqueKey.from_asset(ours) == AssetUniqueKey.from_asset(airflows)
+    assert encode_asset_like(ours) == encode_asset_like(airflows)
+    assert ensure_serialized_asset(ours) == ensure_serialized_asset(airflows)
+
+
+def test_its_copies_are_equal():
+    asset = S3Asset(name="n", uri="s3://bucket/graphs/g", group="edges")
+    assert copy.deepcopy(asset) == copy.copy(asset) == asset
+
+
+def test_a_graph_in_s3_has_the_names_and_uris_that_others_schedule_on(tmp_path):
+    edges, channel = edges_asset(in_s3(tmp_path)), channel_asset(in_s3(tmp_path))
+    assert (edges.name, edges.uri) == ("small_edges", "s3://bucket/edges?graph=small")
+    assert (channel.name, channel.uri) == ("small_production", "s3://bucket/graphs/small/channels/production")
+
+
+@pytest.mark.parametrize(
+    ("store", "said"), [("s3:///graphs", "must contain a bucket name"), ("s3://b/" + 1500 * "x", "1500")]
+)
+def test_a_place_that_airflow_cannot_name_is_no_asset(tmp_path, store, said):
+    with pytest.raises(ConfigError, match=said):
+        channel_asset(in_s3(tmp_path, store=store))
