@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -9,8 +10,9 @@ from urllib.parse import urlsplit
 from pbg_tasks.config.run import RunLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
+log = logging.getLogger(__name__)
 SNAPSHOT = "{snapshot}"
 """Stands for the snapshot's location among the places below a run."""
 READ = {
@@ -61,10 +63,48 @@ def dataset_name(url: str) -> tuple[str, str]:
     return "file", str(Path(parts.path).absolute())
 
 
-def operator_lineage(read: Iterable[str], written: Iterable[str]) -> Any:  # noqa: ANN401 - of an optional provider
-    """Return Airflow's ``OperatorLineage`` of what a task reads and writes; the OpenLineage provider asks for it."""
-    from airflow.providers.common.compat.openlineage.facet import Dataset
-    from airflow.providers.openlineage.extractors import OperatorLineage
+def operator_lineage(
+    command: str,
+    urls: tuple[Sequence[str], Sequence[str]],
+    *,
+    result: Mapping[str, Any],
+    columns: Mapping[str, str | None],
+) -> Any:  # noqa: ANN401 - of an optional provider
+    """Return Airflow's ``OperatorLineage`` of a task, with facets; the OpenLineage provider asks for it.
 
-    inputs, outputs = ([Dataset(*dataset_name(url)) for url in urls] for urls in (read, written))
-    return OperatorLineage(inputs=inputs, outputs=outputs)
+    Args:
+        command: subcommand of ``pbg``.
+        urls: of what it reads, and of what it writes.
+        result: what it found; empty before it ends.
+        columns: of the snapshot, by role.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+
+    lineage: OperatorLineage[Any, Any] = OperatorLineage(
+        inputs=[InputDataset(*dataset_name(url)) for url in urls[0]],
+        outputs=[OutputDataset(*dataset_name(url)) for url in urls[1]],
+    )
+    try:
+        _describe(lineage, command, result, columns)
+    except Exception as error:  # noqa: BLE001 - what is read and written is told, whatever a stored result looks like
+        log.warning("OpenLineage is told of places only, not of figures: %r", error)
+    return lineage
+
+
+def _describe(
+    lineage: Any,  # noqa: ANN401 - of an optional provider
+    command: str,
+    result: Mapping[str, Any],
+    columns: Mapping[str, str | None],
+) -> None:
+    """Give facets to a task's lineage."""
+    from operators.facets import facets_of
+
+    facets = facets_of(command, {**result}, columns)
+    if SNAPSHOT in READ.get(command, ()):
+        for dataset in lineage.inputs[:1]:  # the snapshot comes first
+            dataset.facets, dataset.inputFacets = facets.snapshot, facets.reading
+    for dataset in lineage.outputs:
+        dataset.facets, dataset.outputFacets = facets.written, facets.writing
+    lineage.run_facets = facets.run

@@ -81,7 +81,7 @@ def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimeta
         schedule=schedule,
         catchup=False,
         params=trigger_form(spec),
-        default_args=DEFAULTS | {"snapshots": spec.snapshots.location},
+        default_args=DEFAULTS | {"snapshots": spec.snapshots.location, "columns": spec.columns.model_dump()},
         max_active_runs=spec.nights.parallel,  # a night that waits for an older one must not keep it from beginning
         tags=["reembed", spec.graph],
         **on_failure(spec),

@@ -34,6 +34,8 @@ DEFAULTS: dict[str, Any] = {
     "max_retry_delay": timedelta(minutes=10),
 }
 """Of the tasks of all DAGs."""
+JUDGES = ("validate", "partition", "gate")
+"""Commands that store what they found before they refuse a night."""
 KILL_GRACE_SECONDS = 3.5
 """Airflow kills a task 5 s after asking it to end; its command must be gone by then."""
 
@@ -64,6 +66,7 @@ class PbgOperator(BaseOperator):
         scratch: local directory for the command's temporary files, made when missing; templated. None leaves it to
             ``PBG_SCRATCH`` of the worker.
         snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.
+        columns: of the snapshots by role, as in the graph spec; for OpenLineage only.
         refused: tells of the night when the command refuses it; None tells nobody.
     """
 
@@ -80,6 +83,7 @@ class PbgOperator(BaseOperator):
         store_conn_id: str | None = "pbg_s3",
         scratch: str | None = None,
         snapshots: str = "",
+        columns: Mapping[str, str | None] | None = None,
         refused: Alert | None = None,
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
@@ -89,9 +93,12 @@ class PbgOperator(BaseOperator):
         self.store_conn_id = store_conn_id
         self.scratch = scratch
         self.snapshots = snapshots
+        self.columns = dict(columns or {})
         self.refused = refused
         self.run_url = self.run_link = ""
+        self.found: dict[str, Any] = {}
         self._process: CommandProcess | None = None
+        self._was_refused = False
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the command.
@@ -111,6 +118,7 @@ class PbgOperator(BaseOperator):
         try:
             yield
         except Refused as refusal:
+            self._was_refused = True
             if self.refused is not None:
                 self.refused({**context}, str(refusal))
             raise
@@ -119,10 +127,10 @@ class PbgOperator(BaseOperator):
         environment = self._environment()
         if self.command != "plan" and self.arguments:
             self._show_link(context, self.arguments[0], environment)
-        result = self._run(environment, self.command, self.arguments)
+        self.found = self._run(environment, self.command, self.arguments)
         if self.command == "plan":
-            self._show_link(context, str(result["run"]), environment)
-        return result
+            self._show_link(context, str(self.found["run"]), environment)
+        return self.found
 
     def lineage(self) -> tuple[list[str], list[str]]:
         """Return the URLs of what the task reads, and of what it writes; none before it knows its run."""
@@ -130,8 +138,21 @@ class PbgOperator(BaseOperator):
         return places(self.command, run, self.snapshots) if run else ([], [])
 
     def get_openlineage_facets_on_start(self) -> Any:  # noqa: ANN401 - of an optional provider
-        """Return the same for OpenLineage, which asks when the task starts, ends or fails."""
-        return operator_lineage(*self.lineage())
+        """Return the same for OpenLineage, which asks when the task starts."""
+        return operator_lineage(self.command, self.lineage(), result=self.found, columns=self.columns)
+
+    def get_openlineage_facets_on_complete(self, task_instance: object) -> Any:  # noqa: ANN401, ARG002 - same
+        """Return them with what the task found."""
+        return self.get_openlineage_facets_on_start()
+
+    def get_openlineage_facets_on_failure(self, task_instance: object) -> Any:  # noqa: ANN401 - same
+        """Return them with what a gate found that refused the night: its result is stored, yet was not returned."""
+        if self._was_refused and self.command in JUDGES:
+            try:
+                self.found = self._run(self._environment(), "show", [self.run_url, f"--task={self.command}"])
+            except (AirflowException, OSError) as error:
+                self.log.info("OpenLineage is told of places only: %s", error)
+        return self.get_openlineage_facets_on_complete(task_instance)
 
     def on_kill(self) -> None:
         """End the command and everything it started."""

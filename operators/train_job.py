@@ -164,7 +164,8 @@ class PBGTrainJobOperator(PbgOperator):
     def _result(self, error: PbgError | None) -> dict[str, Any]:
         if error is not None:
             raise task_failure(error)
-        return self._run(self._environment(), "show", [self.arguments[0], "--task=train"])
+        self.found = self._run(self._environment(), "show", [self.arguments[0], "--task=train"])
+        return self.found
 
     def _say(self, line: str) -> None:
         self.log.info("%s", line)

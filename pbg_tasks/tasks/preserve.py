@@ -48,4 +48,8 @@ def _preserve(run: RunContext) -> Result:
         "files": len(document.objects),
         "bytes": sum(record.size for record in document.objects.values()),
         "manifest_sha256": document.sha256(),
+        "types": {
+            name: {"rows": sum(counts), "dimension": run.config.entity_dimension(name)}
+            for name, counts in run.require("partition")["counts"].items()
+        },
     }
