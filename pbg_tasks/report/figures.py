@@ -43,6 +43,18 @@ def throughput(training: Result) -> Figure | None:
     return _figure(bars, x="epoch", y="seconds", layout={"barmode": "stack"})
 
 
+def speed(training: Result) -> Figure | None:
+    """Draw the edges a second of each iteration, waiting included, as ``edges_per_second`` of the whole training is.
+
+    An iteration in which a lost gang's work was gone on with looks faster than it was: its seconds are of its last try.
+    """
+    points = [each for each in training["iterations"] if each["seconds"]]
+    if not points:
+        return None
+    rates = [round(each["edges"] / each["seconds"]) for each in points]
+    return _figure([_line("edges/s", _epochs(points), rates, BLUE)], x="epoch", y="edges a second")
+
+
 def metrics(found: dict[str, Result]) -> Figure | None:
     """Draw the MRR of the model beside those of what knows less."""
     kinds = {"filtered": ("filtered", BLUE), "raw": ("raw", GREY), "popularity": ("by popularity", ORANGE)}

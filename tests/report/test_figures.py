@@ -1,0 +1,79 @@
+"""The plots of a training show the figures that its statistics hold."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from pbg_tasks.formats.directory import BucketStats, IoStats, iteration_line, stats_line
+from pbg_tasks.formats.metadata import IterationInfo
+from pbg_tasks.report import Links, RunFacts, figures, render, run_document
+from pbg_tasks.report.training import training_document
+from pbg_tasks.tasks.context import CHAIN
+from tests.report.conftest import DAYS
+from tests.report.document import check_page
+
+EDGES = ((1000, 200), (900, 300), (600, 600))
+"""Of both buckets, by epoch."""
+SECONDS = (4.0, 2.0, 1.5)
+WAITED = (1.0, 0.5, 0.0)
+
+
+def statistics(*, timed=True):
+    """Return lines of ``training_stats.json`` for three epochs over two buckets."""
+    lines = []
+    for epoch, counts in enumerate(EDGES):
+        place = IterationInfo(
+            num_epochs=3,
+            epoch_idx=epoch,
+            num_edge_paths=1,
+            edge_path_idx=0,
+            edge_path="edges",
+            num_edge_chunks=1,
+            edge_chunk_idx=0,
+        )
+        for rhs, count in enumerate(counts):
+            bucket = BucketStats(count=count, loss=0.5, reg=0.0, violators_lhs=0.0, violators_rhs=0.0)
+            lines.append(stats_line(bucket, 0, rhs, 2 * epoch + rhs, place))
+        if timed:
+            lines.append(iteration_line(None, IoStats(SECONDS[epoch], WAITED[epoch]), 2 * epoch + 1, place))
+    return lines
+
+
+def points(figure):
+    """Return what a figure draws: of each trace, its values by epoch."""
+    return {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in figure["data"]}
+
+
+def test_a_page_shows_what_each_epoch_trained_waited_and_how_fast_it_was(nights):
+    run = nights.run(DAYS[1])
+    results = {task: run.result(task) for task in CHAIN}
+    document = run_document(RunFacts(run.spec, run.url, CHAIN, results, stats=statistics()))
+    page = check_page(render(document, Links(assets="assets")))
+    drawn = {
+        each["attrs"]["id"]: json.loads(each["attrs"]["data-figure"])
+        for each in page.all("div")
+        if "data-figure" in each["attrs"]
+    }
+    assert points(drawn["throughput"]) == {
+        "training": {1: 3.0, 2: 1.5, 3: 1.5},
+        "waiting for I/O": {1: 1.0, 2: 0.5, 3: 0.0},
+    }
+    assert drawn["throughput"]["layout"]["barmode"] == "stack"
+    assert points(drawn["speed"]) == {"edges/s": {1: 300, 2: 600, 3: 800}}
+    assert drawn["speed"]["layout"]["yaxis"]["title"]["text"] == "edges a second"
+    table = {row["text"].strip() for row in page.all("tr")}
+    assert {"training1.03.0", "waiting for I/O1.01.0", "edges/s1.0300", "edges/s3.0800"} <= table
+
+
+@pytest.mark.parametrize("draw", [figures.throughput, figures.speed])
+def test_of_times_that_were_not_noted_nothing_is_drawn(draw):
+    spec = SimpleNamespace(epochs=3)
+    stats = statistics(timed=False)
+    training = training_document(
+        SimpleNamespace(spec=spec, url="/runs/r", results={}, stats=stats, progress=None, heard=None)
+    )
+    assert [each["edges"] for each in training["iterations"]] == [1200, 1200, 1200]
+    assert draw(training) is None
