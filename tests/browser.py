@@ -55,6 +55,13 @@ FOCUS = """() => {
   return { tag: element.tagName, name, seen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1 };
 }"""
 
+# What one can use and see, yet the focus was never on since `tab_through` began.
+UNREACHED = """() => {
+  const usable = document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']");
+  const missed = [...usable].filter((element) => element.checkVisibility() && !element.dataset.reached);
+  return missed.map((element) => element.outerHTML.slice(0, 200));
+}"""
+
 
 @contextmanager
 def chromium():
@@ -74,6 +81,7 @@ def chromium():
 def tab_through(page, most=400):
     """Press Tab from the page's top to its end; return what had the focus."""
     page.locator("body").evaluate("body => { document.activeElement.blur(); scrollTo(0, 0); }")
+    page.evaluate("() => document.addEventListener('focusin', (event) => { event.target.dataset.reached = 'yes'; })")
     found = []
     for _ in range(most):
         page.keyboard.press("Tab")

@@ -13,7 +13,7 @@ import pytest
 from pbg_tasks.report import Links, RunFacts, live_sections, render, run_document
 from pbg_tasks.tasks.context import CHAIN
 from pbg_tasks.tasks.reporting import read_run
-from tests.browser import CONTRAST, chromium, tab_through
+from tests.browser import CONTRAST, UNREACHED, chromium, tab_through
 from tests.report.conftest import DAYS, HOSTILE_RELATION
 
 pytestmark = pytest.mark.browser
@@ -102,6 +102,7 @@ def test_everything_is_reached_and_seen_by_keyboard(opened, nights):
     names = " ".join(each["name"] for each in focused)
     for name in ("Nights of toy", "Against the release before", "Matrix of buckets", "Figures of “Loss”", "Relations"):
         assert name in names
+    assert page.evaluate(UNREACHED) == []
     page.locator("body").evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")

@@ -1,0 +1,154 @@
+"""The pages as Airflow serves them, in a real browser and without a mouse: nights, comparison and look-up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.airflow_home import use_private_airflow
+
+use_private_airflow()
+
+import uvicorn  # noqa: E402 - Airflow's home is chosen first
+
+from operators.plugin import database  # noqa: E402
+from operators.plugin.app import make_app  # noqa: E402
+from pbg_tasks.tasks.chain import run_chain  # noqa: E402
+from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
+from tests.tasks.conftest import Workplace, ring  # noqa: E402
+
+pytestmark = pytest.mark.browser
+ENTITIES = 30
+PATH = "dags/reembed_toy"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """URLs of the runs of two nights, oldest first."""
+    root = tmp_path_factory.mktemp("nights")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PBG_SCRATCH", str(root / "scratch"))
+        place = Workplace(root)
+        place.write_spec(model={"num_epochs": 1})
+        found = []
+        for day in ("d1", "d2"):
+            place.snapshot(day, ring(ENTITIES))
+            found.append(run_chain(place.spec, day)["run"])
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site(runs):
+    """Serve the pages to somebody who may read everything."""
+    app = make_app.__wrapped__()  # of its own: what is allowed here must be allowed nowhere else
+    for route in app.routes:
+        app.dependency_overrides |= {each.dependency: lambda: None for each in route.dependencies}
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "last_run_url", lambda _: runs[-1])
+        thread.start()
+        deadline = time.monotonic() + 60
+        while not server.started:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def tab():
+    with chromium() as browser:
+        page = browser.new_page()
+        page.set_default_timeout(90_000)
+        page.route("**/plotly-*.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
+        yield page
+
+
+@pytest.fixture
+def opened(tab, site):
+    def open_page(path):
+        tab.goto(f"{site}/{path}")
+        return tab
+
+    return open_page
+
+
+def run_id(url):
+    return url.rpartition("/")[2]
+
+
+def tab_to(page, name):
+    """Press Tab until a field has the focus."""
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()") == name:
+            return
+    pytest.fail(f"Tab never reaches {name!r}")
+
+
+def test_everything_on_each_page_is_reached_and_seen(opened, runs):
+    older, newer = map(run_id, runs)
+    compared = f"{PATH}/compare?left={older}&right={newer}"
+    expected = {
+        PATH: ("Skip to content", "Neighbours", "snapshot", "Figures of “Edges”", "Nights", "d1", "Side by side"),
+        compared: (
+            "Nights of toy",
+            older,
+            "Figures of both runs",
+            "MRR of relations",
+        ),
+        f"{PATH}/neighbours": ("Nights of toy", "Entity", "How many", "Look up"),
+        f"{PATH}/neighbours?entity=e5&k=3": ("Entity", "Neighbours of e5"),
+    }
+    for path, names in expected.items():
+        page = opened(path)
+        focused = tab_through(page)
+        assert all(each["seen"] and each["name"] for each in focused), (path, focused)
+        said = [each["name"] for each in focused]
+        assert [name for name in names if not any(name in each for each in said)] == [], (path, said)
+        assert page.evaluate(UNREACHED) == [], path
+
+
+def test_two_nights_are_compared_by_keyboard_alone(opened, runs):
+    older, newer = map(run_id, runs)
+    page = opened(PATH)
+    tab_to(page, "left")
+    page.keyboard.press("ArrowUp")
+    tab_to(page, "right")
+    page.keyboard.press("ArrowDown")
+    tab_to(page, "Side by side")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Side by side").wait_for()
+    assert parse_qs(urlsplit(page.url).query) == {"left": [newer], "right": [older]}
+    assert page.locator(".subtitle a").all_inner_texts() == [newer, older]
+
+
+def test_neighbours_are_looked_up_by_keyboard_alone(opened):
+    page = opened(PATH)
+    tab_to(page, "Neighbours")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Neighbours").wait_for()
+    tab_to(page, "entity")
+    page.keyboard.type("e5")
+    page.keyboard.press("Enter")
+    page.get_by_text("Nearest to e5").wait_for()
+    found = page.locator("tbody th").all_inner_texts()
+    assert len(found) == len(set(found)) == 10
+    assert "e5" not in found
+    tab_to(page, "k")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("3")
+    tab_to(page, "Look up")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**k=3")
+    assert page.locator("tbody th").all_inner_texts() == found[:3]
+    tab_to(page, "entity")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("nobody")
+    page.keyboard.press("Enter")
+    assert "nobody" in page.get_by_role("alert").inner_text()
