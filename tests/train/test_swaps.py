@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections import Counter
+from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -94,6 +97,69 @@ def test_what_is_needed_last_leaves():
     assert plan.advance() == []
     assert plan.advance() == [(b, d)]
     assert plan.advance() == []
+
+
+def least_by_any_choice(needs, capacity):
+    """Return the fewest loads of all plans that read as early as SwapPlan does, whatever leaves; tries all of them."""
+
+    def next_use(key, at):
+        return next((later for later in range(at, len(needs)) if key in needs[later]), math.inf)
+
+    @cache
+    def least(at, complete, resident, room_made_for):
+        while complete < len(needs) and needs[complete] <= resident:
+            complete += 1
+        if complete < len(needs):
+            key = min(needs[complete] - resident)
+            if len(resident) < capacity:
+                return 1 + least(at, complete, resident | {key}, room_made_for)
+            may_leave = [other for other in resident if next_use(other, at) > complete]
+            if may_leave and not at < room_made_for < complete:
+                return 1 + min(least(at, complete, resident - {other} | {key}, complete) for other in may_leave)
+        return 0 if at + 1 == len(needs) else least(at + 1, max(complete, at + 1), resident, room_made_for)
+
+    return least(0, 0, frozenset(), -1)
+
+
+def least_without_reading_ahead(needs, capacity):
+    """Return the fewest loads there can be: nothing is read before its bucket begins; tries every set in memory."""
+    loads = {frozenset(): 0}
+    for needed in needs:
+        after = {}
+        for resident, count in loads.items():
+            others = resident - needed
+            for kept in combinations(sorted(others), min(len(others), capacity - len(needed))):
+                held = needed.union(kept)
+                after[held] = min(after.get(held, math.inf), count + len(needed - resident))
+        loads = after
+    return min(loads.values())
+
+
+def loads_of(needs, capacity):
+    plan = SwapPlan(needs, {"n": capacity})
+    return sum(len(plan.advance()) for _ in needs)
+
+
+@pytest.mark.parametrize("capacity", [2, 3, 4])
+def test_no_other_choice_of_what_leaves_would_read_less(capacity):
+    """Of a bucket's needs at most two are of one type, as here; with three, another choice is better now and then."""
+    rng = random.Random(capacity)
+    keys = [PartitionKey("n", number) for number in range(capacity + 2)]
+    for _ in range(150):
+        needs = [frozenset(rng.sample(keys, rng.randint(1, 2))) for _ in range(14)]
+        assert loads_of(needs, capacity) == least_by_any_choice(needs, capacity)
+
+
+@pytest.mark.parametrize("order", ["affinity", "inside_out", "outside_in", "min_swaps", "random"])
+@pytest.mark.parametrize(("partitions", "buffer"), [(4, 3), (5, 3), (6, 4), (6, 5)])
+def test_reading_ahead_costs_less_than_one_room(order, partitions, buffer):
+    """It loads less than any plan without it could that has a room less."""
+    config = one_type(partitions, bucket_order=order, partition_buffer=buffer)
+    for seed in range(3):
+        orders = [iteration_order(config, seed=seed, number=number) for number in (1, 2)]
+        needs = [Layout(config).needs(bucket) for each in orders for bucket in each]
+        least, narrower = (least_without_reading_ahead(needs, rooms) for rooms in (buffer, buffer - 1))
+        assert least <= loads_of(needs, buffer) < narrower
 
 
 @pytest.mark.parametrize("order", ["affinity", "inside_out", "outside_in", "min_swaps"])
