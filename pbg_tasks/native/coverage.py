@@ -20,8 +20,9 @@ LEFT_TO_TORCH = (
     "operators, comparators, losses and regularizers of other packages",
     "mask_known_negatives: true",
     "precision: bf16, on a CPU without AVX512_BF16",
+    "device: cuda (or num_gpus: 1)",
 )
-"""Everything that ``left_to_torch`` can find."""
+"""Everything that ``left_to_torch`` can find, and the device."""
 
 
 def left_to_torch(config: ModelConfig) -> Iterator[str]:
