@@ -180,6 +180,17 @@ def test_edges_that_ask_the_same_and_edges_twice_each_have_their_rank(tmp_path, 
         assert report.filtered["mr"] == pytest.approx(filtered.mean(), abs=1e-5)
 
 
+def test_what_several_edges_ask_is_scored_once(tmp_path, monkeypatch):
+    graph = Graph(make_config(dynamic=True), edges=80)
+    graph.triples[:30, 0], graph.triples[:30, 1] = 3, 1  # a hub, as above
+    scored, score = [], RelationScorer.score
+    monkeypatch.setattr(RelationScorer, "score", lambda *given: scored.append(score(*given)) or scored[-1])
+    graph.evaluate(tmp_path, graph.triples)
+    questions = sum(len(np.unique(asked, axis=0)) for asked in (graph.triples[:, :2], graph.triples[:, 1:]))
+    assert questions < 140  # of 160 that edges ask
+    assert sum(map(torch.numel, scored)) == 23 * questions
+
+
 def test_held_out_edges_that_are_not_among_the_known_ones_are_ranked_all_the_same(tmp_path):
     graph = Graph(make_config(partitions=2, dynamic=True))
     held_out, graph.triples = graph.triples[:10], graph.triples[10:]
