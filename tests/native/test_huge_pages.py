@@ -1,0 +1,57 @@
+"""Large tables and buffers are in memory that the kernel is asked to make of huge pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.formats.memory import empty_rows
+from pbg_tasks.native import library
+from pbg_tasks.train.engine_native import NativeEngine
+from pbg_tasks.train.tables import Table
+
+EDGES = 3000
+
+pytestmark = pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this kernel has no transparent huge pages"
+)
+
+
+def advised():
+    """Yield the range of addresses of each mapping that was advised to be of huge pages."""
+    for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)[1:]:
+        if " hg" in mapping.rpartition("VmFlags:")[2]:
+            first, end = mapping.split(maxsplit=1)[0].split("-")
+            yield range(int(first, 16), int(end, 16))
+
+
+def test_tables_of_embeddings_are_in_huge_pages():
+    table = empty_rows(100_000, 50)
+    middle = table[len(table) // 2].ctypes.data  # it begins and ends amidst pages of others
+    assert any(middle in addresses for addresses in advised())
+
+
+@pytest.mark.skipif(library() is None, reason="no native library")
+def test_large_buffers_of_the_native_engine_are_in_huge_pages():
+    """The largest has the scores of a chunk."""
+    config = ModelConfig.model_validate(
+        {
+            "entities": {"e": {"num_partitions": 1}},
+            "relations": [{"name": "r", "lhs": "e", "rhs": "e"}],
+            "dimension": 4,
+            "batch_size": EDGES,
+            "num_batch_negs": EDGES,
+        }
+    )
+    engine, ends = NativeEngine(config, 1), np.arange(EDGES)
+    table = Table.random(EDGES, 4, 1.0, torch.Generator().manual_seed(0))
+    edges = EdgeList(ends, ends[::-1].copy(), np.zeros(EDGES, np.int64))
+    before = sum(map(len, advised()))
+    engine.train_bucket(edges, {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0))
+    assert sum(map(len, advised())) - before >= 4 * EDGES**2
