@@ -1,0 +1,156 @@
+"""The library is there where it can be built, takes the best instructions there are and lets other threads go on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pbg_tasks.config import ModelConfig
+from pbg_tasks.evaluate.comparison import Tile, compare
+from pbg_tasks.formats.edges import EdgeList
+from pbg_tasks.native import library
+from pbg_tasks.train.engine_native import NativeEngine
+from pbg_tasks.train.tables import Table
+
+LEAST_GCC = 12
+CPU = Path("/proc/cpuinfo")
+
+built = pytest.mark.skipif(library() is None, reason="no native library")
+
+
+def gcc_version():
+    compiler = shutil.which("g++")
+    if compiler is None:
+        return 0
+    return int(
+        subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True, check=True).stdout.split(".")[0]
+    )
+
+
+@pytest.mark.skipif("PBG_NO_NATIVE" in os.environ, reason="PBG_NO_NATIVE: it is not wanted here")
+@pytest.mark.skipif(gcc_version() < LEAST_GCC, reason="no g++ that could build it")
+def test_it_was_built_where_there_is_a_compiler():
+    """An installation goes on without it, and every other test of it is skipped then."""
+    assert library() is not None, "the build failed (or set PBG_NO_NATIVE): see `pip install --verbose --editable .`"
+
+
+@built
+@pytest.mark.skipif(platform.machine() != "x86_64" or not CPU.exists(), reason="there is nothing to choose from")
+def test_the_best_instructions_this_cpu_has_are_picked():
+    has = set(next(line for line in CPU.read_text().splitlines() if line.startswith("flags")).split())
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= has:
+        best = "avx512_bf16" if "avx512_bf16" in has else "avx512"
+    else:
+        best = "avx2" if {"avx2", "fma"} <= has else "portable"
+    program = "from pbg_tasks.native import instruction_set; print(instruction_set())"  # here tests may choose others
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == best
+
+
+def train_with(native, watch):
+    """Train a batch whose step takes tens of milliseconds."""
+    config = ModelConfig.model_validate(
+        {
+            "entities": {"e": {"num_partitions": 1}},
+            "relations": [{"name": "r", "lhs": "e", "rhs": "e"}],
+            "dimension": 200,
+            "batch_size": 1500,
+            "num_batch_negs": 1500,
+        }
+    )
+    engine = NativeEngine(config, 1)
+    engine._library = SimpleNamespace(pbg_train_step=watch(native.pbg_train_step))
+    ends = np.arange(1500)
+    table = Table.random(1500, 200, 1.0, torch.Generator().manual_seed(0))
+    edges = EdgeList(ends, (ends + 1) % 1500, np.zeros(1500, np.int64))
+    engine.train_bucket(edges, {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0))
+
+
+def rank_with(native, watch):
+    """Compare a row of scores with the true entities of many edges, which takes tens of milliseconds."""
+    edges = 300
+    tile = Tile(
+        scores=np.zeros((1, 1 << 20), np.float32),
+        question=np.zeros(edges, np.int64),
+        ties=np.ones(edges, np.float32),
+        wins=np.ones(edges, np.float32),
+        own=np.full(edges, -1),
+        answer_start=np.zeros(2, np.int64),
+        answers=np.zeros(0, np.int64),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        watched = SimpleNamespace(pbg_rank=watch(native.pbg_rank))
+        patch.setattr("pbg_tasks.evaluate.comparison.library", lambda: watched)
+        compare(tile, 1)
+
+
+def goes_on(function):
+    """Return a function that calls another, and a list: whether another thread of Python ran before each call was over.
+
+    That thread waits at a gate which is opened right before the call. As a thread is not asked to let go of the
+    interpreter for a long time, the other one runs when the call lets go of it, and not before.
+    """
+    found = []
+
+    def call(*arguments):
+        ready, gate, ran = threading.Event(), threading.Lock(), []
+        gate.acquire()
+
+        def other():
+            ready.set()
+            with gate:
+                ran.append(True)
+
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(100)
+        try:
+            thread = threading.Thread(target=other)
+            thread.start()
+            ready.wait()
+            gate.release()
+            result = function(*arguments)
+            found.append(bool(ran))
+        finally:
+            sys.setswitchinterval(usual)
+        thread.join()
+        return result
+
+    return call, found
+
+
+@built
+@pytest.mark.parametrize("work", [train_with, rank_with])
+def test_other_threads_go_on_while_it_computes(work):
+    def went_on(native, tries):
+        """Try several times: on a busy machine the other thread may get no core before a call is over."""
+        for _ in range(tries):
+            watched = []
+
+            def watch(function, watched=watched):
+                call, found = goes_on(function)
+                watched.append(found)
+                return call
+
+            work(native, watch)
+            assert watched[0]
+            if all(watched[0]):
+                return True
+        return False
+
+    keeps_the_lock = ctypes.PyDLL(library()._name)
+    for name in ("pbg_train_step", "pbg_rank"):
+        ours, other = getattr(library(), name), getattr(keeps_the_lock, name)
+        other.argtypes, other.restype = ours.argtypes, ours.restype
+    assert went_on(library(), 10)
+    assert not went_on(keeps_the_lock, 2)  # such a call would be noticed
