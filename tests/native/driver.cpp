@@ -1,6 +1,9 @@
-// Trains batches of every kind with the native library, for the sanitizers: arrays are exactly as large as they have to
-// be, sizes leave tails of every length. Two threads at once, each with its own tables: whatever they share is a fault.
+// Trains batches of every kind with the native library, ranks and writes lines, for the sanitizers: arrays are exactly as
+// large as they have to be, sizes leave tails of every length. Two threads at once, each with its own tables: whatever they
+// share is a fault. HOGWILD on shared tables is left out: there threads race for the same rows, and are meant to.
 
+#include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -8,18 +11,24 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <sys/mman.h>
 
+#include "lines.hpp"
+#include "rank.hpp"
 #include "step.hpp"
 
 extern "C" {
 pbg_workspace* pbg_workspace_new();
 void pbg_workspace_free(pbg_workspace*);
 int64_t pbg_train_step(pbg_step*, pbg_workspace*);
+int64_t pbg_rank(const pbg_rank_tile*);
+int64_t pbg_write_lines(const pbg_lines*);
 int32_t pbg_use_instruction_set(const char*);
 }
 
@@ -48,6 +57,8 @@ struct World {
     for (int64_t i = 0; i < count; ++i) made[i] = uniform(random);
     return made;
   }
+
+  int64_t pick(int64_t bound) { return static_cast<int64_t>(random() % bound); }
 };
 
 int64_t parameter_size(Operator kind, int number, int64_t dimension) {
@@ -66,16 +77,18 @@ int64_t parameter_size(Operator kind, int number, int64_t dimension) {
   }
 }
 
-int train(World& world, pbg_workspace* workspace, int64_t number) {
-  std::mt19937& random = world.random;
-  auto pick = [&](int64_t bound) { return static_cast<int64_t>(random() % bound); };
+// `halves`: whether the instruction set multiplies numbers of bfloat16.
+int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
+  auto pick = [&](int64_t bound) { return world.pick(bound); };
   pbg_step step{};
   step.relation_operator = static_cast<Operator>(number % 6);
   step.comparator = static_cast<Comparator>(number / 6 % 4);
   step.loss_fn = static_cast<Loss>(number / 24 % 3);
   step.dynamic = number / 72 % 2;
   step.regularizer = static_cast<Regularizer>(pick(3));
-  step.dimension = 2 * (1 + pick(45));
+  step.dimension = 1 + pick(90);
+  if (step.relation_operator == COMPLEX_DIAGONAL) step.dimension += step.dimension % 2;
+  step.half = halves && step.comparator <= COS && pick(2);
   step.bias = pick(3) == 0;
   step.margin = 0.1;
   step.max_norm = pick(3) == 0 ? 0.7 : 0;
@@ -83,8 +96,9 @@ int train(World& world, pbg_workspace* workspace, int64_t number) {
   step.lr = step.relation_lr = 0.1;
   step.weight = step.times = 1;
   step.edges = 1 + pick(40);
-  step.chunk = 1 + pick(step.edges);
-  step.own = pick(4) != 0;
+  const bool all = pick(5) == 0;  // entities are negatives: one chunk, and none of them its own
+  step.chunk = all ? step.edges : 1 + pick(step.edges);
+  step.own = !all && pick(4) != 0;
   const int64_t chunks = (step.edges + step.chunk - 1) / step.chunk, dimension = step.dimension;
   const bool same = pick(2) == 0;
 
@@ -96,7 +110,13 @@ int train(World& world, pbg_workspace* workspace, int64_t number) {
     ends[side] = world.below(kEntities, step.edges);
     step.ends[side] = ends[side].get();
     step.corrupted[side] = pick(5) != 0;
-    if (step.corrupted[side] && pick(4) != 0) {
+    if (step.corrupted[side] && all) {
+      step.drawn_per_chunk[side] = kEntities;
+      drawn[side] = Array<int64_t>(new int64_t[kEntities]);
+      std::iota(drawn[side].get(), drawn[side].get() + kEntities, 0);
+      step.drawn[side] = drawn[side].get();
+      step.mask_true[side] = 1;
+    } else if (step.corrupted[side] && pick(4) != 0) {
       step.drawn_per_chunk[side] = 1 + pick(20);
       drawn[side] = world.below(kEntities, chunks * step.drawn_per_chunk[side]);
       step.drawn[side] = drawn[side].get();
@@ -133,11 +153,59 @@ int train(World& world, pbg_workspace* workspace, int64_t number) {
   return static_cast<int>(pbg_train_step(&step, workspace));
 }
 
-int run(unsigned seed, int64_t batches) {
+// A tile of a few scores, many of which are equal, with edges that ask any of its questions.
+int rank(World& world) {
+  const int64_t questions = 1 + world.pick(5), columns = 1 + world.pick(70), edges = world.pick(12);
+  Array<float> scores(new float[questions * columns]), ties(new float[edges]), wins(new float[edges]);
+  for (int64_t i = 0; i < questions * columns; ++i)
+    scores[i] = world.pick(20) ? static_cast<float>(world.pick(9)) : std::nanf("");
+  Array<int64_t> question = world.below(questions, edges), own = world.below(columns + 1, edges);
+  for (int64_t i = 0; i < edges; ++i) {
+    --own[i];  // -1: the true entity is not in the tile
+    ties[i] = static_cast<float>(world.pick(9));
+    wins[i] = ties[i] + static_cast<float>(world.pick(3));
+  }
+  Array<int64_t> start(new int64_t[questions + 1]{});
+  for (int64_t i = 0; i < questions; ++i) start[i + 1] = start[i] + world.pick(4);
+  Array<int64_t> answers = world.below(columns, start[questions]), counts(new int64_t[2 * edges]);
+  int64_t capacity = 0, found = 0;
+  for (int again = 0; again < 2; ++again) {  // with no room for what is close, then with as much as it takes
+    capacity = found;
+    Array<int64_t> close(new int64_t[2 * capacity]);
+    const pbg_rank_tile tile{scores.get(), columns,     edges,         question.get(), ties.get(),  wins.get(),
+                             own.get(),    start.get(), answers.get(), counts.get(),   close.get(), capacity};
+    found = pbg_rank(&tile);
+  }
+  return found != capacity;
+}
+
+// Numbers of every width; in every other block the widest only, which fill all of the room they are given.
+int write(World& world, bool widest) {
+  const float kinds[] = {0, -0.5f, 1e-12f, 9.5f, -123456.78f, FLT_MAX, HUGE_VALF, -std::nanf("")};
+  const int64_t rows = world.pick(4), columns = 1 + world.pick(4);
+  Array<float> numbers(new float[rows * columns]);
+  for (int64_t i = 0; i < rows * columns; ++i) numbers[i] = widest ? -FLT_MAX : kinds[world.pick(8)];
+  Array<int64_t> ends(new int64_t[rows]);
+  for (int64_t i = 0, end = 0; i < rows; ++i) ends[i] = end += world.pick(5);
+  const int64_t length = rows ? ends[rows - 1] : 0, room = length + rows + 51 * rows * columns;
+  Array<char> heads(new char[length]), out(new char[room]);
+  std::fill_n(heads.get(), length, 'n');
+  const pbg_lines lines{heads.get(), ends.get(), numbers.get(), rows, columns, out.get()};
+  const int64_t written = pbg_write_lines(&lines);
+  return widest ? written != room : written > room;
+}
+
+int run(unsigned seed, int64_t batches, bool halves) {
   World world(seed);
   pbg_workspace* workspace = pbg_workspace_new();
   int failed = 0;
-  for (int64_t number = 0; number < batches; ++number) failed |= train(world, workspace, number);
+  for (int64_t number = 0; number < batches; ++number) {
+    failed |= train(world, workspace, number, halves);
+    failed |= rank(world) | write(world, number % 2);
+    if (number % 2) continue;
+    pbg_workspace_free(workspace);  // the memory of larger batches would hide that one reaches too far
+    workspace = pbg_workspace_new();
+  }
   pbg_workspace_free(workspace);
   return failed;
 }
@@ -147,9 +215,10 @@ int run(unsigned seed, int64_t batches) {
 int main(int count, char** arguments) {
   if (count != 3 || pbg_use_instruction_set(arguments[1])) return 2;
   const int64_t batches = std::atoll(arguments[2]);
+  const bool halves = std::string(arguments[1]) == "avx512_bf16";
   int failed[2] = {};
-  std::thread other([&] { failed[1] = run(2, batches); });
-  failed[0] = run(1, batches);
+  std::thread other([&] { failed[1] = run(2, batches, halves); });
+  failed[0] = run(1, batches, halves);
   other.join();
   if (!failed[0] && !failed[1]) std::puts("done");
   return failed[0] | failed[1];

@@ -1,4 +1,4 @@
-"""The native library under the address, undefined-behaviour and thread sanitizers, on batches of every kind."""
+"""The native library under the address, undefined-behaviour and thread sanitizers, by all of its functions."""
 
 from __future__ import annotations
 
