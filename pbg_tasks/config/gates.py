@@ -24,7 +24,7 @@ class DataGates(Frozen):
         max_added_edges: distinct edges that were not there before, as a share of those that were.
         max_removed_edges: distinct edges that are there no more, as a share of those that were.
         max_gone_relations: edges of relations that have none any more, as a share of all edges before.
-        max_gone_entities: share of the known entities that are in no edge.
+        max_gone_entities: entities that are in no edge any more, as a share of those that were before.
         max_duplicates: share of rows that repeat an earlier (lhs, rel, rhs).
         max_self_loops: share of rows whose ends are one name.
         max_degree_distance: Kolmogorov-Smirnov distance between the distributions of an entity type's degrees then and

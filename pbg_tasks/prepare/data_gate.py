@@ -43,18 +43,22 @@ def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Differe
     return Verdict((*_own(gates, report), *_compared(gates, difference)))
 
 
-def judge_entities(gates: DataGates, entities: Mapping[str, int]) -> Verdict:
+def judge_entities(gates: DataGates, entities: Mapping[str, int], *, since: str | None) -> Verdict:
     """Judge its entities.
+
+    Those that stayed away before count neither as kept nor as gone: where names come and go every day, they become most
+    of all that are known, though no day differs much from the one before.
 
     Args:
         gates: the limits.
-        entities: how many are ``kept`` and ``gone``, of those known before.
+        entities: how many are ``kept`` and ``gone``, of those in the snapshot before.
+        since: key of that snapshot; None for a night that knows no entities.
     """
     before = entities["kept"] + entities["gone"]
     if not before or not gates.max_gone_entities.asked:
         return Verdict(())
     share = entities["gone"] / before
-    measured = f"{share:.1%} of the known entities are in no edge"
+    measured = f"{share:.1%} of the entities of {since!r} are in no edge any more"
     return Verdict((gates.max_gone_entities.judge("max_gone_entities", share, measured, _SHARE),))
 
 

@@ -47,6 +47,7 @@ ID_COLUMNS = {
 }
 YOUNGER_COLUMNS = {"unseen": "0"}
 """What older files lack, and what stands for it."""
+_FATES = ("total", "new", "kept", "gone", "returned", "absent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,9 @@ class EntityReport:
     """What became of the entities.
 
     Attributes:
-        entities: over all types: total, new (not known before), kept (known and in the snapshot), gone (known, not in
-            the snapshot).
+        entities: over all types, each counted once: those that the release before had seen in its own snapshot are
+            kept (in this one, too) or gone (not in it); those that it knew from earlier ones only have returned (are in
+            this one) or stay absent; the others are new. Their sum is the total.
         types: the same by entity type.
         counts: entities of each partition, by type.
         relations: number of relations.
@@ -150,7 +152,7 @@ def assign_ids(
     expired = {entity: len(found) for entity, found in offsets.items()}
     if any(expired.values()):
         (out / EXPIRED).write_bytes(EntitySet(partitions, offsets).to_bytes())
-    total = {key: sum(figures[key] for figures in types.values()) for key in ("total", "new", "kept", "gone")}
+    total = {key: sum(figures[key] for figures in types.values()) for key in _FATES}
     return EntityReport(total, types, counts, len(names), expired)
 
 
@@ -232,14 +234,17 @@ def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: st
         """,
         {"partitions": partitions, "snapshot": snapshot},
     )
+    # Who was seen before and is not now has been away for one night, who was not seen before either for more.
     (row,) = connection.execute(
         """
-        SELECT (SELECT count(*) FROM ids), (SELECT count(*) FROM known),
-            (SELECT count(*) FROM known SEMI JOIN present USING (name))
+        SELECT count(*), count(*) FILTER (unseen = 1), count(*) FILTER (unseen > 1), (SELECT count(*) FROM known),
+            (SELECT count(*) FILTER (unseen = 0) FROM known)
+        FROM ids
         """
     ).fetchall()
-    total, were, kept = (int(value) for value in row)
-    return {"total": total, "new": total - were, "kept": kept, "gone": were - kept}
+    total, gone, absent, were, seen = map(int, row)
+    fates = {"kept": seen - gone, "gone": gone, "returned": were - seen - absent, "absent": absent}
+    return {"total": total, "new": total - were, **fates}
 
 
 def _unseen(connection: duckdb.DuckDBPyConnection, nights: int) -> tuple[np.ndarray, np.ndarray]:

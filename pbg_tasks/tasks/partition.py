@@ -40,7 +40,8 @@ def _partition(run: RunContext) -> Result:
             out=out,
         )
         upload_directory(run, RunLayout.entities, out)
-    return report.to_json() | settle(run, judge_entities(graph.gates.data, report.entities))
+    since = run.spec.previous.snapshot if run.spec.previous else None
+    return report.to_json() | settle(run, judge_entities(graph.gates.data, report.entities, since=since))
 
 
 def previous_ids(run: RunContext, directory: Path) -> Path | None:

@@ -162,6 +162,8 @@ _FIGURES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("entities new", ("entities", "new"), "{:,}"),
     ("entities kept", ("entities", "kept"), "{:,}"),
     ("entities gone", ("entities", "gone"), "{:,}"),
+    ("entities returned", ("entities", "returned"), "{:,}"),
+    ("entities absent before and now", ("entities", "absent"), "{:,}"),
     ("relations", ("relations",), "{:,}"),
     ("warm start", ("warm_start",), "{}"),
     ("epochs", ("epochs",), "{}"),

@@ -107,7 +107,7 @@ def test_05_importing_again_keeps_every_id(work):
     import_edges(work.config(), [work.write(ring(40))], TSV)
     assert work.digests() == digests
     result = import_edges(work.config(), [work.write([*ring(30), *ring(20, first=100)])], TSV)
-    assert result["entities"] == {"total": 60, "new": 20, "kept": 30, "gone": 10}
+    assert result["entities"] == {"total": 60, "new": 20, "kept": 30, "gone": 10, "returned": 0, "absent": 0}
     for partition, names in enumerate(before):
         assert work.names(partition)[: len(names)] == names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,9 +13,17 @@ from hypothesis import strategies as st
 
 from pbg_tasks.config import GraphSpec, SnapshotFile
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.gates import DataGates
 from pbg_tasks.formats.edges import count_edges, read_edges
 from pbg_tasks.formats.entities import read_entity_count, read_entity_names, read_relation_names
-from pbg_tasks.prepare import assign_ids, connect, entity_ids_file_name, partition_of, write_buckets
+from pbg_tasks.prepare import (
+    assign_ids,
+    connect,
+    entity_ids_file_name,
+    judge_entities,
+    partition_of,
+    write_buckets,
+)
 from pbg_tasks.storage.columnar import list_files
 
 RELATIONS = {"likes": ("user", "item"), "knows": ("user", "user"), "near": ("item", "item")}
@@ -170,7 +179,33 @@ def test_two_nights_are_what_the_rules_say(tmp_path_factory, first, second, user
         "new": len(today - everyone),
         "kept": len(today & everyone),
         "gone": len(everyone - today),
+        "returned": 0,
+        "absent": 0,
     }
+
+
+def test_where_a_tenth_is_new_every_night_none_loses_more_than_a_tenth(tmp_path):
+    def chained(names):
+        return [(one, "knows", other) for one, other in pairwise(names)]
+
+    spec = make_spec(tmp_path, 3, 1)
+    night, nights = None, 15
+    for number in range(nights):
+        rows = chained([f"n{each}" for each in range(2 * number, 2 * number + 20)])
+        night = Night(spec, tmp_path, f"d{number}", rows, previous=night)
+        found = night.report.entities
+        if number:
+            assert (found["new"], found["kept"], found["gone"], found["returned"]) == (2, 18, 2, 0)
+            assert found["absent"] == 2 * (number - 1)
+            assert judge_entities(DataGates(), found, since=f"d{number - 1}").passed
+    assert found["absent"] > found["kept"]
+
+    # One night takes up who has been away for long, and most of yesterday's are gone: only these count.
+    mixed = chained(["n0", "n1", "n2", *(f"n{each}" for each in range(28, 33))])
+    back = Night(spec, tmp_path, "back", mixed, previous=night).report
+    assert back.entities == {"total": 48, "new": 0, "kept": 5, "gone": 15, "returned": 3, "absent": 25}
+    assert sum(back.types["user"].values()) == sum(back.entities.values()) == 2 * 48
+    assert not judge_entities(DataGates(), back.entities, since="d14").passed
 
 
 def test_rows_in_another_order_and_in_other_files_give_the_same_bytes(tmp_path):

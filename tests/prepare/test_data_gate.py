@@ -84,8 +84,8 @@ def test_a_first_night_is_compared_with_nothing():
 
 def test_entities_that_are_gone():
     gates = DataGates.model_validate({"max_gone_entities": {"warn": 0.1, "block": 0.2}})
-    assert not judge_entities(gates, {"kept": 70, "gone": 30}).passed
-    (check,) = judge_entities(gates, {"kept": 85, "gone": 15}).checks
+    assert not judge_entities(gates, {"kept": 70, "gone": 30}, since="d1").passed
+    (check,) = judge_entities(gates, {"kept": 85, "gone": 15, "absent": 900}, since="d1").checks
     assert (check.passed, check.warned, check.value) == (True, True, 0.15)
-    assert check.sentence == "15.0% of the known entities are in no edge, at most 10.0% allowed"
-    assert judge_entities(gates, {"kept": 0, "gone": 0}).checks == ()
+    assert check.sentence == "15.0% of the entities of 'd1' are in no edge any more, at most 10.0% allowed"
+    assert judge_entities(gates, {"kept": 0, "gone": 0}, since=None).checks == ()

@@ -73,10 +73,10 @@ def test_the_first_night_has_nothing_to_drift_from(documents):
 def test_a_refused_night_says_why(documents, history):
     assert documents[DAYS[2]]["state"] == "refused"
     page = check_page(render(documents[DAYS[2]], LINKS))
-    assert "of the known entities are in no edge" in page.text()
+    assert "of the entities of '2026-11-02' are in no edge any more" in page.text()
     (night,) = (each for each in history["nights"] if each["snapshot"] == DAYS[2])
     assert night["state"] == "refused"
-    assert "of the known entities are in no edge" in night["reason"]
+    assert "of the entities of '2026-11-02' are in no edge any more" in night["reason"]
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
 
 

@@ -46,7 +46,7 @@ def test_two_nights(place):
     place.snapshot("d1", ring(120))
     first = run_chain(place.spec, "d1")
     assert first["finished"] == ["plan", *TASKS]
-    assert first["entities"] == {"total": 120, "new": 120, "kept": 0, "gone": 0}
+    assert first["entities"] == dict.fromkeys(("kept", "gone", "returned", "absent"), 0) | {"total": 120, "new": 120}
     edges = first["edges"]
     assert edges["train"] + edges["valid"] + edges["test"] + edges["dropped"] == edges["total"] == 360
     assert first["release"] == {
@@ -64,7 +64,7 @@ def test_two_nights(place):
     second = run_chain(place.spec, "d2", epochs=1)
     assert second["warm_start"] is True
     assert second["epochs"] == 1
-    assert second["entities"] == {"total": 130, "new": 10, "kept": 119, "gone": 1}
+    assert second["entities"] == {"total": 130, "new": 10, "kept": 119, "gone": 1, "returned": 0, "absent": 0}
     assert second["curve"][0] < first["curve"][0]
     assert second["changes"]["since"] == "d1"
     assert second["changes"]["new_entities"] == 10
