@@ -28,7 +28,7 @@ class Release(Frozen):
         split: hash of the split they were trained on; another one could hold out what they have seen.
         previous: the release the channel pointed to when this one was published.
         metrics: of the evaluation, as ``evaluate`` wrote them.
-        data: edges and entities of the snapshot.
+        data: edges and entities of the snapshot, and how many edges the snapshots before it had.
     """
 
     format: Literal[1] = 1

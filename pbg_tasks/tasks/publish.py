@@ -83,6 +83,7 @@ def _data(run: RunContext) -> Result:
     validated, partitioned = run.require("validate"), run.require("partition")
     data = {
         "edges": validated["edges"],
+        "earlier_edges": validated.get("earlier_edges", {}),
         "entities": partitioned["entities"],
         "columns": validated["columns"],
         "degrees": run.require("plan")["degrees"],

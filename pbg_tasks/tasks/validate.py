@@ -21,6 +21,7 @@ from pbg_tasks.prepare import (
     validate_snapshot,
     volumes,
 )
+from pbg_tasks.prepare.comparison import WINDOWS
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.staging import Scratch
@@ -60,11 +61,12 @@ def _validate(run: RunContext) -> Result:
         except NoEdgesError as error:  # nothing to train on, whatever the gate's limits; the nights after it go on
             raise QualityGateError(f"{error}; mend the snapshot, or leave it: later nights go on without it") from None
         upload_directory(run, RunLayout.snapshot, out)
-    difference = _difference(run, report, release, _earlier(channel, run.spec.snapshot))
+    earlier = earlier_edges(channel, run.spec.snapshot)
+    difference = _difference(run, report, release, list(earlier.values()))
     figures = report.to_json()
     del figures["changes"]
     verdict = judge_snapshot(graph.gates.data, report, difference)
-    return figures | {"difference": _shown(difference)} | settle(run, verdict)
+    return figures | {"difference": _shown(difference), "earlier_edges": earlier} | settle(run, verdict)
 
 
 def _edges_before(run: RunContext, release: Release | None, directory: Path) -> Path | None:
@@ -78,14 +80,20 @@ def _edges_before(run: RunContext, release: Release | None, directory: Path) -> 
     return files.fetch(EDGE_HASHES, directory)
 
 
-def _earlier(channel: Channel, snapshot: str) -> list[int]:
-    """Return the rows of the released snapshots before one, oldest first."""
-    edges = {
-        release.snapshot: release.data["edges"]
-        for release in channel.releases()
-        if release.data.get("edges") and snapshot_order(release.snapshot) < snapshot_order(snapshot)
-    }
-    return [edges[key] for key in sorted(edges, key=snapshot_order)]
+def earlier_edges(channel: Channel, snapshot: str) -> dict[str, int]:
+    """Return the rows of the last released snapshots before one, as many as the longest window takes, oldest first.
+
+    Every release tells of those before it, too: fewer releases may be kept than the window has snapshots.
+    """
+    told: dict[str, int] = {}
+    own: dict[str, int] = {}
+    for release in channel.releases():
+        told |= release.data.get("earlier_edges", {})
+        if release.data.get("edges"):
+            own[release.snapshot] = release.data["edges"]
+    rows = told | own
+    before = [key for key in rows if snapshot_order(key) < snapshot_order(snapshot)]
+    return {key: rows[key] for key in sorted(before, key=snapshot_order)[-WINDOWS[-1] :]}
 
 
 def _difference(run: RunContext, report: SnapshotReport, release: Release | None, earlier: list[int]) -> Difference:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pbg_tasks.checkpoint.preserve import preserve_files
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.prepare import EDGE_HASHES
+from pbg_tasks.prepare.comparison import volumes
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.replay import replay
 from pbg_tasks.tasks.show import show, table
+from pbg_tasks.tasks.validate import earlier_edges
+from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -77,7 +82,33 @@ def test_a_night_is_blocked_before_training_accepted_by_hand_and_the_next_one_co
     assert warned["data"]["difference"]["since"] == "d2"
     assert [check["name"] for check in warned["data"]["checks"] if check["warned"]] == ["max_removed_edges"]
     assert "warning: 3.3% of the edges of 'd2' are gone, at most 1.0% allowed" in capsys.readouterr().err
-    assert "accepted" not in channel(place).current().release.data
+    third = channel(place).current().release
+    assert "accepted" not in third.data
+    channel(place).store.delete(channel(place).release_key(1))  # the volumes still count d1
+    assert third.data["earlier_edges"] == {"d1": 180, "d2": 123}
+    assert earlier_edges(channel(place), "d4") == {"d1": 180, "d2": 123, "d3": len(HALF) - 4}
+
+
+def test_fourteen_releases_tell_of_the_rows_of_28_snapshots(tmp_path):
+    store = open_store(str(tmp_path))
+    releases = Channel(store, "production")
+    for day in range(1, 41):
+        earlier = earlier_edges(releases, f"d{day}")
+        assert list(earlier.items()) == [(f"d{each}", 100 + each) for each in range(max(day - 28, 1), day)]
+        told = {"earlier_edges": earlier} if day > 3 else {}  # older releases tell of none
+        write_run(store, f"r{day}")
+        document = candidate(store, f"r{day}", f"d{day}") | {"data": {"edges": 100 + day, **told}}
+        releases.publish(document, planned_on=None, independent=True)
+        if day > 14:
+            store.delete(releases.release_key(day - 14))  # what `pbg gc` does
+    assert [(each.window, each.snapshots) for each in volumes(200, [*earlier.values()])] == [(7, 7), (28, 28)]
+    store.put(releases.release_key(39), json.dumps(_with_rows(store.get(releases.release_key(39)).data, 7)).encode())
+    assert earlier_edges(releases, "d41")["d39"] == 7  # what a release says of itself counts
+
+
+def _with_rows(document, rows):
+    decoded = json.loads(document)
+    return decoded | {"data": decoded["data"] | {"edges": rows}}
 
 
 def test_an_empty_day_is_refused_and_the_next_night_goes_on(place):
@@ -115,10 +146,10 @@ def test_where_the_edges_before_are_not_known_their_number_is_compared(place, tm
     (tmp_path / "file").write_text("of a release that this package did not make")
     manifest = preserve_files(store, {"file": tmp_path / "file"}, "runs/old/release", spec="", version=1, epochs=0)
     hashes = dict.fromkeys(("id_layout", "vector_space", "split"), "0" * 64)
-    candidate = {"graph": "toy", "run": "old", "snapshot": "d1", "directory": "runs/old/release", **hashes}
+    document = {"graph": "toy", "run": "old", "snapshot": "d1", "directory": "runs/old/release", **hashes}
     data = {"edges": 300, "columns": {"lhs": ["VARCHAR"], "rhs": ["VARCHAR"], "rel": ["VARCHAR"]}}
-    candidate |= {"manifest_sha256": manifest.sha256(), "data": data}
-    channel(place).publish(candidate, planned_on=None)
+    document |= {"manifest_sha256": manifest.sha256(), "data": data}
+    channel(place).publish(document, planned_on=None)
     with pytest.raises(QualityGateError, match=r"at least 40\.0% of the edges of 'd1' are gone"):
         run_task("validate", run)
     assert "release 1 does not hold the edges of its snapshot; only numbers of rows compare" in capsys.readouterr().err
