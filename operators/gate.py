@@ -11,7 +11,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from operators.task import PbgOperator, Refused
+from operators.task import PbgOperator, Refused, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,8 +27,9 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
     """Run a ``pbg`` command that judges a night; a refusal asks somebody, while the task waits.
 
     It waits in no worker and in no triggerer. What they decide is stored with the run by ``pbg approve`` or ``pbg
-    reject``, and so gets into the release's document. An approved command is run again, and passes. Without an answer
-    in time the night ends as refused, unless ``pbg approve`` was run meanwhile; whoever runs it later clears the task.
+    reject``, and so gets into the release's document. An approved command is run again, and passes. About what nobody
+    can approve nobody is asked: the task fails at once, with the reason. Without an answer in time the night ends as
+    refused, unless ``pbg approve`` was run meanwhile; whoever runs it later clears the task.
 
     Args:
         hours: for how long the task waits.
@@ -54,9 +55,12 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
 
         Raises:
             TaskAwaitingInput: somebody is asked.
+            Unusable: nobody can approve the night, so nobody is asked.
         """
         try:
             return super().execute(context)
+        except Unusable:
+            raise
         except Refused as refusal:
             choice = "**Approve** goes on with the night all the same, **Reject** ends it."
             self.body = f"{as_markdown(str(refusal))}\n\n{choice}"

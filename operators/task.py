@@ -18,7 +18,7 @@ from operators.connection import with_store
 from operators.lineage import operator_lineage, places
 from operators.link import RunLink, browsable
 from operators.process import CommandProcess
-from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, QualityGateError
+from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, QualityGateError, UnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +46,10 @@ class RetryableError(AirflowException):
 
 class Refused(AirflowFailException):
     """The night is not good enough, or would take too much."""
+
+
+class Unusable(Refused):
+    """The night is of no use to anybody, and nobody can approve it."""
 
 
 class OutOfTurn(RetryableError):  # noqa: N818 - no error: the task's time has not come
@@ -208,7 +212,7 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
     if category is ConflictError and command == "train":
         return AirflowSkipException(f"another run trains it: {message}")
     if category is not None and issubclass(category, QualityGateError):
-        return Refused(message)
+        return Unusable(message) if category is UnusableError else Refused(message)
     retryable = category is not None and category.retryable
     return RetryableError(message) if retryable else AirflowFailException(message)
 

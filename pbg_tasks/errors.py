@@ -114,6 +114,13 @@ class QualityGateError(PbgError):
     exit_code = 8
 
 
+class UnusableError(QualityGateError):
+    """The result is of no use to anybody, so nobody can approve it: of an empty snapshot, or not finite."""
+
+    kind = "unusable"
+    exit_code = 15
+
+
 class TrainingDivergedError(QualityGateError):
     """Training produced NaN or infinity; nothing of that epoch was committed."""
 
@@ -137,6 +144,7 @@ BY_EXIT_CODE: dict[int, type[PbgError]] = {
         AccessError,
         NotFoundError,
         TrainingDivergedError,
+        UnusableError,
         PbgError,
     )
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.nights.process import run_commands
-from pbg_tasks.errors import QualityGateError
+from pbg_tasks.errors import QualityGateError, UnusableError
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.context import CHAIN, RunContext
 
@@ -93,7 +93,7 @@ def _night(day: str, ended: Ended) -> Night:
 
 
 def _outcome(kind: str, said: str, status: int) -> str:
-    if status == QualityGateError.exit_code:
+    if status in {QualityGateError.exit_code, UnusableError.exit_code}:
         return DATA_GATE if "gates.data" in said else QUALITY_GATE
     return kind or f"ended with status {status}"
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 GATED = ("validate", "partition", "gate")
 """The tasks that refuse nights: the data gate's two, and the quality gate."""
+NO_EDGES = "no_edges"
+"""The check that a snapshot without an edge does not pass, whatever the limits."""
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -58,8 +60,8 @@ def approve(url: str, *, by: str, reason: str) -> Result:
     """
     run = RunContext.open(url)
     task = _refusing(run)
-    if beyond := [check["sentence"] for check in _verdict(run, task)["checks"] if _is_beyond_approval(check)]:
-        raise ConfigError(f"{run.url}: no reader could use such vectors, so nobody can approve them: {beyond[0]}")
+    if beyond := beyond_approval(_verdict(run, task)):
+        raise ConfigError(f"{run.url}: nobody can approve what nobody could use: {beyond[0]}")
     decided = _decide(run, task, approved=True, by=by, reason=reason)
     for night in _at_stake(run):
         say(
@@ -88,6 +90,16 @@ def approval(run: RunContext, task: str) -> Decision | None:
     if decision is None and run.replays is not None:
         decision = _decision(RunContext.open(run.replays), task)
     return decision if decision is not None and decision.approved else None
+
+
+def beyond_approval(verdict: Result) -> list[str]:
+    """Return what is wrong that nobody can approve, a sentence each: no reader could use what would come of it."""
+    failed = (check for check in verdict["checks"] if not check["passed"])
+    return [
+        check["sentence"]
+        for check in failed
+        if check["name"] in {NO_EDGES, "finite"} or check["name"].startswith("health of ")
+    ]
 
 
 def decisions(run: RunContext) -> list[Result]:
@@ -184,10 +196,6 @@ def _verdict(run: RunContext, task: str) -> Result:
     result = run.require(task)
     verdict: Result = result.get("data_gate", result)
     return verdict
-
-
-def _is_beyond_approval(check: Result) -> bool:
-    return not check["passed"] and (check["name"] == "finite" or check["name"].startswith("health of "))
 
 
 def _decision(run: RunContext, task: str) -> Decision | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import QualityGateError
+from pbg_tasks.errors import QualityGateError, UnusableError
 from pbg_tasks.progress import say
-from pbg_tasks.tasks.approval import approval
+from pbg_tasks.tasks.approval import approval, beyond_approval
 from pbg_tasks.tasks.context import Result, RunContext
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ def settle(run: RunContext, verdict: Verdict) -> Result:
     for check in verdict.checks:
         if check.warned:
             say(f"warning: {check.sentence}")
-    accepted = None if verdict.passed else run.spec.accepted
+    beyond = beyond_approval(verdict.to_json())
+    accepted = None if verdict.passed or beyond else run.spec.accepted
     if accepted is not None:
         say(f"accepted ({accepted}): {_reasons(verdict.to_json())}")
     elif not verdict.passed:
-        run.refuse("the data gate refused it")
+        run.refuse(beyond[0] if beyond else "the data gate refused it")
     passed = verdict.passed or accepted is not None
     return {"data_gate": verdict.to_json() | {"passed": passed, "accepted": accepted, "snapshot": run.spec.snapshot}}
 
@@ -35,8 +36,12 @@ def enforce(result: Result) -> Result:
 
     Raises:
         QualityGateError: it blocks the night, and nobody has approved it; every reason is in the message.
+        UnusableError: nobody can.
     """
     verdict = result["data_gate"]
+    if beyond := beyond_approval(verdict):
+        advice = "mend the snapshot, or leave it: later nights go on without it"
+        raise UnusableError(f"snapshot {verdict['snapshot']!r}: {beyond[0]}; {advice}")
     if not verdict["passed"] and approval(RunContext.open(result["run"]), result["task"]) is None:
         raise QualityGateError(
             f"snapshot {verdict['snapshot']!r}: {_reasons(verdict)}; mend the snapshot, change the limits in "

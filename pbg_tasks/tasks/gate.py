@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pbg_tasks.errors import InputError, QualityGateError
+from pbg_tasks.errors import InputError, QualityGateError, UnusableError
 from pbg_tasks.evaluate import judge
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.tasks.approval import approval
+from pbg_tasks.tasks.approval import approval, beyond_approval
 from pbg_tasks.tasks.context import Result, RunContext, perform
 
 
@@ -17,11 +17,13 @@ def gate(url: str) -> Result:
 
     Raises:
         QualityGateError: a check failed and nobody has approved the run; every reason is in the message.
+        UnusableError: nobody can.
     """
     verdict = perform("gate", url, _gate)
     if not verdict["passed"] and approval(RunContext.open(url), "gate") is None:
         reasons = "; ".join(check["sentence"] for check in verdict["checks"] if not check["passed"])
-        raise QualityGateError(f"run {verdict['run']}: {reasons}")
+        kind = UnusableError if beyond_approval(verdict) else QualityGateError
+        raise kind(f"run {verdict['run']}: {reasons}")
     return verdict
 
 

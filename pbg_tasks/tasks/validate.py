@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.limits import Check, Verdict
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.errors import QualityGateError
 from pbg_tasks.prepare import (
     EDGE_HASHES,
     Difference,
@@ -25,6 +25,7 @@ from pbg_tasks.prepare.comparison import WINDOWS
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.approval import NO_EDGES
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.data_gate import enforce, settle
 from pbg_tasks.tasks.files import upload_directory
@@ -36,6 +37,15 @@ if TYPE_CHECKING:
     from pbg_tasks.publish import Release
 
 _SHOWN_RELATIONS = 1000
+_EMPTY: Result = {
+    "edges": 0,
+    "duplicates": 0,
+    "self_loops": 0,
+    "relations": {},
+    "columns": {},
+    "difference": asdict(Difference(since=None, edges=None, degrees={}, columns=[], volumes=[])),
+}
+"""The figures of a snapshot without an edge, which is compared with none."""
 
 
 def validate(url: str) -> Result:
@@ -43,7 +53,8 @@ def validate(url: str) -> Result:
 
     Raises:
         InputError: a file is unreadable or a row is bad; it names file and line.
-        QualityGateError: it is beyond a limit of ``gates.data``, or empty.
+        QualityGateError: it is beyond a limit of ``gates.data``.
+        UnusableError: it is empty.
     """
     return enforce(perform("validate", url, _validate))
 
@@ -58,8 +69,9 @@ def _validate(run: RunContext) -> Result:
         before = _edges_before(run, release, scratch.path)
         try:
             report = validate_snapshot(connection, graph, run.spec.files, before=before, out=out)
-        except NoEdgesError as error:  # nothing to train on, whatever the gate's limits; the nights after it go on
-            raise QualityGateError(f"{error}; mend the snapshot, or leave it: later nights go on without it") from None
+        except NoEdgesError as error:
+            nothing = Check(NO_EDGES, passed=False, value=0, limit=None, sentence=str(error))
+            return _EMPTY | settle(run, Verdict((nothing,)))
         upload_directory(run, RunLayout.snapshot, out)
     earlier = earlier_edges(channel, run.spec.snapshot)
     difference = _difference(run, report, release, list(earlier.values()))

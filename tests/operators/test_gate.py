@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
 from operators.gate import ApprovalGateOperator
-from operators.task import PbgOperator, Refused
+from operators.task import PbgOperator, Refused, Unusable
 
 RUN = "/store/runs/d1-0123456789ab"
 GATE = """
@@ -86,6 +86,14 @@ def test_somebody_is_asked_with_the_reasons_and_a_button_to_the_run(calls, askin
     assert list(question["params"]) == ["reason"]
     assert len(told) == 1
     assert asking.context["ti"].pushed  # the link
+
+
+def test_about_what_nobody_can_approve_nobody_is_asked(fake_pbg, asking, told):
+    fake_pbg("sys.exit(sys.stderr.write('error: unusable: the snapshot has no edges\\n') and 15)")
+    with pytest.raises(Unusable, match="the snapshot has no edges"):
+        asking.task.execute(asking.context)
+    assert asking.questions == []
+    assert len(told) == 1
 
 
 def test_an_approval_is_stored_with_the_run_and_the_gate_passes(calls, asking):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pbg_tasks.cli import app
 from pbg_tasks.config.base import canonical_json
-from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
+from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError, UnusableError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approve, reject
@@ -131,8 +131,24 @@ def test_vectors_that_nobody_can_use_cannot_be_approved(place, refused):
     verdict = json.loads(run.store.get(key).data)
     verdict["checks"].append({"name": "health of n", "passed": False, "sentence": "n: 3 vectors are not finite"})
     run.store.put(key, canonical_json(verdict))
-    with pytest.raises(ConfigError, match="nobody can approve them: n: 3 vectors are not finite"):
+    with pytest.raises(ConfigError, match="nobody can approve what nobody could use: n: 3 vectors are not"):
         approve(refused, by="ada", reason="never mind")
+    with pytest.raises(UnusableError, match="n: 3 vectors are not finite"):
+        run_task("gate", refused)
+
+
+@pytest.mark.parametrize("accepted", [None, "a quiet day"])
+def test_an_empty_snapshot_can_be_approved_by_nobody_and_its_night_be_rejected(place, accepted):
+    place.write_spec(model=QUICK)
+    place.snapshot("d1", [])
+    run = plan(place.spec, "d1", accept_data=accepted)["run"]
+    for _ in range(2):  # the second time from the result
+        with pytest.raises(UnusableError, match=r"'d1': .*the snapshot has no edges .*later nights go on without it"):
+            run_task("validate", run)
+    with pytest.raises(ConfigError, match=r"nobody can approve what nobody could use: .* the snapshot has no edges"):
+        approve(run, by="ada", reason="a quiet day")
+    assert "blocked" in table([show(run)])
+    assert reject(run, by="ada", reason="the feed was down")["task"] == "validate"
 
 
 @pytest.mark.parametrize("text", ["", "x" * 501])
