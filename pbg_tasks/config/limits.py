@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
@@ -41,6 +41,18 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}
+
+
+def only_warning(check: Check, reason: str) -> Check:
+    """Return a check that blocks as one that warns, and says why; any other as it is.
+
+    Args:
+        check: of a figure that is not what the limit was meant for.
+        reason: what makes it so.
+    """
+    if check.passed:
+        return check
+    return replace(check, passed=True, warned=True, sentence=f"{check.sentence}; this only warns, {reason}")
 
 
 class _Limit(Frozen):

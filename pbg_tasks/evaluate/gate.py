@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.gates import EVERY_OTHER
-from pbg_tasks.config.limits import Check, Verdict
+from pbg_tasks.config.limits import Check, Verdict, only_warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,8 +41,10 @@ def _checks(gates: Gates, evaluation: Found, drift: Found, before: Found) -> Ite
     if "against" in evaluation:
         yield _drop(gates.max_mrr_drop, evaluation["against"])
     yield from _covered(gates, evaluation.get("coverage", {}))
-    yield from _moved(gates.drift, drift.get("types", {}))
-    yield from _norms(gates.drift, evaluation.get("health", {}), before.get("health", {}))
+    missing = evaluation.get("against", {}).get("awaited")
+    norms = _norms(gates.drift, evaluation.get("health", {}), before.get("health", {}))
+    for check in chain(_moved(gates.drift, drift.get("types", {})), norms):
+        yield check if missing is None else only_warning(check, _no_release_of(missing))
 
 
 def _filtered_mrr(figures: Found) -> float:
@@ -122,7 +125,13 @@ def _drop(limit: float, against: Found) -> Check:
         f"filtered MRR {now:.4f} where release {against['release']} has {then:.4f} on the same {against['edges']} "
         f"edges: {-drop:+.1%} (95 % interval {low:+.1%} to {high:+.1%}), a fall of {limit:.0%} allowed"
     )
+    if (missing := against.get("awaited")) is not None:
+        sentence += f"; that is a release of {against['snapshot']!r}, {_no_release_of(missing)}"
     return Check(name, drop <= limit, _or_none(drop), limit, sentence)
+
+
+def _no_release_of(snapshot: str) -> str:
+    return f"for {snapshot!r}, which comes between, has no release yet"
 
 
 def _covered(gates: Gates, coverage: Found) -> Iterator[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config.limits import Check, Verdict
+from pbg_tasks.config.limits import Check, Verdict, only_warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +29,8 @@ class Difference:
         degrees: distance of the distributions, by entity type.
         columns: how the files' columns differ, a sentence each.
         volumes: rows against earlier snapshots.
+        awaited: key of the snapshot before, where its night has not finished and none waits for it: then ``since`` is
+            an older one, or None, because of the order in which nights happened to run.
     """
 
     since: str | None
@@ -36,11 +38,16 @@ class Difference:
     degrees: Mapping[str, float]
     columns: Sequence[str]
     volumes: Sequence[Volume]
+    awaited: str | None = None
 
 
 def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Difference) -> Verdict:
     """Judge the edges of a snapshot."""
-    return Verdict((*_own(gates, report), *_compared(gates, difference)))
+    compared = _compared(gates, difference)
+    if difference.awaited is not None:
+        reason = f"for {difference.awaited!r}, which comes between, has no release yet"
+        compared = (only_warning(check, reason) for check in compared)
+    return Verdict((*_own(gates, report), *_volumes(gates, difference.volumes), *compared))
 
 
 def judge_entities(gates: DataGates, entities: Mapping[str, int], *, since: str | None) -> Verdict:
@@ -75,13 +82,17 @@ def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:
             yield limit.judge(name, share, f"{share:.1%} of the edges {what}", _SHARE)
 
 
-def _compared(gates: DataGates, difference: Difference) -> Iterator[Check]:
-    """Check what shows beside the snapshots before."""
-    for volume in difference.volumes:
+def _volumes(gates: DataGates, volumes: Sequence[Volume]) -> Iterator[Check]:
+    """Check the rows against those of the snapshots before."""
+    for volume in volumes:
         measured = f"{volume.ratio:.2f} times as many edges as the last {volume.snapshots} snapshots (median)"
         for name, limit in (("min_volume", gates.min_volume), ("max_volume", gates.max_volume)):
             if limit.asked:
                 yield limit.judge(f"{name} of {volume.window}", volume.ratio, measured)
+
+
+def _compared(gates: DataGates, difference: Difference) -> Iterator[Check]:
+    """Check what shows beside the snapshot of the last release."""
     if difference.edges is not None and difference.edges.before:
         yield from _edges(gates, difference.since, difference.edges)
     for entity, distance in difference.degrees.items():

@@ -8,6 +8,7 @@ from pbg_tasks.config.base import digest
 from pbg_tasks.errors import InputError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.turn import has_finished, snapshot_before
 
 if TYPE_CHECKING:
     from pbg_tasks.publish import Release
@@ -22,6 +23,20 @@ def release_before(run: RunContext) -> Release | None:
     if run.spec.previous is None:
         return Channel(run.store, run.spec.graph.channel).before(run.spec.snapshot)
     return _still_there(run, run.spec.previous.seq)
+
+
+def awaited(run: RunContext) -> str | None:
+    """Return the snapshot before a run's, if its night has not finished and the run does not wait for it; else None.
+
+    Only an independent night does not: it would be compared with that one, had the nights run in another order. Ask
+    this first and ``release_before`` then, so that a release that comes meanwhile is not taken for a missing one.
+    """
+    if run.spec.walk != "independent":
+        return None
+    before = snapshot_before(run.spec.graph.snapshots, run.spec.snapshot)
+    if before is None or has_finished(Channel(run.store, run.spec.graph.channel), before):
+        return None
+    return before
 
 
 def release_evaluated_against(run: RunContext) -> Release | None:

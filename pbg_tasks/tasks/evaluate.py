@@ -15,7 +15,7 @@ from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.memory import usable_cpus
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.baseline import bring_baseline
-from pbg_tasks.tasks.compared import incomparable, release_before
+from pbg_tasks.tasks.compared import awaited, incomparable, release_before
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.coverage import open_coverage
 from pbg_tasks.tasks.edge_buckets import EdgeBuckets
@@ -62,6 +62,7 @@ def _evaluate(run: RunContext) -> Result:
                 f"{run.url}: no {graph.eval.split} edges were held out; raise split.{graph.eval.split}"
             )
         relations = read_relation_names(directory)
+        missing = awaited(run)
         current = release_before(run)
         baseline = bring_baseline(run, current, counts, before) if current is not None else None
         reason = incomparable(run, current) if current is not None else None
@@ -88,9 +89,9 @@ def _evaluate(run: RunContext) -> Result:
         _store_candidates(run, candidates)
     found = report.to_json() | {"health": health}
     if current is not None:
-        found["against"] = {"release": current.seq, "snapshot": current.snapshot, "reason": reason} | found.get(
-            "against", {}
-        )
+        compared = {"release": current.seq, "snapshot": current.snapshot, "reason": reason}
+        compared |= {"awaited": missing} if missing is not None else {}
+        found["against"] = compared | found.get("against", {})
     return found | ({"coverage": coverage.to_json()} if coverage is not None else {})
 
 

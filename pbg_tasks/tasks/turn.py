@@ -36,7 +36,7 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
     release = channel.before(snapshot)
     if release is None and nights.first is None:
         return None  # this night begins the chain
-    before = _before(snapshots, snapshot)
+    before = snapshot_before(snapshots, snapshot)
     if before is None or (nights.first is not None and snapshot_order(before) < snapshot_order(nights.first)):
         return release
     if not (release is not None and release.snapshot == before) and not has_finished(channel, before):
@@ -47,7 +47,8 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
     return release
 
 
-def _before(snapshots: Snapshots, snapshot: str) -> str | None:
+def snapshot_before(snapshots: Snapshots, snapshot: str) -> str | None:
+    """Return the key of the newest snapshot at the spec's location that is older; None when there is none."""
     older = [key for key in list_keys(snapshots.location) if snapshot_order(key) < snapshot_order(snapshot)]
     return max(older, key=snapshot_order, default=None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.checkpoint import open_preserved
@@ -26,6 +26,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.approval import NO_EDGES
+from pbg_tasks.tasks.compared import awaited
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.data_gate import enforce, settle
 from pbg_tasks.tasks.files import upload_directory
@@ -62,6 +63,7 @@ def validate(url: str) -> Result:
 def _validate(run: RunContext) -> Result:
     graph = run.spec.graph
     channel = Channel(run.store, graph.channel)
+    missing = awaited(run)
     release = channel.before(run.spec.snapshot)
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         out = scratch.path / "snapshot"
@@ -74,7 +76,7 @@ def _validate(run: RunContext) -> Result:
             return _EMPTY | settle(run, Verdict((nothing,)))
         upload_directory(run, RunLayout.snapshot, out)
     earlier = earlier_edges(channel, run.spec.snapshot)
-    difference = _difference(run, report, release, list(earlier.values()))
+    difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
     figures = report.to_json()
     del figures["changes"]
     verdict = judge_snapshot(graph.gates.data, report, difference)

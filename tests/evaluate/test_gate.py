@@ -179,3 +179,19 @@ def test_an_evaluation_of_nothing_does_not_pass():
 def test_a_verdict_is_strict_json():
     verdict = judge(Gates(), evaluation(math.nan, current=0.3))
     assert json.loads(json.dumps(verdict.to_json(), allow_nan=False))["passed"] is False
+
+
+def test_a_release_of_an_older_night_than_the_one_before_lets_drift_only_warn():
+    gates = Gates.model_validate({"drift": {"min_cosine": {"block": 0.9}}, "max_mrr_drop": 0.1})
+    drift = {"types": {"n": {"cosine": {"mean": 0.5}, "overlap": {"mean": None}}}}
+    found = evaluation(0.2, current=0.3)
+    assert failed(judge(gates, found, drift=drift)) == ["max_mrr_drop", "drift.min_cosine of n"]
+    found["against"] |= {"snapshot": "d5", "awaited": "d19"}
+    verdict = judge(gates, found, drift=drift)
+    assert (failed(verdict), warned(verdict)) == (["max_mrr_drop"], ["drift.min_cosine of n"])
+    assert the(verdict, "max_mrr_drop").sentence.endswith(
+        "a fall of 10% allowed; that is a release of 'd5', for 'd19', which comes between, has no release yet"
+    )
+    assert the(verdict, "drift.min_cosine of n").sentence.endswith(
+        "; this only warns, for 'd19', which comes between, has no release yet"
+    )

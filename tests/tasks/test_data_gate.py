@@ -11,6 +11,7 @@ from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.prepare import EDGE_HASHES
 from pbg_tasks.prepare.comparison import volumes
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.plan import plan
@@ -136,6 +137,40 @@ def test_entities_are_judged_once_their_names_are_known(place):
         run_task("bucket", run)
     place.snapshot("d3", NIGHT)
     assert plan(place.spec, "d3")["previous_release"] == 1  # the chain goes on without d2
+
+
+def test_an_independent_night_is_blocked_by_the_night_before_alone_and_not_by_an_older_one(place):
+    gates = {"max_mrr_drop": 1.0, "data": LIMITS}
+    for number, rows in enumerate((180, 144, 108), 1):  # a fifth goes, then a quarter: two fifths of the first
+        place.snapshot(f"d{number}", NIGHT[:rows])
+
+    def checked(day, **options):
+        return run_task("validate", plan(place.spec, day, **options)["run"])
+
+    place.write_spec(model=QUICK, gates=gates, nights={"walk": "independent"})
+    run_chain(place.spec, "d1")
+    third, second = checked("d3"), checked("d2")
+    assert (third["difference"]["since"], third["difference"]["awaited"]) == ("d1", "d2")
+    assert third["data_gate"]["passed"]
+    (removed,) = (check for check in third["data_gate"]["checks"] if check["name"] == "max_removed_edges")
+    assert removed["sentence"] == (
+        "40.0% of the edges of 'd1' are gone, at most 30.0% allowed; this only warns, for 'd2', which comes between, "
+        "has no release yet"
+    )
+    assert (second["difference"]["since"], second["difference"]["awaited"]) == ("d1", None)
+
+    # Once nothing more is to come of the night between, this is what the next one is compared with.
+    place.write_spec(model=QUICK, gates=gates, nights={"walk": "independent"}, channel="skipped")
+    run_chain(place.spec, "d1")
+    skip(Channel(open_store(str(place.store)), "skipped"), "d2", "it is not to come")
+    with pytest.raises(QualityGateError, match=r"40\.0% of the edges of 'd1' are gone, at most 30\.0% allowed \("):
+        checked("d3")
+
+    # A chain waits, and what does not belong to it is judged as strictly.
+    place.write_spec(model=QUICK, gates=gates, channel="chained")
+    run_chain(place.spec, "d1")
+    with pytest.raises(QualityGateError, match=r"40\.0% of the edges of 'd1' are gone"):
+        checked("d3", publish=False)
 
 
 def test_where_the_edges_before_are_not_known_their_number_is_compared(place, tmp_path, capsys):
