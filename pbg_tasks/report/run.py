@@ -41,6 +41,7 @@ def run_document(run: RunFacts) -> Result:
         "warm_start": spec.previous is not None and spec.previous.warm_start,
         "edges": results.get("bucket", {}).get("edges"),
         "entities": results.get("partition", {}).get("entities"),
+        "entity_types": results.get("partition", {}).get("types", {}),
         "relations": _relations(run),
         "training": training_document(run),
         "trained": _trained(run),

@@ -45,7 +45,8 @@ class Baseline:
         paths: its embeddings by (type, tonight's partition).
         rows: how many rows each of those files has, by type; those that it does not know are zeros, or lack at the end.
         known: bool (N,) by tonight's type: which of tonight's entities it knows, over all partitions.
-        gone: entities that it knows and tonight does not, by type.
+        gone: entities of its snapshot that no edge has tonight, by type; where tonight's ids are others, of all that it
+            knows.
         trained: int64 (M, 2) by types, ends of edges that its run trained though the split had drawn them.
     """
 
@@ -105,6 +106,8 @@ def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[
     )
     if previous is not None and previous.keep_ids:
         _take_files(baseline, counts, directory)
+        types = run.require("partition")["types"]
+        baseline.gone.update({entity: types[entity]["gone"] for entity in counts})
     else:
         _move_rows(baseline, run, counts, directory)
     return baseline
@@ -120,7 +123,7 @@ def _take_files(baseline: Baseline, counts: Mapping[str, list[int]], directory: 
     baseline.paths.update({key: directory / name for key, name in names.items()})
     for entity, listed in counts.items():
         rows = [embeddings_shape(baseline.paths[entity, partition])[0] for partition in range(len(listed))]
-        baseline.rows[entity], baseline.gone[entity] = rows, 0
+        baseline.rows[entity] = rows
         baseline.known[entity] = np.concatenate(
             [np.arange(count) < there for count, there in zip(listed, rows, strict=True)]
         )

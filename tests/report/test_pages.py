@@ -48,6 +48,8 @@ def test_a_run_shows_what_its_tasks_found(nights, documents):
     assert {cell["state"] for row in cells for cell in row} == {"done"}
     assert document["metrics"]["filtered"] == run.result("eval")["filtered"]
     assert document["drift"]["types"] == run.result("drift")["types"]
+    fates = {"new": 5, "kept": 120, "gone": 0, "returned": 0, "absent": 0, "total": 125}
+    assert document["entity_types"] == {"n": fates}
     assert document["data"]["difference"] == run.result("validate")["difference"]
     assert [verdict["passed"] for verdict in document["verdicts"]] == [True, True, True]
     assert [row["task"] for row in document["forecast"]["tasks"]] == list(CHAIN[1:])

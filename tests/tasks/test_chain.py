@@ -29,7 +29,7 @@ from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.releases import rollback
-from pbg_tasks.tasks.show import history, show, table
+from pbg_tasks.tasks.show import history, show, show_task, table
 from tests.tasks.conftest import ring
 
 
@@ -65,6 +65,7 @@ def test_two_nights(place):
     assert second["warm_start"] is True
     assert second["epochs"] == 1
     assert second["entities"] == {"total": 130, "new": 10, "kept": 119, "gone": 1, "returned": 0, "absent": 0}
+    assert show_task(second["run"], "drift")["types"]["n"]["gone"] == 1
     assert second["curve"][0] < first["curve"][0]
     assert second["changes"]["since"] == "d1"
     assert second["changes"]["new_entities"] == 10
