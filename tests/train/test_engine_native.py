@@ -66,19 +66,15 @@ def assert_same_as(case, expected):
 
 
 @pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), COMBINATIONS)
-def test_gradients_are_those_of_autograd(mode, operator, comparator, loss):
-    assert_same(make_config(mode, operator, comparator, loss))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradients_are_those_of_autograd(mode, operator, comparator, loss, weighted):
+    assert_same(make_config(mode, operator, comparator, loss), weighted=weighted)
 
 
 @pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), COMBINATIONS)
-@pytest.mark.parametrize("regularizer", ["N3", "L2"])
+@pytest.mark.parametrize("regularizer", ["N3", "N3_edge", "L2"])
 def test_regularizers_have_the_gradients_of_autograd(mode, operator, comparator, loss, regularizer):
     assert_same(regularized(make_config(mode, operator, comparator, loss), regularizer))
-
-
-@pytest.mark.parametrize("operator", ["none", "translation", "diagonal", "complex_diagonal", "linear", "affine"])
-def test_n3_of_edges_has_the_gradients_of_autograd(operator):
-    assert_same(regularized(make_config("standard", operator, "cos", "softmax"), "N3_edge"))
 
 
 @pytest.mark.parametrize("mode", ["standard", "dynamic"])
