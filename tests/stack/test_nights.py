@@ -100,7 +100,15 @@ def until(what, reached, told=lambda: None):
 def backfill(nights, graph, days, how, *, at_once):
     words = f"backfill create --dag-id {nightly(graph)} --from-date {days[0]} --to-date {days[-1]}T23:59:59"
     command = [sys.executable, "-m", "airflow", *words.split(), "--max-active-runs", str(at_once)]
-    subprocess.run([*command, "--reprocess-behavior", how], env=nights.airflow().environment(), check=True)
+
+    def created():
+        run = [*command, "--reprocess-behavior", how]
+        done = subprocess.run(run, env=nights.airflow().environment(), check=False, capture_output=True, text=True)
+        assert not done.returncode or "AlreadyRunningBackfill" in done.stderr, done.stderr
+        return not done.returncode
+
+    # The scheduler looks every half a minute whether a backfill is over; until then a DAG can have no other.
+    until(f"a backfill of {graph} begins", created, lambda: "the one before is still running")
 
 
 def backfilled(api, graph):
