@@ -213,7 +213,14 @@ def test_a_release_is_the_channels_version_and_only_when_it_moved(told, context)
             task_id="p", arguments=["/s/runs/d1-0123456789ab"], store_conn_id=None, asset=channel, facts=facts
         )
 
-    moved = {"published": True, "reason": "", "channel": "production", "release": 7, "directory": "/s/runs/r/release"}
+    moved = {
+        "published": True,
+        "announced": False,
+        "reason": "",
+        "channel": "production",
+        "release": 7,
+        "directory": "/s/runs/r/release",
+    }
     (output,) = told(publish(), printing(moved))["outputs"]
     assert (output["namespace"], output["name"]) == ("file", "/s/channels/production")
     assert values(output["facets"]["version"]) == {"datasetVersion": "7"}
@@ -232,10 +239,13 @@ def test_an_export_has_the_schema_of_its_vectors(told, context):
         arguments=["/s/runs/d1-0123456789ab", "npy"],
         store_conn_id=None,
         asset=place,
+        export="export-npy",
         snapshot='"d1"',
+        published="true",
     )
     types = {"n": {"rows": 3, "dimension": 2}, "m": {"rows": 4, "dimension": 5}}
     done = {"destination": "/s/exports/npy/r", "exchange": "npy", "types": types, "files": 4, "bytes": 100}
+    done |= {"announced": False}
     (output,) = told(task, printing(done))["outputs"]
     assert values(output["outputFacets"]["outputStatistics"]) == {"rowCount": 7, "size": 100, "fileCount": 4}
     vectors = [field["fields"][1]["type"] for field in output["facets"]["schema"]["fields"]]

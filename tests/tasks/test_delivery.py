@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 
 import pytest
 
@@ -96,6 +97,15 @@ def test_files_come_with_a_manifest_and_are_replaced_whole(store, send, tmp_path
     assert json.loads(store.get(MANIFEST).data) == json.loads(manifest.model_dump_json())
 
 
+@pytest.fixture
+def interruptible():
+    """Whoever starts the tests in the background of a shell has them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_an_interrupted_writer_leaves_the_way_free(local, send, monkeypatch, at):
     stop(monkeypatch, "swap", at, lambda: os.kill(os.getpid(), 2))
