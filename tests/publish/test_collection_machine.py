@@ -226,16 +226,22 @@ class Collections(RuleBasedStateMachine):
             seq in sure for seq, (made_of, _) in self.releases.items() if made_of is run
         )
 
+    def day(self, seq):
+        return self.releases[seq][0].snapshot
+
     def expected(self, listed, keep):
         """Return the numbers that a collection leaves, of those listed."""
-        newest = sorted(listed, key=lambda seq: (self.releases[seq][0].snapshot, seq), reverse=True)
+        newest = sorted(listed, key=lambda seq: (self.day(seq), seq), reverse=True)
         stay = set(newest[:keep]) | (self.pinned & listed) | ({max(listed)} if listed else set())
         at = self.current
         while at in listed:
             stay.add(at)
-            if self.releases[at][0].snapshot != self.releases[self.current][0].snapshot:
+            if self.day(at) != self.day(self.current):
                 break
-            at = self.releases[at][1]
+            before, day = self.releases[at][1], self.day(at)
+            if before not in listed or self.day(before) > day:  # then a roll-back goes to the newest of an earlier day
+                before = next((seq for seq in newest if self.day(seq) < day), None)
+            at = before
         runs = {self.releases[seq][0].name for seq in stay}
         now = self.store.now
         runs |= {run.name for run in self.runs.values() if now - run.used <= GRACE}

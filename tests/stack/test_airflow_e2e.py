@@ -193,7 +193,7 @@ def test_a_page_goes_on_while_its_night_trains(page, api, stack):
     while status.inner_text() == before:
         assert time.monotonic() < deadline, before
         page.wait_for_timeout(200)
-    assert page.frame_locator("iframe").locator("td.done").count() > 0
+    page.frame_locator("iframe").locator("td.done").first.wait_for()  # none is while an epoch begins
     api.patch(f"dags/{DAG}/dagRuns/{run_id}/taskInstances/train.train", {"new_state": "failed"})
     assert Watch(api, DAG, run_id, label=run_id, say=print).until_finished(RUN_SECONDS) == "failed"
 

@@ -199,7 +199,8 @@ def test_a_plan_knows_how_large_the_largest_bucket_will_be(place, monkeypatch, s
 SHAPES = {
     "one partition": ({}, 1),
     "a hub in 16 partitions, all of them in memory": ({"partition_buffer": "auto"}, 16),
-    "a hub in 16 partitions, two of them in memory": ({"partition_buffer": 2}, 16),
+    # Of smaller ones the allocator keeps some when they leave, which is more than a tenth of so little.
+    "a hub in 4 partitions, two of them in memory": ({"partition_buffer": 2, "dimension": 2500}, 4),
 }
 
 
