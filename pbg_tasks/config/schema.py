@@ -1,7 +1,8 @@
 """PyTorch-BigGraph's config: every key with its name, type, default and meaning (its ``ConfigSchema``).
 
 ``ModelConfig`` is what a user tunes; ``ConfigSchema`` adds the three paths and is what ``config.json`` in a checkpoint
-holds. Rules that span several keys stand together in ``contradictions``, one sentence each.
+holds. Rules that span several keys stand together in ``contradictions``, one sentence each. It is longer than other
+files so that all keys of PBG's config are found in one place.
 """
 
 from __future__ import annotations
