@@ -174,8 +174,9 @@ def stop_recorded(directory: Path) -> None:
             os.killpg(pid, number)
         while _born(pid) == born and time.monotonic() < deadline:
             time.sleep(0.05)
-    for service, port in record["ports"].items():  # a killed server leaves them, and it takes no other place for them
-        Path(f"/tmp/seaweedfs-{service}-grpc-{port + GRPC_OFFSET}.sock").unlink(missing_ok=True)  # noqa: S108
+    for port in record["ports"].values():  # a killed server leaves them, and it takes no other place for them
+        for path in Path("/tmp").glob(f"seaweedfs-*-grpc-{port + GRPC_OFFSET}.sock"):  # noqa: S108
+            path.unlink(missing_ok=True)  # also one that an earlier server left under another service's name
     _record(directory).unlink()
 
 
