@@ -6,7 +6,13 @@ from pbg_tasks.checkpoint.contents import Names, check_rows, checkpoint_names
 from pbg_tasks.checkpoint.live import LiveMirror, watch_progress
 from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord
 from pbg_tasks.checkpoint.plain import PlainFiles, open_directory
-from pbg_tasks.checkpoint.preserve import PreservedManifest, open_preserved, preserve, preserved_prefix
+from pbg_tasks.checkpoint.preserve import (
+    PreservedManifest,
+    is_preserved,
+    open_preserved,
+    preserve,
+    preserved_prefix,
+)
 from pbg_tasks.checkpoint.progress import LeaseRecord, PartialObjects, PieceRecord, Progress, StoredObject
 from pbg_tasks.checkpoint.reader import CheckpointFiles, VerifiedFiles, open_committed
 from pbg_tasks.checkpoint.stats import StatsMirror
@@ -33,6 +39,7 @@ __all__ = [
     "check_rows",
     "checkpoint_names",
     "claim",
+    "is_preserved",
     "open_committed",
     "open_directory",
     "open_preserved",

@@ -111,6 +111,11 @@ def open_preserved(store: Store, directory: str, *, expected_sha256: str | None 
     return VerifiedFiles(store, directory, document.version, document.objects)
 
 
+def is_preserved(store: Store, directory: str) -> bool:
+    """Tell whether a directory was preserved to its end."""
+    return store.head(join(directory, MANIFEST)) is not None
+
+
 def read_preserved(store: Store, directory: str, *, expected_sha256: str | None = None) -> PreservedManifest:
     """Read the manifest of a preserved directory.
 

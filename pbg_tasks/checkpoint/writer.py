@@ -8,12 +8,12 @@ went on with after us, may be adopted: HEAD.json then names PBG's version, for w
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.contents import Contents
 from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
-from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, NamedRecord, ObjectRecord, encode, sha256
+from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, NamedRecord, ObjectRecord, decode, encode, sha256
 from pbg_tasks.checkpoint.plain import Newest, newest, read_head
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.checkpoint.progress import PARTIAL, RECORDS, PartialObjects, Progress, epoch_of, progress_name
@@ -26,6 +26,7 @@ from pbg_tasks.checkpoint.reader import (
     location,
     manifest_name,
     read_manifest,
+    read_mirror,
 )
 from pbg_tasks.checkpoint.segments import Segments, read_progress
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
@@ -229,7 +230,34 @@ class CheckpointWriter:
             return
         for name in manifest.objects:
             self.store.delete(self.key(name))
-        self.store.delete(self.key(manifest_name(manifest.version)))
+        self.store.delete(self.key(manifest_name(manifest.version)))  # last: it tells `catch_up` what there was
+
+    def catch_up(self) -> None:
+        """Do what comes after a commit: whoever made the newest version may have been killed before it did."""
+        mirrored = None
+        with suppress(FormatError):  # the next commit would write over it as well
+            mirrored = read_mirror(self.store, self.prefix)
+        if mirrored is None or mirrored < self.version:  # ahead it is only where someone wrote it by hand
+            self.write_mirror()
+        before = self._before()
+        if before is not None and all(self._is_as_committed(*each) for each in before.objects.items()):
+            self.drop(before)
+        if self._head.progress is None:
+            self.sweep()
+
+    def _before(self) -> Manifest | None:
+        """Return the version before the newest, if it was not dropped to its end."""
+        name = manifest_name(self.version - 1)
+        with suppress(NotFoundError):
+            data = self.store.get(self.key(name)).data
+            if self.manifest is not None and sha256(data) == self.manifest.parent:
+                return decode(Manifest, data, source=location(self.store, self.prefix, name))
+        return None
+
+    def _is_as_committed(self, name: str, record: ObjectRecord) -> bool:
+        """Tell whether an object is what a version named, or gone: PBG may have made that version anew since."""
+        there = self.store.head(self.key(name))
+        return there is None or there.metadata.get(SHA256) == record.sha256
 
 
 @contextmanager
@@ -273,6 +301,8 @@ def claim(
     with Lease(store, lease):
         if adopt is not None:
             writer.write_mirror()
+        if found.manifest is not None:
+            writer.catch_up()
         yield writer
 
 

@@ -156,6 +156,7 @@ def _lead(gang: Gang, place: Place, undertaking: Undertaking, writer: Checkpoint
 def _led(seat: _Seat, writer: CheckpointWriter, coordinator: Coordinator, links: Links, *, world: int) -> Result:
     job = seat.job
     seat.course.check_resumable(writer, seat.start)
+    seat.course.catch_up(writer)
     lead = Lead(job.config, coordinator, writer, course=seat.course, shelf=seat.shelf, start=seat.start, world=world)
     job.say_config(writer)
     writer.sweep()

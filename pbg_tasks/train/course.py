@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import preserve, preserved_prefix
+from pbg_tasks.checkpoint import is_preserved, preserve, preserved_prefix
 from pbg_tasks.config.base import digest
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.formats.metadata import IterationInfo
+from pbg_tasks.progress import say
 from pbg_tasks.train.edge_files import Piece
 from pbg_tasks.train.iterations import chunk_bounds, chunk_count, iterations
 from pbg_tasks.train.schedule import grid
@@ -115,12 +116,30 @@ class Course:
 
     def preserve(self, writer: CheckpointWriter, iteration: Iteration, manifest: Manifest) -> None:
         """Keep a copy of the version that was just committed, where ``checkpoint_preservation_interval`` says so."""
+        epoch = self._preserved_epoch(iteration)
+        if epoch is not None:
+            preserve(writer.store, writer.prefix, manifest, preserved_prefix(writer.prefix, epoch), epochs=epoch)
+
+    def catch_up(self, writer: CheckpointWriter) -> None:
+        """Keep the copy that whoever committed the newest version may not have lived to finish.
+
+        Where something else lies in its place, training goes on without it: that was said when the version was made.
+        """
+        if writer.manifest is None or writer.manifest.iteration is None:
+            return
+        epoch = self._preserved_epoch(writer.manifest.iteration)
+        if epoch is not None and not is_preserved(writer.store, preserved_prefix(writer.prefix, epoch)):
+            try:
+                self.preserve(writer, writer.manifest.iteration, writer.manifest)
+            except ConflictError as error:
+                say(f"warning: no copy of version {writer.version} is kept: {error}")
+
+    def _preserved_epoch(self, iteration: Iteration) -> int | None:
+        """Return how many epochs have ended with an iteration of which a copy is kept; None of any other."""
         interval = self._config.checkpoint_preservation_interval
         last_of_epoch = (iteration.edge_path_idx, iteration.edge_chunk_idx) == (
             iteration.num_edge_paths - 1,
             iteration.num_edge_chunks - 1,
         )
         epoch = iteration.epoch_idx + 1
-        if interval is not None and last_of_epoch and epoch % interval == 0:
-            target = preserved_prefix(writer.prefix, epoch)
-            preserve(writer.store, writer.prefix, manifest, target, epochs=epoch)
+        return epoch if interval is not None and last_of_epoch and epoch % interval == 0 else None

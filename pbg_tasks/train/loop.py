@@ -129,6 +129,7 @@ class Trainer:
                 else f"all {len(plan)} iterations were done before; raise num_epochs to train on"
             )
         figures: list[EpochFigures] = []
+        self._course.catch_up(self.writer)
         with ExitStack() as stack:
             for thread in self._threads:
                 stack.enter_context(thread)

@@ -64,6 +64,55 @@ def test_a_commit_counts_and_the_next_writer_continues(store, tmp_path):
     assert open_committed(store, PREFIX)[0].version == 3
 
 
+def test_the_next_writer_does_what_a_killed_one_had_left_to_do_after_its_commit(store, monkeypatch):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1)
+        monkeypatch.setattr(writer, "write_mirror", lambda: None)
+        commit(writer, 2)  # and is killed before it tells PBG, and before it drops version 1
+    assert store.get(f"{PREFIX}/checkpoint_version.txt").data == b"1\n"
+    with claim(store, PREFIX, SPEC) as writer:
+        assert writer.version == 2
+    assert store.get(f"{PREFIX}/checkpoint_version.txt").data == b"2\n"
+    assert not [info.key for info in store.list(PREFIX) if ".v1." in info.key]
+    assert open_committed(store, PREFIX)[0].version == 2
+
+
+def test_a_version_that_pbg_made_anew_is_not_dropped_for_ours_of_that_number(store):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1)
+        commit(writer, 2)
+    store.put(f"{PREFIX}/embeddings_all_0.v1.h5", b"PBG's, which one of its snapshots may link to")
+    with claim(store, PREFIX, SPEC):
+        pass
+    assert store.head(f"{PREFIX}/embeddings_all_0.v1.h5") is not None
+
+
+def test_what_a_gang_stored_goes_although_it_was_killed_behind_its_commit(store, monkeypatch):
+    with claim(store, PREFIX, SPEC) as writer:
+        left = f"{PREFIX}/partial/e{writer.partial.writer_epoch}/n_0.1.h5"
+        store.put(left, b"a partition of the iteration")
+        commit(writer, 1)
+    store.put(f"{PREFIX}/checkpoint_version.txt", b"one\n")
+    with claim(store, PREFIX, SPEC):
+        pass
+    assert store.head(left) is None
+    assert store.get(f"{PREFIX}/checkpoint_version.txt").data == b"1\n"
+
+
+def test_what_someone_wrote_by_hand_stays_for_all_to_see(store):
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1)
+        commit(writer, 2)
+    manifest = store.get(f"{PREFIX}/manifest.v1.json").data
+    store.put(f"{PREFIX}/manifest.v1.json", manifest.replace(b'"version"', b' "version"'))
+    store.put(f"{PREFIX}/checkpoint_version.txt", b"7\n")
+    with claim(store, PREFIX, SPEC):
+        pass
+    assert store.head(f"{PREFIX}/embeddings_all_0.v1.h5") is not None
+    with pytest.raises(FormatError, match=r"names version 7, yet only 2 was committed .*edited by hand"):
+        open_committed(store, PREFIX)
+
+
 def test_the_older_writer_loses_at_its_commit(store):
     with claim(store, PREFIX, SPEC) as old:
         commit(old, 1)

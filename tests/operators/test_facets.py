@@ -16,7 +16,7 @@ from operators.task import PbgOperator, Refused
 from pbg_tasks.config.graph import Columns
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
-from tests.tasks.conftest import Workplace, ring
+from tests.tasks.conftest import ring, workplace
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("airflow.providers.openlineage") is None,
@@ -30,10 +30,7 @@ COLUMNS = Columns().model_dump()
 @pytest.fixture(scope="module")
 def night(tmp_path_factory):
     """A night that was run for real."""
-    root = tmp_path_factory.mktemp("night")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PBG_SCRATCH", str(root / "scratch"))
-        place = Workplace(root)
+    with workplace(tmp_path_factory.mktemp("night")) as place:
         place.write_spec(gates={"min_mrr": 0.001, "data": {"max_duplicates": {"warn": 0.0}}})
         rows = ring(60)
         place.snapshot("d1", [*rows, rows[0], rows[1], ("e0", "next", "e0"), ("e1", "next", "e1")])

@@ -12,7 +12,7 @@ from pbg_tasks.errors import QualityGateError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
-from tests.tasks.conftest import Workplace, ring
+from tests.tasks.conftest import Workplace, ring, workplace
 
 HOSTILE = "<script>alert('entity')</script>"
 HOSTILE_RELATION = "x\"'><img src=x onerror=alert('relation')>"
@@ -41,10 +41,7 @@ class Nights:
 
 @pytest.fixture(scope="session")
 def nights(tmp_path_factory):
-    root = tmp_path_factory.mktemp("nights")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PBG_SCRATCH", str(root / "scratch"))
-        place = Workplace(root)
+    with workplace(tmp_path_factory.mktemp("nights")) as place:
         # both ends of a partition type, so that the matrix has several buckets
         place.write_spec(model={"num_epochs": 2}, train={"warm_epochs": 1})
         hostile = [(HOSTILE, HOSTILE_RELATION, f"e{i}") for i in range(12)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -62,6 +63,14 @@ class Workplace:
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join([header, *("\t".join(map(str, row)) for row in rows)]) + "\n")
         return path
+
+
+@contextmanager
+def workplace(root):
+    """Give a place that outlives one test, for a fixture of a module or a session; its scratch is there, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PBG_SCRATCH", str(root / "scratch"))
+        yield Workplace(root)
 
 
 @pytest.fixture

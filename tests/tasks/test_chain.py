@@ -301,6 +301,23 @@ def test_snapshots_of_the_run_are_kept_as_pbg_documents(place):
     assert not list(checkpoint.glob("*.v4.h5"))
 
 
+def test_where_a_snapshot_of_the_run_would_lie_on_something_else_training_goes_on_without_it(place, capsys):
+    place.write_spec(model={"num_epochs": 2, "checkpoint_preservation_interval": 1})
+    place.snapshot("d1", ring(60))
+    run = plan(place.spec, "d1")["run"]
+    for task in ("validate", "partition", "bucket"):
+        run_task(task, run)
+    other = Path(run) / "checkpoint" / "epoch_1" / "embeddings_n_0.v1.h5"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"of someone else")
+    with pytest.raises(ConflictError, match="epoch_1"):
+        run_task("train", run)
+    assert run_task("train", run)["version"] == 2
+    assert "warning: no copy of version 1 is kept: " in capsys.readouterr().err
+    assert other.read_bytes() == b"of someone else"
+    assert (Path(run) / "checkpoint" / "epoch_2" / "manifest.json").is_file()
+
+
 def test_a_hand_edited_run_spec_is_refused(place):
     place.snapshot("d1", ring(60))
     run = plan(place.spec, "d1")["run"]

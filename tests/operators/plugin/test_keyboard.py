@@ -18,7 +18,7 @@ from operators.plugin import database  # noqa: E402
 from operators.plugin.app import make_app  # noqa: E402
 from pbg_tasks.tasks.chain import run_chain  # noqa: E402
 from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
-from tests.tasks.conftest import Workplace, ring  # noqa: E402
+from tests.tasks.conftest import ring, workplace  # noqa: E402
 
 pytestmark = pytest.mark.browser
 ENTITIES = 30
@@ -28,10 +28,7 @@ PATH = "dags/reembed_toy"
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """URLs of the runs of two nights, oldest first."""
-    root = tmp_path_factory.mktemp("nights")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PBG_SCRATCH", str(root / "scratch"))
-        place = Workplace(root)
+    with workplace(tmp_path_factory.mktemp("nights")) as place:
         place.write_spec(model={"num_epochs": 1})
         found = []
         for day in ("d1", "d2"):

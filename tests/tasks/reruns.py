@@ -1,0 +1,124 @@
+"""Work on an S3 store that is killed at one of its writes, begun again, and held against what was never disturbed.
+
+With ``PBG_EVERY_WRITE=1`` in the environment at every one of them, which takes some ten minutes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import random
+import re
+from contextlib import contextmanager
+
+import pytest
+
+from pbg_tasks.storage.s3 import S3Store
+
+WRITES = ("put_new", "swap", "put", "copy", "delete")
+KILLED = 77
+OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|training_stats)\.json|checkpoint/manifest\.v\d+\.json)$")
+"""They tell of times and of writers; that they are there is all that can be compared."""
+BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$")
+"""Written every few seconds, so seldom by a small training, or not at all."""
+DOCUMENTS = re.compile(r"/(results|decisions)/")
+FIGURES_OF_A_TRY = {"usage", "seconds", "second", "memory", "resumed", "at"}
+"""What tells of one try: when it was, where it began, how fast it was."""
+
+
+class State:
+    """All objects of a store as they lie now, with their metadata, to come back to."""
+
+    def __init__(self, store):
+        self._store = store
+        self._blobs = {info.key: store.get(info.key) for info in list(store.list())}
+
+    def restore(self):
+        """Let the store be as it was."""
+        there = {info.key: info.tag for info in self._store.list()}
+        for key in there.keys() - self._blobs.keys():
+            self._store.delete(key)
+        for key, blob in self._blobs.items():
+            if there.get(key) != blob.info.tag:
+                self._store.put(key, blob.data, metadata=blob.info.metadata)
+
+
+def objects(store, prefix="", *, without=BY_THE_CLOCK):
+    """Return what the objects below a prefix hold that no try may change, by key."""
+    keys = [info.key for info in store.list(prefix) if not without.search(info.key)]
+    return {key: None if OBJECTS_OF_A_TRY.search(key) else comparable(key, store.get(key).data) for key in keys}
+
+
+def comparable(key, data):
+    """Return the SHA-256 of an object; a document of the tasks without what tells of the try."""
+    return timeless(json.loads(data)) if DOCUMENTS.search(key) else hashlib.sha256(data).hexdigest()
+
+
+def timeless(value):
+    """Leave what tells of one try out of a task's result."""
+    if isinstance(value, dict):
+        return {name: timeless(each) for name, each in value.items() if not FIGURES_OF_A_TRY & set(name.split("_"))}
+    return [timeless(each) for each in value] if isinstance(value, list) else value
+
+
+def writes_of(work):
+    """Do something and return how often it wrote to S3."""
+    with pytest.MonkeyPatch.context() as patch:
+        written = []
+        _at_writes(patch, written.append, lambda _: None)
+        work()
+    return len(written)
+
+
+@contextmanager
+def bucket(object_store, name, folder):
+    """Give the URL of a new bucket, to which the environment gives access; scratch is in a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in object_store.environment().items():
+            patch.setenv(variable, value)
+        patch.setenv("PBG_SCRATCH", str(folder / "scratch"))
+        yield object_store.create_bucket(name)
+
+
+def deaths(name, count, *, chosen=1):
+    """Return at which of some writes work is killed, and whether that one arrives: some, chosen by a name, or all."""
+    every = [{"write": write, "sent": sent} for write in range(count) for sent in (False, True)]
+    return every if os.environ.get("PBG_EVERY_WRITE") else random.Random(name).sample(every, min(chosen, len(every)))
+
+
+def killed(work, write, *, sent):
+    """Do something in a process that ends at a write: before it is sent, or before its answer is seen."""
+    child = os.fork()
+    if not child:
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                _at_writes(patch, _end_when(None if sent else write), _end_when(write if sent else None))
+                work()
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == KILLED
+
+
+def _at_writes(patch, before, after):
+    """Have the number of each write to S3 told before it is sent and when the server has it."""
+    numbers = itertools.count()
+    for name in WRITES:
+        real = getattr(S3Store, name)
+
+        def called(store, key, *args, _real=real, **kwargs):
+            if BY_THE_CLOCK.search(key):
+                return _real(store, key, *args, **kwargs)
+            number = next(numbers)
+            before(number)
+            try:
+                return _real(store, key, *args, **kwargs)
+            finally:
+                after(number)
+
+        patch.setattr(S3Store, name, called)
+
+
+def _end_when(wanted):
+    return lambda number: os._exit(KILLED) if number == wanted else None
