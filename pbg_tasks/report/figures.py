@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, RED, GREY = "--c1", "--c2", "--c3", "--c4", "--c5"
 Figure = dict[str, Any]
+_MARKS = 8  # on an axis of epochs, at most
 
 
 def loss(training: Result) -> Figure | None:
@@ -152,8 +154,14 @@ def _bars(name: str, x: Sequence[Any], y: Sequence[Any], colour: str) -> Figure:
     return {"type": "bar", "name": name, "x": list(x), "y": list(y), "marker": {"color": colour}}
 
 
+def _whole_step(traces: list[Figure]) -> int:
+    """Return how many epochs lie between two marks of an axis: with a part of one, a number would stand there twice."""
+    places = [place for trace in traces for place in trace["x"]]
+    return max(1, math.ceil((max(places) - min(places)) / _MARKS)) if places else 1
+
+
 def _figure(traces: list[Figure], *, x: str, y: str, layout: Figure | None = None) -> Figure:
-    epochs = {"tickformat": "d"} if x == "epoch" else {}
+    epochs = {"tickformat": "d", "dtick": _whole_step(traces)} if x == "epoch" else {}
     axes: Figure = {"xaxis": {"title": {"text": x}, **epochs}, "yaxis": {"title": {"text": y}}}
     for name, value in (layout or {}).items():
         axes[name] = axes[name] | value if name in axes else value

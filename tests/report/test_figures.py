@@ -77,3 +77,9 @@ def test_of_times_that_were_not_noted_nothing_is_drawn(draw):
     )
     assert [each["edges"] for each in training["iterations"]] == [1200, 1200, 1200]
     assert draw(training) is None
+
+
+@pytest.mark.parametrize(("epochs", "step"), [(1, 1), (3, 1), (9, 1), (10, 2), (100, 13)])
+def test_marks_of_epochs_are_whole_epochs_apart(epochs, step):
+    training = {"iterations": [{"epoch": epoch + 1, "loss": 1.0} for epoch in range(epochs)]}
+    assert figures.loss(training)["layout"]["xaxis"]["dtick"] == step
