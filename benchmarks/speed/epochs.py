@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MODEL = LIVEJOURNAL | {"dimension": 100}
 _PAIRED = RandomGraph(200_000, 500_000, partitions=16)
 _LARGE = RandomGraph(1_000_000, 5_000_000, partitions=16)
-_LARGE_EPOCHS = 3
+_LARGE_EPOCHS = 6
 _WAITING_TARGET = 0.03
 _MANY = 1000
 _BUFFERS = {4: "the default", 2: "PBG's, with which nothing is read ahead"}

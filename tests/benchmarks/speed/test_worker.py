@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,5 +63,12 @@ def test_cpu_seconds_are_those_of_living_descendants_as_well():
         alive = cpu_seconds(os.getpid())
         child.communicate(b"\n")
     assert alive - before > 0.25
-    assert cpu_seconds(os.getpid()) >= alive
+    assert cpu_seconds(os.getpid()) >= alive - 2 / os.sysconf("SC_CLK_TCK")  # ended ones are counted in ticks
     assert child.pid not in tree(os.getpid())
+
+
+def test_work_of_less_than_a_clock_tick_takes_time():
+    before, began = cpu_seconds(os.getpid()), time.thread_time()
+    while time.thread_time() - began < 0.002:
+        pass
+    assert 0.002 <= cpu_seconds(os.getpid()) - before < 0.5
