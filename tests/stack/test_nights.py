@@ -19,6 +19,7 @@ import yaml
 from examples.stack.api import AirflowApiError
 from examples.stack.stack import Stack
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.show import history
 from tests.operators.specs import small_spec
 from tests.stack.browser import signed_in
@@ -220,3 +221,21 @@ def test_doing_a_day_again_changes_nothing(nights, api):
     again = ended(api, CHAIN, len(DAYS) + 1)[-1]
     assert (again["partition_key"], again["state"]) == (LAST, "success")
     assert releases(nights, CHAIN) == before
+
+
+def test_a_chain_is_redone_from_a_day_on_one_day_at_a_time(nights, api):
+    """Each day continues what the day before was redone as, not the old release of it."""
+    path, redone = nights.directory / "graphs" / f"{CHAIN}.yaml", DAYS[2:]
+    spec = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(spec | {"train": {"warm_epochs": 2}}))
+    before = len(backfilled(api, CHAIN))
+    backfill(nights, CHAIN, redone, "completed", at_once=1)
+    runs = ended(api, CHAIN, before + len(redone))[before:]
+    assert [(run["partition_key"], run["state"]) for run in runs] == [(day, "success") for day in redone]
+    listed, current = releases(nights, CHAIN)
+    new = listed[len(DAYS) :]
+    assert [(number, day) for number, day, _ in new] == list(enumerate(redone, start=len(DAYS) + 1))
+    assert current == LAST
+    specs = [RunContext.open(f"{spec['store']}/runs/{run}").spec for _, _, run in new]
+    assert [each.previous.run for each in specs] == [listed[1][2], *(run for _, _, run in new[:-1])]
+    assert all(each.previous.warm_start for each in specs)
