@@ -136,9 +136,9 @@ edges. Cosine and kept of 10: of the chain, against the night before. Coming: ed
 
 def _newcomers(newcomers: dict[str, Any]) -> Iterator[str]:
     yield """
-More of them at once: `python -m benchmarks.nights.newcomers` trains one snapshot and continues it with a later one, in
-both ways. MRR of the second's held-out edges with a new end / of all others; mean of the seeds, and how far a seed
-deviates:
+More of them at once: `python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY` trains one snapshot and
+continues it with a later one, in both ways. MRR of the second's held-out edges with a new end / of all others; mean of
+the seeds, and how far a seed deviates:
 
 ![MRR of new entities by epoch](nights-newcomers.svg)
 
