@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import re
 import secrets
-import time
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,17 +24,17 @@ from pbg_tasks.storage.base import Blob, ObjectInfo
 from pbg_tasks.storage.files import disk_errors, landing
 from pbg_tasks.storage.names import check_key, check_metadata, check_prefix, content_type
 from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, connect, error_code, http_status, is_absent, s3_errors
+from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause, persistently
 from pbg_tasks.storage.s3_transfer import Condition, Place, Sizes, copy_parts, download_parts, upload_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef, ListObjectsV2RequestTypeDef
 
 _STAMP = "pbg-write"
 """Metadata name of the write id; never shown to callers."""
-_ATTEMPTS = 6
-_READ_ATTEMPTS = 3
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -95,14 +93,7 @@ class S3Store:
         """Read a small object whole; raises ``NotFoundError`` when it does not exist."""
         check_key(key)
         with self._errors(key):
-            for _ in range(_READ_ATTEMPTS - 1):
-                try:
-                    return self._get(key)
-                except (EndpointConnectionError, ConnectTimeoutError):
-                    raise  # the SDK tried thrice
-                except TRANSPORT_ERRORS:
-                    continue  # most likely the body broke off, which the SDK does not retry
-            return self._get(key)
+            return persistently(self._get, key)
 
     def fetch(self, key: str, target: Path) -> ObjectInfo:
         """Download one version to a file that appears only when whole; raises ``NotFoundError``, ``ResourceError``."""
@@ -161,10 +152,7 @@ class S3Store:
         check_prefix(prefix)
         found: list[ObjectInfo] = []
         with self._errors(prefix):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix + prefix
-            )
-            for page in pages:
+            for page in self._pages(prefix):
                 for entry in page.get("Contents", []):
                     key = entry["Key"].removeprefix(self._prefix)
                     if not key.endswith("/"):  # some tools mark folders so
@@ -176,7 +164,7 @@ class S3Store:
         """Remove an object; removing one that does not exist is no error."""
         check_key(key)
         with self._errors(key):
-            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+            persistently(self._client.delete_object, Bucket=self._bucket, Key=self._prefix + key)
 
     def _url(self, key: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{key}"
@@ -200,7 +188,7 @@ class S3Store:
 
     def _look(self, key: str) -> _Found | None:
         try:
-            answer = self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
+            answer = persistently(self._client.head_object, Bucket=self._bucket, Key=self._prefix + key)
         except ClientError as error:
             if not is_absent(error):
                 raise
@@ -216,7 +204,7 @@ class S3Store:
         if self._bucket_seen:
             return
         try:
-            self._client.head_bucket(Bucket=self._bucket)
+            persistently(self._client.head_bucket, Bucket=self._bucket)
         except ClientError as error:
             if http_status(error) == HTTPStatus.NOT_FOUND:
                 where = self._client.meta.endpoint_url
@@ -226,6 +214,16 @@ class S3Store:
             if http_status(error) != HTTPStatus.FORBIDDEN:  # a narrow policy may allow objects only
                 raise
         self._bucket_seen = True
+
+    def _pages(self, prefix: str) -> Iterator[ListObjectsV2OutputTypeDef]:
+        """List by pages: one that fails is asked for again, not those before it."""
+        request: ListObjectsV2RequestTypeDef = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        while True:
+            page = persistently(self._client.list_objects_v2, **request)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = page["NextContinuationToken"]
 
     def _get(self, key: str) -> Blob:
         answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
@@ -303,9 +301,9 @@ class S3Store:
                     return found.info
                 if not is_expected(found):
                     raise self._conflict(key) from error
-                if attempt == _ATTEMPTS:
+                if attempt == ATTEMPTS:
                     raise
-            time.sleep(random.uniform(0, 0.05 * 2**attempt))  # noqa: S311 (racers must not retry in step)
+            pause(attempt)
 
     def _copy(self, original: _Found, target: str) -> ObjectInfo:
         info, source = original.info, self._prefix + original.info.key
@@ -329,7 +327,9 @@ class S3Store:
             return False
         if one.write_id is not None and one.write_id == other.write_id:
             return True
-        return one.info.tag == other.info.tag or self._digest(one.info) == self._digest(other.info)
+        if one.info.tag == other.info.tag:
+            return True
+        return persistently(self._digest, one.info) == persistently(self._digest, other.info)
 
     def _digest(self, info: ObjectInfo) -> str:
         answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + info.key, IfMatch=f'"{info.tag}"')
@@ -344,10 +344,11 @@ def _leaves_open(error: ClientError) -> bool:
     """Say whether after this answer the write may have taken place, or may still: the object must be looked at.
 
     A condition may have failed on the write's own first attempt (412, and 404 for a vanished object or upload); racers
-    are told to try again (409); a server that failed (5xx) may have done so after the write.
+    are told to try again (409); a server that failed (5xx) may have done so after the write, and one that turns a
+    request away (429) after an attempt of it that it let pass.
     """
     status = http_status(error)
     if status == HTTPStatus.NOT_FOUND:
         return error_code(error) != "NoSuchBucket"
     undecided = {HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED}
-    return status in undecided or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return status in undecided or is_busy(error)

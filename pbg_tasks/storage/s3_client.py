@@ -32,6 +32,9 @@ CONNECTIONS = 16
 TRANSPORT_ERRORS = (BotoCoreError, HTTPError)
 """What stands for an answer that never came, or not whole."""
 
+CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError)
+"""What says that there are no usable credentials; nothing was asked."""
+
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"401", "403"}
 _HOW_TO_ACCESS = (
@@ -118,7 +121,7 @@ def s3_errors(client: S3Client, url: str) -> Iterator[None]:
         yield
     except ClientError as error:
         raise _refusal(error, url, client.meta.endpoint_url) from error
-    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError) as error:
+    except CREDENTIAL_ERRORS as error:
         raise AccessError(f"{url}: no usable S3 credentials ({error}); {_HOW_TO_ACCESS}") from error
     except TRANSPORT_ERRORS as error:
         raise StorageError(

@@ -12,6 +12,7 @@ from pbg_tasks.errors import StorageError
 from pbg_tasks.storage.files import disk_errors, write_all
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS
+from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _MOST_PARTS = 10_000  # S3's limit
-_READ_ATTEMPTS = 5
 
 
 class Condition(TypedDict, total=False):
@@ -100,7 +100,9 @@ def download_parts(place: Place, tag: str, size: int, sink: int, sizes: Sizes) -
     """Write version ``tag`` of an object to the descriptor ``sink``, many ranges at once.
 
     Raises:
-        StorageError: the object was changed meanwhile, or the answers kept breaking off.
+        ClientError: the object was changed meanwhile (412), or the server stayed busy.
+        BotoCoreError: the answers kept breaking off.
+        StorageError: the server ignores ranges.
     """
 
     def fetch(span: tuple[int, int]) -> None:
@@ -154,7 +156,7 @@ def _ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def _download_range(place: Place, tag: str, start: int, end: int, sink: int) -> None:
-    for attempt in range(1, _READ_ATTEMPTS + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             answer = place.client.get_object(
                 Bucket=place.bucket, Key=place.key, IfMatch=f'"{tag}"', Range=f"bytes={start}-{end - 1}"
@@ -165,8 +167,9 @@ def _download_range(place: Place, tag: str, start: int, end: int, sink: int) -> 
                 for chunk in body.iter_chunks(_MIB):
                     write_all(sink, chunk, start)
                     start += len(chunk)
-        except TRANSPORT_ERRORS:
-            if attempt == _READ_ATTEMPTS:
+        except (ClientError, *TRANSPORT_ERRORS) as error:
+            if attempt == ATTEMPTS or (isinstance(error, ClientError) and not is_busy(error)):
                 raise
         else:
             return  # the SDK raises when a body ends early
+        pause(attempt)
