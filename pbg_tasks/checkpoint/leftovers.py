@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint.manifest import Head, decode
 from pbg_tasks.checkpoint.progress import PARTIAL, RECORDS, Progress
 from pbg_tasks.checkpoint.reader import HEAD, location
-from pbg_tasks.errors import NotFoundError
+from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.storage.names import join
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def unnamed_leftovers(store: Store, prefix: str, infos: Sequence[ObjectInfo]) ->
         infos: objects below it, listed before this call and too old to belong to a record that is still to come.
 
     Raises:
-        FormatError: HEAD.json or the record it names is damaged.
+        FormatError: HEAD.json or the record it names is damaged, or the record is missing.
     """
     passing = [info for info in infos if info.key.startswith((join(prefix, f"{PARTIAL}/"), join(prefix, RECORDS)))]
     if not passing:
@@ -35,13 +35,29 @@ def unnamed_leftovers(store: Store, prefix: str, infos: Sequence[ObjectInfo]) ->
 
 
 def _named(store: Store, prefix: str) -> set[str]:
-    """Return the record that HEAD.json names and the objects that the record names."""
+    """Return the record that HEAD.json names and the objects that the record names.
+
+    A gang at work may replace the record between the two reads: then HEAD.json names the next.
+    """
+    missing = None
+    while (name := _record(store, prefix)) is not None:
+        source = location(store, prefix, name)
+        try:
+            data = store.get(join(prefix, name)).data
+        except NotFoundError:
+            if name == missing:  # nobody replaced it: what it named is not known
+                raise FormatError(f"{source}: missing, although {HEAD} names it; restore it") from None
+            missing = name
+        else:
+            return {name, *decode(Progress, data, source=source).names}
+    return set()
+
+
+def _record(store: Store, prefix: str) -> str | None:
+    """Return the name of the record that HEAD.json names; None when it names none, or there is none."""
     try:
-        head = decode(Head, store.get(join(prefix, HEAD)).data, source=location(store, prefix, HEAD))
-        if head.progress is None:
-            return set()
-        source = location(store, prefix, head.progress.name)
-        record = decode(Progress, store.get(join(prefix, head.progress.name)).data, source=source)
+        data = store.get(join(prefix, HEAD)).data
     except NotFoundError:
-        return set()
-    return {head.progress.name, *record.names}
+        return None
+    head = decode(Head, data, source=location(store, prefix, HEAD))
+    return None if head.progress is None else head.progress.name

@@ -184,27 +184,74 @@ def test_exports_go_with_their_run(store):
     ]
 
 
-def test_what_a_lost_gang_left_goes_and_what_its_record_names_stays(store, tmp_path):
-    night(store, 1)
-    prefix = "runs/d1-production/checkpoint"
+CHECKPOINT = "runs/d1-production/checkpoint"
+
+
+def gang(store, tmp_path):
+    """Store two objects as a gang does, of which a record will name the first."""
     (tmp_path / "x").write_bytes(b"1")
-    named, left = (PartialObjects(store, prefix, 2).put(tmp_path / "x", f"{lease}.0") for lease in (1, 2))
+    return [PartialObjects(store, CHECKPOINT, 2).put(tmp_path / "x", f"{lease}.0") for lease in (1, 2)]
+
+
+def put_record(store, number, named):
+    """Write a record as a gang does; return its name."""
     step = Iteration(
         number=1, epoch_idx=0, num_epochs=1, edge_path_idx=0, num_edge_paths=1, edge_chunk_idx=0, num_edge_chunks=1
     )
-    record = Progress(spec=HASH, writer_epoch=2, number=1, iteration=step, lease=1, partitions={"x": named})
-    name = progress_name(1, 2, 1)
-    store.put(f"{prefix}/{name}", encode(record))
-    store.put(f"{prefix}/{progress_name(1, 1, 9)}", b"of a writer before")
+    record = Progress(spec=HASH, writer_epoch=2, number=number, iteration=step, lease=1, partitions={"x": named})
+    name = progress_name(1, 2, number)
+    store.put(f"{CHECKPOINT}/{name}", encode(record))
     head = Head(writer_epoch=2, progress=NamedRecord(name=name, sha256=sha256(encode(record))))
-    store.put(f"{prefix}/HEAD.json", encode(head))
+    store.put(f"{CHECKPOINT}/HEAD.json", encode(head))
+    return name
+
+
+def test_what_a_lost_gang_left_goes_and_what_its_record_names_stays(store, tmp_path):
+    night(store, 1)
+    named, left = gang(store, tmp_path)
+    name = put_record(store, 1, named)
+    store.put(f"{CHECKPOINT}/{progress_name(1, 1, 9)}", b"of a writer before")
     assert gc(store).objects == 0  # it is young
     store.now += DAY
     assert gc(store).objects == 2
-    there = {info.key.removeprefix(f"{prefix}/") for info in store.list(prefix)}
+    there = {info.key.removeprefix(f"{CHECKPOINT}/") for info in store.list(CHECKPOINT)}
     assert named.name in there
     assert name in there
     assert left.name not in there
+
+
+@pytest.mark.parametrize("replaced", [1, 3])
+def test_what_a_record_names_stays_also_when_the_gang_replaces_it_just_now(store, tmp_path, monkeypatch, replaced):
+    night(store, 1)
+    named, _ = gang(store, tmp_path)
+    names = [put_record(store, 1, named)]
+    store.now += DAY
+    read = store.get
+
+    def get(key):
+        blob = read(key)
+        if key == f"{CHECKPOINT}/HEAD.json" and len(names) <= replaced:
+            names.append(put_record(store, len(names) + 1, named))
+            store.delete(f"{CHECKPOINT}/{names[-2]}")
+        return blob
+
+    monkeypatch.setattr(store, "get", get)
+    gc(store)
+    assert len(names) == replaced + 1
+    there = {info.key.removeprefix(f"{CHECKPOINT}/") for info in store.list(f"{CHECKPOINT}/p")}
+    assert there == {named.name, names[-1]}
+
+
+def test_of_an_iteration_whose_record_is_lost_nothing_goes(store, tmp_path):
+    night(store, 1)
+    stored = gang(store, tmp_path)
+    name = put_record(store, 1, stored[0])
+    store.delete(f"{CHECKPOINT}/{name}")
+    store.now += DAY
+    with pytest.raises(FormatError, match=r"progress\.v1\.e2\.1\.json: missing, although HEAD\.json names it"):
+        gc(store)
+    there = {info.key.removeprefix(f"{CHECKPOINT}/") for info in store.list(f"{CHECKPOINT}/p")}
+    assert there == {each.name for each in stored}
 
 
 def test_what_is_being_removed_can_be_neither_published_nor_pinned_nor_rolled_back_to(store):
