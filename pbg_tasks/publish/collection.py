@@ -62,6 +62,7 @@ def collect(
         dry_run: only tell what would go.
 
     Raises:
+        ConfigError: what the store holds is another program's; nothing was removed.
         FormatError: a document that says what is reachable is damaged; nothing was removed.
     """
     now = _clock(store)

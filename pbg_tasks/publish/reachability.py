@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config import RunLayout
-from pbg_tasks.errors import FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.publish.channel import Channel, channels
+from pbg_tasks.publish.holds import TOMBSTONES, hold_key, tombstone_key
 from pbg_tasks.publish.retention import Retention, kept, pins
 
 if TYPE_CHECKING:
@@ -47,19 +48,36 @@ class StoredRun:
 
 
 def stored_runs(store: Store) -> dict[str, StoredRun]:
-    """List every run there is anything of, by id."""
+    """List every run there is anything of, by id.
+
+    What another program keeps below ``runs/`` is none: a run is released, held, planned or being removed.
+
+    Raises:
+        ConfigError: there is nothing of ours, but something of another program.
+    """
     runs: dict[str, StoredRun] = {}
+    below: dict[str, list[ObjectInfo]] = {}
+    names = channels(store)
 
     def run(name: str) -> StoredRun:
         return runs.setdefault(name, StoredRun(name))
 
     # Releases before data: what is released from now on was held after this began, and is young.
-    for name in channels(store):
-        channel = Channel(store, name)
+    for channel in (Channel(store, name) for name in names):
         for release in channel.releases():
             run(_directory_run(release)).releases.append((channel, release))
     for info in store.list(RUNS):
-        run(info.key.split("/")[1]).objects.append(info)
+        below.setdefault(info.key.split("/")[1], []).append(info)
+    condemned = {info.key for info in store.list(TOMBSTONES)}  # after the data: what had lost its spec by then has one
+    for name, infos in below.items():
+        marks = {hold_key(name), f"{RUNS}{name}/{RunLayout.spec}"}
+        if name in runs or tombstone_key(name) in condemned or any(info.key in marks for info in infos):
+            run(name).objects.extend(infos)
+    if below and not (names or runs or condemned):
+        raise ConfigError(
+            f"{store.url}: no graph's store: none of the {len(below)} folders below {RUNS} is a run of this package; "
+            "give the `store` of the graph spec"
+        )
     for info in store.list(EXPORTS):
         parts = info.key.split("/")
         if len(parts) >= _EXPORT_OF_RUN and parts[2] in runs:

@@ -102,6 +102,7 @@ def gc(
         dry_run: only tell what would go.
 
     Raises:
+        ConfigError: what the store holds is another program's; nothing was removed.
         FormatError: a document that says what is reachable is damaged; nothing was removed.
     """
     if keep_releases is None and keep_days is None:

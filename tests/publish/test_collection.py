@@ -9,7 +9,7 @@ import pytest
 from pbg_tasks.checkpoint import Head, Iteration, PartialObjects, Progress
 from pbg_tasks.checkpoint.manifest import NamedRecord, encode, sha256
 from pbg_tasks.checkpoint.progress import progress_name
-from pbg_tasks.errors import ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import channels
 from pbg_tasks.publish.collection import collect
@@ -252,6 +252,56 @@ def test_of_an_iteration_whose_record_is_lost_nothing_goes(store, tmp_path):
         gc(store)
     there = {info.key.removeprefix(f"{CHECKPOINT}/") for info in store.list(f"{CHECKPOINT}/p")}
     assert there == {each.name for each in stored}
+
+
+FOREIGN = (
+    "runs/Nov01_host/events.out",
+    "runs/exp/checkpoint/model.v1.h5",
+    "runs/notes.txt",
+    "runs/notes/spec.json.old",
+)
+
+
+def test_what_another_program_keeps_below_runs_stays(store):
+    for key in FOREIGN:
+        store.put(key, b"not ours")
+    for number in range(1, 5):
+        night(store, number)
+    store.put("runs/held/held.json", b"{}")
+    store.put("runs/planned/spec.json", b"{}")
+    store.now += DAY
+    told = gc(store, grace=0)
+    assert sorted(told.runs) == ["d1-production", "d2-production", "held", "planned"]
+    assert {info.key for info in store.list("runs/")} >= set(FOREIGN)
+    assert not any("Nov01_host" in info.key for info in store.list("gc/"))
+
+
+def test_a_place_that_is_all_another_program_s_is_refused(store):
+    for key in FOREIGN:
+        store.put(key, b"not ours")
+    store.now += DAY
+    with pytest.raises(ConfigError, match="no graph's store: none of the 4 folders below runs/ is a run"):
+        gc(store, grace=0)
+    assert {info.key for info in store.list()} == set(FOREIGN)
+
+
+def test_the_last_run_goes_to_its_end_beside_what_another_program_keeps(store):
+    store.put(FOREIGN[0], b"not ours")
+    write_run(store, "tried")
+    store.now += DAY
+    condemn(store, "tried")
+    assert decide(store, "tried", since=store.now)
+    for key in ("runs/tried/spec.json", "runs/tried/release/manifest.json"):  # so far the collection before came
+        store.delete(key)
+    assert gc(store).runs == ["tried"]
+    assert [info.key for info in store.list("runs/")] == [FOREIGN[0]]
+    store.now += DAY
+    gc(store)
+    assert [info.key for info in store.list()] == [FOREIGN[0]]
+
+
+def test_a_new_store_has_nothing_to_collect(store):
+    assert gc(store).objects == 0
 
 
 def test_what_is_being_removed_can_be_neither_published_nor_pinned_nor_rolled_back_to(store):
