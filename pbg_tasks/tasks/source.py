@@ -12,7 +12,7 @@ from pbg_tasks.checkpoint import VerifiedFiles, open_committed, open_preserved
 from pbg_tasks.checkpoint.contents import checkpoint_names
 from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.checkpoint.plain import open_directory
-from pbg_tasks.checkpoint.reader import location, read_mirror
+from pbg_tasks.checkpoint.reader import VERSION_MIRROR, location, read_mirror
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.directory import read_config
@@ -248,9 +248,10 @@ def locate(
         return _preserved(_released(Channel(open_store(url), channel), release), names, scratch)
     if release is not None:
         raise ConfigError(f"{url}: release {release} of which channel? name it")
-    if "/runs/" in text and "/" not in text.rpartition("/runs/")[2]:
+    place = open_store(url)
+    if "/runs/" in text and "/" not in text.rpartition("/runs/")[2] and not _is_plain(place):
         return _of_run(RunContext.open(text), names, scratch)
-    return _plain(open_store(url), names, scratch)
+    return _plain(place, names, scratch)
 
 
 def locate_config(config: ConfigSchema) -> Source:
@@ -287,6 +288,13 @@ def _preserved(files: VerifiedFiles, names: Directory | None, scratch: Path) -> 
     directory = Directory.of(files)
     config = _config(directory, files.version, scratch)
     return Source(files.version, config, directory, names or _names(directory, config))
+
+
+def _is_plain(store: Store) -> bool:
+    """Tell a checkpoint in a folder of a folder ``runs`` from a run of ours, and from nothing at all."""
+    if store.head(RunLayout.spec) is not None:
+        return False
+    return any(store.head(name) is not None for name in (CONFIG, VERSION_MIRROR, model_file_name(0)))
 
 
 def _plain(store: Store, names: Directory | None, scratch: Path) -> Source:

@@ -145,6 +145,20 @@ def test_a_run_that_is_still_training_is_opened_at_its_newest_commit(nightly, mo
         assert len(model.neighbors("e1", 5)) == 5
 
 
+@pytest.mark.parametrize("without", [(), ("config.json",), ("checkpoint_version.txt",)])
+def test_a_checkpoint_in_a_folder_called_runs(trained, tmp_path, without):
+    data = trained(version=0 if "checkpoint_version.txt" in without else 3)
+    place = tmp_path / "runs" / "exp"
+    shutil.copytree(data.checkpoint, place)
+    for name in without:
+        (place / name).unlink()
+    with Model.open(place) as model, Model.open(data.checkpoint) as expected:
+        assert model.url == str(place)
+        assert model.top_k("n0_1", "r") == expected.top_k("n0_1", "r")
+    with pytest.raises(ConfigError, match="no such run; `pbg plan` makes one"):
+        Model.open(tmp_path / "runs" / "other")
+
+
 def test_bytes_that_changed_after_the_release_are_refused(nightly, monkeypatch, tmp_path):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     copied = tmp_path / "release"
