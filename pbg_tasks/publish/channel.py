@@ -25,15 +25,35 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 8
 """Release documents that are read at a time: a channel of years has a thousand."""
+_HIGHEST = "highest"
+"""Metadata of the pointer, not a field of its document, which readers of earlier versions would refuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The pointer as it was read: swap it only if it is still this object."""
+    """The pointer as it was read: swap it only if it is still this object.
+
+    Attributes:
+        info: of the object; None where the channel has pointed to nothing yet.
+        release: that it names.
+        rolled_back: whether it was a roll-back that moved it there.
+        highest: the highest number it has ever had; None where earlier versions wrote it, which did not tell, or who
+            copied the store left metadata behind.
+    """
 
     info: ObjectInfo | None
     release: Release | None
     rolled_back: bool = False
+    highest: int | None = None
+
+    def may_have_left(self, release: Release) -> bool:
+        """Whether it may have been rolled back from a release: not from one that was recorded, but never pointed to.
+
+        The document of a release is written before the pointer moves, so that it is there tells nothing. Numbers only
+        grow, so one above all that the pointer has had was never served; no clock is asked. Who does not know takes
+        every release for one that was served: what somebody left on purpose must not come back by itself.
+        """
+        return self.rolled_back and (self.highest is None or release.seq <= self.highest)
 
 
 class Channel:
@@ -59,7 +79,9 @@ class Channel:
             return Pointer(None, None)
         current = decode(Current, blob.data, source=f"{self.store.url}/{self._pointer}")
         release = self.release(current.seq, expected_sha256=current.release_sha256)
-        return Pointer(blob.info, release, rolled_back=current.moved_by == "rollback")
+        told = blob.info.metadata.get(_HIGHEST)
+        highest = None if told is None else int(told)
+        return Pointer(blob.info, release, rolled_back=current.moved_by == "rollback", highest=highest)
 
     def release(self, seq: int, *, expected_sha256: str | None = None) -> Release:
         """Read one release.
@@ -143,7 +165,8 @@ class Channel:
 
         Returns:
             The release, and whether the channel points to it. A channel never goes back to an older snapshot, and never
-            again to a release that somebody rolled it back from: a task that is tried again knows nothing of that.
+            again to a release that somebody rolled it back from: a task that is tried again knows nothing of that. One
+            that an interrupted call only recorded is published.
 
         Raises:
             ConflictError: the channel moved on since the run was planned.
@@ -156,8 +179,10 @@ class Channel:
             if there is not None and there.run == candidate["run"]:
                 return there, True
             _check_graph(self, there, candidate["graph"])
-            if pointer.rolled_back and (left := self._recorded(candidate["run"])) is not None:
-                return left, False
+            if pointer.rolled_back:
+                recorded = self._recorded(candidate["run"])
+                if recorded is not None and pointer.may_have_left(recorded):
+                    return recorded, False
             moves = there is None or snapshot_order(there.snapshot) <= snapshot_order(candidate["snapshot"])
             if moves and not independent:
                 self._check_plan(there, candidate["snapshot"], planned_on)
@@ -199,11 +224,18 @@ class Channel:
         if pointer.release is not None:
             hold(self.store, pointer.release.run)  # whoever reads it is given the grace to finish
         current = Current(seq=release.seq, release_sha256=sha256(encode(release)), moved_by=moved_by)
+        highest = max(release.seq, self._highest(pointer))
         try:
-            self.store.swap(self._pointer, encode(current), expected=pointer.info)
+            self.store.swap(self._pointer, encode(current), expected=pointer.info, metadata={_HIGHEST: str(highest)})
         except ConflictError:
             return False
         return True
+
+    def _highest(self, pointer: Pointer) -> int:
+        """Return the highest number a pointer may have had; where that is not known, the highest there is."""
+        if pointer.info is None:
+            return 0
+        return pointer.highest if pointer.highest is not None else max(self.numbers(), default=0)
 
     def _moved(self) -> ConflictError:
         return ConflictError(f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile")

@@ -159,6 +159,44 @@ def test_a_publish_that_is_tried_again_undoes_no_rollback(store, independent):
     assert (points, channel.current().release) == (True, third)
 
 
+@pytest.mark.parametrize("independent", [False, True])
+def test_a_publish_that_was_interrupted_after_a_rollback_is_finished(store, monkeypatch, independent):
+    channel = Channel(store, "production")
+    channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    left = candidate(store, "b", "2026-01-02")
+    second, _ = channel.publish(left, planned_on=1, independent=independent)
+    channel.rollback()
+    fields = candidate(store, "c", "2026-01-03")
+    with monkeypatch.context() as patch:
+        patch.setattr(channel, "_point", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            channel.publish(fields, planned_on=1, independent=independent)
+    assert channel.numbers() == [1, 2, 3]
+    # what was rolled back from stays left, whatever was recorded since
+    assert channel.publish(left, planned_on=1, independent=independent) == (second, False)
+    release, points = channel.publish(fields, planned_on=1, independent=independent)
+    assert (release.seq, points, channel.current().release) == (3, True, release)
+    channel.rollback()
+    assert channel.publish(fields, planned_on=1, independent=independent) == (release, False)
+
+
+def test_a_publish_after_a_roll_back_that_does_not_tell_what_was_served_brings_nothing_back(store):
+    """As an earlier version of this package wrote the pointer, or who copied the store without metadata left it."""
+    channel = Channel(store, "production")
+    fields = {day: candidate(store, f"r{day}", f"2026-01-0{day}") for day in (1, 2, 3, 4)}
+    for day in (1, 2, 3):
+        channel.publish(fields[day], planned_on=day - 1 or None)
+    channel.rollback()
+    pointer = store.get("channels/production/CURRENT.json")
+    store.swap(pointer.info.key, pointer.data, expected=pointer.info)
+    third = channel.release(3)
+    for served in (2, 1):  # the second time in metadata that began without
+        assert channel.current().release.seq == served
+        assert channel.publish(fields[3], planned_on=served) == (third, False)
+        channel.rollback(to=1)
+    assert channel.publish(fields[4], planned_on=1) == (channel.release(4), True)
+
+
 def test_two_publishers_at_once_one_wins(store):
     channel = Channel(store, "production")
     fields = [candidate(store, f"r{number}", "2026-01-01") for number in range(4)]
@@ -213,6 +251,29 @@ def test_one_run_is_one_release_whenever_its_other_publisher_comes(tmp_path):
             return  # the other one would come after all was done
         assert (release.seq, points, Channel(store, "production").numbers()) == (2, True, [1, 2])
     pytest.fail("the other publisher came in every time: the range is too short")
+
+
+def test_after_a_roll_back_too_both_who_publish_a_run_find_it_published(tmp_path):
+    for after in range(1, 60):
+        store = TurnedStore(tmp_path / str(after))
+        channel = Channel(store, "production")
+        channel.publish(write_and_offer(store), planned_on=1)
+        channel.rollback()
+        write_run(store, "b")
+        mine = offered(store, "b", "2026-01-03")
+        told = []
+        store.interrupt(after, lambda store=store, mine=mine, told=told: told.append(publish_on_first(store, mine)))
+        told.append(publish_on_first(store, mine))
+        if not store.calm():
+            return  # the other one would come after all was done
+        assert told == [(3, True)] * 2
+        assert channel.current().release.seq == 3
+    pytest.fail("the other publisher came in every time: the range is too short")
+
+
+def publish_on_first(store, fields):
+    release, points = Channel(store, "production").publish(fields, planned_on=1)
+    return release.seq, points
 
 
 def write_and_offer(store):
