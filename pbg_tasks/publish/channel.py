@@ -131,20 +131,22 @@ class Channel:
     def before(self, snapshot: str) -> Release | None:
         """Return the release that a run on ``snapshot`` continues: of the snapshots before it, never of a later one.
 
-        It is the current one where that is older, so that a roll-back counts; for a redo of the current snapshot the
-        one before it, or what that night was redone as since, if the snapshots before were redone; else the newest of
-        the earlier snapshots.
+        It is the current one where that is older, so that a roll-back counts. For a redo of the current snapshot or an
+        earlier one it is the last that the channel served before that snapshot on its way to the current release, or
+        the newest of those since, if nights from there on were redone or came late; where the way is not known that
+        far, the newest of the earlier snapshots.
         """
-        release = self.current().release
-        first: Release | None = None
-        while release is not None and release.snapshot == snapshot:
-            first, release = release, self._find(release.previous)
-        if release is None or snapshot_order(release.snapshot) >= snapshot_order(snapshot):
-            return newest_before(self.releases(), snapshot)
-        if first is None:
-            return release
-        # What was there before may have been rolled back from; what came since is how those nights were redone.
-        since = [each for each in self.releases() if each.seq > first.seq]
+        current = self.current().release
+        if current is not None and _is_before(current, snapshot):
+            return current
+        every: dict[int | None, Release] = {release.seq: release for release in self.releases()}
+        first, release = None, current
+        while release is not None and not _is_before(release, snapshot):
+            first, release = release, every.get(release.previous)
+        if first is None or release is None:
+            return newest_before(every.values(), snapshot)
+        # What is older and not on the way may have been rolled back from; what came since is how nights were redone.
+        since = [each for each in every.values() if each.seq > first.seq]
         return newest_before([release, *since], snapshot)
 
     def _find(self, seq: int | None) -> Release | None:
@@ -269,6 +271,10 @@ class Channel:
         if not self._point(pointer, release, moved_by="rollback"):
             raise self._moved()
         return there, release
+
+
+def _is_before(release: Release, snapshot: str) -> bool:
+    return snapshot_order(release.snapshot) < snapshot_order(snapshot)
 
 
 def _check_graph(channel: Channel, there: Release | None, graph: str) -> None:

@@ -125,6 +125,35 @@ def test_a_redo_continues_no_release_that_was_rolled_back_from(channel, snapshot
     assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
 
 
+def test_a_redo_of_an_older_day_continues_no_release_that_was_rolled_back_from(channel, snapshots):
+    for day in (5, 6):
+        release(channel, day)
+    channel.rollback()
+    for day in (7, 8):
+        release(channel, day)
+    assert [redo(channel, snapshots, day) for day in (7, 8)] == ["r5", "again7"]
+    assert channel.current().release.run == "again8"
+    assert redo(channel, snapshots, 6) == "r5"  # the bad night, mended
+    assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
+
+
+def test_a_redo_continues_an_older_night_that_was_released_late(channel, snapshots):
+    for day in (5, 7, 8):
+        if day == 7:
+            skip(channel, "d6", "refused")
+        release(channel, day)
+    release(channel, 6)  # approved after all: recorded, never served
+    assert redo(channel, snapshots, 7) == "r6"
+    assert continued(channel, snapshots, 8) == "d7"
+
+
+def test_a_redo_from_before_what_is_kept_of_a_chain_continues_the_newest_that_is_older(channel, snapshots):
+    for day in (5, 6, 7, 8):
+        release(channel, day)
+    channel.store.delete(channel.release_key(3))
+    assert continued(channel, snapshots, 7) == "d6"
+
+
 def test_independent_nights_continue_nothing_and_wait_for_nobody(channel, snapshots):
     release(channel, 5)
     assert continued(channel, snapshots, 9, Nights(walk="independent")) is None
