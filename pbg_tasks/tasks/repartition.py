@@ -51,7 +51,7 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
 
     Raises:
         InputError: the channel has no release.
-        ConflictError: the channel was moved meanwhile.
+        ConflictError: the channel was moved meanwhile, or was rolled back from this very result before.
         FormatError: the release is damaged.
     """
     graph = load_graph_spec(spec)
@@ -126,6 +126,12 @@ def _move_candidates(
         store.put_new(key, found.to_bytes())
 
 
+def _check_not_moved(channel: Channel, release: Release) -> None:
+    there = channel.current().release
+    if there is None or there.seq != release.seq:
+        raise ConflictError(f"channel {channel.name!r} was moved while release {release.seq} was: run this again")
+
+
 def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -> Result:
     candidate = release.model_dump(exclude={"format", "channel", "seq", "previous"}) | {
         "run": stored.run,
@@ -133,10 +139,14 @@ def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -
         "manifest_sha256": stored.manifest.sha256(),
         "id_layout": id_layout(moved.config),
     }
-    there = channel.current().release
-    if there is None or there.seq != release.seq:
-        raise ConflictError(f"channel {channel.name!r} was moved while release {release.seq} was: run this again")
-    published, _ = channel.publish(candidate, planned_on=release.seq)
+    _check_not_moved(channel, release)
+    published, points = channel.publish(candidate, planned_on=release.seq)
+    if not points:
+        _check_not_moved(channel, release)
+        raise ConflictError(
+            f"channel {channel.name!r} was rolled back from release {published.seq}, which has these rows in these "
+            f"partitions; `pbg rollback SPEC --to {published.seq}` brings it back"
+        )
     directory = f"{channel.store.url}/{stored.directory}"
     say(f"repartition: release {published.seq} of channel {channel.name}, in place of {release.seq}: {directory}")
     return {

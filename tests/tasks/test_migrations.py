@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks import Model
-from pbg_tasks.errors import ConfigError, FormatError, InputError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.formats.entity_sets import EntitySet
@@ -22,6 +22,7 @@ from pbg_tasks.tasks.adopt import adopt
 from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.releases import rollback
 from pbg_tasks.tasks.repartition import repartition
 from tests.tasks.conftest import ring
 
@@ -121,6 +122,20 @@ def test_compaction_drops_who_was_not_seen_for_so_many_nights(place):
     place.snapshot("d4", ring(50) + ring(6, first=100))
     fourth = run_chain(place.spec, "d4", epochs=1)
     assert fourth["entities"] == {"total": 63, "new": 6, "kept": 50, "gone": 0, "returned": 0, "absent": 7}
+
+
+def test_a_move_that_was_rolled_back_from_says_how_it_comes_back(place):
+    channel = Channel(open_store(str(place.store)), "production")
+    place.snapshot("d1", ring(40))
+    run_chain(place.spec, "d1", epochs=1)
+    moved = repartition(place.spec, partitions=3)
+    rollback(place.spec)
+    with pytest.raises(ConflictError, match=r"back from release 2, .* `pbg rollback SPEC --to 2` brings it back"):
+        repartition(place.spec, partitions=3)
+    assert channel.current().release.seq == 1
+    rollback(place.spec, to=2)
+    assert moved["directory"].endswith(channel.current().release.directory)
+    assert repartition(place.spec, partitions=3)["moved"] is False
 
 
 def test_only_a_current_release_is_moved(place):
