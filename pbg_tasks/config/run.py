@@ -129,6 +129,7 @@ class RunLayout:
     """Keys below a run's URL."""
 
     spec = "spec.json"
+    planned = "planned.json"
     snapshot = "snapshot"
     entities = "entities"
     edges = "edges"

@@ -27,9 +27,9 @@ class RunFacts:
         stats: lines of ``training_stats.json``.
         progress: of the iteration under way; None where there is none.
         heard: when training last said something, in seconds since 1970.
-        planned: when the run was made, same.
+        planned: when the run was made first, same.
         files: of its release directory, by name; empty before it is preserved.
-        refused: why the nights after it go on without its snapshot, if they do since it was planned.
+        refused: why the nights after it go on without its snapshot, if they do since it was planned last.
         decisions: what somebody decided about a task that refused it, by task: ``approved``, ``by``, ``at`` and
             ``reason``.
         damaged: what of it cannot be read, if anything; ``results`` and ``decisions`` are empty then.

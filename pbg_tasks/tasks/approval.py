@@ -144,11 +144,12 @@ def under_way(
         store: the graph's.
         counts: whether runs of a snapshot do; others are not read.
         below: what the keys of their objects begin with.
-        planned_after: those planned until then do not count, in seconds since 1970 by the store's clock.
+        planned_after: those planned last until then do not count, in seconds since 1970 by the store's clock.
     """
-    for info in list(store.list(below)):
-        name, _, rest = info.key.removeprefix("runs/").partition("/")
-        planned = info.modified or 0.0
+    written = {info.key: info.modified or 0.0 for info in store.list(below)}
+    for key, made in written.items():
+        name, _, rest = key.removeprefix("runs/").partition("/")
+        planned = max(made, written.get(f"runs/{name}/{RunLayout.planned}", 0.0))
         # The id begins with the snapshot.
         if rest != RunLayout.spec or not counts(name.rpartition("-")[0]) or planned <= planned_after:
             continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -92,6 +91,22 @@ class RunContext:
         except ConflictError:
             self.open(self.url)  # refuses one that was changed
 
+    def begin(self) -> None:
+        """Have the nights after this one wait for it from now on, also if it was refused or skipped before.
+
+        The same inputs make the same run, whose spec is written once: only the date of this mark tells of a new try.
+        """
+        if self.spec.publish:
+            self.store.put(self.key(RunLayout.planned), b"{}")
+
+    def planned(self) -> float:
+        """Return when the run was planned last, in seconds since 1970 by the store's clock.
+
+        Of runs of versions that did not mark it, when it was planned first.
+        """
+        infos = (self.store.head(self.key(name)) for name in (RunLayout.spec, RunLayout.planned))
+        return max((info.modified or 0.0 for info in infos if info is not None), default=0.0)
+
     @property
     def url(self) -> str:
         """The run's URL."""
@@ -135,18 +150,28 @@ class RunContext:
         return result
 
     def refuse(self, reason: str) -> None:
-        """Let the nights after this one go on without it: what it made is not good enough."""
+        """Let the nights after this one go on without it: what it made is not good enough.
+
+        The first reason since it was planned last stays.
+        """
         if self.spec.publish:
-            with suppress(ConflictError):
-                self.store.put_new(self.key(_REFUSED), canonical_json({"reason": reason}))
+            if self.refusal() is None:
+                self.store.put(self.key(_REFUSED), canonical_json({"reason": reason}))
             skip(Channel(self.store, self.spec.graph.channel), self.spec.snapshot, reason)
 
     def refusal(self) -> str | None:
-        """Return why the run was refused; None when it was not, and of runs of versions that did not store it."""
+        """Return why the run was refused since it was planned last.
+
+        None when it was not, and of runs of versions that did not store it.
+        """
         try:
-            reason: str = json.loads(self.store.get(self.key(_REFUSED)).data)["reason"]
+            refused = self.store.get(self.key(_REFUSED))
         except NotFoundError:
             return None
+        # Within one tick of the store's clock a refusal follows its plan: tasks do, people take longer to plan again.
+        if (refused.info.modified or 0.0) < self.planned():
+            return None
+        reason: str = json.loads(refused.data)["reason"]
         return reason
 
     def save_result(self, task: str, result: Result) -> Result:

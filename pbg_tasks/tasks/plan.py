@@ -112,6 +112,7 @@ def plan(
     }
     result = run.save_result("plan", result)
     enforce_limits(run, written.limits, coming.night)
+    run.begin()
     return result
 
 

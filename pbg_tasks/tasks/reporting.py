@@ -81,7 +81,6 @@ def read_run(run: RunContext) -> RunFacts:
     watched = None if "train" in results else watch_progress(run.store, prefix)
     stats, committed = _stats(run.store, f"{prefix}/{STATS}")
     spec = run.store.head(run.key(RunLayout.spec))
-    planned = spec.modified if spec else None
     return RunFacts(
         spec=run.spec,
         url=run.url,
@@ -90,9 +89,9 @@ def read_run(run: RunContext) -> RunFacts:
         stats=stats,
         progress=watched[0] if watched else None,
         heard=max((each for each in (committed, watched and watched[1]) if each), default=None),
-        planned=planned,
+        planned=spec.modified if spec else None,
         files=_files(run, results.get("preserve")),
-        refused=_refusal(run, planned),
+        refused=_refusal(run),
         decisions=_decisions(run),
     )
 
@@ -118,7 +117,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
             return replace(
                 found,
                 results=read_results(run),
-                refused=_refusal(run, moment) if run.spec.snapshot in refused else None,
+                refused=_refusal(run) if run.spec.snapshot in refused else None,
                 decisions=_decisions(run),
             )
         except FormatError as error:  # the other nights are shown all the same
@@ -187,10 +186,10 @@ def _files(run: RunContext, preserved: Result | None) -> Mapping[str, ObjectReco
         return {}
 
 
-def _refusal(run: RunContext, planned: float | None) -> str | None:
-    """Return why the channel went on without the run's snapshot; not what became of another run of it."""
-    skipped_for = why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot, since=planned or 0.0)
-    return run.refusal() or skipped_for
+def _refusal(run: RunContext) -> str | None:
+    """Return why the channel goes on without the run's snapshot; not what became of another run of it, or try."""
+    channel = Channel(run.store, run.spec.graph.channel)
+    return run.refusal() or why_skipped(channel, run.spec.snapshot, since=run.planned())
 
 
 def _decisions(run: RunContext) -> dict[str, Result]:

@@ -95,6 +95,16 @@ def test_approving_says_which_newer_night_it_costs(place, refused, capsys):
         run_task("publish", at_work)
 
 
+def test_approving_says_that_it_costs_a_night_that_was_refused_and_planned_again(place, refused, capsys):
+    place.snapshot("d2", ring(44))
+    night = RunContext.open(plan(place.spec, "d2")["run"])
+    night.refuse("its training diverged")
+    assert plan(place.spec, "d2")["run"] == night.url
+    capsys.readouterr()
+    approve(refused, by="ada", reason="a first night")
+    assert f"warning: run {night.url} of snapshot 'd2'" in capsys.readouterr().err
+
+
 def test_approving_costs_no_night_that_is_over_or_continues_nothing(place, refused, capsys):
     place.snapshot("d2", ring(44))
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0})

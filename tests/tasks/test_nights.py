@@ -88,6 +88,63 @@ def test_a_refused_night_that_is_planned_anew_is_waited_for_until_it_has_finishe
     assert plan(place.spec, "d3")["previous_release"] == 2
 
 
+def test_a_night_beyond_its_limits_that_is_planned_again_as_the_same_run_is_waited_for(place):
+    for number in (1, 2, 3):
+        place.snapshot(f"d{number}", ring(40))
+    place.write_spec(model=QUICK)
+    run_chain(place.spec, "d1")
+    for _ in range(2):  # also when it was refused since
+        place.write_spec(model=QUICK, limits={"max_hours": {"block": 0}})
+        with pytest.raises(QualityGateError, match=r"raise limits\.max_hours"):
+            plan(place.spec, "d2")
+        place.write_spec(model=QUICK)
+        assert plan(place.spec, "d3")["previous_release"] == 1
+        plan(place.spec, "d2")
+        with pytest.raises(OutOfTurnError, match="'d3' continues that of 'd2'"):
+            plan(place.spec, "d3")
+    assert len(list(place.store.glob("runs/d2-*"))) == 1
+    run_chain(place.spec, "d2")
+    assert plan(place.spec, "d3")["previous_release"] == 2
+
+
+def test_a_night_that_is_planned_again_unchanged_is_waited_for_until_it_has_finished(place):
+    for number in (1, 2, 3):
+        place.snapshot(f"d{number}", ring(40))
+    place.write_spec(model=QUICK)
+    run_chain(place.spec, "d1")
+    night = RunContext.open(plan(place.spec, "d2")["run"])
+    ends = {
+        "skipped": lambda: skip(place.spec, "d2"),
+        "diverged": lambda: night.refuse("its training diverged"),
+        "ran out": lambda: night.refuse("nothing was held out"),
+        "skipped once more": lambda: skip(place.spec, "d2"),
+    }
+    refusals = []
+    for end in ends.values():
+        with pytest.raises(OutOfTurnError, match="'d3' continues that of 'd2'"):
+            plan(place.spec, "d3")
+        end()
+        assert plan(place.spec, "d3")["previous_release"] == 1
+        refusals.append(night.refusal())
+        assert plan(place.spec, "d2")["run"] == night.url
+        assert night.refusal() is None
+    assert refusals == [None, "its training diverged", "nothing was held out", None]
+
+
+def test_a_run_of_a_version_that_did_not_mark_when_it_was_planned_last_stays_refused(place):
+    for number in (1, 2, 3):
+        place.snapshot(f"d{number}", ring(40))
+    place.write_spec(model=QUICK)
+    run_chain(place.spec, "d1")
+    night = RunContext.open(plan(place.spec, "d2")["run"])
+    night.store.delete(night.key(RunLayout.planned))
+    with pytest.raises(OutOfTurnError, match="'d3' continues that of 'd2'"):
+        plan(place.spec, "d3")
+    night.refuse("the reason")
+    assert plan(place.spec, "d3")["previous_release"] == 1
+    assert night.refusal() == "the reason"
+
+
 def test_a_night_that_is_published_again_says_what_became_of_it(place):
     place.write_spec(model=QUICK)
     for number in (1, 2):

@@ -68,6 +68,8 @@ def test_a_mended_snapshot_is_not_refused_for_what_it_was(place):
         "the data gate refused it",
         "so did it the second one",
     ]
+    assert plan(place.spec, "d1")["run"] == again.url  # as it is, for another try
+    assert [reporting.read_run(run).refused for run in (first, again)] == ["the data gate refused it", None]
 
 
 def test_the_channel_went_not_without_what_was_approved(place):
