@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from pbg_tasks.cli import main
 from pbg_tasks.errors import BY_EXIT_CODE, PbgError
 from tests.tasks.conftest import Workplace, ring
 
@@ -111,6 +112,75 @@ def test_a_full_scratch_disk_is_said_and_nothing_is_half_written(place, small_di
     assert not list(small_disk.iterdir())
     assert not (place.store / run.rpartition("/store/")[2] / "edges").exists()
     assert pbg("bucket", run).returncode == 0
+
+
+def after(code, *arguments):
+    """Run ``pbg`` in a process that executes ``code`` first."""
+    return subprocess.run(
+        [sys.executable, "-c", f"{code}; from pbg_tasks.cli import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_missing_torch_is_told_with_the_extra_that_brings_it(place):
+    done = after("import sys; sys.modules['torch'] = None", "run", place.spec, "--snapshot", "d1")
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("error: config: ")
+    assert "pip install 'pbg-tasks[train]'" in last
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bug_is_a_traceback_and_then_one_line_and_its_status():
+    code = "import pbg_tasks.tasks.info as task; task.info = lambda *_: {}['first\\nsecond']"
+    done = after(code, "info")
+    assert done.returncode == 70, done.stderr
+    assert done.stderr.startswith("Traceback (most recent call last):")
+    assert done.stderr.count("error: ") == 1
+    assert done.stderr.splitlines()[-1] == r"error: internal: KeyError: 'first\nsecond'"
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["torch.nothing", "nothing"])
+def test_only_a_missing_torch_is_foreseen(name):
+    done = after(f"import pbg_tasks.tasks.info as task; task.info = lambda *_: __import__({name!r})", "info")
+    assert done.returncode == 70, done.stderr
+    assert done.stderr.splitlines()[-1] == f"error: internal: ModuleNotFoundError: No module named {name!r}"
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [
+        ("MemoryError()", 7, "error: resource: out of memory; lower resources.memory_gb"),
+        ('RuntimeError("can\'t allocate memory")', 7, "error: resource: out of memory; lower dimension"),
+        ("OSError(28, 'No space left on device', '/a/file')", 7, "error: resource: no room left on the disk of /a"),
+        ("PermissionError(13, 'Permission denied', '/a/file')", 70, "error: internal: PermissionError: [Errno 13]"),
+        ("RuntimeError('a\\nb')", 70, "error: internal: RuntimeError: a b"),
+    ],
+)
+def test_errors_of_python_are_told_by_what_they_mean(monkeypatch, capsys, raised, status, said):
+    def fail():
+        raise eval(raised)  # noqa: S307 - of the lines above
+
+    monkeypatch.setattr("pbg_tasks.cli.app", fail)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr().err
+    assert ended.value.code == status
+    assert printed.splitlines()[-1].startswith(said)
+    assert ("Traceback" in printed) == (status == 70)
+
+
+def test_an_interrupt_is_no_bug(monkeypatch):
+    def fail():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pbg_tasks.cli.app", fail)
+    with pytest.raises(KeyboardInterrupt):
+        main()
 
 
 def test_every_category_has_a_status_of_its_own():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import errno
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 
 from pbg_tasks import __version__
 from pbg_tasks.cli import configs, exchange, info, migrations, models, nightly, releases, transfer
-from pbg_tasks.errors import PbgError, ResourceError
+from pbg_tasks.errors import ConfigError, PbgError, ResourceError
 
 app = typer.Typer(
     name="pbg",
@@ -43,23 +44,37 @@ def _version(
 
 
 def main() -> None:
-    """Run the command; every failure ends in one line ``error: kind: text`` and the exit status of its kind."""
+    """Run the command; every failure ends in one line ``error: kind: text`` and the exit status of its kind.
+
+    Of what nobody foresaw, which is a bug, the traceback comes before that line.
+    """
     try:
         app()
     except PbgError as error:
         _fail(error)
-    except MemoryError:
-        _fail(ResourceError("out of memory; lower resources.memory_gb or raise num_partitions"))
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):  # torch's words for it
-            raise
-        _fail(ResourceError("out of memory; lower dimension or raise num_partitions, and check the entity counts"))
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        _fail(
-            ResourceError(f"no room left on the disk of {error.filename or 'the scratch directory'}; set PBG_SCRATCH")
-        )
+    except Exception as error:  # noqa: BLE001 - a scheduler tells a bug from other failures by its status, too
+        _fail(_foreseen(error) or _bug(error))
+
+
+def _foreseen(error: Exception) -> PbgError | None:
+    """Return what an error of Python or a library means to the user; None when it is a bug."""
+    match error:
+        case ModuleNotFoundError(name="torch"):
+            return ConfigError("this command needs torch: pip install 'pbg-tasks[train]', or '.[train]' in a checkout")
+        case MemoryError():
+            return ResourceError("out of memory; lower resources.memory_gb or raise num_partitions")
+        case RuntimeError() if "can't allocate memory" in str(error):  # torch's words for it
+            return ResourceError("out of memory; lower dimension or raise num_partitions, and check the entity counts")
+        case OSError(errno=errno.ENOSPC):
+            where = error.filename or "the scratch directory"
+            return ResourceError(f"no room left on the disk of {where}; set PBG_SCRATCH")
+    return None
+
+
+def _bug(error: Exception) -> PbgError:
+    """Print where an error came from; return it as one of ours, on one line."""
+    traceback.print_exception(error)
+    return PbgError(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def _fail(error: PbgError) -> None:
