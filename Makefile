@@ -85,6 +85,6 @@ lock:
 	@$(UV_COMPILE) requirements.in --output-file requirements.lock
 	@$(UV_COMPILE) --constraint requirements.lock docker/build.in docker/train.in pyproject.toml --extra train \
 	  --output-file docker/train.lock
-	@$(UV_COMPILE) --constraint requirements.lock docker/build.in pyproject.toml --extra airflow --extra kubernetes \
-	  --output-file docker/airflow.lock
+	@$(UV_COMPILE) --constraint requirements.lock docker/build.in docker/airflow.in pyproject.toml --extra airflow \
+	  --extra kubernetes --output-file docker/airflow.lock
 	@$(UV_COMPILE) --constraint requirements.lock docker/store.in --output-file docker/store.lock

@@ -7,36 +7,20 @@ import os
 import re
 import socket
 import subprocess
-from pathlib import Path
+import sys
+from importlib.metadata import packages_distributions
 
+import grimp
 import pytest
 import yaml
 
 from pbg_tasks.tasks.chain import run_task
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.show import show_task
+from tests.docker.files import DOCKER, IMAGES, REPOSITORY, installed, pins, stages
 from tests.docker.images import IMAGE, exists, make, missing_programs
 from tests.operators.specs import small_spec
 from tests.stack.conftest import edges
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-DOCKER = REPOSITORY / "docker"
-IMAGES = ("train", "airflow", "laptop", "store")
-
-
-def pins(path: Path) -> dict[str, str]:
-    return dict(re.findall(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==(\S+)", path.read_text(), re.MULTILINE))
-
-
-def stages() -> dict[str, list[str]]:
-    """Return the instructions of each stage, those of the stages it is from first."""
-    found: dict[str, list[str]] = {}
-    for line in re.sub(r"\\\n", " ", (DOCKER / "Dockerfile").read_text()).splitlines():
-        if (begun := re.match(r"FROM (\S+) AS (\S+)", line)) is not None:
-            current = found[begun[2]] = list(found.get(begun[1], []))
-        elif found and line and not line.startswith("#"):
-            current.append(line)
-    return found
 
 
 @pytest.mark.parametrize("image", IMAGES)
@@ -59,6 +43,79 @@ def test_each_image_has_what_it_needs_and_no_more():
     assert not [name for name in train if "airflow" in name or name == "kubernetes"]
     assert {"apache-airflow", "kubernetes"} <= set(airflow)
     assert not {"torch", "triton"} & (set(train) | set(airflow))
+
+
+def test_images_with_airflow_have_the_drivers_of_postgresql():
+    for image in ("airflow", "worker"):
+        assert {"asyncpg", "psycopg2-binary"} <= installed(image)
+
+
+def test_the_docs_give_each_process_of_airflow_an_image_that_can_do_its_work():
+    rows = re.findall(
+        r"^ *\| `(\w+)` \| ([^|]*) \|$", (REPOSITORY / "docs" / "kubernetes.md").read_text(), re.MULTILINE
+    )
+    images = {name: purpose for name, purpose in rows if name in IMAGES}
+    (of_workers,) = [name for name, purpose in images.items() if "workers" in purpose]
+    (of_triggerer,) = [name for name, purpose in images.items() if "triggerer" in purpose]
+    assert {"torch", "apache-airflow", "kubernetes"} <= installed(of_workers)
+    assert "torch" not in installed(of_triggerer)
+
+
+OPTIONAL = {"faiss", "openlineage"}
+"""Imported where a spec or Airflow's own installation asks for them, and told of when missing."""
+
+
+def absent(image):
+    """Return the packages, by the name they are imported by, that are installed here and not in an image."""
+    there = installed(image) | {"pbg-tasks"}
+    return {
+        name
+        for name, distributions in packages_distributions().items()
+        if there.isdisjoint(re.sub(r"[-_.]+", "-", distribution).lower() for distribution in distributions)
+    }
+
+
+def test_a_worker_has_whatever_any_command_imports():
+    """Also inside functions, which import what not every command needs."""
+    graph = grimp.build_graph(
+        "pbg_tasks", "operators", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+    )
+    imported = {name.partition(".")[0] for name in graph.modules}
+    assert {"torch", "duckdb", "airflow", "kubernetes"} <= imported
+    assert imported & absent("worker") <= OPTIONAL
+    assert "torch" in imported & absent("airflow")
+
+
+IMPORT_OPERATORS = """
+import importlib, json, pkgutil, sys
+
+absent = set(json.loads(sys.argv[1]))
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import operators
+
+missing, modules = set(), [module.name for module in pkgutil.walk_packages(operators.__path__, "operators.")]
+for name in modules:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing.add(error.name.partition(".")[0])
+print(json.dumps([len(modules), sorted(missing)]))
+"""
+
+
+def test_scheduler_triggerer_and_api_server_need_no_torch(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "AIRFLOW_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", IMPORT_OPERATORS, json.dumps(sorted(absent("airflow")))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    modules, missing = json.loads(done.stdout.splitlines()[-1])
+    assert modules > 30
+    assert set(missing) <= OPTIONAL
 
 
 @pytest.mark.parametrize("name", ["train", "airflow", "store"])

@@ -1,0 +1,34 @@
+"""What can be read off the Dockerfile and the locks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCKER = REPOSITORY / "docker"
+IMAGES = ("train", "airflow", "worker", "store")
+
+
+def pins(path: Path) -> dict[str, str]:
+    """Return the versions of a lock by package."""
+    return dict(re.findall(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==(\S+)", path.read_text(), re.MULTILINE))
+
+
+def stages() -> dict[str, list[str]]:
+    """Return the instructions of each stage, those of the stages it is from first."""
+    found: dict[str, list[str]] = {}
+    for line in re.sub(r"\\\n", " ", (DOCKER / "Dockerfile").read_text()).splitlines():
+        if (begun := re.match(r"FROM (\S+) AS (\S+)", line)) is not None:
+            current = found[begun[2]] = list(found.get(begun[1], []))
+        elif found and line and not line.startswith("#"):
+            current.append(line)
+    return found
+
+
+def installed(image: str) -> set[str]:
+    """Return the packages of an image: of the locks of the stage that its environment is copied from, and torch."""
+    (built,) = re.findall(r"COPY --from=(\S+) /opt/pbg ", "\n".join(stages()[image]))
+    text = "\n".join(stages()[built])
+    locked = {name for lock in re.findall(r"--requirement (docker/\S+)", text) for name in pins(REPOSITORY / lock)}
+    return locked | ({"torch"} if "pip install ${TORCH}" in text else set())
