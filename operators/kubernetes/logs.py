@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from operators.kubernetes.manifest import LOGGED
 from operators.kubernetes.verdict import rank_of
+from pbg_tasks.errors import AccessError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 Instant = tuple[datetime, str]
 """A time to the second, and the digits of its fraction: nine of them, more than datetime keeps."""
+LOST_SECONDS = 60.0
+"""How long one step may wait in vain for logs; those it has not come to are left to the next step."""
+REST = 10.0
+"""A log that failed is left alone for this many times as long as that took: a lost node's takes minutes to fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,8 @@ class RankLogs:
     """What the pods of a Job print, whichever pods it has at the time.
 
     The API is asked from the second of the last line on, and lines known from before are left out. That costs a
-    request a pod and step, needs no thread and survives every broken connection.
+    request a pod and step, needs no thread and survives every broken connection. A log that cannot be read, as while
+    the node of its pod is unreachable, costs its lines and nothing else.
 
     Args:
         cluster: where the pods are.
@@ -56,20 +63,40 @@ class RankLogs:
     def __init__(self, cluster: Cluster, cursors: Mapping[str, Cursor] | None = None) -> None:
         self._cluster = cluster
         self._cursors = dict(cursors or {})
+        self._failed: dict[str, float] = {}  # by pod whose log ever failed: when to ask for it again
 
     @property
     def cursors(self) -> dict[str, str]:
         """Where the next reader goes on, by pod."""
         return {pod: str(cursor) for pod, cursor in self._cursors.items()}
 
-    def step(self, pods: Sequence[Manifest]) -> list[str]:
-        """Return the lines printed since the last step, ``[rank i]`` before each, in the order of their times."""
-        fresh = [
-            (instant, f"[rank {rank_of(pod)}] {text}")
-            for pod in sorted(pods, key=rank_of)
-            for instant, text in self._news(pod["metadata"]["name"])
-        ]
-        return [text for _, text in sorted(fresh, key=lambda line: line[0])]
+    def step(self, pods: Sequence[Manifest], *, last: bool = False) -> list[str]:
+        """Return the lines printed since the last step, ``[rank i]`` before each, in the order of their times.
+
+        The first time that a pod's log cannot be read, a line before them says so.
+
+        Args:
+            pods: of the Job.
+            last: there will be no further step, so every log is asked for.
+        """
+        said: list[str] = []
+        fresh: list[tuple[Instant, str]] = []
+        lost = 0.0
+        # Those that failed before come last, so that they take no time from those that can be read.
+        for pod in sorted(pods, key=lambda pod: (pod["metadata"]["name"] in self._failed, rank_of(pod))):
+            name, rank, began = pod["metadata"]["name"], rank_of(pod), time.monotonic()
+            if lost >= LOST_SECONDS or (not last and began < self._failed.get(name, began)):
+                continue
+            try:
+                for moment, text in self._news(name):
+                    fresh.append((moment, f"[rank {rank}] {text}"))
+            except (AccessError, ResourceError) as error:
+                if name not in self._failed:
+                    said.append(f"the log of rank {rank} cannot be read: {error}; the training goes on")
+                ended = time.monotonic()
+                lost += ended - began
+                self._failed[name] = ended + REST * (ended - began)
+        return said + [text for _, text in sorted(fresh, key=lambda line: line[0])]
 
     def _news(self, pod: str) -> Iterator[tuple[Instant, str]]:
         start = cursor = self._cursors.get(pod, Cursor())

@@ -95,8 +95,9 @@ class Watch:
             return Verdict(EvictedError(f"Job {name} (uid {uid}) was deleted; what it stored stays"))
         pods = self._cluster.pods(self._handle.uid)
         self._seen |= {pod["metadata"]["uid"]: pod for pod in pods}
-        self._copy_logs(job, pods)
-        match phase(job):
+        reached = phase(job)
+        self._copy_logs(job, pods, last=reached is not Phase.UNDER_WAY)
+        match reached:
             case Phase.SUCCEEDED:
                 return Verdict()
             case Phase.FAILED:
@@ -115,13 +116,13 @@ class Watch:
             return None
         return job if job["metadata"]["uid"] == self._handle.uid else None
 
-    def _copy_logs(self, job: Manifest, pods: list[Manifest]) -> None:
+    def _copy_logs(self, job: Manifest, pods: list[Manifest], *, last: bool) -> None:
         if self._logs is None:
             cursors = recorded(job)
             self._logs, self._recorded = RankLogs(self._cluster, cursors), {pod: str(at) for pod, at in cursors.items()}
             if cursors:
                 self._say("the logs of the ranks go on where they were left; an earlier log of this task has the rest")
-        for line in self._logs.step(pods):
+        for line in self._logs.step(pods, last=last):
             self._say(line)
         if time.monotonic() - self._recorded_at >= RECORD_EVERY:
             self.record()

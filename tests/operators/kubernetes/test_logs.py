@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from operators.kubernetes.logs import RankLogs, instant, recorded
 from operators.kubernetes.manifest import logged
+from pbg_tasks.errors import AccessError, ResourceError
 from tests.operators.kubernetes.double.logs import since
 
 
@@ -55,6 +57,57 @@ def test_ranks_are_told_apart_and_lines_are_in_the_order_of_their_times():
     pods = Pods({"a": ["2026-11-20T10:00:01.5Z one", "2026-11-20T10:00:03Z three"], "b": ["2026-11-20T10:00:02Z  two"]})
     pods.shown = 9
     assert RankLogs(pods).step(named("a", "b")) == ["[rank 0] one", "[rank 1]  two", "[rank 0] three"]
+
+
+class Failing:
+    """Logs of which those of some pods fail, each after a line and some seconds of a clock."""
+
+    def __init__(self, monkeypatch, errors, seconds=0.0):
+        self.errors, self.seconds, self.now, self.asked = errors, seconds, 0.0, []
+        monkeypatch.setattr("operators.kubernetes.logs.time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def log(self, pod, start):
+        self.asked.append(pod)
+        if start is None:
+            yield f"2026-11-20T10:00:01Z first of {pod}"
+        if pod in self.errors:
+            self.now += self.seconds
+            raise self.errors[pod]
+        yield f"2026-11-20T10:00:0{2 if start is None else 3}Z more of {pod}"
+
+    def asked_in(self, step):
+        self.asked.clear()
+        step()
+        return self.asked
+
+
+@pytest.mark.parametrize("error", [ResourceError("no route to host (502)"), AccessError("pods/log is forbidden (403)")])
+def test_a_log_that_cannot_be_read_is_told_of_once_and_the_others_go_on(monkeypatch, error):
+    pods = Failing(monkeypatch, {"b": error})
+    logs = RankLogs(pods)
+    assert logs.step(named("a", "b", "c")) == [
+        f"the log of rank 1 cannot be read: {error}; the training goes on",
+        "[rank 0] first of a",
+        "[rank 1] first of b",
+        "[rank 2] first of c",
+        "[rank 0] more of a",
+        "[rank 2] more of c",
+    ]
+    assert logs.step(named("a", "b", "c")) == ["[rank 0] more of a", "[rank 2] more of c"]
+    del pods.errors["b"]
+    assert logs.step(named("b")) == ["[rank 0] more of b"]
+
+
+def test_logs_that_take_long_to_fail_are_asked_for_seldom_and_last(monkeypatch):
+    pods = Failing(monkeypatch, {name: ResourceError("timed out") for name in "abc"}, seconds=30.0)
+    logs, gang = RankLogs(pods), named(*"abcd")
+    assert pods.asked_in(lambda: logs.step(gang)) == ["a", "b"]  # a minute has gone
+    assert pods.asked_in(lambda: logs.step(gang)) == ["c", "d"]
+    assert pods.asked_in(lambda: logs.step(gang)) == ["d"]
+    assert pods.asked_in(lambda: logs.step(gang, last=True)) == ["d", "a", "b"]
+    pods.now += 300.0
+    pods.errors.clear()
+    assert pods.asked_in(lambda: logs.step(gang)) == ["d", "a", "b", "c"]
 
 
 @pytest.mark.parametrize("text", ["2026-11-20T10:00:01Z", "2026-11-20T11:00:01.0+01:00", "2026-11-20T07:30:01-02:30"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 import threading
 import time
 from base64 import b64decode
@@ -122,7 +123,9 @@ def test_a_task_needs_no_more_than_the_role_of_the_docs(double, fake_pbg, train)
     (role,) = [document for document in documents if document["kind"] == "Role"]
     double.rules = role["rules"]
     fake_pbg(QUICK)
-    assert train(ranks=2) == RESULT
+    with capture_logs() as logged:
+        assert train(ranks=2) == RESULT
+    assert {"[rank 0] trained", "[rank 1] trained"} <= set(logged_lines(logged))
     double.rules = []
     refused = train(ranks=2)
     assert isinstance(refused, AirflowFailException)
@@ -367,6 +370,20 @@ def test_an_api_that_fails_for_a_while_costs_nothing(double, fake_pbg, train, co
     double.running(0)
     double.outage(code, 3)
     assert task.end() == RESULT
+
+
+@pytest.mark.parametrize("code", [403, 500, 504])
+def test_logs_that_can_never_be_read_cost_their_lines_and_no_training(double, fake_pbg, train, monkeypatch, code):
+    monkeypatch.setattr("operators.kubernetes.watch.PATIENCE_SECONDS", 1.0)
+    fake_pbg(RANKS + "    print('trained', flush=True); time.sleep(0.5)")
+    double.outage(code, sys.maxsize, "/log")
+    with capture_logs() as logged:
+        assert train(ranks=2) == RESULT
+    lines = logged_lines(logged)
+    for rank in range(2):
+        (said,) = [line for line in lines if line.startswith(f"the log of rank {rank} cannot be read: ")]
+        assert f"({code})" in said
+    assert not [line for line in lines if line.startswith("[rank")]
 
 
 def test_an_api_that_fails_when_the_job_is_made_is_tried_again_by_airflow(double, fake_pbg, train):
