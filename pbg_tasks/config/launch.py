@@ -11,6 +11,9 @@ from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.schema import NonNegativeInt, PositiveInt
 
 MAX_RANKS = 256
+SHORTEST_TTL = 1200
+"""Seconds: who waits for a Job may hear nothing of the API for 15 minutes and look again a minute later, or in the next
+try. A Job that is gone by then is one that somebody deleted, however well it ended."""
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 # Kubernetes' own forms: a DNS label, a quantity, the key of a label, the value of one, a taint's effect.
 Label = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
@@ -42,7 +45,7 @@ class KubernetesLaunch(Frozen):
         deadline_seconds: how long a gang may run; what is stored by then stays.
         startup_seconds: how long pods may take to start before that counts as failed.
         grace_seconds: between SIGTERM and SIGKILL of a pod.
-        ttl_seconds: how long a finished Job stays to be looked at.
+        ttl_seconds: how long a finished Job stays to be looked at; at least ``SHORTEST_TTL``.
         port: where rank 0 waits for the others.
         secret: a Secret whose keys become environment variables, for stores without an Airflow connection.
         environment: further variables of the pods; nothing secret.
@@ -83,6 +86,15 @@ class KubernetesLaunch(Frozen):
             raise ValueError(
                 f"image {self.image!r} is not given by digest (name@sha256:...): a tag may name another image when a "
                 "pod is replaced; set allow_tag to take it all the same"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _seen(self) -> Self:
+        if self.ttl_seconds < SHORTEST_TTL:
+            raise ValueError(
+                f"ttl_seconds is {self.ttl_seconds}, and has to be {SHORTEST_TTL} at least: a Job that is removed "
+                "before anybody saw how it ended counts as deleted, and is trained again"
             )
         return self
 

@@ -9,10 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.kubernetes import manifest
+from operators.kubernetes import manifest, watch
 from operators.kubernetes.manifest import Gang
 from pbg_tasks.config import KubernetesLaunch
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.launch import SHORTEST_TTL
 from pbg_tasks.config.run import SNAPSHOT_KEY
 from pbg_tasks.errors import BY_EXIT_CODE, ConfigError
 from tests.operators.kubernetes.conftest import IMAGE, RUN, launch
@@ -149,6 +150,8 @@ def test_every_run_has_a_name_and_every_attempt_its_own(snapshot, spec_hash, ran
     [
         ({"image": "registry.example/pbg:latest"}, "not given by digest .* set allow_tag"),
         ({"image": f"{IMAGE}0"}, "not given by digest"),
+        ({"ttl_seconds": 0}, "ttl_seconds is 0, and has to be 1200 at least: a Job that is removed before anybody saw"),
+        ({"ttl_seconds": SHORTEST_TTL - 1}, "ttl_seconds is 1199"),
         ({"resources": {"cpu": "1"}}, "resources: memory is missing"),
         ({"resources": {"cpu": "1", "memory": "2GB"}}, "resources.memory"),
         ({"namespace": "Not_A_Label"}, "namespace"),
@@ -162,3 +165,7 @@ def test_each_mistake_of_the_section_is_named(section, sentence):
     with pytest.raises(ConfigError, match=sentence):
         parse(KubernetesLaunch, right | section, source="graph.yaml")
     assert parse(KubernetesLaunch, {**right, "image": "pbg:1", "allow_tag": True}, source="s").image == "pbg:1"
+
+
+def test_a_job_stays_until_its_end_was_seen_however_long_the_api_gave_no_answer():
+    assert watch.PATIENCE_SECONDS + 2 * watch.LONGEST_PAUSE < SHORTEST_TTL
