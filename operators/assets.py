@@ -51,7 +51,7 @@ def edges_asset(spec: GraphSpec) -> Asset:
     Raises:
         ConfigError: they are at no place that Airflow can name.
     """
-    return _asset(f"{spec.graph}_edges", edges_place(spec), "edges", query=f"?graph={spec.graph}")
+    return _asset(f"{spec.graph}_edges", edges_place(spec), "edges", graph=spec.graph)
 
 
 def edges_place(spec: GraphSpec) -> str:
@@ -71,15 +71,26 @@ def channel_asset(spec: GraphSpec) -> Asset:
 def export_asset(spec: GraphSpec, export: Export) -> Asset:
     """Return the place that all nights' exports of one name share.
 
+    Its URI ends with whose export it is, for the same reason as that of the edges: exports to
+    ``s3://vectors/{snapshot}/a`` and ``s3://vectors/{snapshot}/b``, of one graph or of two, share the place.
+
     Raises:
         ConfigError: it is at no place that Airflow can name.
     """
-    return _asset(f"{spec.graph}_{spec.channel}_{export.name}", export.place(spec.store), "exports")
+    return _asset(
+        f"{spec.graph}_{spec.channel}_{export.name}",
+        export.place(spec.store),
+        "exports",
+        graph=spec.graph,
+        channel=spec.channel,
+        export=export.name,
+    )
 
 
-def _asset(name: str, place: str, group: str, *, query: str = "") -> Asset:
+def _asset(name: str, place: str, group: str, **whose: str) -> Asset:
     uri = place if urlsplit(place).scheme else Path(place).absolute().as_uri()
     kind = S3Asset if urlsplit(uri).scheme == "s3" else Asset
+    query = f"?{urlencode(whose)}" if whose else ""
     try:
         return kind(name=name, uri=uri + query, group=group)
     except ValueError as error:

@@ -41,9 +41,12 @@ def test_each_export_is_an_asset(dag, tmp_path):
     (ann,) = dag.get_task("exports.ann").outlets
     assert (parquet.name, parquet.uri) == (
         "small_production_parquet",
-        f"file://{tmp_path}/store/small/exports/parquet",
+        f"file://{tmp_path}/store/small/exports/parquet?channel=production&export=parquet&graph=small",
     )
-    assert (ann.name, ann.uri) == ("small_production_ann", "s3://bucket/ann")
+    assert (ann.name, ann.uri) == (
+        "small_production_ann",
+        "s3://bucket/ann?channel=production&export=ann&graph=small",
+    )
 
 
 def test_it_survives_serialisation(dag):

@@ -131,21 +131,32 @@ def test_with_everything_asked_for_parsing_is_still_quick_and_imports_nothing_he
     assert seconds < 1.0
 
 
-def test_two_graphs_of_the_same_snapshots_are_both_active(graphs):
+def active_assets(bag):
+    """Return the names of the assets whose tasks the scheduler lets run, and what it says of the others."""
     from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
     from airflow.models.asset import AssetActive
     from airflow.models.dagwarning import DagWarning
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    bag = bag_of(graphs, one={"nights": {"watch": {}}}, two={"nights": {"watch": {}}})
     into_database(bag)
     with create_session() as session:
         SchedulerJobRunner._update_asset_orphanage(SchedulerJobRunner, session=session)
     with create_session() as session:
-        active = set(session.scalars(select(AssetActive.name)))
-        assert {"one_edges", "two_edges", "one_production", "two_production"} <= active
-        assert list(session.scalars(select(DagWarning.message))) == []
+        return set(session.scalars(select(AssetActive.name))), list(session.scalars(select(DagWarning.message)))
+
+
+def test_two_graphs_of_the_same_snapshots_are_both_active(graphs):
+    active, warnings = active_assets(bag_of(graphs, one={"nights": {"watch": {}}}, two={"nights": {"watch": {}}}))
+    assert {"one_edges", "two_edges", "one_production", "two_production"} <= active
+    assert warnings == []
+
+
+def test_exports_below_one_place_are_all_active(graphs):
+    exports = [{"format": name, "destination": f"s3://vectors/{{snapshot}}/{name}"} for name in ("parquet", "npy")]
+    active, warnings = active_assets(bag_of(graphs, shop={"exports": exports}, forum={"exports": exports}))
+    assert {f"{graph}_production_{name}" for graph in ("shop", "forum") for name in ("parquet", "npy")} <= active
+    assert warnings == []
 
 
 def test_the_scheduler_reckons_deadlines_with_the_installed_plugin(graphs):

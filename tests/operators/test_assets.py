@@ -9,7 +9,7 @@ from airflow.sdk import Asset
 from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.serialization.encoders import encode_asset_like, ensure_serialized_asset
 
-from operators.assets import S3Asset, channel_asset, edges_asset
+from operators.assets import S3Asset, channel_asset, edges_asset, export_asset
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.errors import ConfigError
 from tests.operators.specs import small_spec
@@ -52,6 +52,27 @@ def test_a_graph_in_s3_has_the_names_and_uris_that_others_schedule_on(tmp_path):
     edges, channel = edges_asset(in_s3(tmp_path)), channel_asset(in_s3(tmp_path))
     assert (edges.name, edges.uri) == ("small_edges", "s3://bucket/edges?graph=small")
     assert (channel.name, channel.uri) == ("small_production", "s3://bucket/graphs/small/channels/production")
+
+
+def test_whatever_places_graphs_share_no_two_assets_have_one_uri(tmp_path):
+    exports = [
+        {"format": "parquet", "destination": "s3://vectors/{snapshot}/parquet"},
+        {"format": "npy", "destination": "s3://vectors/{snapshot}/npy"},
+        {"format": "faiss", "destination": "s3://vectors/{run}"},
+        {"format": "tsv", "destination": "s3://bucket/graphs/small/channels/production/{run}"},
+        {"format": "safetensors"},
+    ]
+    specs = [
+        in_s3(tmp_path, exports=exports),
+        in_s3(tmp_path, exports=exports, graph="other", channel="other"),
+        in_s3(tmp_path, exports=exports, graph="third", store="s3://bucket/graphs/third"),
+    ]
+    assets = [
+        asset
+        for spec in specs
+        for asset in (edges_asset(spec), channel_asset(spec), *(export_asset(spec, each) for each in spec.exports))
+    ]
+    assert len({asset.name for asset in assets}) == len({asset.uri for asset in assets}) == len(assets) == 21
 
 
 @pytest.mark.parametrize(
