@@ -55,7 +55,8 @@ def build_dags_of(spec_path: Path) -> list[DAG]:
     spec = load_graph_spec(spec_path)
     check_notifiers(spec, spec_path)
     timetable = PartitionedAssetTimetable(assets=edges_asset(spec))
-    dags = [_reembed(spec, spec_path, f"reembed_{spec.graph}", timetable)]
+    # It begins nothing by itself, and Airflow drops the events that come while it is paused.
+    dags = [_reembed(spec, spec_path, f"reembed_{spec.graph}", timetable, paused=False)]
     if spec.nights.calendar is not None:
         dags.append(_reembed(spec, spec_path, f"nightly_{spec.graph}", _timetable(spec.nights.calendar, spec_path)))
     return [*dags, *upkeep_dags(spec, spec_path)]
@@ -72,7 +73,10 @@ def _timetable(calendar: Calendar, spec_path: Path) -> CronPartitionTimetable:
     return timetable
 
 
-def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimetable) -> DAG:
+def _reembed(
+    spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimetable, *, paused: bool | None = None
+) -> DAG:
+    """Make a DAG of the whole chain; when it is new, it is paused as said, or as Airflow's settings have it (None)."""
     edges, embeddings, refused = edges_asset(spec), channel_asset(spec), Alert(spec, "refused")
     with DAG(
         dag_id=dag_id,
@@ -80,6 +84,7 @@ def _reembed(spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimeta
         doc_md=documentation(spec, spec_path),
         schedule=schedule,
         catchup=False,
+        is_paused_upon_creation=paused,
         params=trigger_form(spec),
         default_args=DEFAULTS | {"snapshots": spec.snapshots.location, "columns": spec.columns.model_dump()},
         max_active_runs=spec.nights.parallel,  # a night that waits for an older one must not keep it from beginning
@@ -190,6 +195,7 @@ Embeds graph **{spec.graph}** ({spec_path.name}) anew for each snapshot of its e
 | gate | filtered MRR at least {spec.gates.min_mrr}, falling at most {spec.gates.max_mrr_drop:.0%} |
 
 Trigger it with a **partition key**, the snapshot's (*Trigger > Advanced Options*), or with *Snapshot* in the form. An
-event of asset `{spec.graph}_edges` with a partition key starts it too. An empty field of the form means: as the spec
-says. The task `summary` returns all figures of the run.
+event of asset `{spec.graph}_edges` with a partition key starts `reembed_{spec.graph}` too, unless that is paused: then
+Airflow drops the event. So pause what begins nights, not `reembed_{spec.graph}`. An empty field of the form means: as
+the spec says. The task `summary` returns all figures of the run.
 """

@@ -101,7 +101,8 @@ class WatchOperator(BaseOperator):
     """Wait, without a worker's slot, for new snapshots; give the asset one partition event for each.
 
     The events go out with the success of this task, and only then the next one moves the watermark. So a crash in
-    between announces a snapshot twice, which the store makes harmless, and none is ever missed.
+    between announces a snapshot twice, which the store makes harmless, and each is announced. Airflow drops an event
+    for a DAG that is paused: ``reembed_{graph}`` is not, unless somebody does that.
 
     Args:
         location: of the snapshots, with ``{snapshot}``.

@@ -62,7 +62,6 @@ def run_demo(stack: Stack) -> dict[str, Any]:
     airflow = stack.start_airflow(clock.say)
     clock.say(f"Airflow: {airflow.settings.url}")
     wait_for_dag(airflow.api)
-    airflow.api.unpause(DAG)
     nights = [embed(airflow.api, snapshot, clock) for snapshot in NIGHTS]
     print(f"\n{table(nights)}\n", flush=True)
     return {"nights": nights, "ui": stack.login(), "seconds": round(clock.seconds, 1), "ok": True}

@@ -62,6 +62,32 @@ def test_all_that_a_spec_can_ask_for(graphs):
     assert {kind for kind in kinds if bag.dags[f"{kind}_small"].deadline} == {"reembed", "nightly"}
 
 
+def test_only_what_waits_for_events_is_not_paused_when_it_is_new(graphs):
+    bag = bag_of(graphs, small={"nights": ALL})
+    assert {dag_id: dag.is_paused_upon_creation for dag_id, dag in bag.dags.items()} == {
+        "reembed_small": False,
+        "nightly_small": None,
+        "drill_small": None,
+        "watch_small": None,
+        "collect_small": None,
+    }
+
+
+def test_an_arrival_begins_a_night_of_a_graph_that_nobody_has_unpaused(graphs):
+    from airflow.assets.manager import asset_manager
+    from airflow.models.asset import AssetModel, AssetPartitionDagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    into_database(bag_of(graphs, fresh={"nights": {"watch": {}}}))
+    with create_session() as session:
+        edges = session.scalars(select(AssetModel).where(AssetModel.name == "fresh_edges")).one()
+        asset_manager.register_asset_change(asset=edges, partition_key="2026-11-20", session=session)
+    with create_session() as session:
+        begun = session.execute(select(AssetPartitionDagRun.target_dag_id, AssetPartitionDagRun.partition_key))
+        assert [tuple(row) for row in begun] == [("reembed_fresh", "2026-11-20")]
+
+
 def test_the_collection_is_that_of_the_command_line(graphs, tmp_path):
     (task,) = bag_of(graphs, small={"nights": ALL}).dags["collect_small"].tasks
     assert [task.command, *task.arguments] == [
