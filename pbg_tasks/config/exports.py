@@ -102,6 +102,11 @@ class Export(ExportOptions):
         """Name under which a run stores its result."""
         return f"export-{self.name}"
 
+    @property
+    def shared(self) -> bool:
+        """Whether all runs of a snapshot write to one place."""
+        return RUN not in self._pattern("")
+
     def place(self, store: str) -> str:
         """Return the part of the destination that all nights share.
 

@@ -21,7 +21,7 @@ from pbg_tasks.storage.files import disk_errors, make_directory
 from pbg_tasks.storage.staging import sha256_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pbg_tasks.publish.exchange import Outbox
     from pbg_tasks.publish.exchange.manifest import ModelSource, VectorSource
@@ -49,6 +49,7 @@ def deliver(
     exchange: str,
     source: ModelSource | VectorSource,
     overwrite: bool,
+    check: Callable[[], None] = lambda: None,
     **facts: Any,  # noqa: ANN401 - fields of the manifest
 ) -> ExchangeManifest:
     """Upload the files of an export or import, and its manifest last.
@@ -59,6 +60,7 @@ def deliver(
         exchange: name of the exchange format.
         source: where they come from.
         overwrite: whether what is there is replaced. What only the manifest of before listed goes last.
+        check: raises an error when this may not be written any more, as something that goes before it was written.
         facts: more fields of the manifest.
 
     Raises:
@@ -70,9 +72,11 @@ def deliver(
         name: ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size) for name, path in outbox.files.items()
     }
     manifest = ExchangeManifest(exchange=exchange, source=source, types=outbox.types, objects=records, **facts)
+    check()  # before the mark, which would stop whoever goes before this one and is writing now
     standing = _blob(store, MANIFEST) if overwrite else None
     delivery = _Delivery(store, outbox.files, _objects(ExchangeManifest, standing))
     try:
+        check()  # who was done before the mark was left is seen here, and who begins after it by `delivery.check`
         if standing is None:
             delivery.put(any_key=overwrite)
         else:

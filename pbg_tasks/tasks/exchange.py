@@ -46,6 +46,7 @@ def export(
     entity_path: str | None = None,
     options: ExportOptions = DEFAULTS,
     overwrite: bool = False,
+    check: Callable[[], None] = lambda: None,
 ) -> Result:
     """Write embeddings in another format: files of one version, all of them or none.
 
@@ -57,6 +58,7 @@ def export(
         entity_path: where the names lie, if not where the config says.
         options: of the format.
         overwrite: whether an export that is there is replaced.
+        check: raises an error when this may not be written any more; as in ``deliver``.
 
     Raises:
         ConfigError: format, option or entity type is unknown.
@@ -86,6 +88,7 @@ def export(
             exchange=exchange,
             source=_describe(found, channel),
             overwrite=overwrite,
+            check=check,
             names="percent-encoded" if options.escape else "plain",
             comparator=contents.config.comparator,
             relations=len(contents.relations),

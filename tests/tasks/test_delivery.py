@@ -31,13 +31,14 @@ def local(tmp_path):
 def send(tmp_path):
     """Deliver files of the given names and one content, as an export or import does."""
 
-    def send(store, names, content, *, overwrite=False):
+    def send(store, names, content, *, overwrite=False, **options):
         outbox = Outbox(tmp_path / "outbox")
         for name in names:
             outbox.path(name).write_bytes(content)
         outbox.types["n"] = TypeRecord(rows=1, dimension=1, files=tuple(names))
         check_free(store, overwrite=overwrite)
-        return deliver(store, outbox, exchange="npy", source=VectorSource(url="here"), overwrite=overwrite)
+        source = VectorSource(url="here")
+        return deliver(store, outbox, exchange="npy", source=source, overwrite=overwrite, **options)
 
     return send
 
@@ -182,6 +183,20 @@ def test_of_two_writers_the_later_wins(local, send, tmp_path, monkeypatch, overw
         send(local, ["a", "b"], b"1", overwrite=overwrite)
     assert later == [1]
     assert contents(local) == {"a": b"2", "b": b"2"}
+    assert whole(local, tmp_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_what_goes_before_it_and_came_just_before_its_mark_stays(local, send, tmp_path, marked):
+    send(local, ["a", "b"], b"1")
+
+    def check():
+        if (local.head(MARK) is not None) == marked:
+            raise ConflictError("what lies there goes before")
+
+    with pytest.raises(ConflictError, match="goes before"):
+        send(local, ["a", "c"], b"2", overwrite=True, check=check)
+    assert contents(local) == {"a": b"1", "b": b"1"}
     assert whole(local, tmp_path) == ["a", "b"]
 
 

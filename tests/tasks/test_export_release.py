@@ -9,10 +9,16 @@ import pytest
 
 from pbg_tasks.config import GraphSpec, load_graph_spec
 from pbg_tasks.config.base import parse
-from pbg_tasks.errors import ConfigError
-from pbg_tasks.publish.exchange.manifest import MANIFEST
-from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks import exchange
+from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.export_release import export_release
+from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.releases import rollback
 from tests.operators.specs import small_spec
 from tests.tasks.conftest import ring
 from tests.tasks.exchanges import files
@@ -62,6 +68,78 @@ def test_only_what_was_published_is_exported(place):
         export_release(summary["run"], "npy")
     with pytest.raises(ConfigError, match=r"its spec lists no export 'parquet'; it lists npy"):
         export_release(summary["run"], "parquet")
+
+
+class Shared:
+    """A graph whose nights export to one place a snapshot."""
+
+    def __init__(self, place):
+        self.place, self.out = place, place.root / "out"
+        for day in ("d1", "d2"):
+            place.snapshot(day, ring(40))
+
+    def release(self, snapshot, lr, **sections):
+        """Publish a night and do not export it; return its URL."""
+        exports = [{"format": "npy", "destination": f"{self.out}/{{snapshot}}"}]
+        self.place.write_spec({"num_epochs": 1, "lr": lr}, **{"exports": exports, **sections})
+        run = plan(self.place.spec, snapshot)["run"]
+        for task in TASKS:
+            run_task(task, run)
+        return run
+
+    def source(self, snapshot="d1"):
+        """Return the run whose export lies there, whole."""
+        assert not (self.out / snapshot / MARK).exists()
+        return json.loads((self.out / snapshot / MANIFEST).read_text())["source"]["url"].removesuffix("/release")
+
+
+@pytest.fixture
+def shared(place):
+    return Shared(place)
+
+
+def test_a_late_export_does_not_replace_that_of_a_redo(shared):
+    late, redo = shared.release("d1", 0.1), shared.release("d1", 0.2)
+    export_release(redo, "npy")
+    with pytest.raises(ConflictError, match=r"'d1' was published again as release 2 \(d1-.*, whose export belongs at"):
+        export_release(late, "npy")
+    assert shared.source() == redo
+    rollback(shared.place.spec)  # the late one is served again
+    export_release(late, "npy")
+    assert shared.source() == late
+
+
+@pytest.mark.parametrize("standing", [False, True])
+def test_a_redo_that_is_exported_while_a_slow_one_writes_stays(shared, monkeypatch, standing):
+    slow = shared.release("d1", 0.1)
+    if standing:
+        export_release(slow, "npy")
+        RunContext.open(slow).store.delete(f"runs/{slow.rpartition('/')[2]}/results/export-npy.json")
+    real, redone = exchange.deliver, []
+
+    def deliver(*args, **kwargs):
+        if not redone:
+            redone.append(shared.release("d1", 0.2))
+            export_release(redone[0], "npy")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(exchange, "deliver", deliver)
+    with pytest.raises(ConflictError, match="was published again as release 2"):
+        export_release(slow, "npy")
+    assert [shared.source()] == redone
+
+
+def test_a_late_export_is_made_where_nothing_else_belongs(shared):
+    late, newer = shared.release("d1", 0.1), shared.release("d2", 0.1)
+    redo = shared.release("d1", 0.2)  # recorded; the channel stays at the newer snapshot
+    with pytest.raises(ConfigError, match="was not published"):
+        export_release(redo, "npy")
+    export_release(late, "npy")
+    assert shared.source() == late
+    again = shared.release("d2", 0.2, exports=[])
+    assert Channel(open_store(shared.place.store), "production").current().release.run == again.rpartition("/")[2]
+    export_release(newer, "npy")
+    assert shared.source("d2") == newer
 
 
 @pytest.mark.parametrize(
