@@ -9,9 +9,10 @@ import pytest
 
 from pbg_tasks.config import GraphSpec, load_graph_spec
 from pbg_tasks.config.base import parse
-from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK
+from pbg_tasks.publish.skips import is_skipped
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks import exchange
 from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
@@ -140,6 +141,22 @@ def test_a_late_export_is_made_where_nothing_else_belongs(shared):
     assert Channel(open_store(shared.place.store), "production").current().release.run == again.rpartition("/")[2]
     export_release(newer, "npy")
     assert shared.source("d2") == newer
+
+
+def test_an_export_that_is_not_good_enough_leaves_its_night_released(place, monkeypatch):
+    place.snapshot("d1", ring(40))
+    place.write_spec({"num_epochs": 1}, exports=[{"format": "npy"}])
+
+    def write(*_):
+        raise QualityGateError("the index finds too little")
+
+    monkeypatch.setattr(exchange, "writer", lambda _: write)
+    with pytest.raises(QualityGateError, match="finds too little"):
+        run_chain(place.spec, "d1")
+    channel = Channel(open_store(place.store), "production")
+    run = RunContext.within(channel.store, channel.current().release.run)
+    assert run.refusal() is None
+    assert not is_skipped(channel, "d1")
 
 
 @pytest.mark.parametrize(
