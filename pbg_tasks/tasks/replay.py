@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
@@ -57,7 +58,8 @@ def replay(url: str, *, into: str | None = None) -> Result:
         Whether all files are equal, and of each whether it is ``equal``, ``different``, ``missing`` or ``new``.
 
     Raises:
-        ConfigError: the run's bytes depend on more than its spec: several workers or machines trained it.
+        ConfigError: the run's bytes depend on more than its spec: several workers or machines trained it; or the store
+            holds the run already, so that nothing would be made.
         InputError: the snapshot has changed since, or the release it continued has been removed.
     """
     run = RunContext.open(url.rstrip("/").removesuffix(f"/{RunLayout.release}"))
@@ -67,6 +69,7 @@ def replay(url: str, *, into: str | None = None) -> Result:
     )
     with Scratch() as scratch:
         store = open_store(into if into is not None else scratch.path / "store")
+        _check_not_made(run, store)
         _bring_previous(run, store)
         again = _plan(run, store)
         for task in REPLAYED:
@@ -83,6 +86,15 @@ def _check_deterministic(run: RunContext) -> None:
     for key in ("workers", "num_machines"):
         if (value := getattr(model, key)) != 1:
             raise ConfigError(f"{run.url}: {key} is {value!r}, so its bytes depend on timing and cannot be made again")
+
+
+def _check_not_made(run: RunContext, store: Store) -> None:
+    """Refuse a store where the tasks find their work done before: what lies there would be compared, not made."""
+    if store.url == run.store.url:
+        raise ConfigError(f"{run.url}: {store.url} is the run's own store; replay into another, or into none")
+    there = replace(run, store=store)
+    if there.result("preserve") is not None:
+        raise ConfigError(f"{there.url}: was made there before; name another store, or remove that run and try again")
 
 
 def _bring_previous(run: RunContext, store: Store) -> None:

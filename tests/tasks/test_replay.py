@@ -50,6 +50,25 @@ def test_a_night_of_a_chain_is_made_again_bit_for_bit(place):
         replay(str(run))
 
 
+def test_what_would_find_its_work_done_is_refused_instead_of_called_equal(place):
+    place.write_spec(model={"num_epochs": 1})
+    place.snapshot("d1", ring(40))
+    run = run_chain(place.spec, "d1")["run"]
+    with pytest.raises(ConfigError, match="the run's own store"):
+        replay(run, into=f"{place.store}/")
+    elsewhere = place.root / "elsewhere"
+    assert replay(run, into=str(elsewhere))["equal"]
+    with pytest.raises(ConfigError, match=r"elsewhere/runs/d1-\w+: was made there before; name another store"):
+        replay(run, into=str(elsewhere))
+    link = place.root / "link"
+    link.symlink_to(place.store)
+    with pytest.raises(ConfigError, match="was made there before"):
+        replay(run, into=str(link))
+    made = elsewhere / "runs" / Path(run).name
+    (made / "results" / "preserve.json").unlink()  # as one that was cut off left it
+    assert replay(run, into=str(elsewhere))["equal"]
+
+
 def test_files_that_differ_are_named():
     records = {name: ObjectRecord(sha256=digit * 64, size=1) for name, digit in (("a", "1"), ("b", "2"), ("c", "3"))}
     made = {"a": records["a"], "b": records["c"], "d": records["c"]}
