@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.leftovers import unnamed_leftovers
 from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import StorageError
+from pbg_tasks.progress import say
 from pbg_tasks.publish.holds import TOMBSTONES, condemn, decide, read_tombstone
-from pbg_tasks.publish.reachability import RUNS, at_work, of_another_channel, staying_releases, stored_runs
+from pbg_tasks.publish.reachability import EXPORTS, RUNS, at_work, of_another_channel, staying_releases, stored_runs
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Collected:
         runs: that go.
         objects: deleted.
         size: of them, in bytes.
+        uploads: that never ended and are given up; how many bytes they hold is not told.
     """
 
     kept: int = 0
@@ -47,6 +50,7 @@ class Collected:
     runs: list[str] = field(default_factory=list)
     objects: int = 0
     size: int = 0
+    uploads: int = 0
 
 
 def collect(
@@ -80,6 +84,7 @@ def collect(
         else:
             sweep.leftovers(run, since)
     sweep.delete(_old(store.list(_PROBES), since))
+    sweep.uploads(since)
     if not dry_run:
         _bury(store, doomed, since)
     return sweep.collected
@@ -130,6 +135,14 @@ class _Sweep:
             in_parallel(lambda info: self.store.delete(info.key), listed, _THREADS)
         self.collected.objects += len(listed)
         self.collected.size += sum(info.size for info in listed)
+
+    def uploads(self, since: float) -> None:
+        """Give up what killed writers have uploaded in part; a store may refuse to tell of it, or not know how to."""
+        try:
+            for prefix in (RUNS, EXPORTS):
+                self.collected.uploads += self.store.abort_uploads(prefix, before=since, dry_run=self.dry_run)
+        except StorageError as error:
+            say(f"gc: uploads that never ended were left for the store to remove: {error}")
 
 
 def _old(infos: Iterable[ObjectInfo], since: float) -> Iterator[ObjectInfo]:

@@ -126,3 +126,16 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Remove an object; removing one that does not exist is no error."""
         ...
+
+    def abort_uploads(self, prefix: str, *, before: float, dry_run: bool = False) -> int:
+        """Give up uploads in parts that never ended: their parts are no object, in no list, and take up room.
+
+        Args:
+            prefix: of the keys of the objects they would have become.
+            before: those go that began before, in seconds since 1970 by the store's clock.
+            dry_run: only count them.
+
+        Returns:
+            How many.
+        """
+        ...

@@ -140,6 +140,11 @@ class LocalStore:
             if tag is not None:
                 self._metadata_path(key, tag).unlink(missing_ok=True)
 
+    def abort_uploads(self, prefix: str, *, before: float, dry_run: bool = False) -> int:  # noqa: ARG002 - Store's
+        """There are none: a file is written in one piece, and the next writer removes what a killed one left."""
+        check_prefix(prefix)
+        return 0
+
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
 

@@ -74,6 +74,10 @@ class MeteredStore:
         """As ``Store``."""
         self._store.delete(key)
 
+    def abort_uploads(self, prefix: str, *, before: float, dry_run: bool = False) -> int:
+        """As ``Store``."""
+        return self._store.abort_uploads(prefix, before=before, dry_run=dry_run)
+
     def _written(self, info: ObjectInfo) -> ObjectInfo:
         self._count(written=info.size)
         return info

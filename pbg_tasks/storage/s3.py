@@ -25,7 +25,7 @@ from pbg_tasks.storage.files import disk_errors, landing
 from pbg_tasks.storage.names import check_key, check_metadata, check_prefix, content_type
 from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, connect, error_code, http_status, is_absent, s3_errors
 from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause, persistently
-from pbg_tasks.storage.s3_transfer import Condition, Place, Sizes, copy_parts, download_parts, upload_parts
+from pbg_tasks.storage.s3_transfer import Condition, Place, Sizes, abort_old, copy_parts, download_parts, upload_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -165,6 +165,12 @@ class S3Store:
         check_key(key)
         with self._errors(key):
             persistently(self._client.delete_object, Bucket=self._bucket, Key=self._prefix + key)
+
+    def abort_uploads(self, prefix: str, *, before: float, dry_run: bool = False) -> int:
+        """Give up multipart uploads that began before a moment; return how many."""
+        check_prefix(prefix)
+        with self._errors(prefix):
+            return abort_old(self._place(prefix), before, dry_run=dry_run)
 
     def _url(self, key: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{key}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
@@ -11,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pbg_tasks.errors import StorageError
 from pbg_tasks.storage.files import disk_errors, write_all
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS
+from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, error_code
 from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, MultipartUploadTypeDef
 
 _MIB = 1 << 20
 _MOST_PARTS = 10_000  # S3's limit
@@ -109,6 +110,37 @@ def download_parts(place: Place, tag: str, size: int, sink: int, sizes: Sizes) -
         _download_range(place, tag, *span, sink)
 
     in_parallel(fetch, _ranges(size, sizes.part), sizes.threads)
+
+
+def abort_old(place: Place, before: float, *, dry_run: bool) -> int:
+    """Give up uploads that never ended and return how many there were.
+
+    Args:
+        place: the start of their keys.
+        before: those go that began before, in seconds since 1970 by the server's clock.
+        dry_run: only count them.
+    """
+    pages = place.client.get_paginator("list_multipart_uploads").paginate(Bucket=place.bucket, Prefix=place.key)
+    begun = [upload for page in pages for upload in page.get("Uploads", [])]
+    old = [upload for upload in begun if _began(place, upload) < before]
+    for upload in () if dry_run else old:
+        try:
+            place.client.abort_multipart_upload(Bucket=place.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+        except ClientError as error:
+            if error_code(error) != "NoSuchUpload":  # its writer was not dead, or another gave it up
+                raise
+    return len(old)
+
+
+def _began(place: Place, upload: MultipartUploadTypeDef) -> float:
+    """Return when an upload began; of a server that does not say, when its newest part came: never if it has none."""
+    if "Initiated" in upload:
+        return upload["Initiated"].timestamp()
+    pages = place.client.get_paginator("list_parts").paginate(
+        Bucket=place.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+    )
+    dates = [part["LastModified"].timestamp() for page in pages for part in page.get("Parts", [])]
+    return max(dates, default=math.inf)
 
 
 def _multipart(

@@ -114,6 +114,7 @@ def gc(
     say(
         f"gc: {does} {human_count(found.size)}B in {found.objects} objects of {len(found.runs)} runs, "
         f"{len(found.releases)} of them released; {found.kept} releases stay"
+        + (f"; {found.uploads} uploads never ended" if found.uploads else "")
     )
     return {
         "store": place.url,
@@ -123,6 +124,7 @@ def gc(
         "runs": found.runs,
         "objects": found.objects,
         "bytes": found.size,
+        "uploads": found.uploads,
     }
 
 

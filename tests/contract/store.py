@@ -236,6 +236,12 @@ class StoreContract:
         assert store.head("k") is None
         assert store.put_new("k", b"2").metadata == {}
 
+    def test_no_upload_that_ended_is_given_up(self, store, large_file):
+        store.put_new("k", b"1")
+        store.put_new("large", large_file)
+        assert store.abort_uploads("", before=time.time() + 3600) == 0
+        assert [info.key for info in store.list()] == ["k", "large"]
+
     def test_unusual_names(self, store):
         keys = ["ünïcode/名前", "with blank/and+plus", "100%/x?y&z=1", "a=1/#2", "'quoted'\""]
         for key in keys:

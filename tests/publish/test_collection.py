@@ -9,7 +9,15 @@ import pytest
 from pbg_tasks.checkpoint import Head, Iteration, PartialObjects, Progress
 from pbg_tasks.checkpoint.manifest import NamedRecord, encode, sha256
 from pbg_tasks.checkpoint.progress import progress_name
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
+from pbg_tasks.errors import (
+    AccessError,
+    ConfigError,
+    ConflictError,
+    FormatError,
+    InputError,
+    NotFoundError,
+    StorageError,
+)
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import channels
 from pbg_tasks.publish.collection import collect
@@ -302,6 +310,30 @@ def test_the_last_run_goes_to_its_end_beside_what_another_program_keeps(store):
 
 def test_a_new_store_has_nothing_to_collect(store):
     assert gc(store).objects == 0
+
+
+def test_uploads_that_never_ended_are_given_up_after_the_grace(store, monkeypatch):
+    asked = []
+
+    def abort_uploads(prefix, *, before, dry_run):
+        asked.append((prefix, store.now - before, dry_run))
+        return 2
+
+    monkeypatch.setattr(store, "abort_uploads", abort_uploads)
+    assert gc(store).uploads == gc(store, dry_run=True).uploads == 4
+    assert asked == [(prefix, GRACE, dry_run) for dry_run in (False, True) for prefix in ("runs/", "exports/")]
+
+
+@pytest.mark.parametrize("error", [AccessError("403"), StorageError("NotImplemented: HTTP 501")])
+def test_a_store_that_does_not_tell_of_uploads_is_collected_all_the_same(store, monkeypatch, capsys, error):
+    def abort_uploads(*_, **__):
+        raise error
+
+    for number in range(1, 5):
+        night(store, number)
+    monkeypatch.setattr(store, "abort_uploads", abort_uploads)
+    assert gc(store).runs == ["d1-production", "d2-production"]
+    assert capsys.readouterr().err.count("uploads") == 1
 
 
 def test_what_is_being_removed_can_be_neither_published_nor_pinned_nor_rolled_back_to(store):

@@ -99,6 +99,9 @@ class TurnedStore:
         self._step()
         self._store.delete(key)
 
+    def abort_uploads(self, prefix: str, *, before: float, dry_run: bool = False) -> int:
+        return self._store.abort_uploads(prefix, before=before, dry_run=dry_run)
+
     def _date(self, info: ObjectInfo) -> ObjectInfo:
         self._written[info.key] = self.now
         return info

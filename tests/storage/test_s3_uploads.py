@@ -1,0 +1,78 @@
+"""Uploads in parts that never ended: the parts of killed writers, which no list of objects shows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from botocore.stub import Stubber
+
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.s3 import S3Store
+from pbg_tasks.storage.s3_client import connect
+from pbg_tasks.tasks.releases import gc
+
+
+@pytest.fixture
+def store(s3_bucket):
+    return open_store(s3_bucket)
+
+
+def unfinished(s3_bucket, key):
+    """Begin an upload and let it be; return its id."""
+    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
+    client, place = connect(), {"Bucket": bucket, "Key": f"{prefix}/{key}"}
+    begun = client.create_multipart_upload(**place)["UploadId"]
+    client.upload_part(**place, UploadId=begun, PartNumber=1, Body=b"x")
+    return begun
+
+
+def uploads(s3_bucket):
+    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
+    listed = connect().list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", [])
+    return {upload["UploadId"] for upload in listed}
+
+
+@pytest.mark.s3
+def test_uploads_that_never_ended_are_given_up_once_they_are_old(store, s3_bucket):
+    ours, others = unfinished(s3_bucket, "runs/a/model.h5"), unfinished(s3_bucket, "notes")
+    store.put_new("runs/a/spec.json", b"{}")
+    now = store.head("runs/a/spec.json").modified
+    assert store.abort_uploads("runs/", before=now - 60) == 0
+    assert store.abort_uploads("runs/", before=now + 60, dry_run=True) == 1
+    assert uploads(s3_bucket) == {ours, others}
+    assert store.abort_uploads("runs/", before=now + 60) == 1
+    assert uploads(s3_bucket) == {others}
+    assert [info.key for info in store.list()] == ["runs/a/spec.json"]
+    assert store.abort_uploads("runs/", before=now + 60) == 0
+
+
+@pytest.mark.s3
+def test_a_collection_gives_up_uploads_after_its_grace(s3_bucket):
+    upload = unfinished(s3_bucket, "runs/a/checkpoint/model.v1.h5")
+    assert gc(s3_bucket, grace_hours=72)["uploads"] == 0
+    assert uploads(s3_bucket) == {upload}
+    assert gc(s3_bucket, grace_hours=-1 / 60, dry_run=True)["uploads"] == 1
+    assert uploads(s3_bucket) == {upload}
+    assert gc(s3_bucket, grace_hours=-1 / 60)["uploads"] == 1
+    assert uploads(s3_bucket) == set()
+
+
+@pytest.mark.parametrize("dated", [False, True])
+def test_of_an_upload_without_a_date_the_newest_part_counts(dated):
+    """Of servers that tell when an upload began and of those that do not, without one."""
+    client = connect({"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_REGION": "us-east-1"})
+    began, came = datetime.fromtimestamp(100, UTC), datetime.fromtimestamp(200, UTC)
+    upload = {"Key": "p/runs/a", "UploadId": "u"} | ({"Initiated": began} if dated else {})
+    empty = {"Key": "p/runs/b", "UploadId": "v"}
+    with Stubber(client) as answers:
+        for before in (100, 101, 201):
+            listed = {"Uploads": [upload, empty]}
+            answers.add_response("list_multipart_uploads", listed, {"Bucket": "bucket", "Prefix": "p/runs/"})
+            for each, parts in ((upload, [{"PartNumber": 1, "LastModified": came}]), (empty, [])):
+                if "Initiated" not in each:
+                    asked = {"Bucket": "bucket", "Key": each["Key"], "UploadId": each["UploadId"]}
+                    answers.add_response("list_parts", {"Parts": parts}, asked)
+            found = S3Store("bucket", "p", client).abort_uploads("runs/", before=before, dry_run=True)
+            assert found == (before > (100 if dated else 200))
+        answers.assert_no_pending_responses()
