@@ -14,6 +14,7 @@ from pbg_tasks.storage.staging import put_all_new
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import RunContext
 
 MANIFEST = "manifest.json"
@@ -34,15 +35,24 @@ def upload_directory(run: RunContext, name: str, directory: Path) -> dict[str, O
     """
     paths = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
     prefix = run.key(name)
-    stored = put_all_new(run.store, {f"{prefix}/{file}": FinalFile(path) for file, path in paths.items()})
-    records = {file: ObjectRecord.model_validate(stored[f"{prefix}/{file}"]) for file in paths}
-    manifest = encode(FileSet(objects=records))
     try:
-        run.store.put_new(f"{prefix}/{MANIFEST}", manifest)
-    except ConflictError:
-        if run.store.get(f"{prefix}/{MANIFEST}").data != manifest:
-            raise
+        stored = put_all_new(run.store, {f"{prefix}/{file}": FinalFile(path) for file, path in paths.items()})
+        records = {file: ObjectRecord.model_validate(stored[f"{prefix}/{file}"]) for file in paths}
+        _put_equal(run.store, f"{prefix}/{MANIFEST}", encode(FileSet(objects=records)))
+    except ConflictError as error:
+        raise ConflictError(
+            f"{error}; an earlier try of this task left other bytes, as another version of this package or of DuckDB "
+            f"or Arrow would: go on with the version that began the run, or remove {run.url}/{name} and try again"
+        ) from error
     return records
+
+
+def _put_equal(store: Store, key: str, data: bytes) -> None:
+    try:
+        store.put_new(key, data)
+    except ConflictError:
+        if store.get(key).data != data:
+            raise
 
 
 def open_directory(run: RunContext, name: str) -> VerifiedFiles:
