@@ -34,7 +34,7 @@ def persistently(ask: Callable[Given, Answer], *given: Given.args, **named: Give
     A host that cannot be reached and credentials that are missing are given up at once.
 
     Args:
-        ask: a read, or a deletion: whatever may be done twice.
+        ask: a read, a deletion, a part of an upload: whatever may be done twice.
         given: to ``ask``.
         named: same.
     """

@@ -13,7 +13,7 @@ from pbg_tasks.errors import StorageError
 from pbg_tasks.storage.files import disk_errors, write_all
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, error_code
-from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause
+from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause, persistently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -70,8 +70,13 @@ def upload_parts(
             data = file.read(end - start)
         if len(data) != end - start:
             raise StorageError(f"{source} became shorter while it was uploaded; write it whole before storing it")
-        answer = place.client.upload_part(
-            Bucket=place.bucket, Key=place.key, UploadId=upload, PartNumber=number, Body=data
+        answer = persistently(
+            place.client.upload_part,
+            Bucket=place.bucket,
+            Key=place.key,
+            UploadId=upload,
+            PartNumber=number,
+            Body=data,
         )
         return {"PartNumber": number, "ETag": answer["ETag"]}
 
@@ -82,7 +87,8 @@ def copy_parts(place: Place, source: str, tag: str, size: int, metadata: Mapping
     """Copy version ``tag`` of the object ``source`` of the same bucket to a new object and return the copy's tag."""
 
     def send(upload: str, number: int, start: int, end: int) -> CompletedPartTypeDef:
-        answer = place.client.upload_part_copy(
+        answer = persistently(
+            place.client.upload_part_copy,
             Bucket=place.bucket,
             Key=place.key,
             UploadId=upload,

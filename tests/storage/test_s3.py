@@ -242,6 +242,16 @@ def test_a_busy_server_is_asked_again_for_longer_than_the_sdk_does(
     assert 0 < sum(unhurried) < 30
 
 
+def test_a_part_of_an_upload_is_sent_again_for_as_long_and_not_the_whole(proxy, behind, store, large_file, unhurried):
+    begun = []
+    behind._client.meta.events.register("before-call.s3.CreateMultipartUpload", lambda **_: begun.append(1))
+    proxy.faults = [Fault("PUT", "partNumber=2", times=5 * SDK_ATTEMPTS, status=503, forward=False)]
+    info = behind.put_new("k", large_file)
+    assert len(begun) == 1
+    assert proxy.faults[0].times == 0
+    assert store.head("k") == info
+
+
 def test_a_busy_server_deletes_in_the_end(proxy, behind, store, unhurried):
     store.put_new("k", b"x")
     proxy.faults = [Fault("DELETE", "/k", times=SDK_ATTEMPTS + 1, status=503, forward=False)]
