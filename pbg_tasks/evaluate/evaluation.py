@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
 
 SIDES: tuple[Side, ...] = get_args(Side)
+PIECE_EDGES = 1 << 20
+"""Edges that are looked at together, of a bucket that may hold all there are."""
 
 
 def evaluate_edges(
@@ -61,11 +63,11 @@ def evaluate_edges(
         paths: embeddings file of each (type, partition).
         counts: entities of each partition, by type.
         held_out: edges by bucket.
-        known: every edge known to be true, by bucket; called once.
+        known: every edge known to be true, by bucket; called once. A bucket may come in several pieces.
         evaluation: how many edges and candidates.
         relation_names: by relation id.
-        train: training edges, by bucket; called once. They count as known, so ``known`` need not repeat them, and
-            the popularity baseline is made of them.
+        train: training edges, in the same way. They count as known, so ``known`` need not repeat them, and the
+            popularity baseline is made of them.
         candidates: a sample to use again.
         hidden: entities that are nobody's candidates.
         rival: another model that is asked the same, as far as it knows it.
@@ -123,10 +125,16 @@ def evaluate_edges(
 
 def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[Triples], None]]) -> None:
     """Give every consumer every piece of the edges, which are read once."""
-    for piece in edges():
-        triples = numbering.triples([piece])
-        for consume in consumers:
-            consume(triples)
+    for bucket, listed in edges():
+        for start in range(0, max(len(listed), 1), PIECE_EDGES):
+            triples = numbering.triples([(bucket, _part(listed, start, start + PIECE_EDGES))])
+            for consume in consumers:
+                consume(triples)
+
+
+def _part(edges: EdgeList, start: int, stop: int) -> EdgeList:
+    """Return the ids of some edges, over the same memory."""
+    return EdgeList(edges.lhs[start:stop], edges.rhs[start:stop], edges.rel[start:stop])
 
 
 def _limited(held_out: Mapping[Bucket, EdgeList], limit: int | None) -> Mapping[Bucket, EdgeList]:
@@ -137,8 +145,7 @@ def _limited(held_out: Mapping[Bucket, EdgeList], limit: int | None) -> Mapping[
     ends = np.cumsum([len(edges) for edges in held_out.values()]) * limit // total
     taken = np.diff(ends, prepend=0)
     return {
-        bucket: EdgeList(edges.lhs[:count], edges.rhs[:count], edges.rel[:count])
-        for (bucket, edges), count in zip(held_out.items(), taken.tolist(), strict=True)
+        bucket: _part(edges, 0, count) for (bucket, edges), count in zip(held_out.items(), taken.tolist(), strict=True)
     }
 
 

@@ -81,11 +81,14 @@ class AnswerCollector:
         self._found.append(_distinct(question[hit] * asked.entities + answer[hit]))
 
     def answers(self) -> Answers:
-        """Return what was found."""
-        return Answers(_distinct(np.concatenate(self._found)), self._questions.entities)
+        """Return what was found, and keep it no longer."""
+        found, self._found = np.concatenate(self._found), [np.empty(0, np.int64)]
+        return Answers(_distinct(found), self._questions.entities)
 
 
 def _distinct(keys: np.ndarray) -> np.ndarray:
-    """Sort keys and drop repetitions: ten times as fast as ``np.unique``, which hashes them first."""
-    ordered = np.sort(keys)
-    return ordered[np.diff(ordered, prepend=-1) > 0]
+    """Sort keys in place and drop repetitions: ten times as fast as ``np.unique``, which hashes them first."""
+    keys.sort()
+    new = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    return keys[new]

@@ -5,7 +5,7 @@ A model that does not beat it has learnt nothing about who is connected with who
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,40 @@ if TYPE_CHECKING:
 _STEP = 1 << 14  # edges whose known answers are looked at together
 
 
+class Counted(NamedTuple):
+    """How often each key was seen.
+
+    Attributes:
+        keys: int64 (K,), ascending, each once.
+        counts: int64 (K,), above 0.
+    """
+
+    keys: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, keys: np.ndarray) -> Counted:
+        """Count keys that are not negative, in any order."""
+        ordered = np.sort(keys)
+        starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+        return cls(ordered[starts], np.diff(starts, append=len(ordered)))
+
+    def joined(self, other: Counted) -> Counted:
+        """Return the sum of both, which are not empty and whose memory may be used for it."""
+        place = np.searchsorted(self.keys, other.keys)
+        new = self.keys[np.minimum(place, len(self.keys) - 1)] != other.keys
+        self.counts[place[~new]] += other.counts[~new]
+        added = place[new] + np.arange(np.count_nonzero(new))  # where they are in the result
+        if not len(added):
+            return self
+        old = np.ones(len(self.keys) + len(added), bool)
+        old[added] = False
+        result = Counted(*(np.empty(len(old), np.int64) for _ in range(2)))
+        for column, mine, its in zip(result, self, other, strict=True):
+            column[old], column[added] = mine, its[new]
+        return result
+
+
 class Popularity:
     """How often each entity stands on one side of each relation.
 
@@ -30,14 +64,27 @@ class Popularity:
 
     def __init__(self, predict: Side, entities: int) -> None:
         self._predict, self._entities = predict, entities
-        self._keys, self._counts = np.empty(0, np.int64), np.empty(0, np.int64)
+        # Each is more than twice as long as the next, so a key is moved a few times, however many pieces there are.
+        self._runs: list[Counted] = []
 
     def add(self, piece: Triples) -> None:
         """Count training edges."""
+        if not len(piece):
+            return
         _, answer = ends(piece, self._predict)
-        keys, counts = np.unique(piece.rel * self._entities + answer, return_counts=True)
-        self._keys, place = np.unique(np.concatenate((self._keys, keys)), return_inverse=True)
-        self._counts = np.bincount(place, np.concatenate((self._counts, counts)), len(self._keys)).astype(np.int64)
+        self._runs.append(Counted.of(piece.rel * self._entities + answer))
+        while len(self._runs) > 1 and len(self._runs[-2].keys) <= 2 * len(self._runs[-1].keys):
+            self._join_last()
+
+    def _join_last(self) -> None:
+        shorter, longer = sorted((self._runs.pop(), self._runs.pop()), key=lambda run: len(run.keys))
+        self._runs.append(longer.joined(shorter))
+
+    def _counted(self) -> Counted:
+        """Return all that was counted: the keys are ``rel * entities + entity``."""
+        while len(self._runs) > 1:
+            self._join_last()
+        return self._runs[0] if self._runs else Counted.of(np.empty(0, np.int64))
 
     def ranks(self, edges: np.ndarray, questions: Questions, answers: Answers, asked: EntityTable) -> np.ndarray:
         """Return the filtered ranks, from 1, of some held-out edges; ties count as better.
@@ -59,18 +106,23 @@ class Popularity:
 
     def _count(self, rel: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Look up how often each entity was seen: int64 (N,)."""
-        keys = rel * self._entities + number
-        start = np.searchsorted(self._keys, keys)
-        seen = np.flatnonzero(np.searchsorted(self._keys, keys, side="right") > start)
+        counted, keys = self._counted(), rel * self._entities + number
+        start = np.searchsorted(counted.keys, keys)
+        seen = np.flatnonzero(np.searchsorted(counted.keys, keys, side="right") > start)
         counts = np.zeros(len(keys), np.int64)
-        counts[seen] = self._counts[start[seen]]
+        counts[seen] = counted.counts[start[seen]]
         return counts
 
     def _no_worse(self, rel: np.ndarray, own: np.ndarray, asked: EntityTable) -> np.ndarray:
         """Return how many candidates were seen at least ``own`` times, where that is not 0: int64 (N,)."""
-        kept = asked.eligible(self._keys % self._entities)
-        base = int(self._counts.max(initial=0)) + 1
-        ordered = np.sort((self._keys[kept] // self._entities) * base + self._counts[kept])
+        counted = self._counted()
+        kept = asked.eligible(counted.keys % self._entities)
+        base = int(counted.counts.max(initial=0)) + 1
+        ordered = counted.keys[kept]  # made in place: there may be as many keys as training edges
+        ordered //= self._entities
+        ordered *= base
+        ordered += counted.counts[kept]
+        ordered.sort()
         counts: np.ndarray = np.searchsorted(ordered, (rel + 1) * base) - np.searchsorted(ordered, rel * base + own)
         return counts
 

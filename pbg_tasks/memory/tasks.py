@@ -18,7 +18,11 @@ _PREPARATION = {"validate": (175_000_000, 75), "partition": (175_000_000, 50), "
 # As ``evaluate.tables.Budget`` shares its memory out.
 _QUERY_ROWS, _BLOCK_SHARE = 5, 8
 _BLOCK_ROWS, _ROWS_EACH, _TILES = 4096, 4, 13_000_000
-_KNOWN_BYTES = 32  # of a known edge: both sides' questions and answers, int64, sorted once
+_PIECE_EDGES, _PIECE_BYTES = 1 << 20, 100  # ``evaluate.evaluation``: numbered, looked up, counted
+_KNOWN_BYTES = 16  # of a known edge: both sides' questions and answers, int64
+# Of a known edge: both sides' counts by relation and entity, two int64 each, and one side's being joined with more of
+# them. At most: who stands in several edges of a relation is counted once.
+_COUNTED_BYTES = 60
 
 
 def preparation_forecast(resources: Resources) -> Forecast:
@@ -61,6 +65,8 @@ def evaluation_forecast(graph: GraphSpec, *, asked: int, known: int) -> Forecast
             Line("process", TORCH_BASE),
             Line("queries", min(asked * _QUERY_ROWS * row, budget // 2), ("resources.memory_gb",)),
             Line("candidates and scores", min(blocks, budget // _BLOCK_SHARE), ("resources.memory_gb",)),
+            Line("pieces of known edges", min(known, _PIECE_EDGES) * _PIECE_BYTES),
             Line("known edges", known * _KNOWN_BYTES),
+            Line("how often entities are seen, at most", known * _COUNTED_BYTES),
         ],
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
-from pbg_tasks.formats.edges import edge_file_name, read_edges
+from pbg_tasks.formats.edges import count_edges, edge_file_name, read_edges
 from pbg_tasks.tasks.files import open_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pbg_tasks.formats.edges import EdgeList
@@ -33,8 +33,18 @@ class EdgeBuckets:
 
     def of(self, *splits: str) -> Iterator[tuple[tuple[int, int], EdgeList]]:
         """Yield each bucket of some splits."""
+        for bucket, path in self._fetched(splits):
+            yield bucket, read_edges(path)
+
+    def pieces(self, *splits: str, edges: int) -> Iterator[tuple[tuple[int, int], EdgeList]]:
+        """Yield each bucket of some splits, at most so many ``edges`` at a time."""
+        for bucket, path in self._fetched(splits):
+            for start in range(0, max(count_edges(path), 1), edges):
+                yield bucket, read_edges(path, start, start + edges)
+
+    def _fetched(self, splits: Iterable[str]) -> Iterator[tuple[tuple[int, int], Path]]:
         for split in splits:
             for bucket in self._grid:
                 path = self._files.fetch(f"{split}/{edge_file_name(*bucket)}", self._directory)
-                yield bucket, read_edges(path)
+                yield bucket, path
                 path.unlink()

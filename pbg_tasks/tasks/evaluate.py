@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import NotFoundError, QualityGateError
-from pbg_tasks.evaluate import Candidates, Health, evaluate_edges
+from pbg_tasks.evaluate import PIECE_EDGES, Candidates, Health, evaluate_edges
 from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
 from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
@@ -73,8 +73,8 @@ def _evaluate(run: RunContext) -> Result:
             paths,
             counts,
             held_out,
-            lambda: buckets.of("valid", "test"),
-            train=lambda: _noted(buckets.of("train"), coverage),
+            lambda: buckets.pieces("valid", "test", edges=PIECE_EDGES),
+            train=lambda: _noted(buckets.pieces("train", edges=PIECE_EDGES), coverage),
             evaluation=graph.eval,
             relation_names=relations,
             candidates=stored_candidates(run),
