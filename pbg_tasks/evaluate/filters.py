@@ -9,6 +9,8 @@ import numpy as np
 from pbg_tasks.evaluate.questions import ends
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pbg_tasks.evaluate.ids import Triples
     from pbg_tasks.evaluate.questions import Questions
 
@@ -51,6 +53,24 @@ class Answers:
         bounds = np.concatenate(([0], np.cumsum(stops - starts)))
         places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], stops - starts)
         return bounds, self._keys[places] % self._entities
+
+    def pieces(self, questions: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield all answers of questions, at most ``size`` at a time; those of one may come in several pieces.
+
+        Args:
+            questions: int64 (Q,).
+            size: of a piece.
+
+        Yields:
+            The place in ``questions`` that each answer belongs to, ascending; and the answers, both int64.
+        """
+        starts, stops = self._ranges(questions, 0, self._entities)
+        bounds = np.concatenate(([0], np.cumsum(stops - starts)))
+        shift = starts - bounds[:-1]
+        for first in range(0, int(bounds[-1]), size):
+            place = np.arange(first, min(first + size, bounds[-1]))
+            row = np.searchsorted(bounds, place, side="right") - 1
+            yield row, self._keys[place + shift[row]] % self._entities
 
     def hold(self, questions: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Return whether each entity is an answer of the question beside it: bool (N,)."""

@@ -9,14 +9,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pbg_tasks.config import GraphSpec
+from pbg_tasks.config import Evaluation, GraphSpec
 from pbg_tasks.evaluate import evaluation, popularity
+from pbg_tasks.evaluate.filters import AnswerCollector
 from pbg_tasks.evaluate.ids import Numbering, Triples
 from pbg_tasks.evaluate.one_side import OneSide
 from pbg_tasks.evaluate.popularity import Popularity
+from pbg_tasks.evaluate.questions import Questions
+from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.memory import evaluation_forecast
 from tests.config.test_graph_spec import SPEC
-from tests.evaluate.test_evaluation import Graph, make_config
+from tests.evaluate.test_evaluation import Graph, make_config, popularity_oracle
 
 
 class Watched:
@@ -36,6 +39,10 @@ class Watched:
             return found(*given, **how)
 
         return call
+
+
+def among(entities):
+    return EntityTable([], np.array([0, entities]), 1, None)
 
 
 def edges_to(lhs, hub):
@@ -105,3 +112,44 @@ def test_a_large_bucket_is_numbered_in_pieces(tmp_path, monkeypatch):
     assert evaluated() == whole
     assert sum(sizes) == 40 + 150 + 110
     assert max(sizes[4:]) == 7  # after the four buckets of held-out edges
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+@pytest.mark.parametrize("limit", [1000, 9])
+def test_however_few_known_answers_are_looked_at_together(tmp_path, monkeypatch, step, limit):
+    graph = Graph(make_config(partitions=3, dynamic=True), edges=150)
+    graph.triples[:60, 0], graph.triples[:60, 1] = 3, 1  # a hub: who does 3 know?
+    train, held_out = graph.triples[20:], np.concatenate((graph.triples[:20], graph.triples[10:70:3]))
+    monkeypatch.setattr(popularity, "_STEP", step)
+    report, sample = graph.evaluate(
+        tmp_path,
+        held_out,
+        train=lambda: iter(graph.buckets(train).items()),
+        evaluation=Evaluation(max_candidates=limit),
+    )
+    eligible = sample and {name: set(sample.numbers(name, graph.bases[name]).tolist()) for name in graph.bases}
+    expected = popularity_oracle(graph, train, held_out, eligible)
+    assert report.popularity["mr"] == pytest.approx(expected.mean(), abs=1e-5)
+    assert report.popularity["mrr"] == pytest.approx((1 / expected).mean(), abs=1e-6)
+
+
+def test_many_edges_that_ask_a_question_of_many_answers_take_no_more_memory_than_either():
+    asked, known, hub = 2_000, 5_000, 5_000
+    random = np.random.default_rng(0)
+    edges = edges_to(np.arange(known), hub)
+    questions = Questions.of(edges.select(np.arange(asked)), "lhs", known + 1)
+    collector, counted = AnswerCollector(questions), Popularity("lhs", known + 1)
+    collector.add(edges)
+    listed = np.repeat(np.arange(known), random.integers(4, size=known))
+    counted.add(edges_to(listed, 1))
+    answers = collector.answers()
+    tracemalloc.start()
+    try:
+        ranks = counted.ranks(np.arange(asked), questions, answers, among(known + 1))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 200 * (asked + known)
+    # Everyone but the hub is known to be right, and the hub was never seen.
+    never = ~np.isin(np.arange(asked), listed)
+    assert ranks.tolist() == (1 + never).tolist()
