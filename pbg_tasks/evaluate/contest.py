@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from pbg_tasks.evaluate.report import rank_figures
+from pbg_tasks.evaluate.report import by_relation, rank_figures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,12 +79,12 @@ class Contest:
             current=rank_figures(theirs),
             difference=paired_difference(both[0] - both[1], seed),
             relations={
-                labels[number]: {"edges": int((rel == number).sum())}
+                labels[number]: {"edges": len(rows)}
                 | {
-                    name: round(float(values[rel == number].mean()), 8)
+                    name: round(float(values[rows].mean()), 8)
                     for name, values in zip(("candidate", "current"), both, strict=True)
                 }
-                for number in np.unique(rel).tolist()
+                for number, rows in by_relation(rel)
             },
         )
 
