@@ -44,7 +44,7 @@ class WorkerMemory(NamedTuple):
     Attributes:
         kept: from batch to batch and bucket to bucket.
         passing: within a batch.
-        ranking: within a batch of held-out edges, which one worker evaluates while no other trains.
+        ranking: within a batch of held-out edges, which are evaluated while no worker trains.
     """
 
     kept: int
@@ -59,11 +59,12 @@ def worker_memory(size: TrainingSize) -> WorkerMemory:
     alike = {(each.lhs, each.rhs, each.operator, each.all_negs): each for each in config.relations}.values()
     steps = [step(size, relation) for relation in alike]
     rankings = [_torch_ranking(size, relation) for relation in alike if config.eval_fraction]
-    most = max(each.kept for each in steps)
-    kept = most * (size.workers - 1) + max([most, *(each.kept for each in rankings)])
-    kept += 0 if size.engine == "native" else _kernels(config)
-    passing = max(each.passing for each in steps) * size.workers
-    return WorkerMemory(kept, passing, max((each.passing for each in rankings), default=0))
+    kept, ranked = (max((each.kept for each in kind), default=0) for kind in (steps, rankings))
+    # The native library has buffers of its own beside those of torch, which ranks.
+    kept = kept + max(ranked - _WORKER, 0) if size.engine == "native" else max(kept, ranked)
+    kept = kept * size.workers + (0 if size.engine == "native" else _kernels(config))
+    passing, ranking = (max((each.passing for each in kind), default=0) for kind in (steps, rankings))
+    return WorkerMemory(kept, passing * size.workers, ranking * size.workers)
 
 
 def _kernels(config: ModelConfig) -> int:

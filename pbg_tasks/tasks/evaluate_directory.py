@@ -82,7 +82,7 @@ def evaluate_directory(
         if filtered and not known:
             say("eval: --filtered without --known leaves out edges of edge_paths only; published figures know training")
         if negatives == "config":
-            figures = _against_config(place, seed)
+            figures = _against_config(place, threads or usable_cpus(), seed)
         else:
             figures = _against_all(
                 place,
@@ -186,7 +186,7 @@ def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
     return EdgeList(lhs, rhs, rel)
 
 
-def _against_config(place: _Place, seed: int) -> dict[str, Any]:
+def _against_config(place: _Place, threads: int, seed: int) -> dict[str, Any]:
     """Rank as PBG's own evaluation does: batch by batch, against the negatives of the config."""
     own = {
         "eval_num_batch_negs": place.config.num_batch_negs,
@@ -196,7 +196,7 @@ def _against_config(place: _Place, seed: int) -> dict[str, Any]:
     start = StartingPoint(
         config, place.entities.counts, place.files, grows=False, seed=seed, scratch=place.scratch, initial=None
     )
-    engine = TorchEngine(config, place.entities.relation_count)
+    engine = TorchEngine(config, place.entities.relation_count, workers=threads)
     state = start.model(ModelState(*engine.parameters()))
     if state is not None:
         engine.load_parameters(state.params, state.sums)

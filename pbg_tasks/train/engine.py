@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable  # noqa: TC003 - a NamedTuple's fields
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
@@ -31,10 +31,11 @@ from pbg_tasks.train.tally import CHECK_EVERY, Tally
 from pbg_tasks.train.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     import numpy as np
+    from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.formats.directory import BucketStats, EvalStats
@@ -73,6 +74,25 @@ class Limits(NamedTuple):
 
     skip: int
     stop: Callable[[], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutBatch:
+    """A batch of held-out edges that is ready to be ranked by any worker: all it needs from the generator is drawn.
+
+    Attributes:
+        number: of the batch, from 0.
+        batch: the edges.
+        tables: of both sides.
+        drawn: negatives, as a step takes them.
+        ranking: of this batch alone.
+    """
+
+    number: int
+    batch: Batch
+    tables: Mapping[Side, Table]
+    drawn: Mapping[Side, Tensor]
+    ranking: Ranking
 
 
 class StepGate(Protocol):
@@ -239,6 +259,9 @@ class Engine(ABC):
     ) -> EvalStats:
         """Rank edges among the negatives of the evaluation (``eval_num_*``), as PBG does during training.
 
+        All workers rank. The figures do not depend on their number: what is random is drawn in the order of the
+        batches, and what they found is added in that order.
+
         Raises:
             FormatError: an edge names a relation or an entity there is not.
             TrainingDivergedError: the loss is not finite.
@@ -246,17 +269,39 @@ class Engine(ABC):
         check_edges(edges, self.config, self.families, lhs, rhs)
         config = evaluation_config(self.config)
         model = replace(self._model, config=config)
-        sampler, ranking = UniformSampler(generator), Ranking.start(generator)
-        loss = torch.zeros((), device=self.place.device)
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def work(worker: int, item: HeldOutBatch) -> None:
+            workspace, observe = self._workspaces[worker], item.ranking.add
+            step = Step(model, item.batch, item.tables, item.drawn, workspace, observe, train=False)
+            found[item.number] = item.ranking.sums, step.figures.loss
+
         with self.place.hold(lhs, rhs, trained=False) as (there_lhs, there_rhs):
-            for batch in batches(edges, config, self.families, generator, self._edge_source):
-                tables = self._tables(batch, there_lhs, there_rhs)
-                drawn = self._draw(config, batch, tables, sampler)
-                step = Step(model, batch, tables, drawn, self._workspaces[0], ranking.add, train=False)
-                loss = loss + step.figures.loss
+            work_off(self._held_out(edges, config, there_lhs, there_rhs, generator), self.workers, work)
+        ranking, loss = Ranking.start(generator), torch.zeros((), device=self.place.device)
+        for number in range(len(found)):
+            sums, of_batch = found[number]
+            ranking.join(sums)
+            loss = loss + of_batch
         if not math.isfinite(float(loss)):
             raise TrainingDivergedError(f"held-out edges: the loss is {float(loss)}; try a smaller lr, or set max_norm")
         return ranking.stats(len(edges), float(loss))
+
+    def _held_out(
+        self,
+        edges: EdgeList,
+        config: ModelConfig,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        generator: torch.Generator,
+    ) -> Iterator[HeldOutBatch]:
+        """Yield held-out edges batch by batch, with their negatives."""
+        sampler = UniformSampler(generator)
+        for number, batch in enumerate(batches(edges, config, self.families, generator, self._edge_source)):
+            tables = self._tables(batch, lhs, rhs)
+            drawn = self._draw(config, batch, tables, sampler)
+            (own,) = forked(generator, 1)
+            yield HeldOutBatch(number, batch, tables, drawn, Ranking.start(own))
 
     @abstractmethod
     def step(

@@ -59,16 +59,17 @@ class Ranking:
 
     Attributes:
         generator: picks the negatives of the AUC.
+        sums: float64, over all ranks: of the ranks, of 1 / rank, of those up to each of ``HITS``, of edges that score
+            above their random negative, and how many ranks there are.
     """
 
     generator: torch.Generator
-    _sums: Tensor
-    _asked: int = 0
+    sums: Tensor
 
     @classmethod
     def start(cls, generator: torch.Generator) -> Ranking:
         """Begin without any."""
-        return cls(generator, torch.zeros(3 + len(HITS), dtype=torch.float64))
+        return cls(generator, torch.zeros(4 + len(HITS), dtype=torch.float64))
 
     def add(self, side: Side, positive_B: Tensor, negative_BK: Tensor) -> None:
         """Rank the edges of a batch on one side."""
@@ -82,10 +83,14 @@ class Ranking:
             drawn = torch.randint(len(negatives), (len(positive_B),), generator=self.generator).to(positive_B.device)
             beaten = (positive_B > negatives[drawn]).sum()
         hits = [(rank_B <= k).sum() for k in HITS]
-        self._sums += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten]).double().cpu()
-        self._asked += len(positive_B)
+        self.sums[:-1] += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten]).double().cpu()
+        self.sums[-1] += len(positive_B)
+
+    def join(self, sums: Tensor) -> None:
+        """Add what another collected."""
+        self.sums += sums
 
     def stats(self, count: int, loss: float) -> EvalStats:
         """Return the means over everything asked; ``loss`` is the sum over ``count`` edges."""
-        pos_rank, mrr, r1, r10, r50, auc = (self._sums / max(self._asked, 1)).tolist()
+        pos_rank, mrr, r1, r10, r50, auc = (self.sums[:-1] / self.sums[-1].clamp(min=1)).tolist()
         return EvalStats(count, loss / max(count, 1), pos_rank, mrr, r1, r10, r50, auc)

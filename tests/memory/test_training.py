@@ -101,6 +101,16 @@ CASES = {
             "eval_num_uniform_negs": 2,
         },
     ),
+    "two workers that rank held-out edges among many negatives": (
+        {"entities": 50_000, "edges": 40_000},
+        {
+            "dimension": 400,
+            "workers": 2,
+            "eval_fraction": 0.5,
+            "eval_num_batch_negs": 2,
+            "eval_num_uniform_negs": 30,
+        },
+    ),
     "all_negs, native": (
         {"entities": 200_000, "edges": 600},
         {"all_negs": True, "dimension": 16, "comparator": "dot", "loss_fn": "softmax", "batch_size": 300},

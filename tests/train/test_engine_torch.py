@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,10 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ConfigError, FormatError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.scoring import RelationScorer
+from pbg_tasks.train import engine as engines
 from pbg_tasks.train.engine import NOTHING, Pace
 from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.step import Step
 from pbg_tasks.train.tables import Table
 from tests import pbg_steps
 
@@ -69,6 +73,30 @@ def test_training_learns_a_graph(ring):
     ranks = (scores >= scores.gather(1, rhs[:, None])).sum(1)
     # by chance 4.7 / 60 = .078
     assert (1 / ranks).mean() > 0.5
+
+
+def test_all_workers_rank_held_out_edges_and_their_number_changes_no_figure(ring, monkeypatch):
+    config, both = make_config(batch_size=7, num_batch_negs=7, eval_num_uniform_negs=30), {"e": random_table()}
+
+    def evaluated(workers):
+        engine = TorchEngine(config, 2, workers=workers)
+        return engine.evaluate(ring, both, both, generator=torch.Generator().manual_seed(3))
+
+    alone, last = evaluated(1), -(-len(ring) // 7) - 1
+    ended, numbers = threading.Event(), itertools.count()
+
+    def step(*given, **how):
+        """The batch that comes first is the last one to be ranked, so somebody else does all others."""
+        number = next(numbers)
+        assert number or ended.wait(10)
+        made = Step(*given, **how)
+        if number == last:
+            ended.set()
+        return made
+
+    monkeypatch.setattr(engines, "Step", step)
+    assert evaluated(4) == alone
+    assert next(numbers) == last + 1
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
