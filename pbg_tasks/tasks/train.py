@@ -61,7 +61,7 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
 
 def _train_run(run: RunContext, place: Place | None, *, ignore_memory: bool) -> Result:
     run.require("bucket")
-    find_place(run.spec.graph.train.device, run.config)
+    _check_device(run.spec.graph.train.device, run.config, place)
     with Scratch() as scratch:
         undertaking = Undertaking(
             config=run.config,
@@ -71,6 +71,12 @@ def _train_run(run: RunContext, place: Place | None, *, ignore_memory: bool) -> 
             job=lambda version: _job_of(run, version, scratch.path, ignore_memory=ignore_memory),
         )
         return _undertake(undertaking, place, scratch.path)
+
+
+def _check_device(device: DeviceName, config: ConfigSchema, place: Place | None) -> None:
+    """Find the GPU of a process that needs one, before anything is read or written."""
+    if place is None or place.role == "trainer":
+        find_place(device, config)
 
 
 def _undertake(undertaking: Undertaking, place: Place | None, scratch: Path) -> Result:
@@ -153,7 +159,8 @@ def train_directory(
         ResourceError: memory would run out, or there is no GPU.
     """
     check_supported(config, source="config")
-    find_place(device, config)  # before anything is read or written
+    place = Place.from_environment(config, rank=rank)
+    _check_device(device, config, place)
     if not config.edge_paths:
         raise ConfigError("edge_paths: is empty, so there is nothing to train on")
     started = time.monotonic()
@@ -184,7 +191,7 @@ def train_directory(
             job=lambda _: job,
             adopt=checkpoint_names(config),
         )
-        result = _undertake(undertaking, Place.from_environment(config, rank=rank), scratch.path)
+        result = _undertake(undertaking, place, scratch.path)
     seconds = time.monotonic() - started
     say(f"train: finished in {human_seconds(seconds)}")
     return {"task": "train", "checkpoint": store.url, "seconds": round(seconds, 3), **result}

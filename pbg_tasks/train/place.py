@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 
-from pbg_tasks.errors import ResourceError
+from pbg_tasks.errors import ConfigError, ResourceError
 from pbg_tasks.train.engines import on_gpu
+from pbg_tasks.train.environment import number_of
 from pbg_tasks.train.tables import Table
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     Tables = Mapping[str, Table]
 
 _STAGED_BYTES = 64 << 20  # of page-locked memory a copy takes at once
+_LOCAL_RANK = "LOCAL_RANK"  # of a process among those of its machine: our launcher and torchrun set it
 
 
 class Event(Protocol):
@@ -161,7 +163,7 @@ def _pieces(tensor: Tensor) -> list[Tensor]:
 
 
 def find_place(device: DeviceName, config: ModelConfig) -> Host:
-    """Return where a training of a config runs.
+    """Return where a training of a config runs; a GPU is this thread's current one from then on.
 
     Args:
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
@@ -169,14 +171,30 @@ def find_place(device: DeviceName, config: ModelConfig) -> Host:
 
     Raises:
         ResourceError: it is to be a GPU, and torch finds none.
+        ConfigError: this machine has more ranks than GPUs.
     """
     if not on_gpu(device, config):
         return Host()
     if torch.cuda.is_available():
-        return Accelerator(torch.device("cuda", torch.cuda.current_device()))
+        index = _own_gpu()
+        torch.cuda.set_device(index)  # streams and recordings go by it
+        return Accelerator(torch.device("cuda", index))
     key = f"num_gpus: {config.num_gpus}" if config.num_gpus else "device: cuda"
     why = "finds no GPU on this machine" if torch.version.cuda else "was built without CUDA"
     raise ResourceError(
         f"{key}: torch {torch.__version__} {why}; set device: cpu (and num_gpus: 0), or train where there is a GPU and "
         "a build of torch that supports it"
     )
+
+
+def _own_gpu() -> int:
+    """Return the index of this process's GPU: the one that it alone sees, as in a pod, else that of its local rank."""
+    count, rank = torch.cuda.device_count(), number_of(_LOCAL_RANK)
+    if rank is None or count == 1:
+        return torch.cuda.current_device()
+    if rank >= count:
+        raise ConfigError(
+            f"{_LOCAL_RANK} is {rank}, and this machine has {count} GPUs, from 0 to {count - 1}: start no more ranks "
+            "on it than it has, or let each see one of them (CUDA_VISIBLE_DEVICES)"
+        )
+    return rank

@@ -30,7 +30,7 @@ from pbg_tasks.train.engines import engine_name, make_engine
 from pbg_tasks.train.fixed_shapes import adagrad_rows, row_adagrad
 from pbg_tasks.train.graphs import RECORD_AFTER, Graphs
 from pbg_tasks.train.lookup import Single, shrink_rows_unseen
-from pbg_tasks.train.place import Accelerator, Host, Reading
+from pbg_tasks.train.place import Accelerator, Host, Reading, find_place
 from pbg_tasks.train.step import Figures
 from pbg_tasks.train.tables import Table
 from pbg_tasks.train.tally import CHECK_EVERY, Tally
@@ -367,6 +367,55 @@ def test_a_gpu_is_asked_for_by_device_or_by_pbg_s_key(monkeypatch):
     with pytest.raises(ConfigError, match="num_gpus: 2"):
         TorchEngine(graph_config(num_gpus=2), 2)
     assert engine_name("auto", config, "cuda")[0] == engine_name("auto", asking)[0] == "torch"
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Let torch find so many GPUs; returns those that were made current."""
+    made_current = []
+
+    def find(count):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: made_current[-1] if made_current else 0)
+        monkeypatch.setattr(torch.cuda, "set_device", made_current.append)
+        return made_current
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("count", "rank", "index"),
+    [(2, "0", 0), (2, "1", 1), (4, "3", 3), (1, "3", 0), (2, None, 0)],  # a pod has a GPU of its own
+)
+def test_ranks_of_one_machine_have_a_gpu_each(gpus, monkeypatch, count, rank, index):
+    made_current = gpus(count)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    assert find_place("cuda", graph_config()).device == torch.device("cuda", index)
+    assert made_current == [index]
+
+
+def test_more_ranks_than_gpus_on_a_machine_are_refused(gpus, monkeypatch):
+    made_current = gpus(2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ConfigError, match="LOCAL_RANK is 2, and this machine has 2 GPUs, from 0 to 1"):
+        find_place("cuda", graph_config())
+    assert find_place("cpu", graph_config()).device == CPU
+    assert not made_current
+
+
+def test_a_partition_server_needs_no_gpu(tmp_path, monkeypatch):
+    """It comes after the trainers, and would have the number of a GPU that there is not."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    paths = {"entity_path": "entities", "edge_paths": [], "checkpoint_path": str(tmp_path / "model")}
+    how = {"num_machines": 2, "num_partition_servers": 1, "distributed_init_method": f"file://{tmp_path}/meeting"}
+    config = ConfigSchema(**graph_config(**how).model_dump(), **paths)
+    with pytest.raises(ResourceError, match="device: cuda"):
+        train_directory(config, device="cuda", rank=1)
+    with pytest.raises(ConfigError, match="edge_paths: is empty"):  # which is looked at after the GPU
+        train_directory(config, device="cuda", rank=2)
 
 
 def test_a_missing_gpu_is_noticed_before_anything_is_written(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import say
+from pbg_tasks.train.environment import number_of
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
@@ -74,7 +75,7 @@ class Place(NamedTuple):
             ConfigError: something is missing or contradicts itself; the variable or key is named.
         """
         number, source = _own_rank(rank)
-        size = _number("WORLD_SIZE")
+        size = number_of("WORLD_SIZE")
         if size == 1 and not number:
             if config.num_machines > 1:
                 say(f"num_machines is {config.num_machines}, WORLD_SIZE is 1: this process trains alone")
@@ -106,22 +107,13 @@ class Place(NamedTuple):
 
 def _own_rank(given: int | None) -> tuple[int | None, str]:
     """Return the rank of this process, and what says so."""
-    found = {name: number for name in _RANKS if (number := _number(name)) is not None}
+    found = {name: number for name in _RANKS if (number := number_of(name)) is not None}
     if given is None:
         name = next(iter(found), "")
         return found.get(name), name
     if found.get("RANK", given) != given:
         raise ConfigError(f"--rank is {given} and RANK is {found['RANK']}: leave one of them out")
     return given, "--rank"
-
-
-def _number(name: str) -> int | None:
-    text = os.environ.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(f"{name} is {text!r} instead of a number")
-    return int(text)
 
 
 def _init_method(config: ModelConfig, *, given: bool) -> str:
@@ -137,7 +129,7 @@ def _init_method(config: ModelConfig, *, given: bool) -> str:
             "distributed_init_method: tcp://HOST:PORT"
         )
     _named("MASTER_ADDR", os.environ["MASTER_ADDR"])
-    if not 0 < (_number("MASTER_PORT") or 0) <= _LARGEST_PORT:
+    if not 0 < (number_of("MASTER_PORT") or 0) <= _LARGEST_PORT:
         raise ConfigError(f"MASTER_PORT is {os.environ['MASTER_PORT']} instead of a port between 1 and {_LARGEST_PORT}")
     return ENVIRONMENT
 
