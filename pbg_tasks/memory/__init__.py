@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pbg_tasks.memory.forecast import Forecast
+from pbg_tasks.memory.gang import GangPart
 from pbg_tasks.memory.machine import (
     check_fits,
     forget_peak,
@@ -12,10 +13,11 @@ from pbg_tasks.memory.machine import (
     usable_cpus,
 )
 from pbg_tasks.memory.tasks import evaluation_forecast, preparation_forecast, preparation_peaks
-from pbg_tasks.memory.training import TrainingSize, training_forecast
+from pbg_tasks.memory.training import TrainingSize, serving_forecast, training_forecast
 
 __all__ = [
     "Forecast",
+    "GangPart",
     "TrainingSize",
     "check_fits",
     "evaluation_forecast",
@@ -24,6 +26,7 @@ __all__ = [
     "preparation_forecast",
     "preparation_peaks",
     "resident_bytes",
+    "serving_forecast",
     "training_forecast",
     "usable_bytes",
     "usable_cpus",

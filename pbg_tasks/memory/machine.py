@@ -45,37 +45,41 @@ def usable_cpus() -> int:
     return max(1, min([len(os.sched_getaffinity(0)), *given]))
 
 
-def usable_bytes() -> int | None:
+def usable_bytes(processes: int = 1) -> int | None:
     """Return how much this process may have in memory in all: what is free and its own, within its cgroup's limit.
+
+    Args:
+        processes: that begin at this time on this machine, in this cgroup, and get equal parts.
 
     Returns:
         None where the system does not tell.
     """
     free = _field(PROC / "meminfo", "MemAvailable")
-    limits = [int(limit) for limit in _cgroup_limits("memory.max") if limit != _UNLIMITED]
-    limits += [] if free is None else [free + (resident_bytes() or 0)]
+    limits = [int(limit) // processes for limit in _cgroup_limits("memory.max") if limit != _UNLIMITED]
+    limits += [] if free is None else [free // processes + (resident_bytes() or 0)]
     return min(limits, default=None)
 
 
-def check_fits(forecast: Forecast, *, ignore: bool = False) -> None:
+def check_fits(forecast: Forecast, *, ignore: bool = False, processes: int = 1) -> None:
     """Say what a task will need, and refuse to begin one that this machine would have to end.
 
     Args:
         forecast: of the task.
         ignore: begin it all the same.
+        processes: that begin with it on this machine, each of which may have an equal part.
 
     Raises:
         ResourceError: it needs more than this process may have.
     """
-    usable = usable_bytes()
-    told = "" if usable is None else f" of {human_count(usable)}B that may be used here"
+    usable, each = usable_bytes(processes), f" by each of {processes} processes" if processes > 1 else ""
+    told = "" if usable is None else f" of {human_count(usable)}B that may be used here{each}"
     say(f"{forecast.task}: needs up to {human_count(forecast.peak)}B of memory{told}")
     if usable is None or forecast.peak <= usable:
         return
     largest = max(forecast.lines, key=lambda line: line.size)
     text = (
         f"{forecast.task} would take {human_count(forecast.peak)}B of memory at its peak, {human_count(largest.size)}B "
-        f"of them for {largest.what}, where {human_count(usable)}B may be used"
+        f"of them for {largest.what}, where {human_count(usable)}B may be used{each}"
     )
     if not ignore:
         raise ResourceError(f"{text}; change {', '.join(forecast.keys)}, or begin all the same with --ignore-memory")

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pbg_tasks.memory.forecast import Forecast, Line
+from pbg_tasks.memory.gang import served_lines, shared_line
 from pbg_tasks.memory.parameters import parameter_count
 from pbg_tasks.memory.steps import FLOAT, relation_kinds, worker_memory
+from pbg_tasks.memory.tables import largest_bytes, table_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pbg_tasks.config import ModelConfig
+    from pbg_tasks.memory.gang import GangPart
 
 INT = 8
 """Bytes of an id."""
@@ -43,6 +46,7 @@ class TrainingSize:
         engine: its name.
         weighted: whether edges have weights.
         remote: whether the checkpoint is on S3.
+        gang: what it holds as one of several ranks; None: it trains alone.
     """
 
     config: ModelConfig
@@ -55,20 +59,7 @@ class TrainingSize:
     engine: str
     weighted: bool = False
     remote: bool = False
-
-
-def table_bytes(config: ModelConfig, entity: str, count: int) -> int:
-    """Return what a partition of ``count`` entities takes: embeddings and their sums, float32."""
-    return count * (config.entity_dimension(entity) + 1) * FLOAT
-
-
-def buffered_bytes(size: TrainingSize) -> int:
-    """Return what the embeddings in memory take when the buffer is full, of the largest partitions."""
-    return sum(
-        table_bytes(size.config, entity, count)
-        for entity, held in size.held.items()
-        for count in sorted(size.counts[entity], reverse=True)[:held]
-    )
+    gang: GangPart | None = None
 
 
 def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecast:
@@ -83,7 +74,8 @@ def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecas
     batches = f"batches of {size.workers} worker{'s' if size.workers > 1 else ''}"
     stays = [
         Line("process", (base or TORCH_BASE) + _FIRST_USE),
-        Line("embeddings in memory", buffered_bytes(size), ("num_partitions", "dimension", "partition_buffer")),
+        Line("embeddings in memory", largest_bytes(size.config, size.counts, size.held), _embedding_keys(size)),
+        *_of_gang(size, 2 * parameters),
         Line("edges of a bucket", size.edges * _columns(size), _EDGE_KEYS),
         Line("edges of the next", size.ahead * _columns(size), _EDGE_KEYS),
         Line("edges as they were read", _left_over(size), _EDGE_KEYS),
@@ -91,8 +83,7 @@ def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecas
         Line(batches, workers.kept, _BATCH_KEYS),
         Line("uploads", _S3_UPLOAD if size.remote else 0),
     ]
-    # torch.save makes a blob of the sums, in a buffer that grows by an eighth
-    blob = max(parameters, max(map(max, size.counts.values())) * FLOAT) * 5 // 4
+    blob = _blob(max(parameters, max(map(max, size.counts.values())) * FLOAT))
     phases = [
         [Line("holding edges out", size.edges * _split_off(size), _EDGE_KEYS)],
         [
@@ -106,6 +97,54 @@ def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecas
         ],
     ]
     return Forecast.of("train", [*stays, *max(phases, key=lambda lines: sum(line.size for line in lines))])
+
+
+def serving_forecast(
+    config: ModelConfig,
+    counts: Mapping[str, Sequence[int]],
+    part: GangPart,
+    *,
+    base: int | None = None,
+    remote: bool = False,
+) -> Forecast:
+    """Forecast the peak of a process that only keeps partitions for those that train.
+
+    Args:
+        config: the model, ``num_partitions`` resolved.
+        counts: entities (or features) of each partition, by type.
+        part: what it holds.
+        base: resident bytes before it starts; None: of a process that is to be started.
+        remote: whether the checkpoint is on S3.
+    """
+    largest = max((max(counts[entity]) for entity in part.served), default=0)
+    return Forecast.of(
+        "partition server",
+        [
+            Line("process", (base or TORCH_BASE) + _FIRST_USE),
+            *served_lines(config, counts, part),
+            Line("uploads", _S3_UPLOAD if remote else 0),
+            Line("files being written", _blob(largest * FLOAT)),
+        ],
+    )
+
+
+def _embedding_keys(size: TrainingSize) -> tuple[str, ...]:
+    """Return the keys that say how much is trained at once; ranks have no buffer."""
+    keys = ("num_partitions", "dimension")
+    return keys if size.gang is not None else (*keys, "partition_buffer")
+
+
+def _of_gang(size: TrainingSize, parameters: int) -> list[Line]:
+    """Return the terms of one of several ranks."""
+    if size.gang is None:
+        return []
+    shared = shared_line(size.config, size.counts, size.gang, parameters=parameters)
+    return [*served_lines(size.config, size.counts, size.gang), shared]
+
+
+def _blob(sums: int) -> int:
+    """Return bytes of what torch.save makes of so many bytes of sums, in a buffer that grows by an eighth."""
+    return sums * 5 // 4
 
 
 def _untrained(size: TrainingSize) -> int:

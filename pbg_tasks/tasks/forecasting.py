@@ -75,7 +75,9 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     held_out = graph.split.valid if graph.eval.split == "valid" else graph.split.test
     asked = min(int(expected.edges * held_out), graph.eval.max_edges or expected.edges)
     memory = {
-        "train": expected.training(graph, partition_counts(model), workers=workers, engine=chosen),
+        "train": expected.training(
+            graph, partition_counts(model), workers=workers, engine=chosen, ranks=written.launch.ranks
+        ),
         "eval": evaluation_forecast(graph, asked=asked, known=expected.edges),
         "preparation": preparation_forecast(graph.resources),
     }

@@ -20,6 +20,7 @@ from pbg_tasks.train.ranks.coordinator import Coordinator
 from pbg_tasks.train.ranks.desk import Desk
 from pbg_tasks.train.ranks.gang import Gang
 from pbg_tasks.train.ranks.gate import Gate
+from pbg_tasks.train.ranks.holdings import gang_part
 from pbg_tasks.train.ranks.lead import Lead
 from pbg_tasks.train.ranks.leases import useful_ranks
 from pbg_tasks.train.ranks.member import Member
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, Names
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.memory import GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.job import Job
@@ -95,7 +97,8 @@ def train_here(undertaking: Undertaking, scratch: Path) -> Result:
         if writer.progress is None:
             return job.run(writer, scratch)
         with evictable() as member:
-            seat = _Seat(job, writer.files, writer.partial, scratch, rank=0)
+            part = gang_part(job.config, rank=0, world=1, servers=0)
+            seat = _Seat(job, writer.files, writer.partial, scratch, rank=0, part=part)
             coordinator = seat.coordinator(writer, members=1, share_every=0.0)
             desk = Desk.local(coordinator, member.check)
             links = Links(desk, member, seat.shelf, seat.exchange([ParameterServer()], member))
@@ -142,7 +145,8 @@ def _lead(gang: Gang, place: Place, undertaking: Undertaking, writer: Checkpoint
         found = {"version": writer.version, "writer_epoch": writer.partial.writer_epoch}
         stack.enter_context(here.open(found))
         stack.enter_context(roll)  # so that members are let go before the listener closes
-        seat = _Seat(undertaking.job(writer.version), writer.files, writer.partial, scratch, rank=0)
+        job, part = undertaking.job(writer.version), _part(place, undertaking.config)
+        seat = _Seat(job, writer.files, writer.partial, scratch, rank=0, part=part)
         share_every = SHARE_SECONDS if place.world > 1 else 0.0
         coordinator = seat.coordinator(writer, members=members, share_every=share_every)
         services = {LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
@@ -181,7 +185,7 @@ def _follow(gang: Gang, place: Place, undertaking: Undertaking, scratch: Path) -
         job = undertaking.job(version)
         if place.role == "partition-server":
             return _keep(here, member, job, objects, scratch, version, stack)
-        seat = _Seat(job, files, objects, scratch, rank=place.rank)
+        seat = _Seat(job, files, objects, scratch, rank=place.rank, part=_part(place, job.config))
         here.serve(seat.shelf, stack)
         here.find()
         trainer = seat.trainer(here.links(partial(seat.exchange, member=member), stack), None)
@@ -193,6 +197,7 @@ def _keep(
     here: Services, member: Member, job: Job, objects: PartialObjects, scratch: Path, version: int, stack: ExitStack
 ) -> Result:
     """Keep partitions in memory until the training has ended."""
+    job.prepare_server(objects.store, _part(here.place, job.config))
     course = Course(job.config, job.edges, seed=job.seed)
     shelf = Shelf(job.config, objects, scratch, here.place.rank, Stamp(version, course.info(None)))
     here.serve(shelf, stack)
@@ -212,15 +217,26 @@ def _keep(
     return {"rank": here.place.rank, "role": here.place.role}
 
 
+def _part(place: Place, config: ConfigSchema) -> GangPart:
+    return gang_part(config, rank=place.rank, world=place.world, servers=config.num_partition_servers)
+
+
 class _Seat:
     """What a trainer has of its own, before it knows the others."""
 
     def __init__(
-        self, job: Job, files: CheckpointFiles | None, objects: PartialObjects, scratch: Path, *, rank: int
+        self,
+        job: Job,
+        files: CheckpointFiles | None,
+        objects: PartialObjects,
+        scratch: Path,
+        *,
+        rank: int,
+        part: GangPart,
     ) -> None:
         config = job.config
         self.job, self.rank = job, rank
-        self.forecast, self.engine = job.prepare(objects.store)
+        self.forecast, self.engine = job.prepare(objects.store, part)
         self.gate = self.engine.gate = Gate(self.engine.workers)
         self.course = Course(config, job.edges, seed=job.seed)
         self.start = job.start(files, scratch)

@@ -12,12 +12,14 @@ from pbg_tasks.memory import (
     forget_peak,
     peak_bytes,
     resident_bytes,
+    serving_forecast,
     training_forecast,
     usable_cpus,
 )
 from pbg_tasks.storage.names import join
 from pbg_tasks.train import PartitionKey, StartingPoint, Trainer, open_initial
 from pbg_tasks.train.engines import engine_name, make_engine, on_gpu
+from pbg_tasks.train.environment import number_of
 from pbg_tasks.train.iterations import chunk_count
 from pbg_tasks.train.partitions import Layout
 from pbg_tasks.train.schedule import grid
@@ -29,13 +31,16 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, StatsMirror, VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.graph import DeviceName, EngineName
-    from pbg_tasks.memory import Forecast
+    from pbg_tasks.memory import Forecast, GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import Result
     from pbg_tasks.train.anchor import Anchor
     from pbg_tasks.train.edge_files import EdgeFiles
     from pbg_tasks.train.engine import Engine
     from pbg_tasks.train.loop import EpochFigures
+
+
+_LOCAL_PROCESSES = "LOCAL_WORLD_SIZE"  # of a gang on this machine: our launcher and torchrun set it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +98,35 @@ class Job:
         figures = trainer.run()
         return self.result(writer, engine, forecast, figures, trainer.stats)
 
-    def prepare(self, store: Store) -> tuple[Forecast, Engine]:
+    def prepare(self, store: Store, gang: GangPart | None = None) -> tuple[Forecast, Engine]:
         """Return what memory the training will take, and the engine.
+
+        Args:
+            store: of the checkpoint.
+            gang: what this process holds as one of several ranks; None: it trains alone.
 
         Raises:
             ResourceError: it would need more memory than there is.
         """
-        forecast = self.forecast(remote=store.url.startswith("s3://"))
-        check_fits(forecast, ignore=self.ignore_memory)
-        forget_peak()
+        forecast = self.forecast(remote=_is_remote(store), gang=gang)
+        self._check_fits(forecast, gang)
         return forecast, make_engine(
             self.engine, self.config, self.relation_count, workers=self._workers, device=self.device
         )
+
+    def prepare_server(self, store: Store, gang: GangPart) -> None:
+        """Check that there is memory for what a process keeps that does not train.
+
+        Raises:
+            ResourceError: it would need more than there is.
+        """
+        base, remote = resident_bytes(), _is_remote(store)
+        self._check_fits(serving_forecast(self.config, self._counts, gang, base=base, remote=remote), gang)
+
+    def _check_fits(self, forecast: Forecast, gang: GangPart | None) -> None:
+        together = 1 if gang is None else number_of(_LOCAL_PROCESSES) or 1
+        check_fits(forecast, ignore=self.ignore_memory, processes=together)
+        forget_peak()
 
     def is_cold(self, writer: CheckpointWriter) -> bool:
         """Tell whether every vector starts at random."""
@@ -151,8 +173,13 @@ class Job:
         held_out = figures[-1].held_out if figures else None
         return result if held_out is None else result | {"held_out": held_out.to_json()}
 
-    def forecast(self, *, remote: bool = False) -> Forecast:
-        """Say what memory the training will take, from what this process has now."""
+    def forecast(self, *, remote: bool = False, gang: GangPart | None = None) -> Forecast:
+        """Say what memory the training will take, from what this process has now.
+
+        Args:
+            remote: whether the checkpoint is on S3.
+            gang: what this process holds as one of several ranks; None: it trains alone.
+        """
         config = self.config
         buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
         sizes = [self.edges.count(path, bucket) for path in range(len(config.edge_paths)) for bucket in buckets]
@@ -160,20 +187,26 @@ class Job:
         edges = -(-max(sizes) // chunks)
         size = TrainingSize(
             config=config,
-            counts={
-                entity: [self.counts[PartitionKey(entity, part)] for part in range(schema.num_partitions)]
-                for entity, schema in config.entities.items()
-            },
+            counts=self._counts,
             relation_count=self.relation_count,
-            held=Layout(config).capacity(),
+            held=Layout(config).capacity() if gang is None else gang.trained,
             edges=edges,
-            ahead=edges if len(sizes) * chunks > 1 else 0,
+            ahead=edges if len(sizes) * chunks > 1 and gang is None else 0,  # a rank learns of one bucket at a time
             workers=self._workers,
             engine=engine_name(self.engine, self.config, self.device)[0],
             weighted=self.weighted,
             remote=remote,
+            gang=gang,
         )
         return training_forecast(size, base=resident_bytes())
+
+    @property
+    def _counts(self) -> dict[str, list[int]]:
+        """Entities (or features) of each partition, by type."""
+        return {
+            entity: [self.counts[PartitionKey(entity, part)] for part in range(schema.num_partitions)]
+            for entity, schema in self.config.entities.items()
+        }
 
     @property
     def _workers(self) -> int:
@@ -199,3 +232,7 @@ class Job:
             initial=initial,
             newcomers=self.newcomers if committed is None else None,
         )
+
+
+def _is_remote(store: Store) -> bool:
+    return store.url.startswith("s3://")

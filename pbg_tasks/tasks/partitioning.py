@@ -18,12 +18,13 @@ from pbg_tasks.config.schema import AUTO
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.memory import Forecast, TrainingSize, training_forecast
-from pbg_tasks.memory.training import table_bytes
+from pbg_tasks.memory.tables import table_bytes
 from pbg_tasks.prepare.bucket_sample import largest_of
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.train.iterations import chunk_count
 from pbg_tasks.train.partitions import Layout
+from pbg_tasks.train.ranks.holdings import gang_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,8 +113,10 @@ class Expected:
         found = [self.training(graph, partitions, workers=graph.model.workers or _WORKERS, engine=e) for e in engines]
         return max(found, key=lambda forecast: forecast.peak)
 
-    def training(self, graph: GraphSpec, partitions: Mapping[str, int], *, workers: int, engine: str) -> Forecast:
-        """Forecast the training with given numbers of partitions."""
+    def training(
+        self, graph: GraphSpec, partitions: Mapping[str, int], *, workers: int, engine: str, ranks: int = 1
+    ) -> Forecast:
+        """Forecast the training with given numbers of partitions; of several ranks, rank 0's."""
         entities = {
             name: entity.model_copy(update={"num_partitions": partitions[name]})
             for name, entity in graph.model.entities.items()
@@ -122,17 +125,20 @@ class Expected:
         counts = {name: [largest_of(self.entities[name], 1 / count)] * count for name, count in partitions.items()}
         largest = self.sample.largest(config) if self.sample else self.edges
         edges = -(-largest // chunk_count(config, largest))
+        servers = config.num_partition_servers
+        gang = gang_part(config, rank=0, world=ranks, servers=servers) if ranks > 1 else None
         size = TrainingSize(
             config=config,
             counts=counts,
             relation_count=self.relations,
-            held=Layout(config).capacity(),
+            held=Layout(config).capacity() if gang is None else gang.trained,
             edges=edges,
-            ahead=edges if edges < self.edges else 0,
+            ahead=edges if edges < self.edges and gang is None else 0,
             workers=workers,
             engine=engine,
             weighted=graph.columns.weight is not None,
             remote=graph.store.startswith("s3://"),
+            gang=gang,
         )
         return training_forecast(size)
 

@@ -54,18 +54,20 @@ class Layout:
         lhs, rhs = self.sides(bucket)
         return frozenset([*lhs.values(), *rhs.values()])
 
+    def needed(self) -> dict[str, int]:
+        """Return how many partitions of each entity type a bucket needs at most: one for each side it stands on."""
+        return {name: min(count, (name in self._lhs) + (name in self._rhs)) for name, count in self._parts.items()}
+
     def capacity(self) -> dict[str, int]:
         """Return how many partitions of each entity type are in memory at most (``partition_buffer``).
 
         By default two for each side on which a type stands. Never fewer than a bucket needs, which is one for each
         side, nor more than there are. Types that no relation names have none.
         """
-        capacity = {}
-        for name, count in self._parts.items():
-            sides = (name in self._lhs) + (name in self._rhs)
-            wanted = self._buffer or _PER_SIDE * sides
-            capacity[name] = min(count, max(wanted, sides)) if sides else 0
-        return capacity
+        return {
+            name: min(self._parts[name], max(self._buffer or _PER_SIDE * needed, needed)) if needed else 0
+            for name, needed in self.needed().items()
+        }
 
     def rooms(self) -> Rooms:
         """Return how much room an order of buckets may reckon with."""

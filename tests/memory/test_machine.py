@@ -58,6 +58,16 @@ def test_the_limit_of_a_cgroup_counts(linux, path, limit, expected):
     assert usable_bytes() == expected
 
 
+def test_processes_that_begin_together_have_equal_parts(linux, capsys):
+    assert usable_bytes(4) == (2_000_000 + 500_000) * 1024
+    linux("cgroup/night/train/memory.max", "2000000000\n")
+    assert usable_bytes(4) == 500_000_000
+    forecast = Forecast.of("train", [Line("embeddings in memory", 10**9, ("num_partitions",))])
+    check_fits(forecast)
+    with pytest.raises(ResourceError, match="where 500 MB may be used by each of 4 processes; change num_partitions"):
+        check_fits(forecast, processes=4)
+
+
 @pytest.mark.parametrize(
     ("path", "share", "expected"),
     [

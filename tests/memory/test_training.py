@@ -1,4 +1,4 @@
-"""The forecast against real trainings, each in a process of its own."""
+"""The forecast against real trainings, each in a process of its own, and that of gangs by its terms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import sys
 import numpy as np
 import pytest
 
+from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
+from pbg_tasks.memory import GangPart, TrainingSize, serving_forecast, training_forecast
+from pbg_tasks.memory.parameters import parameter_count
 from pbg_tasks.native import instruction_set
 from pbg_tasks.native.coverage import BFLOAT16
 
@@ -33,8 +36,8 @@ def data_set(root, *, entities, edges, partitions=1, relations=1):
         write_edges(root / "edges" / edge_file_name(lhs, rhs), EdgeList(*columns))
 
 
-def trained(root, *, operator="none", all_negs=False, partitions=1, relations=1, **keys):
-    """Train in another process and return what it says of its memory."""
+def trained(root, *, operator="none", all_negs=False, partitions=1, relations=1, ranks=None, **keys):
+    """Train in another process, or several, and return what it, or rank 0, says of its memory."""
     listed = 1 if keys.get("dynamic_relations") else relations
     relation = {"lhs": "n", "rhs": "n", "operator": operator, "all_negs": all_negs}
     config = {
@@ -52,7 +55,7 @@ def trained(root, *, operator="none", all_negs=False, partitions=1, relations=1,
     path = root / "config.json"
     path.write_text(json.dumps(config))
     done = subprocess.run(
-        [sys.executable, "-m", "pbg_tasks", "train", path, "--json"],
+        [sys.executable, "-m", "pbg_tasks", "train", path, "--json", *(["--ranks", str(ranks)] if ranks else [])],
         capture_output=True,
         text=True,
         timeout=120,
@@ -160,3 +163,50 @@ def test_a_type_that_no_relation_names_is_read_when_an_epoch_ends(tmp_path):
     told = trained(tmp_path, entities=entities, dimension=1000)
     assert told["lines"]["a partition that no relation names"] > WEIGHTY
     assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)
+
+
+def test_a_rank_holds_what_it_keeps_for_the_others_as_well(tmp_path):
+    """Four partitions and two ranks: two are trained, two kept, two come meanwhile, and one is being stored."""
+    data_set(tmp_path, entities=160_000, edges=1_600, partitions=4)
+    told = trained(tmp_path, partitions=4, ranks=2, dimension=400)
+    assert told["lines"]["partitions kept for the gang"] == 2 * 40_000 * 401 * 4
+    assert told["peak"] >= told["measured_peak"] * (1 - TOLERANCE)
+
+
+GANG = {"entities": {"n": {"num_partitions": 4}, "one": {"num_partitions": 1}}, "dimension": 99}
+COUNTS = {"n": [50_000, 60_000, 70_000, 80_000], "one": [30_000]}
+ROW = 400  # bytes: 99 numbers and their sum
+
+
+def gang_size(part, **changes):
+    relations = [
+        {"name": "r", "lhs": "n", "rhs": "n", "operator": "affine"},
+        {"name": "s", "lhs": "n", "rhs": "one", "operator": "none"},
+    ]
+    config = ModelConfig.model_validate({**GANG, "relations": relations})
+    size = {"config": config, "counts": COUNTS, "relation_count": 2, "held": part.trained, "edges": 1_000, "ahead": 0}
+    return TrainingSize(**size, workers=1, engine="native", gang=part, **changes)
+
+
+def test_the_terms_of_a_rank_follow_from_its_part_of_the_gang():
+    part = GangPart(trained={"n": 2, "one": 1}, served={"n": 2}, passing={"n": 3}, copies=2.5)
+    lines = training_forecast(gang_size(part)).to_json()["lines"]
+    numbers = 2 * 4 * parameter_count(gang_size(part).config, 2)  # with sums
+    assert lines["embeddings in memory"] == (80_000 + 70_000 + 30_000) * ROW
+    assert lines["partitions kept for the gang"] == (80_000 + 70_000) * ROW
+    assert lines["partitions coming and being stored"] == (80_000 + 70_000 + 60_000) * ROW
+    assert lines["copies of what ranks share"] == int(2.5 * (30_000 * ROW + numbers))
+    assert lines["shared parameters"] == numbers
+    assert "partition_buffer" not in training_forecast(gang_size(part)).keys  # which ranks do not have
+
+
+def test_a_partition_server_trains_nothing():
+    part = GangPart(trained={}, served={"n": 4}, passing={"n": 5}, copies=0.0)
+    forecast = serving_forecast(gang_size(part).config, COUNTS, part, base=10**9)
+    assert forecast.task == "partition server"
+    assert forecast.to_json()["lines"] == {
+        "process": 1_028_000_000,
+        "partitions kept for the gang": 260_000 * ROW,
+        "partitions coming and being stored": (260_000 + 80_000) * ROW,
+        "files being written": 80_000 * 4 * 5 // 4,
+    }

@@ -11,11 +11,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pbg_tasks.errors import ConfigError, EvictedError
+from pbg_tasks.errors import ConfigError, EvictedError, ResourceError
+from pbg_tasks.memory import machine
+from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.tasks import gang
+from pbg_tasks.tasks.job import Job
 from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.train import PartitionKey
 from pbg_tasks.train.place import Accelerator
 from pbg_tasks.train.ranks.parameter_server import ParameterServer
+from pbg_tasks.train.ranks.place import Place
 from tests.directories import DataSet
 
 
@@ -48,3 +53,47 @@ def test_ranks_with_gpus_do_not_share_whole_types():
     )
     with pytest.raises(ConfigError, match=r"of one partition \(country\)"):
         gang._Seat.exchange(seat, [ParameterServer(), ParameterServer()], None)
+
+
+def kept(tmp_path, monkeypatch, rows):
+    """Go through what a partition server does first, on a machine with 600 MB left, until it would serve."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemAvailable:     600000 kB\n")
+    monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
+    config = DataSet(tmp_path).config(
+        num_machines=2, num_partition_servers=1, distributed_init_method=f"file://{tmp_path}/meeting"
+    )
+    counts = dict.fromkeys((PartitionKey("n", partition) for partition in range(2)), rows)
+    job = Job(config, counts, relation_count=2, edges=None, names=None, warm_start=None, seed=0)
+    here = SimpleNamespace(place=Place(rank=2, world=2, servers=1, init_method="env://"))
+    gang._keep(here, None, job, SimpleNamespace(store=LocalStore(tmp_path / "store")), tmp_path, 0, None)
+
+
+def test_a_partition_server_without_the_memory_for_its_partitions_is_refused(tmp_path, monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    with pytest.raises(ResourceError, match=r"partition server would take .* for partitions .*num_partition_servers"):
+        kept(tmp_path, monkeypatch, rows=10**7)
+
+
+def test_processes_of_one_machine_share_its_memory(tmp_path, monkeypatch):
+    """One alone would have enough for Python and torch."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(ResourceError, match=r"where 205 MB may be used by each of 3 processes"):
+        kept(tmp_path, monkeypatch, rows=10)
+
+
+@pytest.mark.parametrize(("rank", "lines"), [(0, 2.5), (1, 1.5)])
+def test_a_trainer_forecasts_what_the_gang_makes_it_hold(tmp_path, rank, lines):
+    config, rows = DataSet(tmp_path).config(), 1_000
+    counts = dict.fromkeys((PartitionKey("n", partition) for partition in range(2)), rows)
+    edges = SimpleNamespace(count=lambda *_: 100)
+    job = Job(config, counts, relation_count=2, edges=edges, names=None, warm_start=None, seed=0, engine="torch")
+    alone = job.forecast().to_json()["lines"]
+    found = job.forecast(gang=gang._part(Place(rank, 2, 0, "env://"), config)).to_json()["lines"]
+    table = rows * (config.dimension + 1) * 4
+    assert found["embeddings in memory"] == alone["embeddings in memory"] == 2 * table
+    assert found["partitions kept for the gang"] == table
+    assert found["partitions coming and being stored"] == 2 * table
+    assert found["copies of what ranks share"] == int(lines * alone["shared parameters"])
+    assert "edges of the next" in alone
+    assert "edges of the next" not in found  # a rank learns of one bucket at a time

@@ -29,9 +29,10 @@ EDGE_BYTES = 24  # both ends and the relation
 WIDE = 20_000  # numbers an entity: few entities make many bytes
 
 
-def planned(place, memory_gb, model=None, snapshot="d1", engine="torch", **options):
+def planned(place, memory_gb, model=None, snapshot="d1", engine="torch", launch=None, **options):
     resources = {"memory_gb": memory_gb, "threads": 1}
-    place.write_spec({"dimension": WIDE, **AUTO, **(model or {})}, resources=resources, train={"engine": engine})
+    model = {"dimension": WIDE, **AUTO, **(model or {})}
+    place.write_spec(model, resources=resources, train={"engine": engine}, launch=launch or {})
     return plan(place.spec, snapshot, **options)
 
 
@@ -65,6 +66,15 @@ def test_the_machine_that_plans_has_no_say_in_it(place, monkeypatch):
     monkeypatch.setattr("pbg_tasks.native.library", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert planned(place, 0.7, model, engine="auto")["run"] == here["run"]
+
+
+def test_what_rank_0_will_hold_is_said_where_the_spec_has_ranks_and_makes_no_other_run(place):
+    place.snapshot("d1", ring(3000))
+    several = planned(place, 0.42, launch={"ranks": 2})
+    part = -(-several["partitions"]["n"] // 2)
+    lines = several["memory"]["train"]["lines"]
+    assert lines["partitions kept for the gang"] == part * lines["embeddings in memory"] // 2
+    assert planned(place, 0.42)["run"] == several["run"]
 
 
 def test_a_plan_needs_no_torch(place):
