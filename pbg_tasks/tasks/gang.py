@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
 SHARE_SECONDS = 10.0
-"""Between two records that store the shared parameters of a gang of several."""
+"""Between two stores of the shared parameters of a gang of several, at least."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,22 @@
 
 It is PBG's lock server, and the one writer of the checkpoint directory: every report of a bucket becomes a progress
 record before its rank goes on. Requests of all ranks come in threads of their own; one lock guards the state, another
-lets one thread at a time write a record, which then stands for all that waited.
+lets one thread at a time write a record, which then stands for all that waited. What all ranks share may take minutes
+to store: a record names what was stored of it last, and nobody waits for the next.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConflictError, RankLostError
+from pbg_tasks.progress import say
 from pbg_tasks.train.ranks.messages import Grant, Report, Source
 from pbg_tasks.train.ranks.round import Round
+from pbg_tasks.train.ranks.shared_stores import SharedStores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +42,9 @@ class Coordinator:
         counts: entities of every partition.
         writer: the claimed checkpoint directory.
         members: ranks that meet at the end of an iteration, partition servers included.
-        share: stores the shared parameters for the record with a number, and returns them by PBG's file name.
-        share_every: seconds between two records that store them; what is trained of them in between can be lost.
+        share: stores the shared parameters, called with a number that rises, and returns them by PBG's file name.
+        share_every: seconds between two stores of them, at least; what is trained of them in between can be lost.
+            0: each record stores them first.
         cold: whether all vectors start at random.
     """
 
@@ -57,7 +60,7 @@ class Coordinator:
         cold: bool,
     ) -> None:
         self._config, self._counts, self._writer = config, counts, writer
-        self._share, self._share_every, self._cold = share, share_every, cold
+        self._cold = cold
         self._places: dict[PartitionKey, Source] = {}
         self._round: Round | None = None
         self._changed = threading.Condition()
@@ -68,7 +71,7 @@ class Coordinator:
         self._changes = self._recorded = 0
         self._records = 0
         self._shared: dict[str, StoredObject] = {}
-        self._shared_at = float("-inf")
+        self._stores = SharedStores(share, self._take_shared, every=share_every)
 
     def begin(self, iteration: Iteration, pieces: Sequence[Piece], order: str) -> None:
         """Begin an iteration, or go on with it where the directory has a record of it.
@@ -95,8 +98,9 @@ class Coordinator:
                 order=order,
                 earlier=earlier,
             )
+            # Until it is stored again, it is what whoever resumes begins with: of the record, or else of the version.
             self._shared = dict(earlier.shared) if earlier else {}
-            self._shared_at = float("-inf")
+            self._stores.begin()
             self._changed.notify_all()
 
     @property
@@ -175,12 +179,14 @@ class Coordinator:
     def _stop(self, rank: int, fields: Mapping[str, Any]) -> None:
         """Take a rank's last report; from now on nobody gets a bucket, and what all share is stored once more."""
         with self._changed:
-            if not self._stopping and self._round is not None and not self._round.trained:
-                self._shared_at = float("-inf")
+            first = not self._stopping and self._round is not None and not self._round.trained
+            if first:
                 self._change()
             self._stopping = True
             self._met.setdefault("left", set()).add(rank)
             self._take(rank, fields.get("report"))
+        if first:
+            self._stores.insist()
         self._record()
 
     def _store(self, name: str, stored: Mapping[str, Any]) -> None:
@@ -206,17 +212,31 @@ class Coordinator:
 
     def _record(self) -> None:
         """Return once the state as it is now is recorded."""
+        self._stores.check()
         with self._changed:
             wanted = self._changes
         with self._recording:
             if self._recorded < wanted:
+                if self._stores.every:
+                    self._stores.ask()
+                else:
+                    self._shared = self._stores.now()
                 self._write()
+
+    def _take_shared(self, stored: dict[str, StoredObject]) -> None:
+        """Record what was stored of what all share."""
+        with self._changed:
+            self._shared = stored
+            self._change()
+        self._record()
+
+    def wait_shared(self, seconds: float) -> None:
+        """Wait for what is being stored of what all share, so many seconds at most."""
+        if not self._stores.wait(seconds):
+            say(f"what all ranks share is not stored after {seconds:g} s: whoever resumes has it as of before")
 
     def _write(self) -> None:
         self._records += 1
-        if time.monotonic() - self._shared_at >= self._share_every:
-            self._shared = self._share(self._records)
-            self._shared_at = time.monotonic()
         with self._changed:
             changes, progress = self._changes, self._progress()
         self._writer.record(progress)
@@ -232,8 +252,10 @@ class Coordinator:
         Raises:
             ConflictError: another gang has claimed the directory.
         """
+        shared = self._stores.now()  # not while records wait: one of what was stored before may be among them
         with self._recording:
-            self._shared_at = float("-inf")
+            with self._changed:
+                self._shared = shared
             self._write()
             with self._changed:
                 left, progress = self.round.unstored(), self._progress()

@@ -79,6 +79,10 @@ class Lead:
                 f"{human_count(found.retrained)} were lost on the way or may have been, and are trained again"
             )
 
+    def wait_shared(self, seconds: float) -> None:
+        """Wait until what all share is stored for those who will resume, so many seconds at most."""
+        self._coordinator.wait_shared(seconds)
+
     def commit(self, iteration: Iteration) -> None:
         """Make a version of what the gang has stored.
 

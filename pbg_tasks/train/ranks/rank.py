@@ -49,6 +49,8 @@ LAST_FLUSH_SECONDS = 12.0
 """For the same in a gang that is broken."""
 FAREWELL_SECONDS = 8.0
 """In which others may hand in their last reports."""
+SHARED_SECONDS = 20.0
+"""For what all share at the end of a gang that is broken, once all else is stored."""
 
 
 @dataclass(slots=True)
@@ -265,12 +267,16 @@ class RankTrainer:
         """Tell the others why this rank goes, and leave behind what can be kept."""
         links = self._links
         links.member.fail(error)
-        if links.partitions is not None:
-            withdraw(links.desk, links.server, self._pending)
-            return
-        links.desk.leave(self._pending)
-        if self._lead is not None:  # others store their partitions before they hand in what they trained
-            links.desk.meet("left", seconds=LAST_FLUSH_SECONDS + FAREWELL_SECONDS)
+        try:
+            if links.partitions is not None:
+                withdraw(links.desk, links.server, self._pending)
+                return
+            links.desk.leave(self._pending)
+            if self._lead is not None:  # others store their partitions before they hand in what they trained
+                links.desk.meet("left", seconds=LAST_FLUSH_SECONDS + FAREWELL_SECONDS)
+        finally:
+            if self._lead is not None:
+                self._lead.wait_shared(SHARED_SECONDS)
 
 
 def depart(desk: Desk, *, lead: bool) -> None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pbg_tasks.train.source import StartingPoint
 
 
+_VALUES, _SUMS, _ROWS, _ROW_SUMS = "model/", "model sums/", "rows/", "row sums/"  # how names of tensors begin
+
+
 class SharedState:
     """This rank's copy, trained in place.
 
@@ -44,10 +47,10 @@ class SharedState:
     def tensors(self) -> dict[str, Tensor]:
         """Return everything by name, with its optimizer's sums, as ranks exchange it."""
         shared = self._engine.shared
-        found = {f"model/{path}": value for path, value in shared.values.items()}
-        found |= {f"model sums/{path}": value for path, value in shared.sums.items()}
+        found = {f"{_VALUES}{path}": value for path, value in shared.values.items()}
+        found |= {f"{_SUMS}{path}": value for path, value in shared.sums.items()}
         for name, table in self.tables.items():
-            found |= {f"rows/{name}": table.embeddings, f"row sums/{name}": table.row_sums}
+            found |= {f"{_ROWS}{name}": table.embeddings, f"{_ROW_SUMS}{name}": table.row_sums}
         return found
 
     def load(self, stored: Mapping[str, StoredObject], shelf: Shelf) -> None:
@@ -74,7 +77,7 @@ class SharedState:
         """Store all of it between two steps, and return it by PBG's file name.
 
         Args:
-            number: of the record it is stored for.
+            number: that no other store of this gang has.
             shelf: stores it.
             gate: that every step goes through.
 
@@ -85,22 +88,24 @@ class SharedState:
         directory = shelf.scratch / folder
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / model_file_name(shelf.stamp.version)
-        with gate.alone():
-            self._check_finite()
-            tables = {
-                name: Table(table.embeddings.clone(), table.row_sums.clone()) for name, table in self.tables.items()
-            }
-            state = ModelState(*self._engine.parameters())
-            write_model(path, state, config=self._config, iteration=shelf.stamp.iteration)
+        with gate.alone():  # for no longer than a copy takes
+            copies = {name: tensor.to("cpu", copy=True) for name, tensor in self.tensors().items()}
+        _check_finite(copies)
+        params, sums = (
+            {name.removeprefix(prefix): tensor.numpy() for name, tensor in copies.items() if name.startswith(prefix)}
+            for prefix in (_VALUES, _SUMS)
+        )
+        write_model(path, ModelState(params, sums), config=self._config, iteration=shelf.stamp.iteration)
         stored = {path.name: shelf.partial.put(path, folder)}
         path.unlink()
-        for name, table in tables.items():
-            key = PartitionKey(name, 0)
+        for name in self.tables:
+            key, table = PartitionKey(name, 0), Table(copies[f"{_ROWS}{name}"], copies[f"{_ROW_SUMS}{name}"])
             stored[embeddings_file_name(*key, shelf.stamp.version)] = shelf.put(key, table, folder)
         directory.rmdir()
         return stored
 
-    def _check_finite(self) -> None:
-        for name, tensor in self.tensors().items():
-            if not math.isfinite(float(tensor.sum())):
-                raise TrainingDivergedError(f"{name}: some are not finite; try a smaller lr, or set max_norm")
+
+def _check_finite(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not math.isfinite(float(tensor.sum())):
+            raise TrainingDivergedError(f"{name}: some are not finite; try a smaller lr, or set max_norm")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
+
 import pytest
 
-from pbg_tasks.checkpoint import claim
-from pbg_tasks.errors import ConflictError, RankLostError
+from pbg_tasks.checkpoint import ObjectRecord, PieceRecord, StoredObject, claim
+from pbg_tasks.errors import ConflictError, RankLostError, TrainingDivergedError
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.train.course import Course
 from pbg_tasks.train.edge_files import FiledEdges
 from pbg_tasks.train.partitions import partition_keys
 from pbg_tasks.train.ranks import coordinator as module
+from pbg_tasks.train.ranks import desk as desk_module
 from pbg_tasks.train.ranks.coordinator import Coordinator
+from pbg_tasks.train.ranks.desk import Desk
 from pbg_tasks.train.ranks.frames import Message
 from pbg_tasks.train.ranks.handshake import Peer
+from pbg_tasks.train.ranks.messages import Report
+from tests.train.ranks.links import linked
 from tests.train.test_loop import ROWS, SPEC, Buckets, make_config
 
 PARTITIONS = 4
@@ -37,9 +44,9 @@ def shared():
     return []
 
 
-@pytest.fixture
-def coordinator(tmp_path, shared, monkeypatch):
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+@contextmanager
+def coordinated(tmp_path, share, share_every=1000.0):
+    """A coordinator that has begun the first iteration, and its writer."""
     config = make_config(num_partition_servers=-1, num_epochs=1)
     course = Course(config, FiledEdges(Buckets(tmp_path / "edges", PARTITIONS)), seed=0)
     with claim(LocalStore(tmp_path / "store"), "", SPEC, patience=0.1) as writer:
@@ -48,11 +55,19 @@ def coordinator(tmp_path, shared, monkeypatch):
             dict.fromkeys(partition_keys(config), ROWS),
             writer,
             members=2,
-            share=lambda number: shared.append(number) or {},
-            share_every=1000.0,
+            share=share,
+            share_every=share_every,
             cold=False,
         )
         found.begin(course.plan[0], course.pieces(course.plan[0], scattered=True), course.order)
+        yield found, writer
+        found.wait_shared(10)
+
+
+@pytest.fixture
+def coordinator(tmp_path, shared, monkeypatch):
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    with coordinated(tmp_path, lambda number: shared.append(number) or {}) as (found, _):
         yield found
 
 
@@ -79,7 +94,68 @@ def test_a_report_that_is_handed_in_again_changes_nothing(coordinator):
 def test_what_all_share_is_stored_once_more_when_the_first_leaves(coordinator, shared):
     for rank in (0, 1):
         coordinator.answer(rank, "next", {"iteration": 1})
+    coordinator.wait_shared(10)
     assert len(shared) == 1
     for rank in (0, 1):
         coordinator.answer(rank, "leave", {})
+    coordinator.wait_shared(10)
     assert len(shared) == 2
+
+
+class Slow:
+    """Stores what all ranks share when it is let, under the name of the store's number."""
+
+    def __init__(self):
+        self.begun, self.let = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, number):
+        self.begun.release()
+        assert self.let.acquire(timeout=10)
+        return {
+            "model.v1.h5": StoredObject(name=f"partial/shared.{number}", record=ObjectRecord(sha256="0" * 64, size=0))
+        }
+
+
+def named(writer):
+    return [stored.name for stored in writer.progress.shared.values()]
+
+
+def test_ranks_are_answered_while_what_all_share_is_being_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(desk_module, "ANSWER_SECONDS", 1.0)
+    share = Slow()
+    with coordinated(tmp_path, share) as (coordinator, writer), linked(coordinator.serve, 1, server=0) as (connection,):
+        desk = Desk.remote(connection, lambda: None)
+        grant = desk.next(1, None)
+        assert share.begun.acquire(timeout=10)
+        piece = PieceRecord(lhs=grant.lhs, rhs=grant.rhs, rank=1, lease=grant.lease, edges=54)
+        assert desk.next(1, Report(piece=piece)) is not None
+        assert [lease.lease for lease in writer.progress.active] == [grant.lease, grant.lease + 1]
+        assert named(writer) == []  # a record names what is stored, and nothing else
+        share.let.release()
+        coordinator.wait_shared(10)
+        assert named(writer) == ["partial/shared.1"]
+
+
+def test_a_gang_that_ends_stores_once_more_what_was_being_stored(tmp_path):
+    share = Slow()
+    with coordinated(tmp_path, share) as (coordinator, writer):
+        coordinator.answer(0, "next", {"iteration": 1})
+        assert share.begun.acquire(timeout=10)
+        for rank in (1, 0):
+            assert coordinator.answer(rank, "leave", {})[0] == "ok"
+        share.let.release(2)
+        coordinator.wait_shared(10)
+        assert named(writer) == ["partial/shared.2"]
+
+
+def test_ranks_learn_why_what_all_share_cannot_be_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+
+    def diverged(number):
+        raise TrainingDivergedError(f"store {number}")
+
+    with coordinated(tmp_path, diverged) as (coordinator, _):
+        coordinator.answer(0, "next", {"iteration": 1})
+        coordinator.wait_shared(10)
+        with pytest.raises(TrainingDivergedError, match="store 1"):
+            coordinator.answer(1, "next", {"iteration": 1})

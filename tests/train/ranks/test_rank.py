@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 
 import h5py
@@ -11,6 +12,7 @@ import pytest
 
 from pbg_tasks.checkpoint import claim, open_committed
 from pbg_tasks.errors import ConfigError, ConflictError, EvictedError, TrainingDivergedError
+from pbg_tasks.formats.model import read_model, write_model
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.train.engine_torch import TorchEngine
 from tests.train import test_loop
@@ -242,3 +244,35 @@ def test_shared_parameters_that_are_not_finite_are_not_stored(buckets, tmp_path)
         with pytest.raises(TrainingDivergedError, match="not finite"):
             rank.shared.store(1, rank.shelf, rank.gate)
         assert not list(store.list("partial/"))
+
+
+def test_training_goes_on_while_what_all_share_is_written(buckets, tmp_path, monkeypatch):
+    """What is written is as it was when the gate was closed, for the time of a copy."""
+    config, store, stored = make_config(), LocalStore(tmp_path / "store"), {}
+    writing, trained = threading.Event(), threading.Event()
+
+    def write(*args, **named):
+        writing.set()
+        assert trained.wait(10)
+        write_model(*args, **named)
+
+    monkeypatch.setattr("pbg_tasks.train.ranks.shared.write_model", write)
+    with claim(store, "", SPEC, patience=0.1) as writer:
+        rank = Rank(0, config, buckets, writer, tmp_path)
+        path, value = next(iter(rank.engine.shared.values.items()))
+        before = value.numpy().copy()
+
+        def train_a_step():
+            with rank.gate.step():
+                value.add_(1.0)
+            trained.set()
+
+        storing = threading.Thread(target=lambda: stored.update(rank.shared.store(1, rank.shelf, rank.gate)))
+        storing.start()
+        assert writing.wait(10)
+        threading.Thread(target=train_a_step, daemon=True).start()
+        storing.join(20)
+        (found,) = (each for name, each in stored.items() if name.startswith("model"))
+        state = read_model(rank.shelf.partial.fetch(found, tmp_path / "taken"))
+    np.testing.assert_array_equal(state.params[path], before)
+    np.testing.assert_array_equal(value.numpy(), before + 1.0)
