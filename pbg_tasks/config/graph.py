@@ -183,6 +183,11 @@ class GraphSpec(Frozen):
     costs: Costs | None = Field(default=None, exclude=True)
     limits: Limits = Field(default=Limits(), exclude=True)
 
+    @property
+    def held_out_share(self) -> float:
+        """The share of the entity pairs that is held out for the evaluation."""
+        return self.split.valid if self.eval.split == "valid" else self.split.test
+
     @model_validator(mode="before")
     @classmethod
     def _nightly(cls, data: Any) -> Any:  # noqa: ANN401 - validators see any input

@@ -34,6 +34,13 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     spec = parse(GraphSpec, _document(GraphSpec, data, str(path), assignments or ()), source=str(path))
+    # Not a rule of GraphSpec itself: imported lists hold nothing out, and stored runs stay readable.
+    if not spec.held_out_share:
+        split = spec.eval.split
+        raise ConfigError(
+            f"{path}: eval.split is {split}, yet split.{split} is 0: no night could be evaluated; give split.{split} a "
+            "share, or name the other one in eval.split"
+        )
     _warn(spec.model, str(path))
     return spec
 

@@ -7,12 +7,17 @@ from pbg_tasks.prepare import connect, write_buckets
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.data_gate import enforce
+from pbg_tasks.tasks.edge_buckets import require_held_out
 from pbg_tasks.tasks.files import open_directory, upload_directory
 from pbg_tasks.tasks.partition import previous_ids
 
 
 def bucket(url: str) -> Result:
-    """Write ``edges/{train,valid,test}/edges_{i}_{j}.h5``, empty buckets included."""
+    """Write ``edges/{train,valid,test}/edges_{i}_{j}.h5``, empty buckets included.
+
+    Raises:
+        QualityGateError: nothing could be held out for the evaluation, so training would be for nothing.
+    """
     return perform("bucket", url, _bucket)
 
 
@@ -30,5 +35,7 @@ def _bucket(run: RunContext) -> Result:
         report = write_buckets(
             connection, graph, run.spec.files, entities=entities, returned_previous=returned, out=out
         )
+        found = report.to_json()
+        require_held_out(run, found)
         upload_directory(run, RunLayout.edges, out)
-    return report.to_json()
+    return found

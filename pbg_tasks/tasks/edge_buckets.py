@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import QualityGateError
 from pbg_tasks.formats.edges import count_edges, edge_file_name, read_edges
 from pbg_tasks.tasks.files import open_directory
 
@@ -13,9 +14,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.formats.edges import EdgeList
-    from pbg_tasks.tasks.context import RunContext
+    from pbg_tasks.tasks.context import Result, RunContext
 
 SPLITS = ("train", "valid", "test")
+
+
+def require_held_out(run: RunContext, bucketed: Result) -> None:
+    """Refuse a night of which no edge is held out: nobody could say how good its vectors are.
+
+    Args:
+        run: the night.
+        bucketed: what its ``bucket`` found.
+
+    Raises:
+        QualityGateError: there is nothing to evaluate on.
+    """
+    split = run.spec.graph.eval.split
+    if bucketed["edges"][split]:
+        return
+    advice = f"raise split.{split}"
+    if returned := bucketed["returned_pairs"]:
+        advice = (
+            f"{returned} pairs of entities were drawn to be held out, and went back to training because one of the two "
+            f"would keep no other training edge, now or in an earlier night; a larger split.{split} helps only where "
+            "entities have several edges"
+        )
+    raise QualityGateError(
+        f"{run.url}: no {split} edges could be held out, so there is nothing to evaluate on: {advice}"
+    )
 
 
 class EdgeBuckets:

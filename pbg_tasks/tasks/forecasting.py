@@ -72,8 +72,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     cpus = usable_cpus()
     workers, threads = model.workers or _cpus_of_pods(written.launch) or cpus, graph.resources.threads or cpus
     chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
-    held_out = graph.split.valid if graph.eval.split == "valid" else graph.split.test
-    asked = min(int(expected.edges * held_out), graph.eval.max_edges or expected.edges)
+    asked = min(int(expected.edges * graph.held_out_share), graph.eval.max_edges or expected.edges)
     memory = {
         "train": expected.training(
             graph, partition_counts(model), workers=workers, engine=chosen, ranks=written.launch.ranks

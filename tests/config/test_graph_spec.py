@@ -103,6 +103,11 @@ def test_config_json_has_pbgs_keys_and_no_others():
         (lambda s: s.update(columns={"lhs": "a", "rhs": "a"}), "two of the columns have the same name"),
         (lambda s: s.update(columns={"lhs_type": "t"}), "lhs_type and rhs_type must be given together"),
         (lambda s: s["model"]["relations"][1].update(name="buys"), "relation names repeat"),
+        (lambda s: s.update(split={"valid": 0.02, "test": 0}), "eval.split is test, yet split.test is 0"),
+        (
+            lambda s: s.update(split={"valid": 0, "test": 0.02}, eval={"split": "valid"}),
+            "eval.split is valid, yet split.valid is 0",
+        ),
         (lambda s: s.update(graph="a/b"), "graph"),
         (
             lambda s: s.update(gates={"relations": {"*": {"min_mrr": 0.1}, "by": {"min_mrr": 0.2}}}),

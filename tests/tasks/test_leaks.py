@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pbg_tasks.errors import QualityGateError
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.tasks.adopt import adopt
@@ -95,3 +96,19 @@ def test_a_pair_is_one_fate_whatever_edges_of_it_come_and_go(place):
     for run in (second, third):
         assert held_out <= pairs(run, "valid", "test")
         assert not held_out & pairs(run, "train")
+
+
+def test_a_night_of_which_nothing_can_be_held_out_ends_before_it_is_trained(place):
+    """Every end but the hub has one edge, so each pair that is drawn goes back to training."""
+    place.snapshot("d1", [(f"e{i}", "likes", "hub") for i in range(200)])
+    with pytest.raises(QualityGateError, match=r"no test edges could be held out.*: \d+ pairs of entities were drawn"):
+        run_chain(place.spec, "d1")
+    (run,) = (place.store / "runs").iterdir()
+    assert not (run / "results" / "bucket.json").exists()
+    assert not (run / "results" / "train.json").exists()
+    assert (run / "refused.json").exists()
+    # later nights go on without it, and one with too few edges to draw any is told what helps
+    place.snapshot("d2", [("a", "likes", "b"), ("b", "likes", "c"), ("c", "likes", "a")])
+    place.write_spec(split={"valid": 0.0, "test": 1e-9})
+    with pytest.raises(QualityGateError, match=r"nothing to evaluate on: raise split\.test"):
+        run_chain(place.spec, "d2")

@@ -196,7 +196,7 @@ def test_a_plan_knows_how_large_the_largest_bucket_will_be(place, monkeypatch, s
         "dynamic_relations": False,
     }
     place.snapshot("d1", rows)
-    place.write_spec(model, split={"valid": 0.0, "test": 0.0})
+    place.write_spec(model, split={"valid": 0.0, "test": 0.001})
     planned = plan(place.spec, "d1")
     for task in ("validate", "partition", "bucket"):
         run_task(task, planned["run"])
