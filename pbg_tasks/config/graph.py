@@ -128,7 +128,8 @@ class Evaluation(Frozen):
 
     Attributes:
         split: which held-out edges.
-        max_candidates: with more entities than this of one type, that many are sampled once and stored.
+        max_candidates: with more entities than this of one type, that many are sampled once and stored, for the nights
+            that follow, too; another number samples all types anew.
         max_edges: evaluate at most this many edges (the first by their stable hash); null means all.
     """
 

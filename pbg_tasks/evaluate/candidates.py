@@ -17,20 +17,38 @@ class Candidates(EntitySet):
 
     __slots__ = ()
 
+    @property
+    def drawn_with(self) -> int:
+        """The limit that it was drawn with; of a sample that does not tell, the size of its largest type."""
+        return max(map(len, self.partition.values())) if self.limit is None else self.limit
+
     @classmethod
-    def draw(cls, counts: Mapping[str, list[int]], limit: int, seed: int) -> Candidates | None:
-        """Draw ``limit`` entities, without replacement, of each type that has more; None when none has."""
-        partition, offset = {}, {}
+    def draw(
+        cls, counts: Mapping[str, list[int]], limit: int, seed: int, *, kept: Candidates | None = None
+    ) -> Candidates | None:
+        """Draw ``limit`` entities, without replacement, of each type that has more.
+
+        Args:
+            counts: entities of each partition, by type.
+            limit: most candidates of a type.
+            seed: of the choice.
+            kept: a sample whose types are not drawn again.
+
+        Returns:
+            The sample of all such types; None where there is none.
+        """
+        partition: dict[str, np.ndarray] = {} if kept is None else dict(kept.partition)
+        offset: dict[str, np.ndarray] = {} if kept is None else dict(kept.offset)
         for entity, listed in counts.items():
             total = sum(listed)
-            if total <= limit:
+            if total <= limit or entity in partition:
                 continue
             rng = np.random.default_rng([seed, *entity.encode()])
             numbers = np.sort(rng.choice(total, size=limit, replace=False, shuffle=False))
             bases = np.concatenate(([0], np.cumsum(listed)))
             partition[entity] = np.searchsorted(bases, numbers, side="right") - 1
             offset[entity] = numbers - bases[partition[entity]]
-        return cls(partition, offset) if partition else None
+        return cls(partition, offset, limit) if partition else None
 
 
 def eligible(total: int, sample: np.ndarray | None, hidden: np.ndarray | None) -> np.ndarray | None:

@@ -68,12 +68,12 @@ def evaluate_edges(
         relation_names: by relation id.
         train: training edges, in the same way. They count as known, so ``known`` need not repeat them, and the
             popularity baseline is made of them.
-        candidates: a sample to use again.
+        candidates: a sample to use again, for the types that it has.
         hidden: entities that are nobody's candidates.
         rival: another model that is asked the same, as far as it knows it.
         threads: CPU threads.
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
-        seed: of a new sample.
+        seed: of what is newly sampled.
 
     Returns:
         The figures, and the sample of candidates when one was needed.
@@ -92,7 +92,7 @@ def evaluate_edges(
     if train is not None:
         _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
 
-    sample = candidates or Candidates.draw(counts, evaluation.max_candidates, seed)
+    sample = Candidates.draw(counts, evaluation.max_candidates, seed, kept=candidates)
     tables = _tables(config, paths, numbering, sample, hidden)
     groups = list(by_types(config, families, asked))
     work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)

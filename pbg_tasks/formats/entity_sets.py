@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 EXPIRED = "expired.parquet"
 """In the entity path and the release of a night: entities that vanished, where the spec hides those."""
+_LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,12 @@ class EntitySet:
     Attributes:
         partition: int64 (K,) by type.
         offset: int64 (K,) by type.
+        limit: of a sample: how many of a type were to be drawn; None of what is no sample, or does not tell.
     """
 
     partition: Mapping[str, np.ndarray]
     offset: Mapping[str, np.ndarray]
+    limit: int | None = None
 
     def numbers(self, entity: str, bases: np.ndarray) -> np.ndarray | None:
         """Return those of a type as ascending numbers over all partitions; None if the set has none of that type.
@@ -42,7 +45,7 @@ class EntitySet:
         return numbers
 
     def to_bytes(self) -> bytes:
-        """Write a Parquet file: type, partition, offset."""
+        """Write a Parquet file: type, partition, offset; the limit is in its metadata."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -52,7 +55,8 @@ class EntitySet:
                 "type": pa.array(types).dictionary_encode(),
                 "partition": np.concatenate(list(self.partition.values())),
                 "offset": np.concatenate(list(self.offset.values())),
-            }
+            },
+            metadata=None if self.limit is None else {_LIMIT: str(self.limit)},
         )
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
@@ -70,9 +74,16 @@ class EntitySet:
 
         try:
             table = pq.read_table(io.BytesIO(data), columns=["type", "partition", "offset"])
-        except (pa.ArrowException, OSError) as error:
+            told = (table.schema.metadata or {}).get(_LIMIT.encode())
+            limit = None if told is None else int(told)
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise FormatError(f"{source}: not a file of candidates: {error}") from None
         kinds = np.asarray(table["type"].to_pylist())
         partition, offset = (table[name].to_numpy() for name in ("partition", "offset"))
         names = dict.fromkeys(kinds.tolist())
-        return cls({name: partition[kinds == name] for name in names}, {name: offset[kinds == name] for name in names})
+        rows = {name: kinds == name for name in names}
+        return cls(
+            {name: partition[own] for name, own in rows.items()},
+            {name: offset[own] for name, own in rows.items()},
+            limit,
+        )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.entity_sets import EntitySet
 from pbg_tasks.prepare.connection import load_table
 from pbg_tasks.prepare.ids import ID_COLUMNS, YOUNGER_COLUMNS, entity_ids_file_name, write_ids
 from pbg_tasks.prepare.sql import md5_tail
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
     import duckdb
     import numpy as np
+
+    from pbg_tasks.formats.entity_sets import EntitySet
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +124,4 @@ def follow(connection: duckdb.DuckDBPyConnection, entities: EntitySet, before: P
         ).fetchnumpy()
         if len(found["offset"]):
             partition[entity], offset[entity] = found["partition"], found["offset"]
-    return EntitySet(partition, offset)
+    return replace(entities, partition=partition, offset=offset)

@@ -13,6 +13,7 @@ from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.memory import usable_cpus
+from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.baseline import bring_baseline
 from pbg_tasks.tasks.compared import awaited, incomparable, release_before
@@ -124,15 +125,30 @@ def _candidates_key(run_id: str) -> str:
 
 
 def stored_candidates(run: RunContext) -> Candidates | None:
-    """Return the candidates of an interrupted try, or of the release this run continues, so that nights compare."""
-    previous = run.spec.previous
-    runs = [run.run_id, *([previous.run] if previous is not None and previous.keep_ids else [])]
-    for run_id in runs:
-        try:
-            return Candidates.from_bytes(run.store.get(_candidates_key(run_id)).data)
-        except NotFoundError:
-            continue
-    return None
+    """Return the candidates of an interrupted try, or of the release this run continues, so that nights compare.
+
+    A sample that was drawn with another ``eval.max_candidates`` than this run's is not used again.
+    """
+    previous, limit = run.spec.previous, run.spec.graph.eval.max_candidates
+    if (own := _candidates_of(run, run.run_id)) is not None:
+        return own
+    if previous is None or not previous.keep_ids:
+        return None
+    sample = _candidates_of(run, previous.run)
+    if sample is not None and sample.drawn_with != limit:
+        say(
+            f"the candidates of release {previous.seq} were drawn with eval.max_candidates {sample.drawn_with}, "
+            f"which is {limit} now: they are not used again"
+        )
+        return None
+    return sample
+
+
+def _candidates_of(run: RunContext, run_id: str) -> Candidates | None:
+    try:
+        return Candidates.from_bytes(run.store.get(_candidates_key(run_id)).data)
+    except NotFoundError:
+        return None
 
 
 def _store_candidates(run: RunContext, candidates: Candidates) -> None:

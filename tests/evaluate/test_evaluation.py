@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -375,6 +376,25 @@ def test_a_sample_of_candidates_is_drawn_once_and_used_again(tmp_path):
     everyone, none = graph.evaluate(tmp_path, graph.triples[:30])
     assert none is None
     assert everyone.raw["mr"] == pytest.approx(4 * report.raw["mr"], rel=0.5)
+
+
+def test_a_type_that_outgrew_the_limit_is_drawn_beside_those_that_were_before(tmp_path):
+    graph = Graph(make_config(partitions=2), users=60, items=30, edges=100)
+    limit = Evaluation(max_candidates=20)
+    kept = Candidates.draw({"user": graph.counts["user"]}, 20, seed=7)
+    report, sample = graph.evaluate(tmp_path, graph.triples[:20], evaluation=limit, candidates=kept)
+    assert report.candidates == {"user": 20, "item": 20}
+    assert np.array_equal(*(each.numbers("user", graph.bases["user"]) for each in (kept, sample)))
+    again = Candidates.from_bytes(sample.to_bytes())
+    assert again.drawn_with == 20
+    assert graph.evaluate(tmp_path, graph.triples[:20], evaluation=limit, candidates=again, seed=9)[0] == report
+
+
+def test_a_sample_of_a_version_that_did_not_store_the_limit_tells_it_by_its_size():
+    sample = Candidates.draw({"user": [40, 40], "item": [30]}, 20, seed=0)
+    old = Candidates.from_bytes(replace(sample, limit=None).to_bytes())
+    assert old.limit is None
+    assert old.drawn_with == 20
 
 
 def test_figures():

@@ -305,6 +305,27 @@ def test_another_split_starts_anew_because_its_held_out_edges_were_trained(place
     assert second["entities"]["kept"] == 60
 
 
+def test_another_number_of_candidates_draws_them_anew(place, capsys):
+    def night(key, limit):
+        place.write_spec(eval={"max_candidates": limit})
+        place.snapshot(key, ring(60))
+        run = run_chain(place.spec, key, epochs=1)["run"]
+        return RunContext.open(run).require("eval")["candidates"]["n"], (Path(run) / "candidates").read_bytes()
+
+    first, sample = night("d1", 30)
+    assert first == 30
+    assert night("d2", 30) == (30, sample)
+    assert "not used again" not in capsys.readouterr().err
+    fewer, drawn = night("d3", 10)
+    assert fewer == 10
+    said = (
+        "the candidates of release 2 were drawn with eval.max_candidates 30, which is 10 now: they are not used again"
+    )
+    assert capsys.readouterr().err.count(said) == 1
+    assert night("d4", 10) == (10, drawn)
+    assert night("d5", 40)[0] == 40
+
+
 def test_snapshots_of_the_run_are_kept_as_pbg_documents(place):
     place.write_spec(model={"num_epochs": 5, "checkpoint_preservation_interval": 2})
     place.snapshot("d1", ring(60))

@@ -138,6 +138,20 @@ def test_a_move_that_was_rolled_back_from_says_how_it_comes_back(place):
     assert repartition(place.spec, partitions=3)["moved"] is False
 
 
+def test_a_sample_that_compaction_made_smaller_is_used_on(place):
+    sections = {"vanished": {"nights": 1}, "eval": {"max_candidates": 50}}
+    place.write_spec(**sections)
+    place.snapshot("d1", ring(50) + ring(6, first=100))
+    run_chain(place.spec, "d1", epochs=1)
+    place.snapshot("d2", ring(50))
+    run_chain(place.spec, "d2", epochs=1)
+    moved = Path(repartition(place.spec, compact=True)["directory"])
+    assert len(sample(moved)) < 50
+    place.snapshot("d3", ring(55))
+    night = run_chain(place.spec, "d3", epochs=1)
+    assert sample(Path(night["release"]["directory"])) == sample(moved)
+
+
 def test_only_a_current_release_is_moved(place):
     with pytest.raises(InputError, match="no release yet"):
         repartition(place.spec)
