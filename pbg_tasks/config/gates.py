@@ -28,7 +28,7 @@ class DataGates(Frozen):
         max_duplicates: share of rows that repeat an earlier (lhs, rel, rhs).
         max_self_loops: share of rows whose ends are one name.
         max_degree_distance: Kolmogorov-Smirnov distance between the distributions of an entity type's degrees then and
-            now, between 0 and 1.
+            now, between 0 and 1; 1 for a type that is in no edge any more.
         changed_columns: what follows when the files have other columns, or columns of other types, than before.
     """
 

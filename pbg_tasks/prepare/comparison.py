@@ -54,11 +54,12 @@ def degree_distance(before: Sequence[int], now: Sequence[int]) -> float:
         now: same.
 
     Returns:
-        The largest difference between the shares of entities of a degree below some power of two; 0 when one has none.
+        The largest difference between the shares of entities of a degree below some power of two; 0 when there were
+        none before, 1 when there are none any more.
     """
     total_before, total_now = sum(before), sum(now)
     if not total_before or not total_now:
-        return 0.0
+        return 1.0 if total_before else 0.0
     steps = ((then / total_before - here / total_now) for then, here in zip_longest(before, now, fillvalue=0))
     return round(max(map(abs, accumulate(steps))), 6)
 

@@ -20,13 +20,20 @@ def test_volumes_of_two_windows():
 @given(histograms, histograms)
 def test_the_distance_is_that_of_the_distributions(before, now):
     expected = 0.0
-    if sum(before) and sum(now):
+    if sum(before) and not sum(now):
+        expected = 1.0  # nothing could have changed more; to a type that is new there is nothing to compare
+    elif sum(before):
         expected = max(abs(sum(before[:k]) / sum(before) - sum(now[:k]) / sum(now)) for k in range(8))
     assert degree_distance(before, now) == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_shift_of_everyone_is_a_distance_of_one():
     assert degree_distance([7], [0, 7]) == 1.0
+
+
+def test_a_type_that_is_gone_is_at_a_distance_of_one_and_a_new_one_at_none():
+    assert degree_distance([5, 5, 5], []) == 1.0
+    assert degree_distance([], [5, 5, 5]) == degree_distance([], []) == 0.0
 
 
 def test_columns_that_went_came_and_changed():

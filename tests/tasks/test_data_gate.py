@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -122,6 +123,25 @@ def test_an_empty_day_is_refused_and_the_next_night_goes_on(place):
         run_chain(place.spec, "d2")
     assert run_chain(place.spec, "d3")["release"]["published"]
     assert [release.snapshot for release in channel(place).releases()] == ["d1", "d3"]
+
+
+def test_a_type_that_is_gone_is_told_though_hardly_any_entity_is(place, capsys):
+    model = {
+        "entities": {name: {"num_partitions": 1} for name in ("user", "item", "tag")},
+        "relations": [{"name": "buys", "lhs": "user", "rhs": "item"}, {"name": "tagged", "lhs": "item", "rhs": "tag"}],
+        "dynamic_relations": False,
+    }
+    bought = [(f"u{i}", "buys", f"i{(i + step) % 100}") for i in range(100) for step in (0, 1, 5)]
+    place.write_spec({**model, **QUICK})
+    place.snapshot("d1", bought + [("i1", "tagged", f"t{i}") for i in range(4)])
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", bought)
+    said = "the degrees of tag are distributed otherwise than in 'd1' (distance 1.000)"
+    assert run_task("validate", plan(place.spec, "d2")["run"])["data_gate"]["passed"]
+    assert f"warning: {said}, at most 0.25 allowed" in capsys.readouterr().err
+    place.write_spec({**model, **QUICK}, gates={"data": {"max_degree_distance": {"block": 0.5}}})
+    with pytest.raises(QualityGateError, match=re.escape(said)):
+        run_task("validate", plan(place.spec, "d2")["run"])
 
 
 def test_entities_are_judged_once_their_names_are_known(place):
