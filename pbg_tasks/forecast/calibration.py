@@ -81,7 +81,9 @@ def calibrated(task: str, field: str, value: float, nights: Sequence[MeasuredNig
         more = median(measured - planned for measured, planned in pairs) if pairs else 0
         return Figure(*[max(value + more, 0)] * 3)
     floor = _FLOOR[field]
-    off = [math.log(max(measured, floor) / max(planned, floor)) for measured, planned in pairs]
+    # Nor does a night with none of it to do, such as a first one, tell anything of a night that has.
+    comparable = [(measured, planned) for measured, planned in pairs if planned >= floor or value < floor]
+    off = [math.log(max(measured, floor) / max(planned, floor)) for measured, planned in comparable]
     if not off:
         return Figure(value * math.exp(-_UNKNOWN), value, value * math.exp(_UNKNOWN))
     middle = median(off)

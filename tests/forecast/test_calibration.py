@@ -45,6 +45,17 @@ def test_what_is_too_small_to_measure_is_no_factor():
     assert calibrated("gate", "store_bytes_read", 0.0, nights).likely == 0
 
 
+def test_a_night_that_had_nothing_to_do_says_nothing_of_one_that_has():
+    planned, took = PLANNED._replace(store_bytes_read=0), PLANNED._replace(store_bytes_read=3e5)
+    first = MeasuredNight("run-0", "native", {"drift": planned}, {"drift": took})
+    found = calibrated("drift", "store_bytes_read", 9.6e8, [first])
+    assert found.likely == 9.6e8
+    assert found == calibrated("drift", "store_bytes_read", 9.6e8, [])
+    planned, took = PLANNED, PLANNED._replace(store_bytes_read=2e6)
+    second = MeasuredNight("run-1", "native", {"drift": planned}, {"drift": took})
+    assert calibrated("drift", "store_bytes_read", 9.6e8, [first, second]).likely == pytest.approx(2 * 9.6e8)
+
+
 def test_memory_is_corrected_by_a_difference():
     nights = [night(0, 10.0, memory=1.2e9), night(1, 10.0, memory=1.2e9)]
     assert calibrated("train", "memory_bytes", 5e9, nights).likely == pytest.approx(5.2e9)
