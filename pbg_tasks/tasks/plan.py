@@ -82,8 +82,9 @@ def plan(
     if release is not None:
         hold(store, release.run)
     counts = _counted(graph, files)
-    graph, expected = resolve(graph, counts, ReleaseSizes.of(store, release) if release else None)
-    previous = continued(graph, release)
+    sizes = ReleaseSizes.of(store, release) if release else None
+    graph, expected = resolve(graph, counts, sizes)
+    previous = continued(graph, release, sizes) if release and sizes else None
     fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
     fields |= {"walk": nights.walk, "accepted": accept_data}
     run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
@@ -161,15 +162,15 @@ def _counted(graph: GraphSpec, files: tuple[SnapshotFile, ...]) -> SnapshotCount
         return count_snapshot(connection, graph, files)
 
 
-def continued(graph: GraphSpec, release: Release | None) -> Previous | None:
+def continued(graph: GraphSpec, release: Release, sizes: ReleaseSizes) -> Previous:
     """Say how a run of ``graph`` continues a release: with its ids, with its vectors, or with neither."""
-    if release is None:
-        return None
     keep_ids = release.id_layout == id_layout(graph.model)
     same_space = release.vector_space == vector_space(graph.model)
     same_split = release.split == digest(graph.split.model_dump(mode="json"))
     reason = ""
-    if not keep_ids:
+    if not keep_ids and (types := _other_types(graph, sizes)):
+        reason = f"the entity types differ from release {release.seq}'s ({types}): ids and vectors start anew"
+    elif not keep_ids:
         reason = f"num_partitions differ from release {release.seq}: ids and vectors start anew; "
         reason += "to keep them, move its rows with `pbg repartition` and plan again"
     elif not same_space:
@@ -189,3 +190,9 @@ def continued(graph: GraphSpec, release: Release | None) -> Previous | None:
         warm_start=not reason,
         reason=reason,
     )
+
+
+def _other_types(graph: GraphSpec, sizes: ReleaseSizes) -> str:
+    """Name the entity types that only the spec or only the release has; empty where both have the same."""
+    new = [f"{name} is new" for name in graph.model.entities if name not in sizes.partitions]
+    return ", ".join([*new, *(f"{name} is gone" for name in sizes.partitions if name not in graph.model.entities)])

@@ -103,6 +103,33 @@ def test_a_plan_with_other_partitions_offers_the_migration(place, capsys):
     assert "`pbg repartition`" in capsys.readouterr().err
 
 
+def test_a_plan_with_other_entity_types_names_them_and_offers_no_migration(place):
+    def spec(*relations):
+        types = dict.fromkeys(name for _, *ends in relations for name in ends)
+        place.write_spec(
+            {
+                "entities": {name: {"num_partitions": 1} for name in types},
+                "relations": [dict(zip(("name", "lhs", "rhs"), each, strict=True)) for each in relations],
+                "dynamic_relations": False,
+            }
+        )
+
+    buys, made = ("buys", "user", "item"), ("made by", "item", "brand")
+    rows = [(f"u{i}", "buys", f"i{(i + step) % 40}") for i in range(40) for step in (0, 1, 5)]
+    spec(buys)
+    place.snapshot("d1", rows)
+    run_chain(place.spec, "d1", epochs=1)
+    spec(buys, made)
+    place.snapshot("d2", [*rows, *((f"i{i}", "made by", f"b{i % 4}") for i in range(40))])
+    previous = RunContext.open(plan(place.spec, "d2")["run"]).spec.previous
+    assert not previous.keep_ids
+    assert previous.reason == "the entity types differ from release 1's (brand is new): ids and vectors start anew"
+    spec(("knows", "user", "user"))
+    place.snapshot("d2", [(f"u{i}", "knows", f"u{(i + 1) % 40}") for i in range(40)])
+    previous = RunContext.open(plan(place.spec, "d2")["run"]).spec.previous
+    assert "(item is gone)" in previous.reason
+
+
 def test_compaction_drops_who_was_not_seen_for_so_many_nights(place):
     place.write_spec(vanished={"nights": 2})
     place.snapshot("d1", ring(50) + ring(6, first=100) + ring(7, first=200))
