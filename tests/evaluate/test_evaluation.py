@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 
 from pbg_tasks.config import ConfigSchema, Evaluation
 from pbg_tasks.errors import FormatError
-from pbg_tasks.evaluate import Candidates, comparison, evaluate_edges, ranking, tables
+from pbg_tasks.evaluate import comparison, evaluate_edges, ranking, tables
 from pbg_tasks.evaluate import evaluation as evaluation_room
 from pbg_tasks.evaluate.metrics import figures, random_scorer
 from pbg_tasks.evaluate.tables import Budget
@@ -347,54 +346,6 @@ def test_ranks_are_the_same_without_the_native_library(tmp_path, monkeypatch):
     report, _ = graph.evaluate(tmp_path, graph.triples[:150])
     monkeypatch.setattr(comparison, "library", lambda: None)
     assert graph.evaluate(tmp_path, graph.triples[:150])[0] == report
-
-
-def test_all_figures_are_those_of_brute_force_among_a_sample(tmp_path):
-    graph = Graph(make_config(partitions=3, operator="translation"), users=60, items=30, edges=200)
-    held_out = graph.triples[:40]
-    report, sample = graph.evaluate(tmp_path, held_out, evaluation=Evaluation(max_candidates=20))
-    eligible = {name: set(sample.numbers(name, graph.bases[name]).tolist()) for name in graph.bases}
-    raw, filtered, among, filtered_among = graph.oracle(held_out, eligible)
-    assert report.candidates == {"user": 20, "item": 20}
-    for figures_found, ranks, candidates in ((report.raw, raw, among), (report.filtered, filtered, filtered_among)):
-        assert figures_found["mr"] == pytest.approx(ranks.mean(), abs=1e-5)
-        assert figures_found["hits1"] == pytest.approx((ranks == 1).mean(), abs=1e-6)
-        assert figures_found["auc"] == pytest.approx((1 - (ranks - 1) / (candidates - 1)).mean(), abs=1e-5)
-    assert report.random["mr"] == pytest.approx((filtered_among + 1).mean() / 2)
-
-
-def test_a_sample_of_candidates_is_drawn_once_and_used_again(tmp_path):
-    graph = Graph(make_config(partitions=2, dynamic=True), users=200, edges=300)
-    few = Evaluation(max_candidates=50)
-    report, sample = graph.evaluate(tmp_path, graph.triples[:30], evaluation=few)
-    assert report.sampled
-    assert report.candidates == {"user": 50, "item": 11}
-    kept = Candidates.from_bytes(sample.to_bytes())
-    assert graph.evaluate(tmp_path, graph.triples[:30], evaluation=few, candidates=kept, seed=9)[0] == report
-    other, _ = graph.evaluate(tmp_path, graph.triples[:30], evaluation=few, seed=9)
-    assert other != report
-    everyone, none = graph.evaluate(tmp_path, graph.triples[:30])
-    assert none is None
-    assert everyone.raw["mr"] == pytest.approx(4 * report.raw["mr"], rel=0.5)
-
-
-def test_a_type_that_outgrew_the_limit_is_drawn_beside_those_that_were_before(tmp_path):
-    graph = Graph(make_config(partitions=2), users=60, items=30, edges=100)
-    limit = Evaluation(max_candidates=20)
-    kept = Candidates.draw({"user": graph.counts["user"]}, 20, seed=7)
-    report, sample = graph.evaluate(tmp_path, graph.triples[:20], evaluation=limit, candidates=kept)
-    assert report.candidates == {"user": 20, "item": 20}
-    assert np.array_equal(*(each.numbers("user", graph.bases["user"]) for each in (kept, sample)))
-    again = Candidates.from_bytes(sample.to_bytes())
-    assert again.drawn_with == 20
-    assert graph.evaluate(tmp_path, graph.triples[:20], evaluation=limit, candidates=again, seed=9)[0] == report
-
-
-def test_a_sample_of_a_version_that_did_not_store_the_limit_tells_it_by_its_size():
-    sample = Candidates.draw({"user": [40, 40], "item": [30]}, 20, seed=0)
-    old = Candidates.from_bytes(replace(sample, limit=None).to_bytes())
-    assert old.limit is None
-    assert old.drawn_with == 20
 
 
 def test_figures():

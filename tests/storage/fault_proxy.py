@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+SDK_ATTEMPTS = 3
+"""How often the SDK sends a request before we hear of a failure."""
+
 
 @dataclass
 class Fault:
