@@ -63,7 +63,8 @@ class RankLogs:
     def __init__(self, cluster: Cluster, cursors: Mapping[str, Cursor] | None = None) -> None:
         self._cluster = cluster
         self._cursors = dict(cursors or {})
-        self._failed: dict[str, float] = {}  # by pod whose log ever failed: when to ask for it again
+        self._failed: dict[str, float] = {}  # by pod whose log failed last: when to ask for it again
+        self._told: set[str] = set()
 
     @property
     def cursors(self) -> dict[str, str]:
@@ -77,12 +78,12 @@ class RankLogs:
 
         Args:
             pods: of the Job.
-            last: there will be no further step, so every log is asked for.
+            last: there will be no further step, so logs that rest are asked for, too, while ``LOST_SECONDS`` last.
         """
         said: list[str] = []
         fresh: list[tuple[Instant, str]] = []
         lost = 0.0
-        # Those that failed before come last, so that they take no time from those that can be read.
+        # Those that failed last time come last, so that they take no time from those that can be read.
         for pod in sorted(pods, key=lambda pod: (pod["metadata"]["name"] in self._failed, rank_of(pod))):
             name, rank, began = pod["metadata"]["name"], rank_of(pod), time.monotonic()
             if lost >= LOST_SECONDS or (not last and began < self._failed.get(name, began)):
@@ -91,11 +92,14 @@ class RankLogs:
                 for moment, text in self._news(name):
                     fresh.append((moment, f"[rank {rank}] {text}"))
             except (AccessError, ResourceError) as error:
-                if name not in self._failed:
+                if name not in self._told:
+                    self._told.add(name)
                     said.append(f"the log of rank {rank} cannot be read: {error}; the training goes on")
                 ended = time.monotonic()
                 lost += ended - began
                 self._failed[name] = ended + REST * (ended - began)
+            else:
+                self._failed.pop(name, None)
         return said + [text for _, text in sorted(fresh, key=lambda line: line[0])]
 
     def _news(self, pod: str) -> Iterator[tuple[Instant, str]]:

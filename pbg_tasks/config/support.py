@@ -38,7 +38,7 @@ def _refuse(found: Iterator[str] | list[str], source: str) -> None:
 
 def _unsupported(config: ModelConfig) -> Iterator[str]:
     if config.num_gpus > 1:
-        yield f"num_gpus: {config.num_gpus} (one GPU trains)"
+        yield f"num_gpus: {config.num_gpus} (one GPU a process; several train as ranks)"
 
 
 def _not_in_snapshots(config: ModelConfig) -> Iterator[str]:

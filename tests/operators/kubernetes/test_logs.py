@@ -108,6 +108,17 @@ def test_logs_that_take_long_to_fail_are_asked_for_seldom_and_last(monkeypatch):
     pods.now += 300.0
     pods.errors.clear()
     assert pods.asked_in(lambda: logs.step(gang)) == ["d", "a", "b", "c"]
+    assert pods.asked_in(lambda: logs.step(gang)) == ["a", "b", "c", "d"]  # who recovered waits behind nobody
+
+
+def test_a_log_that_recovered_and_fails_again_is_not_told_of_again(monkeypatch):
+    pods = Failing(monkeypatch, {"a": ResourceError("timed out")})
+    logs = RankLogs(pods)
+    assert logs.step(named("a"))[0] == "the log of rank 0 cannot be read: timed out; the training goes on"
+    failing = pods.errors.pop("a")
+    assert logs.step(named("a")) == ["[rank 0] more of a"]
+    pods.errors["a"] = failing
+    assert not any("cannot be read" in line for line in logs.step(named("a")))
 
 
 @pytest.mark.parametrize("text", ["2026-11-20T10:00:01Z", "2026-11-20T11:00:01.0+01:00", "2026-11-20T07:30:01-02:30"])
