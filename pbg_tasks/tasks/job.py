@@ -124,7 +124,9 @@ class Job:
         self._check_fits(serving_forecast(self.config, self._counts, gang, base=base, remote=remote), gang)
 
     def _check_fits(self, forecast: Forecast, gang: GangPart | None) -> None:
-        together = 1 if gang is None else number_of(_LOCAL_PROCESSES) or 1
+        # Equal parts would do injustice where some keep partitions for all others.
+        equal = gang is not None and self.config.num_partition_servers <= 0
+        together = number_of(_LOCAL_PROCESSES) or 1 if equal else 1
         check_fits(forecast, ignore=self.ignore_memory, processes=together)
         forget_peak()
 

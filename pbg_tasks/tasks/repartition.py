@@ -6,6 +6,7 @@ of their names puts them, and the result is a release of its own with the same s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
@@ -16,6 +17,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import id_layout
 from pbg_tasks.config.schema import ConfigSchema
 from pbg_tasks.errors import ConflictError, InputError, NotFoundError
+from pbg_tasks.evaluate import Candidates
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.prepare import connect, entity_ids_file_name, follow
@@ -120,7 +122,9 @@ def _move_candidates(
         data = store.get(f"runs/{release.run}/{RunLayout.candidates}").data
     except NotFoundError:
         return  # everyone is a candidate
-    found = follow(connection, EntitySet.from_bytes(data), before, after)
+    sample = Candidates.from_bytes(data)
+    # A smaller one no longer tells by its size which limit it was drawn with.
+    found = follow(connection, replace(sample, limit=sample.drawn_with), before, after)
     key = f"runs/{stored.run}/{RunLayout.candidates}"
     if found.partition and store.head(key) is None:
         store.put_new(key, found.to_bytes())

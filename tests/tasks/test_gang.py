@@ -55,16 +55,22 @@ def test_ranks_with_gpus_do_not_share_whole_types():
         gang._Seat.exchange(seat, [ParameterServer(), ParameterServer()], None)
 
 
-def kept(tmp_path, monkeypatch, rows):
-    """Go through what a partition server does first, on a machine with 600 MB left, until it would serve."""
+def small_job(tmp_path, monkeypatch, rows, servers):
+    """A training of two ranks on a machine with 600 MB left."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemAvailable:     600000 kB\n")
     monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
     config = DataSet(tmp_path).config(
-        num_machines=2, num_partition_servers=1, distributed_init_method=f"file://{tmp_path}/meeting"
+        num_machines=2, num_partition_servers=servers, distributed_init_method=f"file://{tmp_path}/meeting"
     )
     counts = dict.fromkeys((PartitionKey("n", partition) for partition in range(2)), rows)
-    job = Job(config, counts, relation_count=2, edges=None, names=None, warm_start=None, seed=0)
+    edges = SimpleNamespace(count=lambda *_: 100)
+    return Job(config, counts, relation_count=2, edges=edges, names=None, warm_start=None, seed=0, engine="torch")
+
+
+def kept(tmp_path, monkeypatch, rows):
+    """Go through what a partition server does first, until it would serve."""
+    job = small_job(tmp_path, monkeypatch, rows, servers=1)
     here = SimpleNamespace(place=Place(rank=2, world=2, servers=1, init_method="env://"))
     gang._keep(here, None, job, SimpleNamespace(store=LocalStore(tmp_path / "store")), tmp_path, 0, None)
 
@@ -75,11 +81,23 @@ def test_a_partition_server_without_the_memory_for_its_partitions_is_refused(tmp
         kept(tmp_path, monkeypatch, rows=10**7)
 
 
-def test_processes_of_one_machine_share_its_memory(tmp_path, monkeypatch):
-    """One alone would have enough for Python and torch."""
+@pytest.mark.parametrize("together", ["1", "3"])
+def test_ranks_of_one_machine_share_its_memory(tmp_path, monkeypatch, together):
+    """One alone has enough for Python and torch."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", together)
+    job = small_job(tmp_path, monkeypatch, rows=10, servers=-1)
+    store, part = LocalStore(tmp_path / "store"), gang._part(Place(0, 2, 0, "env://"), job.config)
+    if together == "1":
+        job.prepare(store, part)
+    else:
+        with pytest.raises(ResourceError, match=r"where 205 MB may be used by each of 3 processes"):
+            job.prepare(store, part)
+
+
+def test_a_partition_server_may_have_more_than_the_trainers_of_its_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    with pytest.raises(ResourceError, match=r"where 205 MB may be used by each of 3 processes"):
-        kept(tmp_path, monkeypatch, rows=10)
+    job = small_job(tmp_path, monkeypatch, rows=10, servers=1)
+    job.prepare_server(LocalStore(tmp_path / "store"), gang._part(Place(2, 2, 1, "env://"), job.config))
 
 
 @pytest.mark.parametrize(("rank", "lines"), [(0, 2.5), (1, 1.5)])

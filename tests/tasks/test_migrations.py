@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -165,13 +166,18 @@ def test_a_move_that_was_rolled_back_from_says_how_it_comes_back(place):
     assert repartition(place.spec, partitions=3)["moved"] is False
 
 
-def test_a_sample_that_compaction_made_smaller_is_used_on(place):
+@pytest.mark.parametrize("told", [True, False])
+def test_a_sample_that_compaction_made_smaller_is_used_on(place, told):
+    """Also one of a version that did not store the limit that it was drawn with."""
     sections = {"vanished": {"nights": 1}, "eval": {"max_candidates": 50}}
     place.write_spec(**sections)
     place.snapshot("d1", ring(50) + ring(6, first=100))
     run_chain(place.spec, "d1", epochs=1)
     place.snapshot("d2", ring(50))
-    run_chain(place.spec, "d2", epochs=1)
+    second = Path(run_chain(place.spec, "d2", epochs=1)["run"])
+    if not told:
+        path = second / "candidates"
+        path.write_bytes(replace(EntitySet.from_bytes(path.read_bytes()), limit=None).to_bytes())
     moved = Path(repartition(place.spec, compact=True)["directory"])
     assert len(sample(moved)) < 50
     place.snapshot("d3", ring(55))

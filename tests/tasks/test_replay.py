@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.cli import app
 from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.publish.collection import collect
+from pbg_tasks.publish.retention import Retention
+from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.replay import _compare, replay, replay_release
 from tests.tasks.conftest import ring
@@ -33,6 +36,12 @@ def test_a_night_of_a_chain_is_made_again_bit_for_bit(place):
     for name in ("manifest.json", "model.v1.h5"):
         made, published = (root / "release" / name for root in (elsewhere / "runs" / run.name, run))
         assert made.read_bytes() == published.read_bytes()
+
+    # what was brought along is a run to the collection, and goes when nobody needs it any more
+    copied = open_store(str(elsewhere))
+    collect(copied, Retention(0, 0), grace=0.0)
+    assert not list(copied.list("runs/"))
+    collect(copied, Retention(0, 0), grace=0.0)
 
     # the release may be named by its number, too
     called = CliRunner().invoke(app, ["replay", str(place.spec), "--release", "2", "--json"])

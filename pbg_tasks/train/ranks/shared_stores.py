@@ -6,6 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from pbg_tasks.errors import StorageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -54,8 +56,10 @@ class SharedStores:
                 self._start()
 
     def insist(self) -> None:
-        """Begin to store, as soon as what is being stored is."""
+        """Begin to store, as soon as what is being stored is; also when the store had failed, which may be over."""
         with self._changed:
+            if isinstance(self._error, StorageError):
+                self._error = None
             if self._busy:
                 self._again = True
             elif self.every:

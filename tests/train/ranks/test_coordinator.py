@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from pbg_tasks.checkpoint import ObjectRecord, PieceRecord, StoredObject, claim
-from pbg_tasks.errors import ConflictError, RankLostError, TrainingDivergedError
+from pbg_tasks.errors import ConflictError, RankLostError, StorageError, TrainingDivergedError
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.train.course import Course
 from pbg_tasks.train.edge_files import FiledEdges
@@ -144,6 +144,24 @@ def test_a_gang_that_ends_stores_once_more_what_was_being_stored(tmp_path):
         for rank in (1, 0):
             assert coordinator.answer(rank, "leave", {})[0] == "ok"
         share.let.release(2)
+        coordinator.wait_shared(10)
+        assert named(writer) == ["partial/shared.2"]
+
+
+def test_what_ranks_leave_behind_is_recorded_though_the_store_had_failed(tmp_path):
+    def share(number):
+        if number == 1:
+            raise StorageError("busy")
+        return {
+            "model.v1.h5": StoredObject(name=f"partial/shared.{number}", record=ObjectRecord(sha256="0" * 64, size=0))
+        }
+
+    with coordinated(tmp_path, share) as (coordinator, writer):
+        coordinator.answer(0, "next", {"iteration": 1})
+        coordinator.wait_shared(10)
+        with pytest.raises(StorageError, match="busy"):
+            coordinator.answer(1, "next", {"iteration": 1})
+        assert coordinator.answer(1, "leave", {})[0] == "ok"
         coordinator.wait_shared(10)
         assert named(writer) == ["partial/shared.2"]
 
