@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import secrets
+import time
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _STAMP = "pbg-write"
 """Metadata name of the write id; never shown to callers."""
+_KEPT_LEAST, _KEPT_MOST = 0.1, 5.0
+"""Seconds between the end of a conditional upload in parts and the look whether it stayed."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -269,7 +272,10 @@ class S3Store:
                 if size <= self._sizes.part:
                     source = source.read_bytes()
         if isinstance(source, Path):
-            return size, upload_parts(self._place(key), source, size, metadata, condition, self._sizes)
+            done = upload_parts(self._place(key), source, size, metadata, condition, self._sizes)
+            if condition:
+                self._check_kept(key, metadata[_STAMP], done.seconds)
+            return size, done.tag
         answer = self._client.put_object(
             Bucket=self._bucket,
             Key=self._prefix + key,
@@ -279,6 +285,22 @@ class S3Store:
             **condition,
         )
         return len(source), answer["ETag"].strip('"')
+
+    def _check_kept(self, key: str, write_id: str, seconds: float) -> None:
+        """See whether an object of parts is there still, once all who completed it at the same time have done so.
+
+        SeaweedFS (4.48) looks at the condition of a completion first and writes then: of several at one moment more
+        than one are told that they succeeded, and the last stays.
+
+        Args:
+            key: of the object.
+            write_id: of this write.
+            seconds: that the completion took; another's, begun before it ended, takes hardly twice as long.
+        """
+        time.sleep(min(max(_KEPT_LEAST, 2 * seconds), _KEPT_MOST))
+        found = self._look(key)
+        if found is not None and found.write_id != write_id:
+            raise self._conflict(key)
 
     def _settle(
         self,

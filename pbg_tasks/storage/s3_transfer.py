@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
@@ -51,6 +52,19 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Completed:
+    """An object that was uploaded in parts.
+
+    Attributes:
+        tag: of it.
+        seconds: that the server took to make it of its parts.
+    """
+
+    tag: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """One object of one bucket."""
 
@@ -61,8 +75,8 @@ class Place:
 
 def upload_parts(
     place: Place, source: Path, size: int, metadata: Mapping[str, str], condition: Condition, sizes: Sizes
-) -> str:
-    """Upload a file of ``size`` bytes and return its tag; the object is visible only when whole."""
+) -> Completed:
+    """Upload a file of ``size`` bytes; the object is visible only when whole."""
 
     def send(upload: str, number: int, start: int, end: int) -> CompletedPartTypeDef:
         with disk_errors(source), source.open("rb") as file:
@@ -100,7 +114,7 @@ def copy_parts(place: Place, source: str, tag: str, size: int, metadata: Mapping
         return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
 
     ranges = _ranges(size, sizes.copy_part)
-    return _multipart(place, send, ranges, metadata, Condition(IfNoneMatch="*"), sizes.threads)
+    return _multipart(place, send, ranges, metadata, Condition(IfNoneMatch="*"), sizes.threads).tag
 
 
 def download_parts(place: Place, tag: str, size: int, sink: int, sizes: Sizes) -> None:
@@ -156,7 +170,7 @@ def _multipart(
     metadata: Mapping[str, str],
     condition: Condition,
     threads: int,
-) -> str:
+) -> Completed:
     begun = place.client.create_multipart_upload(Bucket=place.bucket, Key=place.key, Metadata=dict(metadata))
     upload = begun["UploadId"]
 
@@ -168,6 +182,7 @@ def _multipart(
     except BaseException as error:
         _abort(place, upload, error)
         raise
+    began = time.monotonic()
     try:
         answer = place.client.complete_multipart_upload(
             Bucket=place.bucket, Key=place.key, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
@@ -176,7 +191,7 @@ def _multipart(
         # Only after the server's word: aborting what it may still be completing could tear the object.
         _abort(place, upload, error)
         raise
-    return answer["ETag"].strip('"')
+    return Completed(answer["ETag"].strip('"'), time.monotonic() - began)
 
 
 def _abort(place: Place, upload: str, error: BaseException) -> None:

@@ -1,21 +1,59 @@
-"""Uploads in parts that never ended: the parts of killed writers, which no list of objects shows."""
+"""Uploads in parts: who wins when several end at one moment, and what killed writers left, which no list shows."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
 from botocore.stub import Stubber
 
+from pbg_tasks.errors import ConflictError
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.s3 import S3Store
 from pbg_tasks.storage.s3_client import connect
+from pbg_tasks.storage.s3_transfer import Sizes
 from pbg_tasks.tasks.releases import gc
+from tests.storage.fault_proxy import Fault
+
+MIB = 1 << 20
+RACERS = 8
 
 
 @pytest.fixture
 def store(s3_bucket):
     return open_store(s3_bucket)
+
+
+@pytest.mark.s3
+def test_of_many_who_complete_at_one_moment_one_is_told_that_it_did(s3_bucket, tmp_path):
+    """The server here lets several of them pass (30 % of such rounds)."""
+    path = tmp_path / "large"
+    path.write_bytes(bytes(6 * MIB))
+    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
+    stores = [S3Store(bucket, prefix, connect(), Sizes(part=5 * MIB)) for _ in range(RACERS)]
+
+    def create(racer, number):
+        try:
+            stores[racer].put_new(f"race{number}", path, metadata={"by": str(racer)})
+        except ConflictError:
+            return None
+        return str(racer)
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        for number in range(8):
+            told = pool.map(create, range(RACERS), [number] * RACERS)
+            assert [name for name in told if name] == [stores[0].head(f"race{number}").metadata["by"]]
+
+
+@pytest.mark.s3
+def test_whoever_was_overwritten_while_completing_is_told_so(s3_bucket, store, proxy, behind, tmp_path):
+    path = tmp_path / "large"
+    path.write_bytes(bytes(17 * MIB))
+    proxy.faults = [Fault("HEAD", "/k", before=lambda: store.put("k", b"of another"), truncate=1)]
+    with pytest.raises(ConflictError):
+        behind.put_new("k", path)
+    assert store.get("k").data == b"of another"
 
 
 def unfinished(s3_bucket, key):
