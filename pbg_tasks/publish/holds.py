@@ -45,6 +45,11 @@ def tombstone_key(run: str) -> str:
     return f"{TOMBSTONES}{run}.json"
 
 
+def run_with(directory: str, run: str) -> str:
+    """Return the run below which a release's directory lies: ``run``, unless the rows were moved by another."""
+    return directory.split("/")[1] if directory.startswith("runs/") else run
+
+
 def hold(store: Store, run: str) -> None:
     """Keep a run from being collected for the length of the grace; call it before the run is relied on.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.publish.channel import Channel, channels
-from pbg_tasks.publish.holds import TOMBSTONES, hold_key, tombstone_key
+from pbg_tasks.publish.holds import TOMBSTONES, hold_key, run_with, tombstone_key
 from pbg_tasks.publish.retention import Retention, kept, pins
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def stored_runs(store: Store) -> dict[str, StoredRun]:
     # Releases before data: what is released from now on was held after this began, and is young.
     for channel in (Channel(store, name) for name in names):
         for release in channel.releases():
-            run(_directory_run(release)).releases.append((channel, release))
+            run(run_with(release.directory, release.run)).releases.append((channel, release))
     for info in store.list(RUNS):
         below.setdefault(info.key.split("/")[1], []).append(info)
     condemned = {info.key for info in store.list(TOMBSTONES)}  # after the data: what had lost its spec by then has one
@@ -83,11 +83,6 @@ def stored_runs(store: Store) -> dict[str, StoredRun]:
         if len(parts) >= _EXPORT_OF_RUN and parts[2] in runs:
             runs[parts[2]].exports.append(info)
     return runs
-
-
-def _directory_run(release: Release) -> str:
-    """Return the run below which a release's files lie."""
-    return release.directory.split("/")[1] if release.directory.startswith(RUNS) else release.run
 
 
 def staying_releases(

@@ -12,7 +12,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.holds import hold, run_with
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import Scratch, put_all_new
@@ -109,7 +109,8 @@ def _bring_previous(run: RunContext, store: Store) -> None:
         raise InputError(
             f"{run.url}: continued release {previous.seq} ({previous.run}), which is there no more"
         ) from None
-    hold(store, previous.directory.split("/")[1])  # first, as with all runs: what is held is a run to `pbg gc`
+    # First, as with all runs: what is held is a run to `pbg gc`.
+    hold(store, run_with(previous.directory, previous.run))
     with Scratch() as scratch:
         for path in files.fetch_all(files.names, scratch.path):
             put_all_new(store, {join(previous.directory, path.name): path})
