@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
-from pbg_tasks.cli import main
+from pbg_tasks.cli import app, main
 from pbg_tasks.errors import BY_EXIT_CODE, PbgError
 from tests.tasks.conftest import Workplace, ring
 
@@ -83,6 +84,24 @@ def test_failures_are_one_line_and_their_category(place, change, arguments, stat
     assert message in last
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "RUN", "--seed", "0"], "--seed: only for a PBG config; RUN is a run, planned with its spec"),
+        (["train", "RUN", "--device", "cpu", "--engine", "auto"], "--engine, --device: only for a PBG config"),
+        (["train", "RUN", "--ranks", "2", "-p", "lr=1"], "--param: only for a PBG config"),
+        (["train", "RUN", "--ranks", "2", "--rank", "0"], "--rank: not with --ranks"),
+        (["eval", "RUN", "--negatives", "all"], "--negatives: only for a PBG config"),
+        (["eval", "RUN", "--max-candidates", "9", "--memory-gb", "4"], "--max-candidates, --memory-gb: only for a"),
+        (["info", "-p", "lr=1"], "--param: only with a CONFIG"),
+    ],
+)
+def test_no_option_is_ignored(arguments, message):
+    done = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, arguments)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.replace("│", " ").split())
 
 
 def test_an_unreachable_store_fails_soon_and_may_be_tried_again(place):

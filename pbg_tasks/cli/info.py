@@ -21,6 +21,8 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Print versions, engines, the CPU's instruction set, and what the native engine leaves to torch."""
+    if param and config is None:
+        raise typer.BadParameter("--param: only with a CONFIG, of which it changes a key")
     from pbg_tasks.tasks.info import info as task
 
     show_result(task(config, param), as_json=as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,28 +23,39 @@ Target = Annotated[
 ]
 IgnoreMemory = Annotated[bool, typer.Option("--ignore-memory", help="Train even if memory is forecast to run out.")]
 Engine = Annotated[
-    Literal["auto", "torch", "native"], typer.Option(help="Who computes; auto is the fastest that can (config only).")
+    Literal["auto", "torch", "native"] | None,
+    typer.Option(help="Who computes; auto is the fastest that can (config only).", show_default="auto"),
 ]
 Device = Annotated[
-    Literal["cpu", "cuda", "auto"], typer.Option(help="Where it computes; auto: a GPU if there is one (config only).")
+    Literal["cpu", "cuda", "auto"] | None,
+    typer.Option(help="Where it computes; auto: a GPU if there is one (config only).", show_default="cpu"),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Decides every random choice (config only).")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Decides every random choice (config only).", show_default="0")]
 
 
-def _only_config(target: str, **options: object) -> None:
+def _given(**options: object) -> dict[str, Any]:
+    """Return the options that were set; the tasks know what holds where they were not."""
+    return {name: value for name, value in options.items() if not (value is None or value is False or value == [])}
+
+
+def _flags(given: dict[str, Any]) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
+def _check_planned(target: str, given: dict[str, Any]) -> None:
     """A run's spec was fixed when it was planned, so nothing about it can be said again."""
-    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if given:
-        raise typer.BadParameter(f"{', '.join(given)}: only for a PBG config; {target} is a run, planned with its spec")
+        flags = ", ".join(_flags(given))
+        raise typer.BadParameter(f"{flags}: only for a PBG config; {target} is a run, planned with its spec")
 
 
 @app.command()
 def train(
     target: Target,
     param: Override = None,
-    seed: Seed = 0,
-    engine: Engine = "auto",
-    device: Device = "cpu",
+    seed: Seed = None,
+    engine: Engine = None,
+    device: Device = None,
     ranks: Annotated[
         int | None, typer.Option(min=1, help="Train with so many processes on this machine.", show_default=False)
     ] = None,
@@ -60,9 +71,14 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train to the end, from the last committed epoch; as one rank of a gang where the environment says so."""
+    given = _given(seed=seed, engine=engine, device=device)
+    if not is_config(target):
+        _check_planned(target, {**_given(param=param), **given})
     if ranks is not None:
+        if rank is not None:
+            raise typer.BadParameter("--rank: not with --ranks, which gives each process its own")
         arguments = [f"--param={each}" for each in param or ()]
-        arguments += [f"--seed={seed}", f"--engine={engine}", f"--device={device}"]
+        arguments += [f"{flag}={value}" for flag, value in zip(_flags(given), given.values(), strict=True)]
         arguments += ["--ignore-memory"] if ignore_memory else []
         _launch(target, arguments, param, ranks, max_restarts, as_json=as_json)
         return
@@ -71,15 +87,13 @@ def train(
     if not is_config(target):
         from pbg_tasks.tasks.train import train as task
 
-        given = {"engine": engine if engine != "auto" else None, "device": device if device != "cpu" else None}
-        _only_config(target, param=param, seed=seed, **given)
         show_result(task(target, rank=rank, ignore_memory=ignore_memory), as_json=as_json)
         return
     from pbg_tasks.tasks.configs import load_config_from
     from pbg_tasks.tasks.train import train_directory
 
     config = load_config_from(target, param or ())
-    result = train_directory(config, seed=seed, engine=engine, device=device, rank=rank, ignore_memory=ignore_memory)
+    result = train_directory(config, **given, rank=rank, ignore_memory=ignore_memory)
     show_result(result, as_json=as_json)
 
 
@@ -109,13 +123,14 @@ def partition_server(
     rank: Annotated[int, typer.Option(min=0, help="Which of the config's num_partition_servers this is.")],
     param: Override = None,
     *,
+    ignore_memory: IgnoreMemory = False,
     as_json: Json = False,
 ) -> None:
     """Keep partitions in memory for the ranks that train (num_partition_servers), until they have ended."""
     config = _config(target, param)
     if rank >= config.num_partition_servers:
         raise typer.BadParameter(f"--rank: num_partition_servers is {config.num_partition_servers}")
-    train(target, param, rank=config.num_machines + rank, as_json=as_json)
+    train(target, param, rank=config.num_machines + rank, ignore_memory=ignore_memory, as_json=as_json)
 
 
 @app.command(name="eval")
@@ -127,12 +142,20 @@ def evaluate(
         typer.Option(help="Edge path of edges known to be true, for the filtered figures; may be repeated."),
     ] = None,
     negatives: Annotated[
-        Literal["all", "config"],
-        typer.Option(help="Rank against all entities, or against the negatives of the config as PBG does."),
-    ] = "all",
-    max_candidates: Annotated[int, typer.Option(min=1, help="Draw this many entities of a larger type.")] = 1_000_000,
-    memory_gb: Annotated[float, typer.Option(min=0.1, help="Memory for queries and scores.")] = 4.0,
-    seed: Seed = 0,
+        Literal["all", "config"] | None,
+        typer.Option(
+            help="Rank against all entities, or against the negatives of the config as PBG does (config only).",
+            show_default="all",
+        ),
+    ] = None,
+    max_candidates: Annotated[
+        int | None,
+        typer.Option(min=1, help="Draw this many entities of a larger type (config only).", show_default="1000000"),
+    ] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(min=0.1, help="Memory for queries and scores (config only).", show_default="4.0")
+    ] = None,
+    seed: Seed = None,
     *,
     filtered: Annotated[
         bool, typer.Option("--filtered", help="Also give figures without candidates known to be right.")
@@ -140,22 +163,21 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Rank held-out edges (of a config: those of its edge_paths) against all entities."""
-    if not is_config(target):
-        from pbg_tasks.tasks.evaluate import evaluate as task
-
-        _only_config(target, param=param, known=known, seed=seed, filtered=filtered)
-        show_result(task(target), as_json=as_json)
-        return
-    from pbg_tasks.tasks.configs import load_config_from
-    from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-
-    result = evaluate_directory(
-        load_config_from(target, param or ()),
+    given = _given(
         filtered=filtered,
-        known=known or (),
+        known=known,
         negatives=negatives,
         max_candidates=max_candidates,
         memory_gb=memory_gb,
         seed=seed,
     )
-    show_result(result, as_json=as_json)
+    if not is_config(target):
+        from pbg_tasks.tasks.evaluate import evaluate as task
+
+        _check_planned(target, {**_given(param=param), **given})
+        show_result(task(target), as_json=as_json)
+        return
+    from pbg_tasks.tasks.configs import load_config_from
+    from pbg_tasks.tasks.evaluate_directory import evaluate_directory
+
+    show_result(evaluate_directory(load_config_from(target, param or ()), **given), as_json=as_json)

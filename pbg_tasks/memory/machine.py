@@ -82,7 +82,9 @@ def check_fits(forecast: Forecast, *, ignore: bool = False, processes: int = 1) 
         f"of them for {largest.what}, where {human_count(usable)}B may be used{each}"
     )
     if not ignore:
-        raise ResourceError(f"{text}; change {', '.join(forecast.keys)}, or begin all the same with --ignore-memory")
+        raise ResourceError(
+            f"{text}; change {', '.join(forecast.keys)}, or begin all the same: `pbg train --ignore-memory`"
+        )
     say(f"warning: {text}")
 
 

@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_refused_with_numbers_and_the_way_out(linux, capsys
         check_fits(forecast)
     assert str(refused.value) == (
         "train would take 6 GB of memory at its peak, 5 GB of them for embeddings in memory, where 2 GB may be used; "
-        "change num_partitions, dimension, or begin all the same with --ignore-memory"
+        "change num_partitions, dimension, or begin all the same: `pbg train --ignore-memory`"
     )
     check_fits(forecast, ignore=True)
     assert "warning: train would take 6 GB" in capsys.readouterr().err
