@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from operators.connection import with_store
 from operators.kubernetes.api import Cluster
@@ -15,7 +15,7 @@ from operators.kubernetes.submission import Handle, submit
 from operators.kubernetes.trigger import TrainJobTrigger, error_of
 from operators.kubernetes.watch import Watch
 from operators.task import PbgOperator, Refused, RetryableError
-from pbg_tasks.errors import PbgError, QualityGateError
+from pbg_tasks.errors import ConflictError, PbgError, QualityGateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,6 +80,7 @@ class PBGTrainJobOperator(PbgOperator):
         Raises:
             RetryableError: it failed, and another try may succeed.
             Refused: it diverged, of which was told.
+            AirflowSkipException: another DAG run is at the same training.
             AirflowFailException: it failed for good.
             TaskDeferred: the triggerer waits for the Job.
         """
@@ -103,6 +104,7 @@ class PBGTrainJobOperator(PbgOperator):
         Raises:
             RetryableError: it failed, and another try may succeed.
             Refused: it diverged, of which was told.
+            AirflowSkipException: another DAG run is at the same training.
             AirflowFailException: it failed for good.
         """
         environment = self._environment()
@@ -172,10 +174,12 @@ class PBGTrainJobOperator(PbgOperator):
 
 
 def task_failure(error: PbgError) -> AirflowException:
-    """Return the exception that tells Airflow whether to try again."""
+    """Return the exception that tells Airflow how the task ended, and whether to try again; as ``failure`` does."""
     message = f"{error.kind}: {error}"
     if isinstance(error, QualityGateError):
         return Refused(message)
+    if isinstance(error, ConflictError):
+        return AirflowSkipException(f"another run trains it: {message}")
     return RetryableError(message) if error.retryable else AirflowFailException(message)
 
 

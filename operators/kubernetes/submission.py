@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from operators.kubernetes import manifest
 from operators.kubernetes.conditions import Phase, phase
-from pbg_tasks.errors import ConflictError, NotFoundError, ResourceError
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +56,8 @@ def submit(
         record: is given the handle before any pod starts.
 
     Raises:
-        ConflictError: the Job of that name trains another run, or is another task's and under way.
+        ConfigError: the Job of that name trains another run.
+        ConflictError: it is another task's and under way.
     """
     job, attempt = _going_on(cluster, recorded), recorded.attempt if recorded else 0
     while job is None:
@@ -93,12 +94,12 @@ def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | N
         return None
     said = job["metadata"].get("annotations", {})
     if said.get(manifest.RUN) != gang.run:
-        raise ConflictError(f"Job {name} in namespace {cluster.namespace} is not a training of {gang.run}; delete it")
+        raise ConfigError(f"Job {name} in namespace {cluster.namespace} is not a training of {gang.run}; delete it")
     if phase(job) is Phase.FAILED or "deletionTimestamp" in job["metadata"]:
         return None
     if said.get(manifest.OWNER) != gang.owner and phase(job) is Phase.UNDER_WAY:
         raise ConflictError(
-            f"Job {name} in namespace {cluster.namespace} trains {gang.run} for {said.get(manifest.OWNER)}; wait for it"
+            f"Job {name} in namespace {cluster.namespace} trains {gang.run} for {said.get(manifest.OWNER)}"
         )
     return job
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
 
 from operators.kubernetes import manifest
@@ -193,11 +193,21 @@ def test_another_tasks_job_is_left_alone(double, fake_pbg, train, context):
     context["task_state_store"].kept.clear()
     context["ti"].run_id = "manual__2"
     refused = train(ranks=2)
-    assert isinstance(refused, AirflowFailException)
-    assert "for reembed_g/manual__1/train.train/-1; wait for it" in str(refused)
+    assert isinstance(refused, AirflowSkipException)
+    assert "another run trains it: " in str(refused)
+    assert str(refused).endswith("for reembed_g/manual__1/train.train/-1")
     assert first.is_alive()
     double.objects.remove("jobs", "default", f"{JOB}-1")
     first.end()
+
+
+@pytest.mark.usefixtures("double")
+def test_a_gang_that_finds_another_at_its_run_is_skipped(fake_pbg, train):
+    fake_pbg(RANKS + "    print('error: conflict: another gang trains here', file=sys.stderr); sys.exit(5)")
+    ended = train(ranks=1)
+    assert isinstance(ended, AirflowSkipException)
+    assert str(ended).startswith("another run trains it: conflict: ")
+    assert "rank 0: another gang trains here" in str(ended)
 
 
 def test_a_job_that_trains_something_else_is_not_taken_for_ours(double, fake_pbg, train, cluster):
