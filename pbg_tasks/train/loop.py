@@ -209,10 +209,12 @@ class Trainer:
     ) -> PieceResult:
         """Train a piece; ``upcoming`` come after it."""
         lhs, rhs = self.buffer.swap_to(piece.bucket)
-        edges = self.ahead.take(piece, upcoming)
         heed = partial(self._heed, progress, iteration, piece)
         try:
-            result = self._pieces.train(iteration, piece, edges, lhs, rhs, reach=reach, on_batch=heed)
+            # No name for the edges here: what some are held out of would live on beside both parts.
+            result = self._pieces.train(
+                iteration, piece, self.ahead.take(piece, upcoming), lhs, rhs, reach=reach, on_batch=heed
+            )
         except FormatError:
             self._check_threads()  # what they cannot read has its own name
             raise

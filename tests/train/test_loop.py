@@ -6,6 +6,7 @@ import hashlib
 import json
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.train.edge_files import FiledEdges
 from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.held_out import split_off
 from pbg_tasks.train.loop import Trainer
 from pbg_tasks.train.partitions import partition_keys
 from pbg_tasks.train.source import StartingPoint
@@ -255,6 +257,22 @@ def test_a_mirror_that_cannot_be_stored_does_not_end_the_training(buckets, tmp_p
     assert store.tried
     assert [each.epoch for each in figures] == [0, 1, 2]
     assert open_committed(store, "")[0].version == 3
+
+
+def test_edges_are_not_kept_beside_their_parts(buckets, tmp_path, monkeypatch):
+    whole, kept = [], []
+
+    def split(edges, *rest):
+        parts = split_off(edges, *rest)
+        if len(parts[1]):
+            whole[:] = [weakref.ref(edges.lhs)]
+        return parts
+
+    monkeypatch.setattr("pbg_tasks.train.pieces.split_off", split)
+    config = make_config(num_epochs=1)
+    watched = Watched(config, lambda _: kept.append(whole[0]() is not None))
+    train(config, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch", engine=watched)
+    assert kept == [False] * PARTITIONS**2
 
 
 def test_an_interrupt_ends_the_threads(buckets, tmp_path):
