@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ PAST = 31
 AHEAD = 14
 """Of how many days to come the edges are asked for."""
 _COLUMNS = 4
+_DAY = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
 _SIGNS = {"+": True, "-": False}
 
 Edge = tuple[str, str, str]
@@ -93,6 +95,9 @@ class DatedEdges:
 def read_dated_edges(source: Path) -> DatedEdges:
     """Read every TSV file below a folder, or in an archive: head, relation, tail, day; or day, + or -, head, tail.
 
+    Without a fourth cell, the day is the one in the name of the file or of a folder it lies in: ``2026-11-20.tsv``,
+    ``day=2026-11-20/part-0.tsv.gz``.
+
     Raises:
         InputError: there is none, a line has not four cells, or a day is no ISO date.
     """
@@ -100,7 +105,8 @@ def read_dated_edges(source: Path) -> DatedEdges:
         if source.is_file():
             unpack(source, Path(scratch))
             source = Path(scratch)
-        rows = [row for path in sorted(source.rglob("*.tsv")) for row in read_rows(path, columns=_COLUMNS)]
+        paths = sorted((*source.rglob("*.tsv"), *source.rglob("*.tsv.gz")))
+        rows = [row for path in paths for row in _read_file(path, source)]
     if not rows:
         raise InputError(f"{source}: no TSV file with dated edges in it")
     signed = all(row[1] in _SIGNS for row in rows)
@@ -115,6 +121,16 @@ def read_dated_edges(source: Path) -> DatedEdges:
     for day in changes:
         _check_day(day, source)
     return DatedEdges({day: changes[day] for day in sorted(changes)}, signed)
+
+
+def _read_file(path: Path, source: Path) -> list[list[str]]:
+    rows = read_rows(path, columns=(_COLUMNS - 1, _COLUMNS))
+    if all(len(row) == _COLUMNS for row in rows):
+        return rows
+    days = _DAY.findall(str(path.relative_to(source)))
+    if not days:
+        raise InputError(f"{path}: lines of head, relation, tail need a day, such as 2026-11-20, in the file's name")
+    return [row if len(row) == _COLUMNS else [*row, days[-1]] for row in rows]
 
 
 def _check_day(day: str, source: Path) -> None:

@@ -102,10 +102,10 @@ MRR is **{mean["neighbours"]:.4f}** when new entities start from their neighbour
     yield f"""
 ## A backfill in parallel
 
-{backfill["nights"]} independent nights again, {backfill["at_once"]} at once and the newest first, into an empty store.
-{backfill["equal"]} of the {backfill["nights"]} releases have manifests of the same hash as those made one after the
-other; a manifest holds the SHA-256 of every file. The channel serves {backfill["serves"]}, the newest: it never went
-back.
+{backfill["nights"]} independent nights again, {backfill["at_once"]} at once and in random order, into an empty store;
+tonight's, the newest, begins after {backfill["before_the_newest"]} of them. {backfill["equal"]} of the
+{backfill["nights"]} releases have manifests of the same hash as those made one after the other; a manifest holds the
+SHA-256 of every file. The channel serves {backfill["serves"]}, the newest: it never went back.
 
 ## A bad day, a bad training
 

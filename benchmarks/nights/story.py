@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import tempfile
 import time
@@ -31,6 +32,8 @@ from pbg_tasks.tasks.releases import rollback
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ORDER = 0
+"""Seed of the order in which the backfill begins its nights."""
 ABSURD_RATE = "model.lr=1000"
 """Of a training that forgets all it has learnt, and gives no NaN by which it would end itself."""
 
@@ -43,8 +46,9 @@ class StoryError(PbgError):
 
 
 def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict[str, Any]:
-    """Do all independent nights again, several at once and the newest first, and compare every release.
+    """Do all independent nights again, several at once and in any order, and compare every release.
 
+    Tonight's, the newest, is among them: older days come before it, beside it, and after it.
     Their store is emptied before: what a night draws at random follows from its spec, which names its store.
 
     Raises:
@@ -54,7 +58,8 @@ def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict
     spec, store = graph.spec("independent"), f"{graph.place}/independent"
     remove(store)
     started = time.monotonic()
-    nights = walk_independently(spec, graph.days[::-1], at_once=at_once)[::-1]
+    shuffled = random.Random(ORDER).sample(graph.days, len(graph.days))  # noqa: S311 - nothing to guess
+    nights = sorted(walk_independently(spec, shuffled, at_once=at_once), key=lambda night: night.day)
     seconds = time.monotonic() - started
     different = [night.day for night, same in zip(nights, sequential, strict=True) if night.manifest != same.manifest]
     current = Channel(open_store(store), "production").current().release
@@ -63,6 +68,7 @@ def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict
     return {
         "nights": len(nights),
         "at_once": at_once,
+        "before_the_newest": shuffled.index(graph.days[-1]),
         "equal": len(nights) - len(different),
         "serves": current.snapshot,
         "seconds": round(seconds, 1),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zipfile
+import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -50,17 +52,27 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
         yield files
 
 
-def read_rows(path: Path, *, columns: int) -> list[list[str]]:
-    """Return the cells of every line of a tab-separated file.
+def read_rows(path: Path, *, columns: int | tuple[int, ...]) -> list[list[str]]:
+    """Return the cells of every line of a tab-separated file, which may be compressed (``.gz``).
+
+    Args:
+        path: of the file.
+        columns: how many cells a line has, or may have.
 
     Raises:
-        InputError: the file is missing, or a line has another number of cells.
+        InputError: the file is missing or damaged, or a line has another number of cells.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    text = path.read_text(encoding="utf-8").removesuffix("\n")
+    allowed = (columns,) if isinstance(columns, int) else columns
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            text = file.read().removesuffix("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
     rows = [line.split("\t") for line in text.split("\n")] if text else []
     for number, row in enumerate(rows, 1):
-        if len(row) != columns:
-            raise InputError(f"{path}:{number}: has {len(row)} cells separated by tabs, expected {columns}")
+        if len(row) not in allowed:
+            expected = " or ".join(map(str, allowed))
+            raise InputError(f"{path}:{number}: has {len(row)} cells separated by tabs, expected {expected}")
     return rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from benchmarks.nights.days import AHEAD, PAST, read_dated_edges, write_snapshot
@@ -22,6 +24,26 @@ def dated(folder, text):
     folder.mkdir(exist_ok=True)
     (folder / "edges.tsv").write_text(text)
     return read_dated_edges(folder)
+
+
+def test_the_day_may_be_in_the_name_of_a_file_or_folder(tmp_path):
+    (tmp_path / "2014-01-02.tsv").write_text("a\tsees\tb\n")
+    (tmp_path / "day=2014-01-03").mkdir()
+    (tmp_path / "day=2014-01-03" / "part-0.tsv.gz").write_bytes(gzip.compress(b"b\tsees\tc\n"))
+    assert read_dated_edges(tmp_path).changes == {
+        "2014-01-02": {("a", "sees", "b"): True},
+        "2014-01-03": {("b", "sees", "c"): True},
+    }
+    (tmp_path / "edges.tsv").write_text("c\tsees\ta\n")
+    with pytest.raises(InputError, match=r"edges\.tsv: lines of head, relation, tail need a day"):
+        read_dated_edges(tmp_path)
+    (tmp_path / "edges.tsv").write_text("c\tsees\n")
+    with pytest.raises(InputError, match=r"edges\.tsv:1: has 2 cells separated by tabs, expected 3 or 4"):
+        read_dated_edges(tmp_path)
+    (tmp_path / "edges.tsv").unlink()
+    (tmp_path / "2014-01-04.tsv.gz").write_bytes(b"no gzip")
+    with pytest.raises(InputError, match=r"2014-01-04\.tsv\.gz: cannot be read"):
+        read_dated_edges(tmp_path)
 
 
 def test_a_snapshot_holds_what_is_known_by_its_day_once(tmp_path):
