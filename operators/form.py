@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from airflow.sdk import Param
 
 from pbg_tasks.config.launch import MAX_RANKS
+from pbg_tasks.config.nights import SNAPSHOT_KEY
 
 if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
 
-SNAPSHOT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}$"
 AS_THE_SPEC_SAYS = "Leave empty for what the spec says"
 
 
@@ -21,7 +21,7 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
         "snapshot": Param(
             None,
             type=["null", "string"],
-            pattern=SNAPSHOT_PATTERN,
+            pattern=SNAPSHOT_KEY,
             title="Snapshot",
             description=f"Key of the edges, put into {spec.snapshots.location}. A partition key goes before it.",
             section="Snapshot",

@@ -12,6 +12,7 @@ from operators.connection import with_store
 from operators.plugin.cache import Recent
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.errors import AccessError, ConfigError, InputError, PbgError
 from pbg_tasks.publish import Channel
 from pbg_tasks.report import comparison_document, history_document, run_document
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
 
 CONN_ID = "pbg_s3"
-RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}-[0-9a-f]{12}$"
-"""What the id of a run looks like: a snapshot's key and twelve hex digits."""
 LOOKUP_BYTES = 1 << 29
 """Files of a release that a look-up may copy, unless ``[pbg] lookup_bytes`` says otherwise."""
 MOVING_SECONDS, HISTORY_SECONDS, SETTLED_SECONDS, STORE_SECONDS, RELEASE_SECONDS = 2.0, 10.0, 60.0, 300.0, 3600.0

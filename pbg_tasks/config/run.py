@@ -73,7 +73,7 @@ class RunSpec(Frozen):
     Attributes:
         graph: the spec, with every choice made.
         snapshot: key of the edges.
-        files: of the snapshot.
+        files: of the snapshot; none where its producer finished it without any.
         walk: whether the run depends on the night before.
         previous: the release it continues; None for the first night of a chain and for independent nights.
         publish: whether it may become a release.
@@ -83,7 +83,7 @@ class RunSpec(Frozen):
     format: Literal[1] = 1
     graph: GraphSpec
     snapshot: SnapshotKey
-    files: tuple[SnapshotFile, ...] = Field(min_length=1)
+    files: tuple[SnapshotFile, ...]
     walk: Walk = "chain"
     previous: Previous | None = None
     publish: bool = True
@@ -118,6 +118,10 @@ class RunSpec(Frozen):
             edge_paths=(f"{run_url}/{RunLayout.edges}/train",),
             checkpoint_path=f"{run_url}/{RunLayout.checkpoint}",
         )
+
+
+RUN_ID = f"{SNAPSHOT_KEY.removesuffix('$')}-[0-9a-f]{{12}}$"
+"""What ``run_id_of`` returns."""
 
 
 def run_id_of(snapshot: str, document: bytes) -> str:
