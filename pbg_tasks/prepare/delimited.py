@@ -30,8 +30,8 @@ def compression(uri: str) -> str:
     return _COMPRESSIONS.get(uri.rpartition(".")[2], "none")
 
 
-def first_record(snapshots: Snapshots, uri: str) -> list[str]:
-    """Return the fields of a file's first line.
+def first_record(snapshots: Snapshots, uri: str) -> list[str] | None:
+    """Return the fields of a file's first line; None of a file of no bytes, which has no rows where none has a header.
 
     Raises:
         InputError: the file cannot be read, or its first line is empty.
@@ -41,6 +41,8 @@ def first_record(snapshots: Snapshots, uri: str) -> list[str]:
             line = text.readline(1 << 20)
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"{uri}, line 1: cannot be read: {error}") from None
+    if not line and not snapshots.header:
+        return None
     if not line.strip():
         raise InputError(f"{uri}, line 1: is empty; a {snapshots.format} file needs a first line")
     fields: list[str] = next(_reader(snapshots, [line.rstrip("\r\n")]))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Columns, GraphSpec, SnapshotFile, Snapshots
 
 FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
+_NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)} WHERE false"
 _TOLD_CHARACTERS = 200
 
 
@@ -118,6 +119,8 @@ def open_snapshot(
         _register(connection, file.uri)
         _check_unchanged(file)
         layout = _layout(connection, spec.snapshots, file)
+        if layout is None:
+            continue
         _check_columns(spec.columns, file.uri, layout)
         alike.setdefault(layout, []).append(file.uri)
     scans = {layout: _scan(spec.snapshots, uris, layout) for layout, uris in alike.items()}
@@ -135,6 +138,9 @@ def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: 
     It is for finding a bad row: a numbered CSV file is not read in parallel.
     """
     layout = _layout(connection, spec.snapshots, file)
+    if layout is None:
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS SELECT 1 AS row, * FROM ({_NO_ROWS})")
+        return
     parquet = spec.snapshots.format == "parquet"
     scan = _scan(spec.snapshots, [file.uri], layout, ", file_row_number=true" if parquet else "")
     row = "file_row_number + 1" if parquet else "row_number() OVER ()"
@@ -165,7 +171,7 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
 
 
 def _make_raw(connection: duckdb.DuckDBPyConnection, selects: Sequence[str]) -> None:
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS {' UNION ALL '.join(selects)}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS {' UNION ALL '.join(selects) or _NO_ROWS}")
 
 
 def _register(connection: duckdb.DuckDBPyConnection, uri: str) -> None:
@@ -183,13 +189,18 @@ def _check_unchanged(file: SnapshotFile) -> None:
             raise InputError(f"{file.uri}: changed since the run was planned; plan the snapshot again")
 
 
-def _layout(connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile) -> _Layout:
-    """Look at the head of a file; without a header, columns are named ``column0`` and so on."""
+def _layout(connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile) -> _Layout | None:
+    """Look at the head of a file; without a header, columns are named ``column0`` and so on.
+
+    None of a file that has no rows, for it has no bytes.
+    """
     if snapshots.format == "parquet":
         with reading([file]):
             described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(file.uri)})").fetchall()
         return _Layout(tuple(row[0] for row in described), tuple(row[1] for row in described), "none")
     first = first_record(snapshots, file.uri)
+    if first is None:
+        return None
     columns = first if snapshots.header else [f"column{index}" for index in range(len(first))]
     return _Layout(tuple(columns), ("VARCHAR",) * len(columns), compression(file.uri))
 

@@ -139,9 +139,8 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
     with phase(connection, "validate"), reading(files):
         edges, loops, low, high, *bad = _count(connection, checked, checks)
         if edges == 0:
-            raise NoEdgesError(
-                f"{spec.snapshots.location}: the snapshot has no edges ({len(files)} files, none with a row)"
-            )
+            held = f"{len(files)} files, none with a row, as {files[0].uri}" if files else "its folder holds no files"
+            raise NoEdgesError(f"{spec.snapshots.location}: the snapshot has no edges ({held})")
         for (condition, sentence), count in zip(checks, bad, strict=True):
             if count:
                 raise _bad_row(connection, spec, files, f"SELECT * FROM {checked} WHERE {condition}", sentence, count)

@@ -85,7 +85,7 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
     files = [
         (_uri(location, info["name"]), int(info["size"]), _version(info))
         for info in found.values()
-        if info["type"] == "file" and not _is_hidden(info["name"].removeprefix(root))
+        if info["type"] == "file" and not is_hidden(info["name"].removeprefix(root))
     ]
     if not files:
         raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")
@@ -131,7 +131,8 @@ def read_errors(location: str) -> Iterator[None]:
         raise StorageError(f"{location}: cannot be listed ({error}); check AWS_ENDPOINT_URL") from error
 
 
-def _is_hidden(path: str) -> bool:
+def is_hidden(path: str) -> bool:
+    """Whether a path within a snapshot is none of its data: it or a folder on its way is named ``_...`` or ``.``."""
     return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import InputError
 from pbg_tasks.progress import say
-from pbg_tasks.storage.columnar import list_files, list_keys
+from pbg_tasks.storage.columnar import list_keys
 from pbg_tasks.tasks.turn import has_finished
-from pbg_tasks.tasks.wholeness import lacks
+from pbg_tasks.tasks.wholeness import lacks, snapshot_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -88,11 +88,11 @@ class Arrivals:
     def _is_settled(self, key: str) -> bool:
         """Whether a snapshot's files have stayed the same; by our own clock, since the store may have another."""
         try:
-            files = list_files(self.location.replace("{snapshot}", key), self.environment)
+            files = snapshot_files(self.location, key, self.complete, self.environment)
         except InputError:
             self._seen.pop(key, None)
             return False
-        before, since = self._seen.get(key, ([], 0.0))
+        before, since = self._seen.get(key, (None, 0.0))
         if files != before:
             since = self.clock()
             self._seen[key] = files, since

@@ -1,4 +1,8 @@
-"""What a snapshot lacks to be whole, where its folder says so itself: by a marker, or by a manifest of its files."""
+"""What a snapshot lacks to be whole, where its folder says so itself: by a marker, or by a manifest of its files.
+
+A day on which nothing happened may leave a folder with nothing else in it: an empty snapshot. Without a word that it is
+whole, such a folder is a missing one.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,57 @@ import os
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import MANIFEST, SUCCESS, snapshot_folder
-from pbg_tasks.storage.columnar import filesystem_for, read_errors
+from pbg_tasks.errors import InputError
+from pbg_tasks.storage.columnar import filesystem_for, is_hidden, list_files, read_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Literal
+
+    from pbg_tasks.config.nights import Whole
+
+
+def snapshot_files(
+    location: str, snapshot: str, complete: Whole | None, environment: Mapping[str, str] = os.environ
+) -> list[tuple[str, int, str]]:
+    """List a snapshot's files as ``list_files`` does; none of one that is whole without any.
+
+    Args:
+        location: with ``{snapshot}``, as in the graph spec.
+        snapshot: its key.
+        complete: what tells that it is whole, as in ``nights.watch``; where that says nothing of one without files
+            (``settled``, None), its marker or its manifest does.
+        environment: whose store it is.
+
+    Raises:
+        InputError: nothing is there.
+        AccessError: reading is not permitted.
+        StorageError: the store cannot be reached.
+    """
+    try:
+        return list_files(location.replace("{snapshot}", snapshot), environment)
+    except InputError:
+        if not _is_empty(location, snapshot, complete, environment):
+            raise
+        return []
+
+
+def _is_empty(location: str, snapshot: str, complete: Whole | None, environment: Mapping[str, str]) -> bool:
+    folder = snapshot_folder(location)
+    if folder is None:
+        return False
+    signs: tuple[Literal["success", "manifest"], ...] = ("success", "manifest")
+    if complete is not None and complete != "settled":
+        signs = (complete,)
+    # Before the files are listed, as what is whole stays so.
+    if all(lacks(location, snapshot, sign, environment) is not None for sign in signs):
+        return False
+    try:
+        # Whatever their names: files that the location does not ask for are no sign of a day without any.
+        list_files(folder.replace("{snapshot}", snapshot), environment)
+    except InputError:
+        return True
+    return False
 
 
 def lacks(
@@ -44,6 +94,8 @@ def lacks(
         root = filesystem._strip_protocol(folder)  # noqa: SLF001 (fsspec has no public name for it)
         found = filesystem.find(root, detail=True)
     there = {name.removeprefix(f"{root}/"): info["size"] for name, info in found.items()}
+    if not asked and (named := [name for name in there if not is_hidden(name)]):
+        return f"{manifest} lists none of the {len(named)} files that are there"
     wrong = sorted(name for name, size in asked.items() if there.get(name) != size)
     if not wrong:
         return None
@@ -51,9 +103,9 @@ def lacks(
 
 
 def _sizes(data: bytes) -> dict[str, int] | None:
-    """Return the sizes of a manifest's objects; None for a document that is none, or not finished, or names nothing."""
+    """Return the sizes of a manifest's objects; None for a document that is none, or not finished."""
     try:
         objects = json.loads(data)["objects"]
-        return {str(name): int(record["size"]) for name, record in objects.items()} or None
+        return {str(name): int(record["size"]) for name, record in objects.items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,6 +80,36 @@ def test_several_files_quotes_and_delimiters(tmp_path):
         columns={"lhs": "column0", "rel": "column1", "rhs": "column2"},
     )
     assert check(spec, tmp_path).edges == 2
+
+
+HEADERLESS = {
+    "snapshots": {"header": False},
+    "columns": {"lhs": "column0", "rel": "column1", "rhs": "column2"},
+}
+NO_ROWS = {"1.csv": b"", "2.csv": "\ufeff".encode(), "3.csv.gz": gzip.compress(b""), "4.csv.gz": b""}
+NO_ROWS["5.csv.zst"] = zstandard.ZstdCompressor().compress(b"")
+
+
+def test_headerless_files_of_no_bytes_are_files_of_no_rows(tmp_path):
+    for name, data in NO_ROWS.items():
+        put(tmp_path, data, name)
+    spec = make_spec(tmp_path, **HEADERLESS)
+    message = refusal(spec, tmp_path)
+    assert "the snapshot has no edges (5 files, none with a row, as " in message
+    assert str(tmp_path / "day" / "1.csv") in message
+
+    put(tmp_path, "a,likes,b\nb,knows,a\n", "6.csv")
+    shutil.rmtree(tmp_path / "scratch")
+    assert check(spec, tmp_path).edges == 2
+
+    put(tmp_path, "a,likes,b\na,likes,\n", "7.csv")
+    shutil.rmtree(tmp_path / "scratch")
+    assert "7.csv, line 2: empty id in column rhs (1 such rows" in refusal(spec, tmp_path)
+
+
+def test_a_headerless_file_whose_first_line_is_empty_is_still_refused(tmp_path):
+    put(tmp_path, "\na,likes,b\n")
+    assert "part.csv, line 1: is empty" in refusal(make_spec(tmp_path, **HEADERLESS), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,6 @@ NO_MANIFESTS = {
     "cut": b"{",
     "list": b"[]",
     "nothing": b"{}",
-    "no objects": b'{"objects": {}}',
     "no records": b'{"objects": {"a": 5}}',
     "names": b'{"objects": ["a"]}',
     "endless": b'{"objects": {"a": {"size": 1e400}}}',
@@ -84,6 +83,23 @@ def test_a_manifest_that_is_none_tells_nothing(tmp_path, data):
     place = Place(tmp_path)
     place.put("d1/_manifest.json", data)
     assert place.arrivals("manifest").look(EVER) == []
+
+
+def test_a_manifest_of_no_files_tells_of_a_day_without_any(place):
+    look = place.arrivals("manifest").look
+    place.put("d1/_manifest.json", b'{"objects": {}}')
+    assert look(EVER) == ["d1"]
+    place.put("d1/part.tsv")
+    assert look(EVER) == []
+
+
+def test_a_folder_with_nothing_but_its_marker_settles_and_one_without_it_does_not(place):
+    arrivals = place.arrivals("settled")
+    place.put("d1/_SUCCESS", b"")
+    place.put("d2/_temporary/part.tsv")
+    assert arrivals.look(EVER) == []
+    place.now += 60
+    assert arrivals.look(EVER) == ["d1"]
 
 
 def test_files_that_stay_the_same_for_a_while_have_settled(place):

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pbg_tasks.checkpoint.preserve import preserve_files
-from pbg_tasks.errors import ConfigError, QualityGateError
+from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError, QualityGateError, UnusableError
 from pbg_tasks.prepare import EDGE_HASHES
 from pbg_tasks.prepare.comparison import volumes
 from pbg_tasks.publish import Channel
@@ -123,6 +123,82 @@ def test_an_empty_day_is_refused_and_the_next_night_goes_on(place):
         run_chain(place.spec, "d2")
     assert run_chain(place.spec, "d3")["release"]["published"]
     assert [release.snapshot for release in channel(place).releases()] == ["d1", "d3"]
+
+
+def headerless(place, watch, pattern="", partitions=2):
+    """Have a folder for each day, of files without a header."""
+    place.write_spec(
+        model={**QUICK, "entities": {"n": {"num_partitions": partitions}}},
+        snapshots={"location": f"{place.root}/edges/{{snapshot}}{pattern}", "format": "tsv", "header": False},
+        columns={"lhs": "column0", "rel": "column1", "rhs": "column2"},
+        nights={"watch": watch},
+    )
+
+
+def put_day(place, day, **files):
+    folder = place.root / "edges" / day
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_text(data if isinstance(data, str) else "".join("\t".join(row) + "\n" for row in data))
+
+
+MARKED, LISTED = {"complete": "success"}, {"complete": "manifest"}
+EMPTY_DAYS = {
+    "no bytes": (None, {"part": ""}),
+    "no bytes in any part": (MARKED, {"part": "", "other": "", "_SUCCESS": ""}),
+    "no files": (MARKED, {"_SUCCESS": ""}),
+    "no files, and nobody watches": (None, {"_SUCCESS": ""}),
+    "no files listed": (LISTED, {"_manifest.json": '{"objects": {}}'}),
+}
+
+
+@pytest.mark.parametrize(("watch", "files"), EMPTY_DAYS.values(), ids=EMPTY_DAYS)
+def test_a_day_may_be_empty_in_several_ways_and_have_its_edges_later(place, watch, files):
+    headerless(place, watch)
+    whole = {"part": NIGHT, "none": "", "_SUCCESS": "", "_manifest.json": '{"objects": {"none": {"size": 0}}}'}
+    put_day(place, "d1", **whole)
+    put_day(place, "d2", **files)
+    put_day(place, "d3", **whole)
+    assert run_chain(place.spec, "d1")["release"]["published"]
+    for _ in range(2):
+        with pytest.raises(UnusableError, match=r"the snapshot has no edges .*later nights go on without it"):
+            run_chain(place.spec, "d2")
+        assert plan(place.spec, "d3")["previous_release"] == 1
+    assert len(list(place.store.glob("runs/d2-*"))) == 1
+
+    put_day(place, "d2", **whole)
+    url = plan(place.spec, "d2")["run"]
+    with pytest.raises(OutOfTurnError, match="'d3' continues that of 'd2'"):
+        plan(place.spec, "d3")
+    assert run_chain(place.spec, "d2")["run"] == url
+    assert plan(place.spec, "d3")["previous_release"] == 2
+
+
+def test_partitions_are_chosen_for_an_empty_day_too(place):
+    headerless(place, MARKED, partitions="auto")
+    put_day(place, "d1", _SUCCESS="")
+    with pytest.raises(UnusableError, match="its folder holds no files"):
+        run_chain(place.spec, "d1")
+
+
+MISSING_DAYS = {
+    "nothing": (None, "", {}),
+    "no marker": (None, "", {"_other": "", ".hidden": ""}),
+    "no marker that counts": (LISTED, "", {"_SUCCESS": ""}),
+    "files that are not listed": (LISTED, "/*.tsv", {"part": NIGHT, "_manifest.json": '{"objects": {}}'}),
+    "files of other names": (MARKED, "/*.tsv", {"part": NIGHT, "_SUCCESS": ""}),
+}
+
+
+@pytest.mark.parametrize(("watch", "pattern", "files"), MISSING_DAYS.values(), ids=MISSING_DAYS)
+def test_a_missing_day_is_none_that_is_empty(place, watch, pattern, files):
+    headerless(place, watch, pattern)
+    put_day(place, "d1", **files)
+    with pytest.raises(InputError, match="no snapshot there"):
+        plan(place.spec, "d1")
+    with pytest.raises(InputError, match="no snapshot there"):
+        plan(place.spec, "absent")
+    assert not list(place.store.glob("runs/*"))
 
 
 def test_a_type_that_is_gone_is_told_though_hardly_any_entity_is(place, capsys):
