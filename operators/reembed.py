@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk.bases.timetable import BaseTimetable
 
     from pbg_tasks.config import GraphSpec
-    from pbg_tasks.config.nights import Calendar
+    from pbg_tasks.config.nights import Calendar, Nights
 
 RUN = "{{ ti.xcom_pull(task_ids='prepare.plan')['run'] }}"
 RUN_IF_ANY = "{{ (ti.xcom_pull(task_ids='prepare.plan') or {}).get('run', '') }}"
@@ -39,6 +39,13 @@ FACTS = {
     "mrr": "{{ ti.xcom_pull(task_ids='release.eval')['filtered']['mrr'] | tojson }}",
     "edges": "{{ ti.xcom_pull(task_ids='prepare.bucket')['edges']['total'] | tojson }}",
 }
+WAITING = 32
+"""How many runs of a chain may be under way at least, nearly all of which wait in ``plan`` for the night before.
+
+A run that waits is running to Airflow, though it holds no worker's slot, and only one night gets past ``plan``. Were
+there but a few, those that wait for a day that failed would take all places, and that day, mended, would not begin.
+Bounded, for each of them looks once a minute.
+"""
 
 
 def build_dags_of(spec_path: Path) -> list[DAG]:
@@ -87,7 +94,7 @@ def _reembed(
         is_paused_upon_creation=paused,
         params=trigger_form(spec),
         default_args=DEFAULTS | {"snapshots": spec.snapshots.location, "columns": spec.columns.model_dump()},
-        max_active_runs=spec.nights.parallel,  # a night that waits for an older one must not keep it from beginning
+        max_active_runs=_at_once(spec.nights),
         tags=["reembed", spec.graph],
         **on_failure(spec),
         **deadline(spec),
@@ -126,6 +133,10 @@ def _reembed(
         chain(publish, *([exports] if exports else []), _report(), end)
         begin >> end  # which makes them a pair
     return dag
+
+
+def _at_once(nights: Nights) -> int:
+    return max(nights.parallel, WAITING) if nights.walk == "chain" else nights.parallel
 
 
 def _task(command: str, *, task_id: str | None = None, **kwargs: Any) -> PbgOperator:  # noqa: ANN401 - BaseOperator's

@@ -114,7 +114,8 @@ class Nights(Frozen):
         walk: ``chain``: each night continues the release of the night before and waits for it; ``independent``: a night
             depends on its snapshot alone, so nights may run in any order and at once.
         first: snapshot with which a chain begins; null: whichever is planned while the channel has no earlier release.
-        parallel: how many nights may be under way at once; of a chain, all but one wait for the one before.
+        parallel: how many nights may be under way at once; of a chain, where all but one only wait for the one before,
+            it may be more.
         patience_hours: how long a night waits until its snapshot is whole and, in a chain, for the night before.
         calendar: when nights begin by themselves; null: by events and by hand only.
         watch: whether a snapshot begins its night when it has arrived; null: it does not.

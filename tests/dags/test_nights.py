@@ -10,6 +10,7 @@ import yaml
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.sdk import CronPartitionTimetable
 
+from operators.reembed import WAITING
 from tests.dags.test_reembed import CHAIN, DAGS
 from tests.operators.specs import small_spec
 
@@ -42,10 +43,11 @@ def test_without_one_nights_begin_by_events_and_by_hand(tmp_path, monkeypatch):
     assert set(bag_of(tmp_path, monkeypatch).dags) == {"reembed_small", "drill_small"}
 
 
-@pytest.mark.parametrize(("nights", "at_once"), [({}, 4), ({"walk": "independent", "parallel": 6}, 6)])
-def test_several_nights_may_be_under_way_so_that_one_that_waits_keeps_none_from_beginning(
-    tmp_path, monkeypatch, nights, at_once
-):
+@pytest.mark.parametrize(
+    ("nights", "at_once"),
+    [({}, WAITING), ({"parallel": WAITING + 1}, WAITING + 1), ({"walk": "independent"}, 4)],
+)
+def test_nights_of_a_chain_that_wait_for_one_that_failed_leave_a_place_for_it(tmp_path, monkeypatch, nights, at_once):
     bag = bag_of(tmp_path, monkeypatch, **nights, calendar={"cron": "0 2 * * *"})
     assert {bag.dags[f"{kind}_small"].max_active_runs for kind in ("reembed", "nightly")} == {at_once}
 
