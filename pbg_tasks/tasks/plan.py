@@ -5,25 +5,24 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config import GraphSpec, Previous, RunSpec, SnapshotFile
+from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
-from pbg_tasks.errors import OutOfTurnError
+from pbg_tasks.errors import ConfigError, OutOfTurnError
 from pbg_tasks.prepare import connect, count_snapshot
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.holds import hold
 from pbg_tasks.storage import open_store
-from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext
 from pbg_tasks.tasks.forecasting import enforce_limits, outlook
 from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
 from pbg_tasks.tasks.turn import release_to_continue
-from pbg_tasks.tasks.wholeness import lacks
+from pbg_tasks.tasks.wholeness import lacks, snapshot_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +57,8 @@ def plan(
         accept_data: why the night goes on whatever the data gate and the limits of its forecast say.
 
     Raises:
-        ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph.
+        ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph, or rows that
+            were moved since the release this night continues, so that it would undo the move.
         InputError: the snapshot is missing.
         OutOfTurnError: the snapshot is not whole yet, or the night before has not finished.
         QualityGateError: the night would take more than ``limits`` allow.
@@ -85,6 +85,8 @@ def plan(
     sizes = ReleaseSizes.of(store, release) if release else None
     graph, expected = resolve(graph, counts, sizes)
     previous = continued(graph, release, sizes) if release and sizes else None
+    if publish and previous is not None and not previous.keep_ids:
+        _check_not_moved(channel, graph, previous)
     fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
     fields |= {"walk": nights.walk, "accepted": accept_data}
     run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
@@ -112,7 +114,8 @@ def plan(
         "forecast": coming.night.to_json(),
     }
     result = run.save_result("plan", result)
-    enforce_limits(run, written.limits, coming.night)
+    if run.result("validate") is None:  # else the night has begun: what it may take was asked before
+        enforce_limits(run, written.limits, coming.night)
     run.begin()
     return result
 
@@ -139,7 +142,7 @@ def _adjusted(
 
 
 def _files(graph: GraphSpec, snapshot: str) -> tuple[SnapshotFile, ...]:
-    """List a snapshot's files; where the spec's watch says what makes it whole, only of one that is.
+    """List a snapshot's files, of an empty one none; where the watch says what makes it whole, only of one that is.
 
     Who plans may not have been called by the watch: a calendar, a backfill and people know nothing of producers.
     """
@@ -147,7 +150,7 @@ def _files(graph: GraphSpec, snapshot: str) -> tuple[SnapshotFile, ...]:
     if watch is not None and watch.complete != "settled":
         # Before the files are listed: what is whole then stays so, what is written in between may be half of it.
         missing = lacks(graph.snapshots.location, snapshot, watch.complete)
-    found = list_files(graph.snapshots.resolve(snapshot))
+    found = snapshot_files(graph.snapshots.location, snapshot, None if watch is None else watch.complete)
     if watch is not None and missing is not None:
         raise OutOfTurnError(
             f"snapshot {snapshot!r} is not whole (nights.watch.complete: {watch.complete}): {missing}; its producer "
@@ -190,6 +193,23 @@ def continued(graph: GraphSpec, release: Release, sizes: ReleaseSizes) -> Previo
         warm_start=not reason,
         reason=reason,
     )
+
+
+def _check_not_moved(channel: Channel, graph: GraphSpec, previous: Previous) -> None:
+    """Refuse a night again whose release was moved to the partitions asked for: anew, it would give all ids again."""
+    wanted = id_layout(graph.model)
+    every = {release.seq: release for release in channel.releases()}
+    release = channel.current().release
+    while release is not None and release.seq > previous.seq:
+        no_training = channel.store.head(f"runs/{release.run}/{RunLayout.spec}") is None
+        if no_training and release.id_layout == wanted:
+            raise ConfigError(
+                f"channel {channel.name!r} has had these partitions since release {release.seq}, of snapshot "
+                f"{release.snapshot!r}; this night would continue release {previous.seq}, which has others, and start "
+                f"all ids anew. To redo it: `pbg rollback SPEC --to {previous.seq}`, `pbg repartition SPEC`, then plan "
+                "again; or go on with the next snapshot"
+            )
+        release = every.get(release.previous) if release.previous is not None else None
 
 
 def _other_types(graph: GraphSpec, sizes: ReleaseSizes) -> str:

@@ -128,14 +128,13 @@ def gc(
     }
 
 
-def drill(spec: Path, *, canary: str | None = None, limit: float = DRILL_SECONDS) -> Result:
+def drill(spec: Path, *, limit: float = DRILL_SECONDS) -> Result:
     """Roll a canary channel back and forward between the last two releases of the channel, as one would in need.
 
-    The canary serves the same runs, so nothing is copied, and readers of the channel notice nothing.
+    The canary, ``{channel}-drill``, serves the same runs, so nothing is copied, and readers notice nothing.
 
     Args:
         spec: the graph spec's file.
-        canary: the channel that is moved; ``{channel}-drill`` unless given.
         limit: seconds that each of the two ways may take, with every file's presence checked.
 
     Raises:
@@ -148,7 +147,7 @@ def drill(spec: Path, *, canary: str | None = None, limit: float = DRILL_SECONDS
     if release is None or before is None:
         say(f"drill: channel {channel.name} has no release to go back to yet")
         return {"channel": channel.name, "drilled": False}
-    moved = Channel(channel.store, canary or f"{channel.name}{CANARY}")
+    moved = Channel(channel.store, f"{channel.name}{CANARY}")
     targets = {way: _serve(moved, each) for way, each in (("back", before), ("forward", release))}
     seconds = {way: _move(moved, target, limit) for way, target in targets.items()}
     return {"channel": moved.name, "drilled": True, "releases": [before.seq, release.seq], "seconds": seconds}

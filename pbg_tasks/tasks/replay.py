@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.checkpoint import is_preserved, open_preserved
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
@@ -61,9 +61,10 @@ def replay(url: str, *, into: str | None = None) -> Result:
     Raises:
         ConfigError: the run's bytes depend on more than its spec: several workers or machines trained it; or the store
             holds the run already, so that nothing would be made.
-        InputError: the snapshot has changed since, or the release it continued has been removed.
+        InputError: the snapshot has changed since, or the release it continued has been removed; or no training made
+            the release.
     """
-    run = RunContext.open(url.rstrip("/").removesuffix(f"/{RunLayout.release}"))
+    run = _trained_run(url.rstrip("/").removesuffix(f"/{RunLayout.release}"))
     _check_deterministic(run)
     published = open_preserved(
         run.store, run.key(RunLayout.release), expected_sha256=run.require("preserve")["manifest_sha256"]
@@ -82,10 +83,23 @@ def replay(url: str, *, into: str | None = None) -> Result:
     return {"run": run.url, "equal": not unequal, "files": files}
 
 
+def _trained_run(url: str) -> RunContext:
+    store, _, run_id = url.rpartition("/runs/")
+    try:
+        return RunContext.open(url)
+    except ConfigError:
+        if store and run_id and is_preserved(open_store(store), f"runs/{run_id}/{RunLayout.release}"):
+            raise InputError(
+                f"{url}: was adopted, or moved by `pbg repartition`: there is no training that could be replayed"
+            ) from None
+        raise
+
+
 def _check_deterministic(run: RunContext) -> None:
     model = run.spec.graph.model
-    for key in ("workers", "num_machines"):
-        if (value := getattr(model, key)) != 1:
+    ranks = run.require("train").get("ranks", 1)
+    for key, value in (("workers", model.workers), ("num_machines", model.num_machines), ("number of ranks", ranks)):
+        if value != 1:
             raise ConfigError(f"{run.url}: {key} is {value!r}, so its bytes depend on timing and cannot be made again")
 
 

@@ -142,6 +142,16 @@ def test_a_night_that_costs_too_much_ends_before_anything_is_spent(place):
     assert again["run"] == str(run)
 
 
+def test_a_night_that_has_begun_is_not_stopped_by_a_later_forecast(place):
+    place.write_spec(limits={"max_hours": {"block": 100}})
+    place.snapshot("d1", ring(50))
+    run = plan(place.spec, "d1")["run"]
+    run_task("validate", run)
+    place.write_spec(limits={"max_hours": {"block": 0}})
+    assert plan(place.spec, "d1")["run"] == run
+    assert not is_skipped(Channel(LocalStore(place.store), "production"), "d1")
+
+
 def test_someone_may_accept_what_a_night_costs(place, capsys):
     place.write_spec(limits={"max_hours": {"block": 0}})
     place.snapshot("d1", ring(50))

@@ -25,6 +25,7 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.releases import rollback
 from pbg_tasks.tasks.repartition import repartition
+from pbg_tasks.tasks.replay import replay_release
 from tests.tasks.conftest import ring
 
 
@@ -63,6 +64,8 @@ def test_every_row_moves_bit_by_bit_and_the_next_night_continues(place, before, 
     moved = repartition(place.spec)
     release = Path(moved["directory"])
     assert (moved["moved"], moved["was"], moved["release"]) == (True, 1, 2)
+    with pytest.raises(InputError, match="there is no training that could be replayed"):
+        replay_release(place.spec, 2)
     assert moved["entities"] == {"n": 60}
     assert rows_by_name(release, 2, after) == rows_by_name(first, 2, before)
     ours, theirs = (read_model(directory / "model.v2.h5") for directory in (release, first))
@@ -150,6 +153,26 @@ def test_compaction_drops_who_was_not_seen_for_so_many_nights(place):
     place.snapshot("d4", ring(50) + ring(6, first=100))
     fourth = run_chain(place.spec, "d4", epochs=1)
     assert fourth["entities"] == {"total": 63, "new": 6, "kept": 50, "gone": 0, "returned": 0, "absent": 7}
+
+
+def test_a_day_again_after_a_move_does_not_undo_it(place):
+    place.snapshot("d1", ring(40))
+    run_chain(place.spec, "d1", epochs=1)
+    place.snapshot("d2", ring(45))
+    run_chain(place.spec, "d2", epochs=1)
+    place.write_spec(model(3))
+    repartition(place.spec)
+    with pytest.raises(ConfigError, match=r"since release 3, of snapshot 'd2'; this night would continue release 1"):
+        plan(place.spec, "d2", epochs=1)
+    assert plan(place.spec, "d2", epochs=1, publish=False)["warm_start"] is False  # an experiment undoes nothing
+    place.snapshot("d3", ring(50))
+    assert run_chain(place.spec, "d3", epochs=1)["warm_start"]
+    with pytest.raises(ConfigError, match="has had these partitions since release 3"):
+        plan(place.spec, "d2", epochs=1)
+
+    rollback(place.spec, to=1)
+    repartition(place.spec)
+    assert run_chain(place.spec, "d2", epochs=1)["warm_start"]
 
 
 def test_a_move_that_was_rolled_back_from_says_how_it_comes_back(place):

@@ -84,6 +84,16 @@ def test_files_that_differ_are_named():
     assert _compare(records, made) == {"a": "equal", "b": "different", "c": "missing", "d": "new"}
 
 
+def test_a_run_of_several_ranks_is_refused(place):
+    place.write_spec(model={"num_epochs": 1})
+    place.snapshot("d1", ring(40))
+    run = run_chain(place.spec, "d1")["run"]
+    result = Path(run) / "results" / "train.json"
+    result.write_text(json.dumps(json.loads(result.read_text()) | {"ranks": 2}))
+    with pytest.raises(ConfigError, match="number of ranks is 2, so its bytes depend on timing"):
+        replay(run)
+
+
 def test_a_run_of_several_workers_is_refused(place):
     place.write_spec(model={"num_epochs": 1, "workers": 2})
     place.snapshot("d1", ring(40))
