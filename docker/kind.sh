@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # A training of four ranks on a real Kubernetes, for those who have Docker, kind and kubectl:
 #
+#   make setup                             # pbg itself, in .venv
 #   docker/kind.sh graph.yaml 2026-11-20
 #
 # The graph's store must be one that pods can reach too: s3://, with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if it
 # is not AWS, AWS_ENDPOINT_URL set here; its number of partitions at least 8. What the tests show against a double of
 # the API is shown here against the API itself: scheduler, DNS, security contexts, the Job controller.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 spec=${1:?graph spec} snapshot=${2:?snapshot} cluster=pbg image=pbg-train:kind
+[[ $spec == /* ]] || spec=$PWD/$spec
+cd "$(dirname "$0")/.."
 pbg=.venv/bin/pbg python=.venv/bin/python
+[[ -x $pbg ]] || { echo "error: $PWD/$pbg is missing; run make setup first" >&2; exit 2; }
 : "${AWS_ACCESS_KEY_ID:?}" "${AWS_SECRET_ACCESS_KEY:?}"
 
 docker build --file docker/Dockerfile --target train --tag "$image" .

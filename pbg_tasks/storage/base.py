@@ -105,7 +105,11 @@ class Store(Protocol):
         ...
 
     def put(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
-        """Write unconditionally: only for mirrors that nothing in this package reads back as truth."""
+        """Write over whatever is there; never what decides between two writers, which takes ``put_new`` or ``swap``.
+
+        That is for marks whose date counts, heartbeats, pages, what is kept for people and for PBG's readers, and files
+        of a directory whose one writer holds a claim.
+        """
         ...
 
     def copy(self, source: str, target: str) -> ObjectInfo:
