@@ -39,11 +39,6 @@ def skip_anew(channel: Channel, snapshot: str, reason: str | None) -> None:
     channel.store.put(_key(channel, snapshot), encode(Skipped(snapshot=snapshot, reason=reason)))
 
 
-def is_skipped(channel: Channel, snapshot: str) -> bool:
-    """Whether the nights after a snapshot go on without it."""
-    return when_skipped(channel, snapshot) is not None
-
-
 def when_skipped(channel: Channel, snapshot: str) -> float | None:
     """Return since when the nights after a snapshot go on without it, by the store's clock; None where they do not."""
     decided = channel.store.head(_key(channel, snapshot))

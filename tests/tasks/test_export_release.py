@@ -12,7 +12,7 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK
-from pbg_tasks.publish.skips import is_skipped
+from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks import exchange
 from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
@@ -156,7 +156,7 @@ def test_an_export_that_is_not_good_enough_leaves_its_night_released(place, monk
     channel = Channel(open_store(place.store), "production")
     run = RunContext.within(channel.store, channel.current().release.run)
     assert run.refusal() is None
-    assert not is_skipped(channel, "d1")
+    assert when_skipped(channel, "d1") is None
 
 
 @pytest.mark.parametrize(

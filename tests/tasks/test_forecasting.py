@@ -12,7 +12,7 @@ from pbg_tasks.checkpoint import CheckpointWriter
 from pbg_tasks.cli import app
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.skips import is_skipped
+from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.chain import TASKS, run_task
 from pbg_tasks.tasks.context import CHAIN, RunContext
@@ -135,7 +135,7 @@ def test_a_night_that_costs_too_much_ends_before_anything_is_spent(place):
     assert caught.value.exit_code == 8
     (run,) = (place.store / "runs").iterdir()
     assert [path.name for path in (run / "results").iterdir()] == ["plan.json"]
-    assert is_skipped(Channel(LocalStore(place.store), "production"), "d1")
+    assert when_skipped(Channel(LocalStore(place.store), "production"), "d1") is not None
 
     # The limit is no part of the run: a higher one lets the same run go on.
     again = plan(place.spec, "d1", overrides=["limits.max_cost.block=1000"])
@@ -149,7 +149,7 @@ def test_a_night_that_has_begun_is_not_stopped_by_a_later_forecast(place):
     run_task("validate", run)
     place.write_spec(limits={"max_hours": {"block": 0}})
     assert plan(place.spec, "d1")["run"] == run
-    assert not is_skipped(Channel(LocalStore(place.store), "production"), "d1")
+    assert when_skipped(Channel(LocalStore(place.store), "production"), "d1") is None
 
 
 def test_someone_may_accept_what_a_night_costs(place, capsys):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pbg_tasks.cli import app
 from pbg_tasks.errors import FormatError, InputError, StorageError
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.skips import is_skipped
+from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.releases import drill, gc, pin, rollback, skip, unpin
 from tests.publish.runs import candidate, write_run
@@ -78,6 +78,6 @@ def test_pins_and_collections_by_command(place, channel):
 def test_a_skip_is_kept_with_its_first_reason(place, channel):
     skip(place.spec, "d6", reason="half of it is missing")
     skip(place.spec, "d6")
-    assert is_skipped(channel, "d6")
+    assert when_skipped(channel, "d6") is not None
     document = json.loads(channel.store.get("channels/production/skipped/d6.json").data)
     assert document["reason"] == "half of it is missing"
