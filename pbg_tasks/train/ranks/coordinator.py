@@ -13,8 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.base import parse
-from pbg_tasks.errors import ConflictError, RankLostError
+from pbg_tasks.errors import ConflictError, PbgError, RankLostError
 from pbg_tasks.progress import say
+from pbg_tasks.train.ranks.connection import error_fields
+from pbg_tasks.train.ranks.frames import ERROR
 from pbg_tasks.train.ranks.messages import Grant, Report, Source
 from pbg_tasks.train.ranks.round import Round
 from pbg_tasks.train.ranks.shared_stores import SharedStores
@@ -71,10 +73,13 @@ class Coordinator:
         self._changes = self._recorded = 0
         self._records = 0
         self._shared: dict[str, StoredObject] = {}
+        self._settled = True  # between two iterations, when what all share is not stored for a record
         self._stores = SharedStores(share, self._take_shared, every=share_every)
 
     def begin(self, iteration: Iteration, pieces: Sequence[Piece], order: str) -> None:
         """Begin an iteration, or go on with it where the directory has a record of it.
+
+        From now on what all share is stored for whoever resumes, so it has to be here as that record has it.
 
         Args:
             iteration: that comes next.
@@ -100,6 +105,7 @@ class Coordinator:
             )
             # Until it is stored again, it is what whoever resumes begins with: of the record, or else of the version.
             self._shared = dict(earlier.shared) if earlier else {}
+            self._settled = False
             self._stores.begin()
             self._changed.notify_all()
 
@@ -127,7 +133,12 @@ class Coordinator:
         with suppress(RankLostError):
             while True:
                 message = connection.receive(timeout=None)
-                kind, fields = self.answer(connection.peer.rank, message.kind, message.fields)
+                try:
+                    kind, fields = self.answer(connection.peer.rank, message.kind, message.fields)
+                except (ConflictError, RankLostError):
+                    raise
+                except PbgError as error:  # the rank has yet to leave, with its report
+                    kind, fields = ERROR, error_fields(error)
                 connection.send(kind, **fields)
 
     def answer(self, rank: int, kind: str, fields: Mapping[str, Any]) -> Answer:
@@ -149,13 +160,16 @@ class Coordinator:
         raise ConflictError(f"rank {rank} asks {kind!r}, which no version of this package does")
 
     def _next(self, rank: int, fields: Mapping[str, Any]) -> Answer:
-        """Take a report and grant the next bucket, which is recorded before the rank begins it."""
+        """Take a report and grant the next bucket, which is recorded before the rank begins it.
+
+        Whoever learns that what all share cannot be stored gets none: its report counts, and it leaves.
+        """
         number = int(fields["iteration"])
         grant: Grant | None = None
         with self._changed:
             self._check_step(rank, number)
             self._take(rank, fields.get("report"))
-            give = fields.get("give", True) and not self._stopping
+            give = fields.get("give", True) and not self._stopping and not self._stores.failed
             grant = self.round.grant(rank) if give else None
             if grant is not None:
                 self._change()
@@ -164,6 +178,7 @@ class Coordinator:
         self._record()
         if grant is not None:
             return "lease", grant.model_dump(mode="json")
+        self._stores.check()
         with self._changed:
             return ("over" if self.round.trained else "wait"), {}
 
@@ -179,14 +194,12 @@ class Coordinator:
     def _stop(self, rank: int, fields: Mapping[str, Any]) -> None:
         """Take a rank's last report; from now on nobody gets a bucket, and what all share is stored once more."""
         with self._changed:
-            first = not self._stopping and self._round is not None and not self._round.trained
-            if first:
+            if not self._stopping and not self._settled:
                 self._change()
+                self._stores.insist()
             self._stopping = True
             self._met.setdefault("left", set()).add(rank)
             self._take(rank, fields.get("report"))
-        if first:
-            self._stores.insist()
         self._record()
 
     def _store(self, name: str, stored: Mapping[str, Any]) -> None:
@@ -212,14 +225,13 @@ class Coordinator:
 
     def _record(self) -> None:
         """Return once the state as it is now is recorded."""
-        self._stores.check()
         with self._changed:
             wanted = self._changes
         with self._recording:
             if self._recorded < wanted:
                 if self._stores.every:
                     self._stores.ask()
-                else:
+                elif not self._settled:
                     self._shared = self._stores.now()
                 self._write()
 
@@ -235,36 +247,55 @@ class Coordinator:
         if not self._stores.wait(seconds):
             say(f"what all ranks share is not stored after {seconds:g} s: whoever resumes has it as of before")
 
-    def _write(self) -> None:
+    def _write(self) -> Progress:
         self._records += 1
         with self._changed:
             changes, progress = self._changes, self._progress()
         self._writer.record(progress)
         self._recorded = changes
+        return progress
 
     def _progress(self) -> Progress:
         epoch = self._writer.partial.writer_epoch
         return self.round.progress(self._records, spec=self._writer.spec, writer_epoch=epoch, shared=self._shared)
 
-    def settle(self) -> dict[str, ObjectRecord]:
+    def settle(self, draw: Callable[[], None] | None = None) -> dict[str, ObjectRecord]:
         """Make the objects of a version of all that was stored of the iteration, and return their records.
+
+        Args:
+            draw: changes what all share for the version. A record never has it changed: after a crash before the
+                commit it is drawn again, from what it was.
 
         Raises:
             ConflictError: another gang has claimed the directory.
         """
-        shared = self._stores.now()  # not while records wait: one of what was stored before may be among them
+        progress = self._record_last()
+        with self._changed:
+            left = self.round.unstored()
+        if left or not self.round.trained:
+            raise RuntimeError(f"an iteration ended with {left} not stored: a bug")
+        if draw is not None:
+            draw()
+            progress = progress.model_copy(update={"shared": self._stores.now()})
         with self._recording:
-            with self._changed:
-                self._shared = shared
-            self._write()
-            with self._changed:
-                left, progress = self.round.unstored(), self._progress()
-            if left or not self.round.trained:
-                raise RuntimeError(f"an iteration ended with {left} not stored: a bug")
             records = self._writer.settle(progress)
             with self._changed:
                 self._move(progress)
             return records
+
+    def _record_last(self) -> Progress:
+        """Store what all share, and record it, for the last time in this iteration."""
+        try:
+            shared = self._stores.now()  # not while records wait: one of what was stored before may be among them
+            with self._recording:
+                with self._changed:
+                    self._shared, self._settled = shared, True
+                return self._write()
+        except BaseException:
+            with self._changed:  # so that it is tried once more when this rank leaves
+                self._settled = False
+                self._stores.begin()
+            raise
 
     def _move(self, progress: Progress) -> None:
         """Look for stored partitions under the names of the version from now on."""

@@ -15,7 +15,7 @@ from pbg_tasks.train.ranks.messages import bucket_stats, eval_stats
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord
     from pbg_tasks.config import ConfigSchema
@@ -83,8 +83,12 @@ class Lead:
         """Wait until what all share is stored for those who will resume, so many seconds at most."""
         self._coordinator.wait_shared(seconds)
 
-    def commit(self, iteration: Iteration) -> None:
+    def commit(self, iteration: Iteration, draw: Callable[[], None] | None = None) -> None:
         """Make a version of what the gang has stored.
+
+        Args:
+            iteration: that is trained.
+            draw: changes what all share for the version.
 
         Raises:
             ConflictError: another writer has claimed the directory.
@@ -92,7 +96,7 @@ class Lead:
         found, before = self._coordinator.round, self._writer.manifest
         if found.seen != found.edges:
             raise RuntimeError(f"trained or held out {found.seen} edges where the buckets hold {found.edges}: a bug")
-        objects = self._coordinator.settle() | self._unneeded(iteration)
+        objects = self._coordinator.settle(draw) | self._unneeded(iteration)
         trained = sum(piece.edges for piece in found.done)
         figures = self._figures(iteration, found, trained)
         self.stats.append(self._lines(iteration, found, figures))

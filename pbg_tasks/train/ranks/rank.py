@@ -6,7 +6,7 @@ is trained goes into the record, so that whoever resumes goes on with the batch 
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -162,8 +162,8 @@ class RankTrainer:
         links.shelf.stamp = Stamp(number, self._course.info(iteration))
         pieces = self._course.pieces(iteration, scattered=True)
         if self._lead is not None:
-            self._lead.begin(iteration, pieces)
             self._shared.load(self._lead.record, links.shelf)
+            self._lead.begin(iteration, pieces)  # not before: from then on what all share is stored
             links.exchange.seed()
         links.desk.meet(f"begin {number}")
         links.exchange.pull()
@@ -177,8 +177,9 @@ class RankTrainer:
         links.exchange.pull()
         links.desk.meet(f"pulled {number}")
         if self._lead is not None:
-            self._settle({PartitionKey(name, 0): table for name, table in self._shared.tables.items()}, iteration)
-            self._lead.commit(iteration)
+            tables = {PartitionKey(name, 0): table for name, table in self._shared.tables.items()}
+            drawn = self._anchor is not None and tables
+            self._lead.commit(iteration, partial(self._settle, tables, iteration) if drawn else None)
         links.desk.meet(f"committed {number}")
 
     def _train_all(self, iteration: Iteration, pieces: Sequence[Piece]) -> None:
@@ -193,7 +194,7 @@ class RankTrainer:
         coming = self._io.submit(self._edges.read, *piece)
         tables = self._bring(grant)
         lhs, rhs = (
-            {name: tables.get(key) or self._shared.tables[name] for name, key in side.items()}
+            {name: tables[key] if key in tables else self._shared.tables[name] for name, key in side.items()}
             for side in self._layout.sides(piece.bucket)
         )
         edges = self._io.wait(coming)
@@ -271,9 +272,11 @@ class RankTrainer:
             if links.partitions is not None:
                 withdraw(links.desk, links.server, self._pending)
                 return
-            links.desk.leave(self._pending)
-            if self._lead is not None:  # others store their partitions before they hand in what they trained
-                links.desk.meet("left", seconds=LAST_FLUSH_SECONDS + FAREWELL_SECONDS)
+            try:
+                links.desk.leave(self._pending)
+            finally:
+                if self._lead is not None:  # others store their partitions before they hand in what they trained
+                    links.desk.meet("left", seconds=LAST_FLUSH_SECONDS + FAREWELL_SECONDS)
         finally:
             if self._lead is not None:
                 self._lead.wait_shared(SHARED_SECONDS)
@@ -289,13 +292,12 @@ def depart(desk: Desk, *, lead: bool) -> None:
 
 def withdraw(desk: Desk, server: PartitionServer | None, report: Report | None) -> None:
     """Leave a broken gang that has partitions in memory: they are stored once everyone has brought what it had."""
-    desk.leave(report)
-    desk.meet("left", seconds=FAREWELL_SECONDS)
-    try:
+    with ExitStack() as then:  # from the last to the first, each whatever has become of those before
+        then.callback(desk.meet, "stored", seconds=FAREWELL_SECONDS)  # what others store counts, too
         if server is not None:
-            server.flush(LAST_FLUSH_SECONDS)
-    finally:  # what others store counts, too
-        desk.meet("stored", seconds=FAREWELL_SECONDS)
+            then.callback(server.flush, LAST_FLUSH_SECONDS)
+        then.callback(desk.meet, "left", seconds=FAREWELL_SECONDS)
+        desk.leave(report)
 
 
 def keep(iteration: Iteration, desk: Desk, server: PartitionServer) -> None:

@@ -182,13 +182,14 @@ class Round:
     def report(self, rank: int, report: Report) -> None:
         """Take down what became of a rank's lease.
 
-        A rank that broke off the question with which it handed in a report hands it in again: that changes nothing.
+        A rank that broke off the question with which it handed in a report hands it in again: that changes nothing,
+        even if it has a new lease, of which it never heard.
 
         Raises:
             ConflictError: it is not the lease the rank has.
         """
         lease, piece = self._book.active.get(rank), report.piece
-        if lease is None and self._reported.get(rank) == piece.lease:
+        if self._reported.get(rank) == piece.lease:
             return
         if lease is None or (lease.number, *lease.bucket) != (piece.lease, piece.lhs, piece.rhs):
             raise ConflictError(f"rank {rank} reports on lease {piece.lease}, which it does not have")

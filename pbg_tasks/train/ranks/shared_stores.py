@@ -44,6 +44,11 @@ class SharedStores:
         self._number = 0
         self._error: BaseException | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Whether nothing more is stored, for a reason that ``check`` raises."""
+        return self._error is not None
+
     def begin(self) -> None:
         """Let it be stored by itself from now on."""
         with self._changed:
@@ -52,12 +57,18 @@ class SharedStores:
     def ask(self) -> None:
         """Begin to store, if it is time to and nothing is being stored."""
         with self._changed:
-            if self.every and not self._busy and not self._resting and time.monotonic() >= self._due:
+            idle = not (self._busy or self._resting or self.failed)
+            if self.every and idle and time.monotonic() >= self._due:
                 self._start()
 
     def insist(self) -> None:
-        """Begin to store, as soon as what is being stored is; also when the store had failed, which may be over."""
+        """Begin to store, as soon as what is being stored is; also when the store had failed, which may be over.
+
+        After ``now``, and before ``begin``, there is nothing to store.
+        """
         with self._changed:
+            if self._resting:
+                return
             if isinstance(self._error, StorageError):
                 self._error = None
             if self._busy:

@@ -46,14 +46,14 @@ class ToldMember(Member):
 class Rank:
     """One rank, up to its links."""
 
-    def __init__(self, number, config, buckets, writer, scratch, engine=None):
+    def __init__(self, number, config, buckets, writer, scratch, engine=None, counts=None):
         self.number, self.config = number, config
         self.scratch = scratch / f"rank-{number}"
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.engine = engine or TorchEngine(config, 1)
         self.gate = self.engine.gate = Gate(self.engine.workers)
         self.edges = FiledEdges(buckets)
-        self.counts = dict.fromkeys(partition_keys(config), ROWS)
+        self.counts = dict.fromkeys(partition_keys(config), ROWS) | (counts or {})
         files = writer.files if writer.files.names else None
         self.start = StartingPoint(config, self.counts, files, grows=False, seed=SEED, scratch=self.scratch)
         self.course = Course(config, self.edges, seed=SEED)
@@ -80,13 +80,28 @@ class Rank:
         )
 
 
-def train(config, buckets, store, scratch, *, world=1, engines=None, crash=False, anchor=None):
+def train(
+    config,
+    buckets,
+    store,
+    scratch,
+    *,
+    world=1,
+    engines=None,
+    crash=False,
+    anchor=None,
+    counts=None,
+    share_every=0.0,
+):
     """Train with ``world`` ranks; returns their trainers, or raises the first error of any.
 
     With ``crash`` a rank that fails leaves nothing behind, and the others learn of it.
     """
     with claim(store, "", SPEC, patience=0.1) as writer, ExitStack() as stack:
-        ranks = [Rank(number, config, buckets, writer, scratch, engines and engines[number]) for number in range(world)]
+        ranks = [
+            Rank(number, config, buckets, writer, scratch, engines and engines[number], counts)
+            for number in range(world)
+        ]
         first = ranks[0]
         coordinator = Coordinator(
             config,
@@ -94,7 +109,7 @@ def train(config, buckets, store, scratch, *, world=1, engines=None, crash=False
             writer,
             members=world,
             share=lambda number: first.shared.store(number, first.shelf, first.gate),
-            share_every=0.0,
+            share_every=share_every,
             cold=True,
         )
         for rank in ranks:

@@ -102,6 +102,40 @@ def test_what_all_share_is_stored_once_more_when_the_first_leaves(coordinator, s
     assert len(shared) == 2
 
 
+def train_all(coordinator):
+    """Train every bucket as rank 0."""
+    report = None
+    while (answer := coordinator.answer(0, "next", {"iteration": 1, "report": report}))[0] == "lease":
+        report = {"piece": {"rank": 0, "edges": 54, **{name: answer[1][name] for name in ("lhs", "rhs", "lease")}}}
+    coordinator.wait_shared(10)
+
+
+def test_what_all_share_is_stored_once_more_though_every_bucket_is_trained(coordinator, shared):
+    train_all(coordinator)
+    for rank in (0, 1):
+        coordinator.answer(rank, "leave", {})
+    coordinator.wait_shared(10)
+    assert shared == [1, 2]
+
+
+def test_what_all_share_is_not_stored_once_more_for_a_version(coordinator, shared):
+    """It may be another by now than whoever resumes has to begin the commit with."""
+    train_all(coordinator)
+    for partition in range(PARTITIONS):
+        coordinator.answer(0, "stored", stored(partition, lease=PARTITIONS**2))
+    with pytest.raises(StorageError):  # those partitions are nowhere
+        coordinator.settle(lambda: shared.append("drawn"))
+    coordinator.answer(0, "leave", {})
+    coordinator.wait_shared(10)
+    assert shared == [1, 2, "drawn", 3]
+
+
+def stored(partition, *, lease):
+    """What a partition server says."""
+    there = {"name": f"partial/{partition}", "record": {"sha256": "0" * 64, "size": 0}, "lease": lease}
+    return {"name": f"embeddings_n_{partition}.v1.h5", "object": there}
+
+
 class Slow:
     """Stores what all ranks share when it is let, under the name of the store's number."""
 
@@ -148,15 +182,70 @@ def test_a_gang_that_ends_stores_once_more_what_was_being_stored(tmp_path):
         assert named(writer) == ["partial/shared.2"]
 
 
-def test_what_ranks_leave_behind_is_recorded_though_the_store_had_failed(tmp_path):
+def busy(at):
+    """Store what all ranks share, but not at the store of this number."""
+
     def share(number):
-        if number == 1:
+        if number == at:
             raise StorageError("busy")
         return {
             "model.v1.h5": StoredObject(name=f"partial/shared.{number}", record=ObjectRecord(sha256="0" * 64, size=0))
         }
 
-    with coordinated(tmp_path, share) as (coordinator, writer):
+    return share
+
+
+def test_what_all_share_is_stored_once_more_when_that_failed_before_the_commit(tmp_path):
+    with coordinated(tmp_path, busy(2)) as (coordinator, writer):
+        train_all(coordinator)
+        with pytest.raises(StorageError, match="busy"):
+            coordinator.settle()
+        coordinator.answer(0, "leave", {})
+        coordinator.wait_shared(10)
+        assert named(writer) == ["partial/shared.3"]
+
+
+def test_the_report_of_a_rank_that_learns_of_a_failed_store_counts(tmp_path):
+    with (
+        coordinated(tmp_path, busy(1)) as (coordinator, writer),
+        linked(coordinator.serve, 1, server=0) as (connection,),
+    ):
+        desk = Desk.remote(connection, lambda: None)
+        grant = desk.next(1, None)
+        coordinator.wait_shared(10)
+        report = Report(piece=PieceRecord(lhs=grant.lhs, rhs=grant.rhs, rank=1, lease=grant.lease, edges=54))
+        with pytest.raises(StorageError, match="busy"):
+            desk.next(1, report)
+        for partition in {grant.lhs, grant.rhs}:  # by its server, behind the training
+            coordinator.answer(0, "stored", stored(partition, lease=grant.lease))
+        desk.leave(report)
+        coordinator.wait_shared(10)
+        assert named(writer) == ["partial/shared.2"]
+        assert [piece.lease for piece in writer.progress.done] == [grant.lease]
+        assert writer.progress.active == ()
+
+
+def test_a_rank_leaves_with_its_report_though_its_next_lease_could_not_be_recorded(tmp_path, monkeypatch):
+    with coordinated(tmp_path, busy(0)) as (coordinator, writer):
+        _, grant = coordinator.answer(0, "next", {"iteration": 1})
+        coordinator.wait_shared(10)
+        report = {"piece": {"lhs": grant["lhs"], "rhs": grant["rhs"], "rank": 0, "lease": grant["lease"], "edges": 54}}
+
+        def refuse(_):
+            raise StorageError("away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "record", refuse)
+            with pytest.raises(StorageError, match="away"):
+                coordinator.answer(0, "next", {"iteration": 1, "report": report})
+        assert coordinator.answer(0, "leave", {"report": report})[0] == "ok"
+        coordinator.wait_shared(10)
+        assert named(writer) == ["partial/shared.2"]
+        assert [piece.edges for piece in coordinator.round.done] == [54]
+
+
+def test_what_ranks_leave_behind_is_recorded_though_the_store_had_failed(tmp_path):
+    with coordinated(tmp_path, busy(1)) as (coordinator, writer):
         coordinator.answer(0, "next", {"iteration": 1})
         coordinator.wait_shared(10)
         with pytest.raises(StorageError, match="busy"):

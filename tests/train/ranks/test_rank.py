@@ -5,18 +5,26 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 
-from pbg_tasks.checkpoint import claim, open_committed
-from pbg_tasks.errors import ConfigError, ConflictError, EvictedError, TrainingDivergedError
+from pbg_tasks.checkpoint import CheckpointWriter, claim, open_committed
+from pbg_tasks.errors import ConfigError, ConflictError, EvictedError, StorageError, TrainingDivergedError
 from pbg_tasks.formats.model import read_model, write_model
 from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.train.anchor import Anchor
 from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.partitions import PartitionKey
+from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
+from pbg_tasks.train.ranks.rank import withdraw
+from pbg_tasks.train.ranks.shared import SharedState
 from tests.train import test_loop
 from tests.train.ranks.gangs import Rank, train
+from tests.train.test_anchor import release
 from tests.train.test_loop import SPEC, Buckets, objects
 
 
@@ -119,6 +127,55 @@ def test_a_gang_that_crashed_at_any_bucket_ends_with_the_same_bits(buckets, tmp_
         assert not [name for name in names(store) if name.startswith(("partial/", "progress"))]
 
 
+@pytest.mark.parametrize("share_every", [0.0, 1000.0])
+def test_a_gang_that_cannot_take_over_what_all_share_leaves_it_as_it_is(buckets, tmp_path, monkeypatch, share_every):
+    config, whole, store = make_config(num_epochs=1), LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "store")
+    train(config, buckets, whole, tmp_path / "scratch")
+    engine = Hurt(config, bucket=4, act=lambda: fail(Crash))
+    with pytest.raises(Crash):
+        train(config, buckets, store, tmp_path / "a", engines=[engine], crash=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedState, "load", lambda *_: fail(StorageError("away")))
+        with pytest.raises(StorageError, match="away"):
+            train(config, buckets, store, tmp_path / "b", share_every=share_every)
+    train(config, buckets, store, tmp_path / "c")
+    assert objects(store, config) == objects(whole, config)
+
+
+def test_a_gang_told_to_end_after_its_last_bucket_ends_with_the_same_bits(buckets, tmp_path, monkeypatch):
+    config, whole, store = make_config(num_epochs=1), LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "store")
+    train(config, buckets, whole, tmp_path / "scratch")
+    engine, flush = TorchEngine(config, 1), ParameterExchange.flush
+
+    def told(exchange):
+        flush(exchange)
+        engine.member.evicted.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ParameterExchange, "flush", told)
+        with pytest.raises(EvictedError):
+            train(config, buckets, store, tmp_path / "a", engines=[engine], share_every=1000.0)
+    (trainer,) = train(config, buckets, store, tmp_path / "b")
+    assert trainer.work.buckets == 0
+    assert objects(store, config) == objects(whole, config)
+
+
+def test_what_all_share_is_drawn_once_though_a_gang_crashed_before_its_commit(buckets, tmp_path, monkeypatch):
+    config = test_loop.make_config(entities={"n": {"num_partitions": 1}}, num_epochs=1)
+    whole, store, before = LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "store"), tmp_path / "release"
+    anchor = partial(Anchor, release(before, config), 0.5)
+    train(config, buckets, whole, tmp_path / "scratch", anchor=anchor)
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointWriter, "commit", lambda *_, **__: fail(Crash))
+        with pytest.raises(Crash):
+            train(config, buckets, store, tmp_path / "a", crash=True, anchor=anchor)
+    train(config, buckets, store, tmp_path / "b", anchor=anchor)
+    assert objects(store, config) == objects(whole, config)
+    free = LocalStore(tmp_path / "free")
+    train(config, buckets, free, tmp_path / "c")
+    assert objects(store, config) != objects(free, config)
+
+
 def test_a_gang_told_to_end_goes_on_with_the_next_batch(buckets, tmp_path):
     config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
     engine = Hurt(config, batch=10)
@@ -165,6 +222,31 @@ def test_types_with_one_partition_are_shared_and_types_of_no_relation_are_kept(b
     assert {f"embeddings_{name}.v2.h5" for name in ("n_2", "one_0", "idle_0", "idle_1")} < set(manifest.objects)
     with h5py.File(f"{store.url}/embeddings_one_0.v2.h5") as file:
         assert np.isfinite(file["embeddings"][()]).all()
+
+
+@pytest.mark.parametrize("servers", [0, -1])
+def test_a_partition_may_be_empty(buckets, tmp_path, servers):
+    entities = {"n": {"num_partitions": PARTITIONS}, "few": {"num_partitions": PARTITIONS}}
+    relations = [{"name": name, "lhs": "n", "rhs": rhs, "operator": "none"} for name, rhs in (("r", "n"), ("s", "few"))]
+    config = test_loop.make_config(
+        entities=entities, relations=relations, num_epochs=2, num_partition_servers=servers, eval_fraction=0.0
+    )
+    store, counts = LocalStore(tmp_path / "store"), {PartitionKey("few", 1): 0}
+    train(config, buckets, store, tmp_path / "scratch", world=2, counts=counts)
+    assert ledger(store) == ((EDGES, EDGES), ())
+    with h5py.File(f"{store.url}/embeddings_few_1.v2.h5") as file:
+        assert file["embeddings"].shape == (0, config.dimension)
+
+
+def test_partitions_in_memory_are_stored_though_a_rank_cannot_take_its_leave():
+    done = []
+    desk = SimpleNamespace(
+        leave=lambda _: fail(StorageError("away")), meet=lambda place, *, seconds: done.append((place, seconds > 0))
+    )
+    server = SimpleNamespace(flush=lambda seconds: done.append(("flushed", seconds > 0)))
+    with pytest.raises(StorageError, match="away"):
+        withdraw(desk, server, None)
+    assert done == [("left", True), ("flushed", True), ("stored", True)]
 
 
 def test_a_diverged_training_commits_nothing(buckets, tmp_path):

@@ -51,8 +51,9 @@ def test_nothing_is_stored_by_itself_before_the_beginning_and_after_the_last(clo
     stores.begin()
     assert stores.now() == 1
     clock.now += 1000
-    stores.ask()
-    assert stores.wait(10)
+    for store in (stores.ask, stores.insist):
+        store()
+        assert stores.wait(10)
     assert not told
     stores.begin()
     stores.ask()
