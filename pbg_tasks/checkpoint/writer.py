@@ -31,13 +31,14 @@ from pbg_tasks.checkpoint.reader import (
 from pbg_tasks.checkpoint.segments import Segments, read_progress
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.storage.names import join
-from pbg_tasks.storage.staging import sha256_file
+from pbg_tasks.storage.staging import Scratch, sha256_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from pbg_tasks.checkpoint.contents import Names
+    from pbg_tasks.checkpoint.progress import StoredObject
     from pbg_tasks.checkpoint.reader import CheckpointFiles
     from pbg_tasks.storage import ObjectInfo, Store
 
@@ -140,13 +141,18 @@ class CheckpointWriter:
         for name, stored in progress.objects.items():
             key = self.key(name)
             there = self.store.head(key)
-            if there is not None and there.metadata.get(SHA256) == stored.record.sha256:
-                continue  # never delete what a version may name: whoever took over has settled the same
-            if there is not None:
+            if there is None:
+                self.store.copy(self.key(stored.name), key)
+            elif there.metadata.get(SHA256) != stored.record.sha256:  # or else somebody has settled it before
                 self._refuse_newer(key, there)
-                self.store.delete(key)
-            self.store.copy(self.key(stored.name), key)
+                self._replace(there, stored)
         return {name: stored.record for name, stored in progress.objects.items()}
+
+    def _replace(self, there: ObjectInfo, stored: StoredObject) -> None:
+        """Put a stored object in the place of a leftover, but never of what whoever took over has made of it since."""
+        metadata = {WRITER_EPOCH: str(self._head.writer_epoch), SHA256: stored.record.sha256}
+        with Scratch() as scratch:
+            self.store.swap(there.key, self.partial.fetch(stored, scratch.path), expected=there, metadata=metadata)
 
     def sweep(self) -> None:
         """Delete what ranks have stored and no record names: what a lost gang left, or what a version has now.

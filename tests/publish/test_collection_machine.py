@@ -1,7 +1,7 @@
-"""R13: whatever is published, rolled back, pinned and collected, in whatever order and interrupted wherever.
+"""Collection removes nothing that is needed, whatever is published, rolled back, pinned and collected, in any order.
 
-A pure-Python model says after every step what must be there; after a collection that nobody disturbed, also that
-nothing else is.
+Each of these may be interrupted anywhere, and happen in the middle of another. A pure-Python model says after every
+step what must be there; after a collection that nobody disturbed, also that nothing else is.
 """
 
 from __future__ import annotations

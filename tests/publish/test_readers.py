@@ -1,4 +1,4 @@
-"""R5: readers that come while releases are published never see parts of two."""
+"""Readers that come while releases are published never see parts of two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from tests.publish.runs import FILES, candidate, write_run
 
-PUBLISHES = int(os.environ.get("PBG_R5_PUBLISHES", "40"))
+PUBLISHES = int(os.environ.get("PBG_PUBLISHES", "40"))
 READERS = 8
 
 

@@ -1,0 +1,178 @@
+"""What a machine whose clock is an hour wrong commits, publishes, skips and collects is what it would have otherwise.
+
+Order is decided by swaps, and ages are told by the store's clock.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+
+import pytest
+
+from pbg_tasks.checkpoint import claim, open_committed
+from pbg_tasks.config import GraphSpec, RunSpec
+from pbg_tasks.config.base import parse
+from pbg_tasks.errors import ConflictError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.collection import collect
+from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.retention import Retention, pin
+from pbg_tasks.publish.skips import skip_anew, skipped, when_skipped, why_skipped
+from pbg_tasks.storage import LocalStore
+from pbg_tasks.tasks.approval import under_way
+from pbg_tasks.tasks.context import RunContext
+from tests.checkpoint.test_writer import PREFIX, SPEC, commit
+from tests.clocks import HOUR, clock_wrong_by
+from tests.publish.runs import candidate, write_run
+from tests.publish.turned_store import TurnedStore
+from tests.tasks.conftest import MODEL
+
+GRACE = 900.0
+MINUTE = 60.0
+NOW = time.time()
+GRAPH = {"graph": "g", "store": "/nowhere", "snapshots": {"location": "/nowhere/{snapshot}.tsv"}, "model": MODEL}
+
+
+class Nights:
+    """What several machines do to one graph, always the same.
+
+    Args:
+        root: of the store.
+        clocks: by how many seconds whose clock is wrong; the store's own is right.
+
+    Attributes:
+        told: what they found and decided.
+        left: the runs that each collection left.
+    """
+
+    def __init__(self, root, clocks):
+        self.store = TurnedStore(root)
+        self.store.now = NOW
+        self.channel = Channel(self.store, "production")
+        self.clocks = clocks
+        self.told, self.left = [], []
+
+    def on(self, machine):
+        return clock_wrong_by(self.clocks.get(machine, 0.0))
+
+    def attempt(self, action):
+        with suppress(ConflictError):
+            action()
+            self.told.append("done")
+            return
+        self.told.append("refused")
+
+    def train(self):
+        """One commits; another takes over, and the first wakes up."""
+        with ExitStack() as claims:
+            with self.on("trainer"):
+                hold(self.store, "r")
+                old = claims.enter_context(claim(self.store, PREFIX, SPEC))
+                commit(old, 1)
+            with self.on("follower"):
+                new = claims.enter_context(claim(self.store, PREFIX, SPEC, patience=0))
+                self.attempt(lambda: commit(new, 2, b"the follower's"))
+            with self.on("trainer"):
+                self.attempt(lambda: commit(old, 2, b"the trainer's"))
+            with self.on("follower"):
+                self.attempt(lambda: commit(new, 3))
+        self.told.append(open_committed(self.store, PREFIX)[0])
+
+    def publish(self):
+        """Nights by turns; one that was planned too early; a roll-back, after which a publish is tried again."""
+        for number, machine in enumerate(("publisher", "follower", "publisher", "follower"), start=1):
+            with self.on(machine):
+                write_run(self.store, f"r{number}", previous=f"r{number - 1}" if number > 1 else None)
+                self.publish_run(number, planned_on=number - 1 or None)
+            self.store.now += 5 * MINUTE
+        with self.on("publisher"):
+            write_run(self.store, "r5", previous="r3")
+            self.publish_run(5, planned_on=3)
+        with self.on("follower"):
+            self.told.append(self.channel.rollback())
+        with self.on("publisher"):
+            self.publish_run(4, planned_on=3)
+            pin(self.channel, 1)
+        pointer = self.channel.current()
+        self.told.append([pointer.release, pointer.rolled_back, pointer.highest, *self.channel.releases()])
+
+    def publish_run(self, number, *, planned_on):
+        fields = candidate(self.store, f"r{number}", f"d{number}")
+        self.attempt(lambda: self.told.append(self.channel.publish(fields, planned_on=planned_on)))
+
+    def skip(self):
+        """A night is planned, refused, planned again, and skipped by hand."""
+        spec = RunSpec(graph=parse(GraphSpec, GRAPH, source="spec"), snapshot="d6", files=())
+        run = RunContext(self.store, spec.run_id, spec, spec.to_bytes())
+        steps = [
+            ("planner", lambda: (run.store_spec(), run.begin())),
+            ("gate", lambda: run.refuse("half of it is missing")),
+            ("planner", run.begin),
+            ("operator", lambda: skip_anew(self.channel, "d6", None)),
+        ]
+        for machine, act in steps:
+            with self.on(machine):
+                act()
+            with self.on("planner"):
+                since = run.planned()
+                self.told.append((run.refusal(), why_skipped(self.channel, "d6", since=since), skipped(self.channel)))
+                self.told.append((since, when_skipped(self.channel, "d6")))
+                self.told.append([night.run_id for night in under_way(self.store, lambda _: True)])
+            self.store.now += MINUTE
+
+    def collect(self):
+        """Runs are held, given up, and collected when they were for longer than the grace."""
+        for minutes, at_work in ((0, True), (10, True), (10, True), (10, True), (20, False)):
+            self.store.now += minutes * MINUTE
+            if at_work:
+                with self.on("trainer"):
+                    hold(self.store, "r")
+            with self.on("collector"):
+                self.told.append(asdict(collect(self.store, Retention(releases=1), grace=GRACE)))
+            self.left.append({info.key.split("/")[1] for info in self.store.list("runs/")})
+
+    def walk(self):
+        """Do it all, and return what was decided, which runs each collection left, and what lies there since when."""
+        self.train()
+        self.publish()
+        self.skip()
+        self.collect()
+        objects = [(info.key, info.modified, self.store.get(info.key).data) for info in self.store.list()]
+        return self.told, self.left, objects
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    return Nights(tmp_path_factory.mktemp("right"), {}).walk()
+
+
+def test_the_walk_meets_what_it_should(right):
+    told, left, _ = right
+    assert told[:3] == ["done", "refused", "done"]
+    assert told.count("refused") == 2  # the other is the night that was planned too early
+    assert ["r" in runs for runs in left] == [True, True, True, True, False]
+    assert ["r5" in runs for runs in left] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
+@pytest.mark.parametrize("machine", ["trainer", "follower", "publisher", "planner", "gate", "operator", "collector"])
+def test_a_machine_whose_clock_is_wrong_decides_as_the_others_do(tmp_path, right, machine, wrong):
+    assert Nights(tmp_path, {machine: wrong}).walk() == right
+
+
+@pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
+def test_in_a_directory_a_wrong_clock_moves_only_the_moment_of_a_collection(tmp_path, wrong):
+    """There files are dated by the machine that writes them."""
+    store, grace = LocalStore(tmp_path), 72 * HOUR
+
+    def goes(after):
+        with clock_wrong_by(after):
+            return collect(store, Retention(), grace=grace).runs
+
+    with clock_wrong_by(wrong):
+        write_run(store, "r1")
+        hold(store, "r1")
+    assert goes(after=grace - HOUR - MINUTE) == []
+    assert goes(after=grace + HOUR + MINUTE) == ["r1"]

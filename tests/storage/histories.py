@@ -1,0 +1,161 @@
+"""Histories of one object: what several threads did to it and when, and whether one order explains what all saw."""
+
+from __future__ import annotations
+
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from threading import Barrier
+from typing import TYPE_CHECKING, Literal
+
+from pbg_tasks.errors import ConflictError, NotFoundError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pbg_tasks.storage import ObjectInfo, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One that was answered.
+
+    Attributes:
+        began: moment of the call.
+        ended: moment of the answer.
+        value: that was there; None where there was no object.
+    """
+
+    began: float
+    ended: float
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One that replaces a value which its thread has seen before.
+
+    Attributes:
+        began: moment of the call.
+        ended: moment of the answer.
+        expected: the value it replaces; None: it creates the object.
+        value: that it writes, which no other does.
+        outcome: what the answer was; ``unknown``: none came, and it may take place at any time after.
+    """
+
+    began: float
+    ended: float
+    expected: str | None
+    value: str
+    outcome: Literal["done", "refused", "unknown"] = "done"
+
+
+def race(stores: Sequence[Store], key: str, operations: int, *, seed: int = 0) -> list[Read | Write]:
+    """Let a thread for each store read, create and replace one object at random; return what each did, and when."""
+    start = Barrier(len(stores))
+
+    def act(number: int) -> list[Read | Write]:
+        store, rng, done = stores[number], random.Random(f"{seed} {number}"), []
+        known: tuple[str | None, ObjectInfo | None] = None, None
+        start.wait()
+        for count in range(operations // len(stores)):
+            if rng.random() < 0.5:
+                operation, known = _read(store, key)
+            else:
+                expected = known if rng.random() < 0.9 else (None, None)
+                operation, made = _write(store, key, *expected, value=f"{number}.{count}")
+                known = known if made is None else (operation.value, made)
+            done.append(operation)
+        return done
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        return [operation for done in pool.map(act, range(len(stores))) for operation in done]
+
+
+def _read(store: Store, key: str) -> tuple[Read, tuple[str | None, ObjectInfo | None]]:
+    began = time.perf_counter()
+    try:
+        blob = store.get(key)
+    except NotFoundError:
+        return Read(began, time.perf_counter(), None), (None, None)
+    ended, value = time.perf_counter(), blob.data.decode()
+    return Read(began, ended, value), (value, blob.info)
+
+
+def _write(
+    store: Store, key: str, expected: str | None, info: ObjectInfo | None, *, value: str
+) -> tuple[Write, ObjectInfo | None]:
+    data, made = value.encode(), None
+    began = time.perf_counter()
+    try:
+        made = store.put_new(key, data) if info is None else store.swap(key, data, expected=info)
+        outcome = "done"
+    except ConflictError:
+        outcome = "refused"
+    except StorageError:
+        outcome = "unknown"
+    return Write(began, time.perf_counter(), expected, value, outcome), made
+
+
+def faults(history: Sequence[Read | Write]) -> list[str]:
+    """Return why no order of the operations, each at some moment between its call and its answer, explains a history.
+
+    Every value is written once and names the one it replaced, so the writes that took place have one order. What was
+    read or refused, and when, says by when each of them took place and when it had not yet; the rest is comparing.
+    """
+    reads = [each for each in history if isinstance(each, Read)]
+    writes = [each for each in history if isinstance(each, Write)]
+    done = [each for each in writes if each.outcome == "done"]
+    refused = [each for each in writes if each.outcome == "refused"]
+    unknown = [each for each in writes if each.outcome == "unknown"]
+    seen = {each.value for each in reads} | {each.expected for each in done}
+    took_place = done + [each for each in unknown if each.value in seen]
+    # Of those that nobody saw, one may have taken place at the end.
+    ends = [[], *([each] for each in unknown if each.value not in seen)]
+    return min((_faults(reads, [*took_place, *end], refused) for end in ends), key=len)
+
+
+def _faults(reads: list[Read], writes: list[Write], refused: list[Write]) -> list[str]:
+    order, wrong = _in_order(writes)
+    wrong += [f"{read.value} was read, and was never there" for read in reads if read.value not in order]
+    if wrong:
+        return wrong
+    after = dict(pairwise(order))
+    not_before = [
+        *((write.value, write.began) for write in writes),
+        *((after[read.value], read.began) for read in reads if read.value in after),
+    ]
+    by = [
+        *((write.value, write.ended) for write in writes if write.outcome == "done"),
+        *((read.value, read.ended) for read in reads),
+        *((after[write.expected], write.ended) for write in refused if write.expected in after),
+    ]
+    wrong = [
+        f"{each.value} was refused, although {each.expected} was there"
+        for each in refused
+        if each.expected == order[-1]
+    ]
+    earliest = float("-inf")
+    for value in order[1:]:
+        earliest = max([earliest, *(moment for which, moment in not_before if which == value)])
+        latest = min((moment for which, moment in by if which == value), default=float("inf"))
+        if earliest > latest:
+            wrong.append(f"{value} was there by {latest}, and not before {earliest}")
+    return wrong
+
+
+def _in_order(writes: list[Write]) -> tuple[list[str | None], list[str]]:
+    """Return the values as they followed each other, from none at all, and what is wrong with that."""
+    after: dict[str | None, str] = {}
+    wrong = []
+    for write in writes:
+        other = after.setdefault(write.expected, write.value)
+        if other != write.value:
+            wrong.append(f"{other} and {write.value} both replaced {write.expected}")
+    order: list[str | None] = [None]
+    while order[-1] in after:
+        order.append(after[order[-1]])
+    lost = [write for write in writes if write.value not in order]
+    return order, wrong + [f"{write.value} replaced {write.expected}, which was never there" for write in lost]
