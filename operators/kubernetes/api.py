@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from operators.kubernetes.manifest import CONTAINER, JOB_UID, Manifest
@@ -41,11 +43,15 @@ class Cluster:
     Args:
         client: of the ``kubernetes`` package.
         namespace: where everything is.
+
+    Attributes:
+        now: the cluster's time, as of its last answer; this machine's clock may be wrong.
     """
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self._client = client
         self.namespace = namespace
+        self.now = datetime.now(UTC)
 
     @classmethod
     def connected(cls, conn_id: str, namespace: str) -> Cluster:
@@ -138,7 +144,10 @@ class Cluster:
         self, method: str, path: str, *, query: dict[str, str] | None = None, body: Manifest | None = None
     ) -> Manifest:
         with _explained(method, path):
-            result: Manifest = json.loads(self._call(method, path, query=query, body=body).data)
+            answer = self._call(method, path, query=query, body=body)
+            told = answer.headers.get("Date")
+            self.now = parsedate_to_datetime(told) if told else datetime.now(UTC)
+            result: Manifest = json.loads(answer.data)
             return result
 
     def _call(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from operators.kubernetes import manifest
@@ -102,7 +101,7 @@ class Watch:
                 return Verdict()
             case Phase.FAILED:
                 return Verdict(failure(job, list(self._seen.values())))
-        late = overdue(job, pods, self._startup_seconds, datetime.now(UTC))
+        late = overdue(job, pods, self._startup_seconds, self._cluster.now)
         if late is not None:
             self._cluster.delete_job(self._handle.name, self._handle.uid)
             return Verdict(late)

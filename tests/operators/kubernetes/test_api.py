@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from operators.kubernetes import manifest
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
 from tests.operators.kubernetes.double.problems import RefusedError
+from tests.operators.kubernetes.double.server import Handler
 from tests.operators.kubernetes.test_manifest import UID, gang
 
 
@@ -31,6 +34,15 @@ def test_a_refusal_is_the_error_that_says_what_to_do(double, cluster, code, mess
         cluster.read("Job", "x")
     assert type(caught.value) is expected
     assert f"Kubernetes API, GET /apis/batch/v1/namespaces/default/jobs/x: {message} ({code})" in str(caught.value)
+
+
+def test_the_time_is_the_clusters_whatever_our_clock_says(cluster, monkeypatch):
+    """Else a worker whose clock is an hour ahead would end gangs that have just begun to start."""
+    monkeypatch.setattr(Handler, "date_time_string", lambda _: "Thu, 20 Nov 2025 06:00:00 GMT")
+    with pytest.raises(NotFoundError):
+        cluster.read("Job", "x")
+    cluster.pods(UID)
+    assert cluster.now == datetime(2025, 11, 20, 6, tzinfo=UTC)
 
 
 def test_an_api_that_is_gone_may_come_back(double, cluster):
