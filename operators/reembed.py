@@ -168,6 +168,8 @@ def _training(spec: GraphSpec) -> PBGTrainJobOperator:
         max_restarts=launch.max_restarts,
         kubernetes=launch.kubernetes,
         deferrable=launch.kubernetes is not None and launch.kubernetes.deferrable,
+        # Experiments and days that are done again wait for nobody, and more runs may be under way than may train.
+        max_active_tis_per_dag=spec.nights.parallel if spec.nights.walk == "chain" else None,
     )
 
 

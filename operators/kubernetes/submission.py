@@ -115,7 +115,10 @@ def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, value
     if gang.launch.network_policy:
         _ensure(cluster, manifest.network_policy(name, uid), uid)
     if gang.launch.kueue_queue is None:  # Kueue resumes a Job when there is room for all of its pods
-        cluster.change_job(name, uid, manifest.resumed())
+        try:
+            cluster.change_job(name, uid, manifest.resumed())
+        except ConflictError as error:  # no other training: a Job of the name that is being removed and made again
+            raise ResourceError(f"Job {name} could not be resumed: {error}") from None
 
 
 def _ensure(cluster: Cluster, wanted: Manifest, uid: str) -> None:

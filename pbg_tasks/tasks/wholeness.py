@@ -30,7 +30,7 @@ def snapshot_files(
         location: with ``{snapshot}``, as in the graph spec.
         snapshot: its key.
         complete: what tells that it is whole, as in ``nights.watch``; where that says nothing of one without files
-            (``settled``, None), its marker or its manifest does.
+            (``settled``, None), its manifest does.
         environment: whose store it is.
 
     Raises:
@@ -50,11 +50,11 @@ def _is_empty(location: str, snapshot: str, complete: Whole | None, environment:
     folder = snapshot_folder(location)
     if folder is None:
         return False
-    signs: tuple[Literal["success", "manifest"], ...] = ("success", "manifest")
-    if complete is not None and complete != "settled":
-        signs = (complete,)
+    # A marker may come first where files are copied in the order of their names: only of a producer that is known to
+    # write it last does it say that there is nothing else. A manifest says so itself.
+    sign: Literal["success", "manifest"] = "success" if complete == "success" else "manifest"
     # Before the files are listed, as what is whole stays so.
-    if all(lacks(location, snapshot, sign, environment) is not None for sign in signs):
+    if lacks(location, snapshot, sign, environment) is not None:
         return False
     try:
         # Whatever their names: files that the location does not ask for are no sign of a day without any.

@@ -49,7 +49,11 @@ def test_without_one_nights_begin_by_events_and_by_hand(tmp_path, monkeypatch):
 )
 def test_nights_of_a_chain_that_wait_for_one_that_failed_leave_a_place_for_it(tmp_path, monkeypatch, nights, at_once):
     bag = bag_of(tmp_path, monkeypatch, **nights, calendar={"cron": "0 2 * * *"})
-    assert {bag.dags[f"{kind}_small"].max_active_runs for kind in ("reembed", "nightly")} == {at_once}
+    dags = [bag.dags[f"{kind}_small"] for kind in ("reembed", "nightly")]
+    assert {dag.max_active_runs for dag in dags} == {at_once}
+    # those that wait for nobody train no more at once than the spec says
+    training = nights.get("parallel", 4) if nights.get("walk") != "independent" else None
+    assert {dag.get_task("train.train").max_active_tis_per_dag for dag in dags} == {training}
 
 
 def test_a_calendar_that_airflow_cannot_read_breaks_its_own_graph_only(tmp_path, monkeypatch):

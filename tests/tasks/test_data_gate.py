@@ -147,7 +147,7 @@ EMPTY_DAYS = {
     "no bytes": (None, {"part": ""}),
     "no bytes in any part": (MARKED, {"part": "", "other": "", "_SUCCESS": ""}),
     "no files": (MARKED, {"_SUCCESS": ""}),
-    "no files, and nobody watches": (None, {"_SUCCESS": ""}),
+    "no files listed, and nobody watches": (None, {"_manifest.json": '{"objects": {}}'}),
     "no files listed": (LISTED, {"_manifest.json": '{"objects": {}}'}),
 }
 
@@ -185,6 +185,8 @@ MISSING_DAYS = {
     "nothing": (None, "", {}),
     "no marker": (None, "", {"_other": "", ".hidden": ""}),
     "no marker that counts": (LISTED, "", {"_SUCCESS": ""}),
+    "a marker that may have come before the files": (None, "", {"_SUCCESS": ""}),
+    "files that are listed and not there": (None, "", {"_manifest.json": '{"objects": {"part": {"size": 9}}}'}),
     "files that are not listed": (LISTED, "/*.tsv", {"part": NIGHT, "_manifest.json": '{"objects": {}}'}),
     "files of other names": (MARKED, "/*.tsv", {"part": NIGHT, "_SUCCESS": ""}),
 }

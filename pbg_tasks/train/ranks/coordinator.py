@@ -292,9 +292,12 @@ class Coordinator:
                     self._shared, self._settled = shared, True
                 return self._write()
         except BaseException:
-            with self._changed:  # so that it is tried once more when this rank leaves
+            with self._changed:  # so that it is tried once more when the first rank leaves, or now where one has left
                 self._settled = False
                 self._stores.begin()
+                if self._stopping:
+                    self._change()
+                    self._stores.insist()
             raise
 
     def _move(self, progress: Progress) -> None:

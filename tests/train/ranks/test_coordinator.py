@@ -205,6 +205,23 @@ def test_what_all_share_is_stored_once_more_when_that_failed_before_the_commit(t
         assert named(writer) == ["partial/shared.3"]
 
 
+def test_what_all_share_is_stored_once_more_though_a_rank_had_left_before_that_failed(tmp_path):
+    store = busy(2)
+
+    def share(number):
+        if number == 2:
+            coordinator.answer(1, "leave", {})
+        return store(number)
+
+    with coordinated(tmp_path, share) as (coordinator, writer):
+        train_all(coordinator)
+        with pytest.raises(StorageError, match="busy"):
+            coordinator.settle()
+        coordinator.answer(0, "leave", {})
+        coordinator.wait_shared(10)
+        assert named(writer) == ["partial/shared.3"]
+
+
 def test_the_report_of_a_rank_that_learns_of_a_failed_store_counts(tmp_path):
     with (
         coordinated(tmp_path, busy(1)) as (coordinator, writer),
