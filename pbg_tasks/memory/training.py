@@ -159,8 +159,12 @@ def _columns(size: TrainingSize) -> int:
 
 
 def _left_over(size: TrainingSize) -> int:
-    """Return bytes of the columns that some edges were held out of: a single bucket's are kept for the next epoch."""
-    return size.edges * _columns(size) if size.config.eval_fraction and not size.ahead else 0
+    """Return bytes of the columns that some edges were held out of, which a rank keeps while it trains the others.
+
+    Else they go, but for those of a single bucket, which is the next epoch's again.
+    """
+    kept = size.gang is not None or (not size.ahead and size.config.num_epochs > 1)
+    return size.edges * _columns(size) if size.config.eval_fraction and kept else 0
 
 
 def _split_off(size: TrainingSize) -> int:

@@ -83,6 +83,14 @@ CASES = {
         {"entities": 100_000, "edges": 5_000_000, "relations": 3},
         {"dimension": 32, "eval_fraction": 0.002},
     ),
+    "many edges, some held out, of which the next epoch holds out others": (
+        {"entities": 100_000, "edges": 5_000_000, "relations": 3},
+        {"dimension": 32, "eval_fraction": 0.002, "num_epochs": 2},
+    ),
+    "two partitions, many edges, some held out, several relations": (
+        {"entities": 100_000, "edges": 20_000_000, "partitions": 2, "relations": 3},
+        {"dimension": 32, "eval_fraction": 0.002},
+    ),
     "engine torch": (
         {"entities": 120_000, "edges": 8_000},
         {"dimension": 300, "loss_fn": "softmax", "num_uniform_negs": 500, "mask_known_negatives": True},
