@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import statistics
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ _RATE = "edges/cpu-s"
 _TARGET = 20.0
 _ENTITIES_PER_EDGE = 0.1
 _PAIRED, _ONCE, _MANY = 100_000, 1_000_000, 10_000_000
-_MANY_ROUNDS = 3
 _OUT_OF_CORE_EDGES, _OUT_OF_CORE_GB, _OUT_OF_CORE_TARGET = 50_000_000, 1.0, 2e9
 _PARTITIONS = 4
 
@@ -61,7 +59,7 @@ def write_edges_tsv(path: Path, *, edges: int, entities: int) -> None:
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Compare at sizes that PBG finishes; beyond (not ``quick``), ours only: 10 M edges, and 50 M within 2 GB.
+    """Compare, unless ``quick`` up to 10 M edges, which take PBG a quarter of an hour; 50 M within 2 GB are ours only.
 
     Into one partition: PBG sets aside 50 MiB for each list of a bucket, and more buckets would count that against it.
     """
@@ -70,18 +68,15 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
         few = _sides(tools, mine, pbg, _PAIRED)
         mine("import_tsv", files=[str(_random_edges(tools, _PAIRED))])  # what is slow only once: a large part of so few
         paired = in_turns(tools.pairs, few, warm_up=False)
-        once = in_turns(1, _sides(tools, mine, pbg, _ONCE), warm_up=False)
-        source = str(_random_edges(tools, _MANY)) if not quick else ""
-        many = [mine("import_tsv", files=[source]) for _ in range(0 if quick else _MANY_ROUNDS)]
-    found = [
-        Measurement.rate(_title(_PAIRED), _RATE, paired["ours"], paired["theirs"], target=_TARGET),
-        Measurement.rate(_title(_ONCE), _RATE, once["ours"], once["theirs"], target=_TARGET, note="one round of each"),
-    ]
-    if quick:
-        return found
-    rate = statistics.median(map(per_cpu_second, many))
-    note = f"{_MANY_ROUNDS} rounds of ours only: PBG would take a quarter of an hour or more"
-    return [*found, Measurement(_title(_MANY), _RATE, rate, note=note), *_out_of_core(tools)]
+        once = {
+            edges: in_turns(1, _sides(tools, mine, pbg, edges), warm_up=False)
+            for edges in ((_ONCE,) if quick else (_ONCE, _MANY))
+        }
+    found = [Measurement.rate(_title(_PAIRED), _RATE, paired["ours"], paired["theirs"], target=_TARGET)]
+    for edges, sides in once.items():
+        title, note = _title(edges), "one round of each"
+        found.append(Measurement.rate(title, _RATE, sides["ours"], sides["theirs"], target=_TARGET, note=note))
+    return found if quick else [*found, *_out_of_core(tools)]
 
 
 def _title(edges: int) -> str:

@@ -31,7 +31,8 @@ in the race and where a line says so; where a round is short, one before does no
 has three rounds or one. Figures are medians of rounds. A ratio says how many times better ours is in one pair of
 rounds; its median, least and largest are given. Unless a line says otherwise, time is CPU time, of a process and all it
 started, with one worker or thread on either side; only our importer takes all cores, and the time on each counts.
-Start-up and loading libraries do not count.
+Start-up and loading libraries do not count. The harness is the project's own, since pytest-benchmark and asv take no
+turns between programs that need environments of their own.
 """
 _GROWTH = """\
 Measured points, and the line that fits them best on logarithmic axes; its slope is the exponent: 1 means that cost is
