@@ -195,21 +195,12 @@ def busy(at):
     return share
 
 
-def test_what_all_share_is_stored_once_more_when_that_failed_before_the_commit(tmp_path):
-    with coordinated(tmp_path, busy(2)) as (coordinator, writer):
-        train_all(coordinator)
-        with pytest.raises(StorageError, match="busy"):
-            coordinator.settle()
-        coordinator.answer(0, "leave", {})
-        coordinator.wait_shared(10)
-        assert named(writer) == ["partial/shared.3"]
-
-
-def test_what_all_share_is_stored_once_more_though_a_rank_had_left_before_that_failed(tmp_path):
+@pytest.mark.parametrize("left", [False, True], ids=["nobody has left", "a rank has left before"])
+def test_what_all_share_is_stored_once_more_when_that_failed_before_the_commit(tmp_path, left):
     store = busy(2)
 
     def share(number):
-        if number == 2:
+        if left and number == 2:
             coordinator.answer(1, "leave", {})
         return store(number)
 
