@@ -42,9 +42,9 @@ FACTS = {
 WAITING = 32
 """How many runs of a chain may be under way at least, nearly all of which wait in ``plan`` for the night before.
 
-A run that waits is running to Airflow, though it holds no worker's slot, and only one night gets past ``plan``. Were
-there but a few, those that wait for a day that failed would take all places, and that day, mended, would not begin.
-Bounded, for each of them looks once a minute.
+A run that waits is running to Airflow, though it holds no worker's slot. Were there but a few, those that wait for a
+day that failed would take all places, and that day, mended, would not begin. Bounded, for each of them looks once a
+minute.
 """
 
 

@@ -210,11 +210,16 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
     if category is OutOfTurnError:
         return OutOfTurn(message)
     if category is ConflictError and command == "train":
-        return AirflowSkipException(f"another run trains it: {message}")
+        return outdone(message)
     if category is not None and issubclass(category, QualityGateError):
         return Unusable(message) if category is UnusableError else Refused(message)
     retryable = category is not None and category.retryable
     return RetryableError(message) if retryable else AirflowFailException(message)
+
+
+def outdone(message: str) -> AirflowSkipException:
+    """Return what ends a training that another run is at, which the store let go on: nobody need do anything."""
+    return AirflowSkipException(f"another run trains it: {message}")
 
 
 def parse_result(command: str, output: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from operators.connection import with_store
 from operators.kubernetes.api import Cluster
@@ -14,7 +14,7 @@ from operators.kubernetes.manifest import Gang
 from operators.kubernetes.submission import Handle, submit
 from operators.kubernetes.trigger import TrainJobTrigger, error_of
 from operators.kubernetes.watch import Watch
-from operators.task import PbgOperator, Refused, RetryableError
+from operators.task import PbgOperator, Refused, RetryableError, outdone
 from pbg_tasks.errors import ConflictError, PbgError, QualityGateError
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def task_failure(error: PbgError) -> AirflowException:
     if isinstance(error, QualityGateError):
         return Refused(message)
     if isinstance(error, ConflictError):
-        return AirflowSkipException(f"another run trains it: {message}")
+        return outdone(message)
     return RetryableError(message) if error.retryable else AirflowFailException(message)
 
 
