@@ -70,11 +70,13 @@ class Roll:
                 self._timer.start()
             self._awaited.remove(peer.rank)
             self._present[peer.rank] = connection
-            verdict = self.verdict
+            verdict, closed = self.verdict, self._closed
         doing = ""
         try:
             if verdict is not None:
                 connection.send(ERROR, **error_fields(verdict))
+            elif closed:
+                connection.send("goodbye")
             while (message := connection.receive(timeout=self._silence)).kind != "goodbye":
                 if message.kind == ERROR:
                     error = error_of(message)

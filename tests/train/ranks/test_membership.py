@@ -102,7 +102,19 @@ def test_nobody_is_missed_before_the_first_has_come(hall):
 def test_rank_zero_may_go_first(hall):
     opened = hall(2)
     member = opened.member(1)
+    wait_for(lambda: 1 in opened.roll._present)  # a member is welcome a moment before it is on the roll
     opened.roll.close()
+    opened.listener.close()
+    time.sleep(0.2)
+    member.check()
+    member.leave()
+
+
+def test_who_comes_when_all_is_done_may_go(hall):
+    opened = hall(2)
+    opened.roll.close()
+    member = opened.member(1)
+    assert member._parted.wait(5)
     opened.listener.close()
     time.sleep(0.2)
     member.check()
