@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from pbg_tasks.formats.slices import read_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from io import RawIOBase
     from pathlib import Path
     from types import TracebackType
 
@@ -190,24 +191,32 @@ class EdgeFileWriter:
             raise ValueError(f"{self._path}: {self._count} edges were announced, and {self._written} came")
 
 
+class EdgeFacts(NamedTuple):
+    """What a bucket's file says of its edges.
+
+    Attributes:
+        edges: how many there are.
+        weighted: whether they have weights.
+    """
+
+    edges: int
+    weighted: bool
+
+
+def edge_facts(file: Path | RawIOBase) -> EdgeFacts:
+    """Look at a bucket's file without reading an edge.
+
+    Raises:
+        FormatError: it is damaged or foreign.
+    """
+    with open_foreign(file) as opened:
+        items = _datasets(opened)
+        return EdgeFacts(len(items["rel"]), "weight" in items)
+
+
 def count_edges(path: Path) -> int:
-    """Return how many edges a bucket's file holds.
-
-    Raises:
-        FormatError: it is damaged or foreign.
-    """
-    with open_foreign(path) as file:
-        return len(_datasets(file)["rel"])
-
-
-def has_weights(path: Path) -> bool:
-    """Tell whether the edges of a bucket's file have weights.
-
-    Raises:
-        FormatError: it is damaged or foreign.
-    """
-    with open_foreign(path) as file:
-        return "weight" in _datasets(file)
+    """Return how many edges a bucket's file holds; raises as ``edge_facts``."""
+    return edge_facts(path).edges
 
 
 def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
