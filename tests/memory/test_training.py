@@ -137,6 +137,17 @@ CASES = {
             "num_uniform_negs": 10_000,
         },
     ),
+    "l2, many uniform negatives": (
+        {"entities": 80_000, "edges": 100},
+        {
+            "dimension": 400,
+            "comparator": "l2",
+            "loss_fn": "softmax",
+            "batch_size": 50,
+            "num_batch_negs": 50,
+            "num_uniform_negs": 150_000,
+        },
+    ),
     "bf16, many uniform negatives": (
         {"entities": 200_000, "edges": 1_000},
         {
