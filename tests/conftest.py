@@ -10,12 +10,16 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from examples.stack.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+settings.register_profile("suite", deadline=None)  # how long an example takes depends on what else the machine does
+settings.load_profile("suite")
 
 pytest.register_assert_rewrite("tests.contract")  # it asserts like a test, so that its failures show both sides, too
 

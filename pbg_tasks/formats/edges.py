@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.files import creating
 from pbg_tasks.formats.guard import FORMAT_VERSION, dataset, open_foreign
+from pbg_tasks.formats.slices import read_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from io import RawIOBase
     from pathlib import Path
     from types import TracebackType
 
@@ -189,24 +191,32 @@ class EdgeFileWriter:
             raise ValueError(f"{self._path}: {self._count} edges were announced, and {self._written} came")
 
 
+class EdgeFacts(NamedTuple):
+    """What a bucket's file says of its edges.
+
+    Attributes:
+        edges: how many there are.
+        weighted: whether they have weights.
+    """
+
+    edges: int
+    weighted: bool
+
+
+def edge_facts(file: Path | RawIOBase) -> EdgeFacts:
+    """Look at a bucket's file without reading an edge.
+
+    Raises:
+        FormatError: it is damaged or foreign.
+    """
+    with open_foreign(file) as opened:
+        items = _datasets(opened)
+        return EdgeFacts(len(items["rel"]), "weight" in items)
+
+
 def count_edges(path: Path) -> int:
-    """Return how many edges a bucket's file holds.
-
-    Raises:
-        FormatError: it is damaged or foreign.
-    """
-    with open_foreign(path) as file:
-        return len(_datasets(file)["rel"])
-
-
-def has_weights(path: Path) -> bool:
-    """Tell whether the edges of a bucket's file have weights.
-
-    Raises:
-        FormatError: it is damaged or foreign.
-    """
-    with open_foreign(path) as file:
-        return "weight" in _datasets(file)
+    """Return how many edges a bucket's file holds; raises as ``edge_facts``."""
+    return edge_facts(path).edges
 
 
 def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
@@ -218,7 +228,7 @@ def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
     """
     with open_foreign(path) as file:
         items = _datasets(file)
-        columns = {name: item[start:stop].astype(_TYPES[name], copy=False) for name, item in items.items()}
+        columns = {name: read_part(item, start, stop).astype(_TYPES[name], copy=False) for name, item in items.items()}
         lhs, rhs = (_read_features(file, side, len(items["rel"]), start, stop) for side in _SIDES)
     edges = EdgeList(**columns, lhs_features=lhs, rhs_features=rhs)
     for side in _SIDES:
@@ -235,12 +245,13 @@ def _read_features(file: h5py.File, side: str, edges: int, start: int, stop: int
     # A file whose first edges came without features has fewer offsets in PBG's writer: they would be misread.
     whole = dataset(file, name, kinds="iu", shape=(edges + 1,))
     stop = edges if stop is None else min(stop, edges)
-    offsets = whole[start : stop + 1].astype(np.int64, copy=False) if edges else np.zeros(1, np.int64)
+    offsets = read_part(whole, start, stop + 1).astype(np.int64, copy=False) if edges else np.zeros(1, np.int64)
     data = dataset(file, f"{side}d_data", kinds="iu", shape=(None,))
     falls = bool((np.diff(offsets) < 0).any())
     if falls or offsets[0] < 0 or offsets[-1] > len(data) or (start == 0 and offsets[0] != 0):
         raise FormatError(f"{file.filename}: {name} must rise from 0 to the length of {side}d_data ({len(data)})")
-    return Features(offsets - offsets[0], data[offsets[0] : offsets[-1]].astype(np.int64, copy=False))
+    features = read_part(data, int(offsets[0]), int(offsets[-1])).astype(np.int64, copy=False)
+    return Features(offsets - offsets[0], features)
 
 
 def _check_ends(path: Path, side: str, ids: np.ndarray, features: Features | None) -> None:

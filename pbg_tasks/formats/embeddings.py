@@ -12,6 +12,7 @@ from pbg_tasks.formats.guard import dataset, open_foreign
 from pbg_tasks.formats.memory import empty_rows
 from pbg_tasks.formats.metadata import IterationInfo, write_metadata
 from pbg_tasks.formats.optimizer import PLAIN_SUMS, read_row_sums, row_adagrad_state, write_state
+from pbg_tasks.formats.slices import read_into, write_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,10 +67,10 @@ def write_embeddings(
     data_bytes = embeddings.size * 4 + (0 if row_sums is None else row_sums.size * 8)
     with creating(path, data_bytes=data_bytes) as file:
         write_metadata(file, config, iteration)
-        file.create_dataset("embeddings", data=embeddings, dtype=np.float32, track_times=False)
+        write_dataset(file, "embeddings", embeddings, dtype=np.float32)
         if row_sums is not None:
             write_state(file, row_adagrad_state(row_sums, lr))
-            file.create_dataset(PLAIN_SUMS, data=row_sums, dtype=np.float32, track_times=False)
+            write_dataset(file, PLAIN_SUMS, row_sums, dtype=np.float32)
 
 
 def read_embeddings(
@@ -158,11 +159,10 @@ def _embeddings(file: h5py.File, count: int | None, dimension: int | None) -> h5
 
 def _read_into(item: h5py.Dataset, start: int, block: np.ndarray) -> None:
     """Fill ``block`` from row ``start`` on, converting to float32."""
-    if not block.size:
-        return  # HDF5 refuses empty selections
-    item.read_direct(block, source_sel=np.s_[start : start + len(block)])
-    with np.errstate(invalid="ignore"):
-        total = block.sum(dtype=np.float64)  # finite float32 cannot overflow it, and no array of flags is needed
+    total = 0.0  # finite float32 cannot overflow it, and no array of flags is needed
+    for part in read_into(item, start, block):
+        with np.errstate(invalid="ignore"):
+            total += float(part.sum(dtype=np.float64))
     if not np.isfinite(total):
         raise FormatError(f"{item.file.filename}: holds embeddings that are not finite")
 

@@ -7,7 +7,9 @@ kilobyte can declare a dataset of a terabyte. Everything is looked at before a b
 from __future__ import annotations
 
 import math
+import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import h5py
@@ -17,7 +19,7 @@ from pbg_tasks.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+    from io import RawIOBase
 
 FORMAT_VERSION = 1
 BYTES = np.dtype("V1")  # the opaque type of PBG's blobs
@@ -30,8 +32,8 @@ _DAMAGE = (OSError, RuntimeError, LookupError, TypeError, ValueError, OverflowEr
 
 
 @contextmanager
-def open_foreign(path: Path) -> Iterator[h5py.File]:
-    """Open an HDF5 file of format version 1 for reading, once all of it was found harmless.
+def open_foreign(path: Path | RawIOBase) -> Iterator[h5py.File]:
+    """Open an HDF5 file of format version 1 (its path, or itself) for reading, once all of it was found harmless.
 
     Raises:
         FormatError: missing, not HDF5, truncated, of another format version, linked to other files, holding types or
@@ -74,12 +76,14 @@ def dataset(file: h5py.File, name: str, *, kinds: str, shape: tuple[int | None, 
     return item
 
 
-def _check_signature(path: Path) -> int:
+def _check_signature(path: Path | RawIOBase) -> int:
     """Return the file's size; HDF5 would also accept a signature further on, which none of our formats has."""
     try:
-        with path.open("rb") as file:
-            start = file.read(len(_SIGNATURE))
-        size = path.stat().st_size
+        if isinstance(path, Path):
+            with path.open("rb", buffering=0) as file:
+                start, size = _start_and_size(file)
+        else:
+            start, size = _start_and_size(path)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     if start != _SIGNATURE:
@@ -87,7 +91,12 @@ def _check_signature(path: Path) -> int:
     return size
 
 
-def _check_version(path: Path, file: h5py.File) -> None:
+def _start_and_size(file: RawIOBase) -> tuple[bytes | None, int]:
+    file.seek(0)
+    return file.read(len(_SIGNATURE)), file.seek(0, os.SEEK_END)
+
+
+def _check_version(path: Path | RawIOBase, file: h5py.File) -> None:
     version = file.attrs.get("format_version")
     if version is None:
         raise FormatError(f"{path}: no attribute format_version, so not a file of PBG's formats")
@@ -95,7 +104,7 @@ def _check_version(path: Path, file: h5py.File) -> None:
         raise FormatError(f"{path}: format_version is {version!s:.40}; this program reads version {FORMAT_VERSION}")
 
 
-def _check_objects(path: Path, file: h5py.File, size: int) -> None:
+def _check_objects(path: Path | RawIOBase, file: h5py.File, size: int) -> None:
     """Look at every object once, by address: hard links may form a cycle."""
     seen = {_address(file)}
     groups = [file["/"]]

@@ -16,6 +16,7 @@ import numpy as np
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.guard import dataset
 from pbg_tasks.formats.pickles import vetted_archive
+from pbg_tasks.formats.slices import read_part, write_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +80,7 @@ def write_state(file: h5py.File, state: dict[str, Any]) -> None:
 
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    file.create_dataset(STATE_DICT, data=np.frombuffer(buffer.getbuffer(), dtype="V1"), track_times=False)
+    write_dataset(file, STATE_DICT, np.frombuffer(buffer.getbuffer(), dtype="V1"))
 
 
 def read_row_sums(file: h5py.File, rows: int) -> np.ndarray | None:
@@ -101,7 +102,8 @@ def plain_sums(file: h5py.File, name: str, shape: tuple[int, ...]) -> np.ndarray
         FormatError: missing, of another shape, negative or not finite.
     """
     item = dataset(file, name, kinds="f", shape=shape)
-    return _checked(item[...].astype(np.float32, copy=False), shape, f"{file.filename}: {name}")
+    sums = read_part(item) if len(shape) == 1 else item[...]
+    return _checked(sums.astype(np.float32, copy=False), shape, f"{file.filename}: {name}")
 
 
 def blob_sums(file: h5py.File, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray] | None:
@@ -147,7 +149,7 @@ def _load(file: h5py.File, source: str, *, numbers: int) -> Mapping[Any, Any]:
     limit = _BLOB_SLACK + numbers * _BLOB_BYTES_PER_NUMBER
     if item.size > limit:
         raise FormatError(f"{source}: {item.size} bytes, more than the {limit} that the file's parameters can need")
-    blob = vetted_archive(item[...].tobytes(), source=source)
+    blob = vetted_archive(read_part(item).tobytes(), source=source)
     try:
         whole = torch.load(io.BytesIO(blob), map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - torch documents no list of what damaged archives raise

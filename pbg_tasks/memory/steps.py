@@ -119,8 +119,8 @@ def _largest_table(size: TrainingSize, relation: RelationSchema) -> int:
 def _native_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     """Count the buffers of ``native/step.hpp``.
 
-    Rows are read in place. What there is to hold is the gradients of rows from their first use in a batch to their
-    last, besides a chunk's own, and where each row's lies.
+    Most rows are read in place. What there is to hold is the gradients of rows from their first use in a batch to
+    their last, besides a chunk's own, and where each row's lies.
     """
     config, dimension = size.config, size.config.entity_dimension(relation.lhs)
     rows = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs)
@@ -142,16 +142,21 @@ def _native_gradients(size: TrainingSize, relation: RelationSchema, rows: _Rows)
         uses = sides * looked_up
         at_once = sides * rows.ends / rows.chunks / row + drawn_at_once
         # Rows that chance picks both in the first and in the second half of a batch: at its middle most are held.
-        held = min(uses, table * math.expm1(-uses / (2 * max(table, 1))) ** 2 + at_once)
+        held = min(uses, table, table * math.expm1(-uses / (2 * max(table, 1))) ** 2 + at_once)
         found += table * FLOAT + uses * _USE + int(held) * row
     return found
 
 
 def _native_copies(config: ModelConfig, relation: RelationSchema, rows: _Rows) -> int:
-    """Count rows that are not read in place: what global embeddings and operators make, and gradients on their way."""
-    matrices = relation.operator in _MATRICES
-    of_ends = _directions(config) * 2 * ((relation.operator != "none") + config.global_emb)
-    of_drawn = int(config.global_emb)
+    """Count rows that are not read in place: what global embeddings and operators make, and gradients on their way.
+
+    With l2, those of which an operator makes nothing are copied, too.
+    """
+    matrices, operates = relation.operator in _MATRICES, relation.operator != "none"
+    distances = config.comparator == "l2"
+    copied = 2 if config.global_emb else (2 - operates) * distances
+    of_ends = _directions(config) * (2 * operates + copied)
+    of_drawn = int(config.global_emb or distances)
     if _operator_on_drawn(config, relation):
         of_drawn += 3 if matrices else 2
     return of_ends * rows.ends // (1 if matrices else rows.chunks) + of_drawn * rows.drawn // rows.chunks

@@ -217,7 +217,7 @@ class Gradients {
 struct RowMemory {
   Buffer<const float*> raw, ready;
   Buffer<float*> gradient;
-  Buffer<float> shifted, applied, collected, norms;
+  Buffer<float> copied, applied, collected, norms;
 };
 
 struct pbg_workspace {

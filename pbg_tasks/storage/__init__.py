@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.storage.base import Blob, FinalFile, ObjectInfo, Store
+from pbg_tasks.storage.base import Blob, FinalFile, ObjectInfo, RangedStore, Store
 from pbg_tasks.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Blob", "FinalFile", "LocalStore", "ObjectInfo", "Store", "open_file", "open_store"]
+__all__ = ["Blob", "FinalFile", "LocalStore", "ObjectInfo", "RangedStore", "Store", "open_file", "open_store"]
 
 
 def open_store(url: str | Path, *, environment: Mapping[str, str] | None = None) -> Store:

@@ -143,3 +143,17 @@ class Store(Protocol):
             How many.
         """
         ...
+
+
+@runtime_checkable
+class RangedStore(Protocol):
+    """A store that gives parts of its objects; those of a local one are files."""
+
+    def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:
+        """Read bytes ``start`` to ``stop`` of the version ``info``, as far as it has any.
+
+        Raises:
+            NotFoundError: the object does not exist any more.
+            StorageError: it was changed.
+        """
+        ...

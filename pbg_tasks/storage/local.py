@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, StorageError
 from pbg_tasks.storage.base import Blob, FinalFile, ObjectInfo
 from pbg_tasks.storage.files import (
     abandoned,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _LOCKS = 64
+_LOCK_SECONDS = 60.0  # a lock is held for a rename and what goes with it: longer, by who is stopped or whose disk hangs
+_LOCK_PAUSES = 0.0005, 0.02  # seconds between two tries, at first and at most
 
 
 class LocalStore:
@@ -237,7 +239,11 @@ class LocalStore:
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
-        """Keep other writers of ``key`` out: threads, processes, and hosts that share a file system with locks."""
+        """Keep other writers of ``key`` out: threads, processes, and hosts that share a file system with locks.
+
+        Raises:
+            StorageError: another one has kept it for too long; nothing was written.
+        """
         folder = self._own / "locks"
         with disk_errors(folder):
             make_directory(folder)
@@ -245,7 +251,7 @@ class LocalStore:
             descriptor = os.open(folder / f"{number:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             with disk_errors(folder):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                _lock(descriptor, folder / f"{number:02d}")
             yield
         finally:
             os.close(descriptor)
@@ -272,6 +278,28 @@ class LocalStore:
 
 def _tag(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Lock an open file, for as long as it is open.
+
+    Raises:
+        StorageError: another one has kept it for too long.
+    """
+    deadline, (pause, most) = time.monotonic() + _LOCK_SECONDS, _LOCK_PAUSES
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StorageError(
+                    f"{path}: another process has kept this lock for {_LOCK_SECONDS:g} s, so nothing was written; it "
+                    f"is stopped, or its disk hangs: find it with `fuser {path}`, and continue or end it"
+                ) from None
+        else:
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, most)
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -20,13 +20,30 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError
 
-from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, StorageError
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError
 from pbg_tasks.storage.base import Blob, ObjectInfo
 from pbg_tasks.storage.files import disk_errors, landing
 from pbg_tasks.storage.names import check_key, check_metadata, check_prefix, content_type
-from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, connect, error_code, http_status, is_absent, s3_errors
+from pbg_tasks.storage.s3_client import (
+    TRANSPORT_ERRORS,
+    connect,
+    error_code,
+    http_status,
+    is_absent,
+    s3_errors,
+    version_errors,
+)
 from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause, persistently
-from pbg_tasks.storage.s3_transfer import Condition, Place, Sizes, abort_old, copy_parts, download_parts, upload_parts
+from pbg_tasks.storage.s3_transfer import (
+    Condition,
+    Place,
+    Sizes,
+    abort_old,
+    copy_parts,
+    download_parts,
+    read_range,
+    upload_parts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -101,16 +118,17 @@ class S3Store:
     def fetch(self, key: str, target: Path) -> ObjectInfo:
         """Download one version to a file that appears only when whole; raises ``NotFoundError``, ``ResourceError``."""
         info = self._required(key).info
-        with landing(target) as sink, self._errors(key):
+        with landing(target) as sink, version_errors(self._client, self._url(key)):
             if info.size:
                 os.posix_fallocate(sink, 0, info.size)  # a full disk is found out before the download, not by it
-            try:
-                download_parts(self._place(key), info.tag, info.size, sink, self._sizes)
-            except ClientError as error:
-                if http_status(error) == HTTPStatus.PRECONDITION_FAILED:
-                    raise StorageError(f"{self._url(key)} was changed while it was read; read it again") from error
-                raise
+            download_parts(self._place(key), info.tag, info.size, sink, self._sizes)
         return info
+
+    def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:
+        """Read bytes ``start`` to ``stop`` of the version ``info``, as far as it has any."""
+        stop = min(stop, info.size)
+        with version_errors(self._client, self._url(info.key)):
+            return read_range(self._place(info.key), info.tag, start, stop) if start < stop else b""
 
     def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
         """Create an object; raises ``ConflictError`` when another writer created it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 import botocore.session
@@ -128,6 +129,22 @@ def s3_errors(client: S3Client, url: str) -> Iterator[None]:
             f"{url}: the S3 endpoint {client.meta.endpoint_url} could not be reached or broke off ({error}); check "
             "AWS_ENDPOINT_URL and that the server runs"
         ) from error
+
+
+@contextmanager
+def version_errors(client: S3Client, url: str) -> Iterator[None]:
+    """Do as ``s3_errors`` where it is one version of ``url`` that is read.
+
+    Raises:
+        StorageError: there is another one now.
+    """
+    with s3_errors(client, url):
+        try:
+            yield
+        except ClientError as error:
+            if http_status(error) == HTTPStatus.PRECONDITION_FAILED:
+                raise StorageError(f"{url} was changed while it was read; read it again") from error
+            raise
 
 
 def _refusal(error: ClientError, url: str, endpoint: str) -> PbgError:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef, MultipartUploadTypeDef
 
@@ -132,6 +133,16 @@ def download_parts(place: Place, tag: str, size: int, sink: int, sizes: Sizes) -
     in_parallel(fetch, _ranges(size, sizes.part), sizes.threads)
 
 
+def read_range(place: Place, tag: str, start: int, end: int) -> bytes:
+    """Return bytes ``start`` to ``end`` of version ``tag`` of an object; raises as ``download_parts``."""
+
+    def ask() -> bytes:
+        with closing(_ask_range(place, tag, start, end)) as body:
+            return body.read()
+
+    return persistently(ask)
+
+
 def abort_old(place: Place, before: float, *, dry_run: bool) -> int:
     """Give up uploads that never ended and return how many there were.
 
@@ -208,15 +219,20 @@ def _ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, size)
 
 
+def _ask_range(place: Place, tag: str, start: int, end: int) -> StreamingBody:
+    answer = place.client.get_object(
+        Bucket=place.bucket, Key=place.key, IfMatch=f'"{tag}"', Range=f"bytes={start}-{end - 1}"
+    )
+    if answer["ContentLength"] != end - start:
+        answer["Body"].close()
+        raise StorageError(f"the S3 server ignored a range of {place.key}: it cannot be used for downloads")
+    return answer["Body"]
+
+
 def _download_range(place: Place, tag: str, start: int, end: int, sink: int) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            answer = place.client.get_object(
-                Bucket=place.bucket, Key=place.key, IfMatch=f'"{tag}"', Range=f"bytes={start}-{end - 1}"
-            )
-            if answer["ContentLength"] != end - start:
-                raise StorageError(f"the S3 server ignored a range of {place.key}: it cannot be used for downloads")
-            with closing(answer["Body"]) as body:
+            with closing(_ask_range(place, tag, start, end)) as body:
                 for chunk in body.iter_chunks(_MIB):
                     write_all(sink, chunk, start)
                     start += len(chunk)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
-from pbg_tasks.formats.edges import edge_file_name
+from pbg_tasks.formats.edges import edge_facts, edge_file_name
 from pbg_tasks.formats.entities import (
     RELATION_COUNT,
     RELATION_NAMES,
@@ -18,9 +19,12 @@ from pbg_tasks.formats.entities import (
     read_relation_names,
 )
 from pbg_tasks.formats.files import parse_natural
+from pbg_tasks.formats.glimpse import glimpse
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.model.families import Families
-from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.storage import LocalStore, RangedStore, open_store
+from pbg_tasks.storage.copies import Copies
+from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.import_claim import UNFINISHED
 from pbg_tasks.train.batching import check_edges
@@ -28,15 +32,17 @@ from pbg_tasks.train.parameters import SharedParameters
 from pbg_tasks.train.partitions import PartitionKey, partition_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
 
     from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.formats.edges import EdgeList
-    from pbg_tasks.storage import Store
+    from pbg_tasks.formats.edges import EdgeFacts, EdgeList
+    from pbg_tasks.storage import ObjectInfo, Store
     from pbg_tasks.train.schedule import Bucket
+
+_LOOKS_AT_ONCE = 16
 
 
 def _refuse_unfinished(store: Store) -> None:
@@ -145,30 +151,32 @@ class EntityPath:
 
 
 class EdgePaths:
-    """The bucket files below edge paths; those in a store are downloaded once.
+    """The bucket files below edge paths; those in a store are downloaded when they are needed.
 
     PBG's importer leaves out the files of empty buckets: a missing one is empty, as long as there are others.
 
     Args:
         paths: URLs.
-        scratch: local directory for downloads.
+        scratch: local directory for downloads, which stay there while its disk has room.
+        reserve: bytes of that disk that are left to others.
 
     Raises:
         NotFoundError: an edge path holds no bucket at all.
     """
 
-    def __init__(self, paths: tuple[str, ...], scratch: Path) -> None:
+    def __init__(self, paths: tuple[str, ...], scratch: Path, *, reserve: int = 0) -> None:
         self._stores: list[Store] = [open_store(path) for path in paths]
-        self._names = [self._listed(store) for store in self._stores]
+        self._files = [self._listed(store) for store in self._stores]
         self._scratch = Path(tempfile.mkdtemp(prefix="edges-", dir=scratch))
+        self._copies = Copies(reserve)
 
     @staticmethod
-    def _listed(store: Store) -> set[str]:
+    def _listed(store: Store) -> dict[str, ObjectInfo]:
         _refuse_unfinished(store)
-        names = {info.key for info in store.list("edges_") if info.key.endswith(".h5")}
-        if not names:
+        files = {info.key: info for info in store.list("edges_") if info.key.endswith(".h5")}
+        if not files:
             raise NotFoundError(f"{store.url}: holds no edges_*.h5; run `pbg import` first, or correct edge_paths")
-        return names
+        return files
 
     def check_grid(self, lhs: int, rhs: int) -> None:
         """Refuse buckets outside the grid of partitions: they would never be trained.
@@ -177,29 +185,64 @@ class EdgePaths:
             ConfigError: naming one.
         """
         wanted = {edge_file_name(i, j) for i in range(lhs) for j in range(rhs)}
-        for store, names in zip(self._stores, self._names, strict=True):
-            for name in sorted(name for name in names - wanted if ".tmp" not in name):
+        for store, files in zip(self._stores, self._files, strict=True):
+            for name in sorted(name for name in files.keys() - wanted if ".tmp" not in name):
                 raise ConfigError(
                     f"{store.url}/{name}: the config has {lhs} x {rhs} buckets, so this one would never be trained; "
                     "is num_partitions what the edges were imported with?"
                 )
 
+    def facts(self, buckets: Sequence[Bucket]) -> dict[tuple[int, Bucket], EdgeFacts]:
+        """Look at the files of buckets in all edge paths, by edge path and bucket; the others have none.
+
+        Of a file in a store that takes some kilobytes, and the whole only where it is very scattered.
+
+        Raises:
+            FormatError: a file is damaged or foreign.
+            NotFoundError: one is gone since it was listed.
+        """
+        files = {
+            (index, bucket): listed[edge_file_name(*bucket)]
+            for index, listed in enumerate(self._files)
+            for bucket in buckets
+            if edge_file_name(*bucket) in listed
+        }
+        seen = in_parallel(lambda item: self._glimpse(item[0][0], item[1]), files.items(), _LOOKS_AT_ONCE)
+        return {
+            key: self._look(key[0], info) if facts is None else facts
+            for (key, info), facts in zip(files.items(), seen, strict=True)
+        }
+
+    def _glimpse(self, edge_path_idx: int, info: ObjectInfo) -> EdgeFacts | None:
+        store = self._stores[edge_path_idx]
+        if not isinstance(store, RangedStore):
+            return None
+        return glimpse(f"{store.url}/{info.key}", info.size, partial(store.get_range, info), edge_facts)
+
+    def _look(self, edge_path_idx: int, info: ObjectInfo) -> EdgeFacts:
+        path = self._bring(edge_path_idx, info)
+        with named(path, f"{self._stores[edge_path_idx].url}/{info.key}"):
+            return edge_facts(path)
+
     def clear(self) -> None:
         """Remove what was downloaded."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def where(self, edge_path_idx: int, bucket: Bucket) -> str:
+        """Return what messages call the file of a bucket."""
+        return f"{self._stores[edge_path_idx].url}/{edge_file_name(*bucket)}"
+
     def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
-        """Return the local file of a bucket; None when it is empty."""
-        store, name = self._stores[edge_path_idx], edge_file_name(*bucket)
-        if name not in self._names[edge_path_idx]:
-            return None
+        """Return the local file of a bucket, there until the next is asked for; None when it is empty."""
+        info = self._files[edge_path_idx].get(edge_file_name(*bucket))
+        return None if info is None else self._bring(edge_path_idx, info)
+
+    def _bring(self, edge_path_idx: int, info: ObjectInfo) -> Path:
+        store = self._stores[edge_path_idx]
         if isinstance(store, LocalStore):
-            return Path(store.url) / name
-        path = self._scratch / str(edge_path_idx) / name
-        if not path.exists():
-            path.parent.mkdir(exist_ok=True)
-            store.fetch(name, path)
-        return path
+            return Path(store.url) / info.key
+        path = self._scratch / str(edge_path_idx) / info.key
+        return self._copies.bring(path, info.size, partial(store.fetch, info.key, path))
 
 
 def stored_parameters(

@@ -128,7 +128,7 @@ class _Place:
         for path in paths:
             files = EdgePaths((path,), self.scratch)
             files.check_grid(*self._grid)
-            edges = FiledEdges(files)
+            edges = FiledEdges(files, where=files.where)
             for bucket in self.buckets:
                 found = edges.read(0, bucket, 0, edges.count(0, bucket))
                 self.entities.check_edges(found, bucket, f"{path}/{edge_file_name(*bucket)}")

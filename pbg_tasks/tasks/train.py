@@ -12,9 +12,10 @@ from pbg_tasks.config.base import digest
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.formats.edges import edge_file_name, has_weights
+from pbg_tasks.formats.edges import edge_file_name
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.storage import open_store
+from pbg_tasks.storage.copies import Copies
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.dataset import EdgePaths, EntityPath
@@ -30,6 +31,7 @@ from pbg_tasks.train.ranks.gang import Place
 from pbg_tasks.train.schedule import Bucket, grid
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pbg_tasks.checkpoint import VerifiedFiles
@@ -97,7 +99,8 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
         for entity, listed in entities["counts"].items()
         for partition, count in enumerate(listed)
     }
-    edges = FiledEdges(RunBuckets(open_directory(run, RunLayout.edges), scratch), sizes)
+    files = RunBuckets(open_directory(run, RunLayout.edges), scratch, reserve=_partition_bytes(run.config, counts))
+    edges = FiledEdges(files, sizes, files.where)
     fresh = None
     if warm_start is not None and not version:
         fresh = newcomers(run, warm_start, counts, entities["relations"], edges, scratch)
@@ -120,16 +123,31 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
 
 
 class RunBuckets:
-    """The train split of a run, each bucket downloaded and verified when it is first needed."""
+    """The train split of a run, each bucket downloaded and verified when it is needed.
 
-    def __init__(self, files: VerifiedFiles, directory: Path) -> None:
-        self._files, self._directory = files, directory
+    Args:
+        files: of the run.
+        directory: for downloads, which stay there while its disk has room.
+        reserve: bytes of that disk that are left to others.
+    """
+
+    def __init__(self, files: VerifiedFiles, directory: Path, *, reserve: int = 0) -> None:
+        self._files, self._directory, self._copies = files, directory, Copies(reserve)
+
+    def where(self, edge_path_idx: int, bucket: Bucket) -> str:  # noqa: ARG002 - a run has one edge path
+        """Return what messages call the file of a bucket."""
+        return f"{self._files.url}/{self._name(bucket)}"
 
     def local(self, edge_path_idx: int, bucket: Bucket) -> Path:  # noqa: ARG002 - a run has one edge path
-        """Return the local file of one bucket."""
-        name = f"train/{edge_file_name(*bucket)}"
-        path = self._directory / name
-        return path if path.exists() else self._files.fetch(name, self._directory)
+        """Return the local file of one bucket, there until the next is asked for."""
+        name = self._name(bucket)
+        record = self._files.records.get(name)
+        fetch = partial(self._files.fetch, name, self._directory)  # which knows what to say of one without a record
+        return self._copies.bring(self._directory / name, 0 if record is None else record.size, fetch)
+
+    @staticmethod
+    def _name(bucket: Bucket) -> str:
+        return f"train/{edge_file_name(*bucket)}"
 
 
 def train_directory(
@@ -168,19 +186,21 @@ def train_directory(
     say(f"train: {', '.join(config.edge_paths)} into {store.url}")
     with Scratch() as scratch:
         entities = EntityPath(config, scratch.path)
-        files = EdgePaths(config.edge_paths, scratch.path)
-        files.check_grid(config.partitions("lhs"), config.partitions("rhs"))
+        files = EdgePaths(config.edge_paths, scratch.path, reserve=_partition_bytes(config, entities.counts))
+        sides = (config.partitions("lhs"), config.partitions("rhs"))
+        files.check_grid(*sides)
+        facts = files.facts(grid(*sides))
         job = Job(
             config=config,
             counts=entities.counts,
             relation_count=entities.relation_count,
-            edges=FiledEdges(files),
+            edges=FiledEdges(files, {key: fact.edges for key, fact in facts.items()}, files.where),
             names=entities.entity_names,
             warm_start=None,
             seed=seed,
             engine=engine,
             device=device,
-            weighted=_have_weights(config, files),
+            weighted=any(fact.weighted for fact in facts.values()),
             ignore_memory=ignore_memory,
         )
         undertaking = Undertaking(
@@ -197,11 +217,10 @@ def train_directory(
     return {"task": "train", "checkpoint": store.url, "seconds": round(seconds, 3), **result}
 
 
-def _have_weights(config: ConfigSchema, files: EdgePaths) -> bool:
-    """Tell whether edges have weights: those of the first bucket that has a file."""
-    found = (files.local(0, bucket) for bucket in grid(config.partitions("lhs"), config.partitions("rhs")))
-    path = next((path for path in found if path is not None), None)
-    return path is not None and has_weights(path)
+def _partition_bytes(config: ConfigSchema, counts: Mapping[PartitionKey, int]) -> int:
+    """Return about how many bytes of partitions one of the ranks writes: float32 vectors, and each row's sum twice."""
+    size = sum(count * (4 * config.entity_dimension(key.entity) + 8) for key, count in counts.items())
+    return size // config.num_machines
 
 
 def directory_spec(config: ConfigSchema) -> str:

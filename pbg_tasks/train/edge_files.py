@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -9,11 +10,13 @@ import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.edges import EdgeList, count_edges, read_edges
+from pbg_tasks.storage.staging import named
 from pbg_tasks.train.background import Background
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pbg_tasks.train.schedule import Bucket
@@ -25,7 +28,7 @@ class BucketFiles(Protocol):
     """Finds the files."""
 
     def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
-        """Return the local file of a bucket; None when it has none because it is empty."""
+        """Return the local file of a bucket, there until the next is asked for; None when it is empty and has none."""
         ...
 
 
@@ -47,17 +50,24 @@ class FiledEdges:
     Args:
         files: finds them.
         counts: edges by edge path and bucket, where they are known without a look at the files.
+        where: what messages call the file of a bucket; None: by its local path.
     """
 
-    def __init__(self, files: BucketFiles, counts: dict[tuple[int, Bucket], int] | None = None) -> None:
-        self._files, self._counts = files, dict(counts or {})
+    def __init__(
+        self,
+        files: BucketFiles,
+        counts: Mapping[tuple[int, Bucket], int] | None = None,
+        where: Callable[[int, Bucket], str] | None = None,
+    ) -> None:
+        self._files, self._counts, self._where = files, dict(counts or {}), where
 
     def count(self, edge_path_idx: int, bucket: Bucket) -> int:
         """Return how many edges a bucket holds."""
         key = (edge_path_idx, bucket)
         if key not in self._counts:
             path = self._files.local(*key)
-            self._counts[key] = count_edges(path) if path is not None else 0
+            with self._named(path, *key):
+                self._counts[key] = count_edges(path) if path is not None else 0
         return self._counts[key]
 
     def read(self, edge_path_idx: int, bucket: Bucket, start: int, stop: int) -> EdgeList:
@@ -70,10 +80,14 @@ class FiledEdges:
         if path is None:
             nothing = np.empty(0, np.int64)
             return EdgeList(nothing, nothing, nothing)
-        edges = read_edges(path, start, stop)
-        if len(edges) != stop - start:
-            raise FormatError(f"{path}: holds {start + len(edges)} edges where {stop} or more were counted")
+        with self._named(path, edge_path_idx, bucket):
+            edges = read_edges(path, start, stop)
+            if len(edges) != stop - start:
+                raise FormatError(f"{path}: holds {start + len(edges)} edges where {stop} or more were counted")
         return edges
+
+    def _named(self, path: Path | None, edge_path_idx: int, bucket: Bucket) -> AbstractContextManager[None]:
+        return nullcontext() if path is None or self._where is None else named(path, self._where(edge_path_idx, bucket))
 
 
 class Piece(NamedTuple):

@@ -21,6 +21,7 @@ from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.registry import comparator
 from pbg_tasks.storage.parallel import work_off
 from pbg_tasks.train.batching import GatheredEdges, batches, check_edges
+from pbg_tasks.train.finite import check_finite
 from pbg_tasks.train.held_out import Ranking, evaluation_config
 from pbg_tasks.train.hogwild import forked
 from pbg_tasks.train.known import KnownEdges
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from pbg_tasks.train.batching import Batch, EdgeSource
     from pbg_tasks.train.step import Figures, Observer
     from pbg_tasks.train.tables import Table
+
+
+_SURE_STEP = 1e20  # what a step moves a number by at most, far below what could overflow, and above any training
 
 
 class Position(NamedTuple):
@@ -357,12 +361,18 @@ class Engine(ABC):
         )
 
     def _check_finite(self, *sides: Mapping[str, Table]) -> None:
-        trained = [(f"parameter {path!r}", value) for path, value in self.shared.values.items()]
-        for side in sides:
-            for entity, table in side.items():
-                trained.append((f"embeddings of entity type {entity!r}", table.embeddings))
-                trained.append((f"sums of squared gradients of entity type {entity!r}", table.row_sums))
-        for what, values in trained:
-            # a sum is finite only if every number is (or all are so large that the next step's would not be)
-            if not math.isfinite(float(values.sum())):
-                raise TrainingDivergedError(f"{what}: some are not finite; try a smaller lr, or set max_norm")
+        """Refuse what has diverged, without reading embeddings: a row's sum of squared gradients tells of all of it.
+
+        A gradient that is not finite, or whose square overflows, makes the sum so for good. Any other moves a number by
+        no more than lr * sqrt(dimension), as |g| <= sqrt(dimension * mean(g^2)); added to a finite float32, that
+        overflows only from 2^103 on. ``max_norm`` shrinks. So rows that began finite still are. What tables begin with
+        is looked at when it is read, and all of them when they are written (``check_partition``): that finds, too, what
+        one of several workers hides by putting its sum over another's.
+        """
+        for path, value in self.shared.values.items():
+            check_finite(f"parameter {path!r}", value)
+            check_finite(f"sums of squared gradients of parameter {path!r}", self.shared.sums[path])
+        for entity, table in {id(table): (name, table) for side in sides for name, table in side.items()}.values():
+            if self.config.lr * math.sqrt(table.embeddings.shape[1]) > _SURE_STEP:
+                check_finite(f"embeddings of entity type {entity!r}", table.embeddings)
+            check_finite(f"sums of squared gradients of entity type {entity!r}", table.row_sums)

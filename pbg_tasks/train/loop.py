@@ -138,7 +138,10 @@ class Trainer:
             coming = self._course.pieces(left[0]) if left else []
             for iteration, following in zip(left, [*left[1:], None], strict=False):
                 pieces, coming = coming, [] if following is None else self._course.pieces(following)
-                figures.append(self._iterate(iteration, pieces, coming))
+                try:
+                    figures.append(self._iterate(iteration, pieces, coming))
+                except TrainingDivergedError as error:  # in training, or in what another thread was to write
+                    raise TrainingDivergedError(f"{error}; version {self.writer.version} stays the newest") from None
                 self._report(figures, len(left))
             self.uploads.io.drain()
         return figures
@@ -218,8 +221,6 @@ class Trainer:
         except FormatError:
             self._check_threads()  # what they cannot read has its own name
             raise
-        except TrainingDivergedError as error:
-            raise TrainingDivergedError(f"{error}; version {self.writer.version} stays the newest") from None
         progress.advance(result.held_out)
         self.live.done(_record(piece, result))
         return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings, write_embeddings
+from pbg_tasks.train.finite import check_partition
 from pbg_tasks.train.tables import Table
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ class PartitionFiles:
         """Write a partition and return its file.
 
         Raises:
+            TrainingDivergedError: some of its numbers are not finite; the file before stays.
             ResourceError: the disk is full.
         """
+        check_partition(key, table)
         before = self._paths.pop(key, None)
         if before is not None:
             before.unlink()  # first: there is no need for room for both, and file systems flush what a rename replaces

@@ -65,17 +65,28 @@ def _random(lhs_count: int, rhs_count: int, rng: random.Random) -> list[Bucket]:
 
 
 def _affinity(lhs_count: int, rhs_count: int, rng: random.Random) -> list[Bucket]:
-    """Walk from bucket to bucket, each sharing a partition with the one before while one is left."""
-    left = _random(lhs_count, rhs_count, rng)
-    order = [left.pop()]
-    while left:
-        last = order[-1]
-        transposed = Bucket(last.rhs, last.lhs)
-        sharing = [bucket for bucket in left if bucket.lhs == last.lhs or bucket.rhs == last.rhs]
-        chosen = transposed if transposed in left else rng.choice(sharing or left)
-        left.remove(chosen)
+    """Walk from bucket to bucket, each sharing a partition with the one before while one is left.
+
+    A step looks at one row and one column of the grid; all that is left is looked at once a row at most.
+    """
+    shuffled = _random(lhs_count, rhs_count, rng)
+    left = {bucket: place for place, bucket in enumerate(shuffled)}  # in the order of their places, as rows and columns
+    rows: list[list[int]] = [[] for _ in range(lhs_count)]
+    columns: list[list[int]] = [[] for _ in range(rhs_count)]
+    for bucket, place in left.items():
+        rows[bucket.lhs].append(place)
+        columns[bucket.rhs].append(place)
+    order: list[Bucket] = []
+    chosen = shuffled[-1]
+    while True:
         order.append(chosen)
-    return order
+        row, column, place = rows[chosen.lhs], columns[chosen.rhs], left.pop(chosen)
+        row.remove(place)
+        column.remove(place)
+        if not left:
+            return order
+        transposed = Bucket(chosen.rhs, chosen.lhs)
+        chosen = transposed if transposed in left else shuffled[rng.choice(sorted(row + column) or list(left.values()))]
 
 
 def _layers(lhs_count: int, rhs_count: int, rng: random.Random) -> list[list[Bucket]]:

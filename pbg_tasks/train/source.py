@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,7 +33,8 @@ def seeded(*parts: object) -> torch.Generator:
 class StartingPoint:
     """Gives each partition and the model as they stand before the next iteration.
 
-    Each starts at random; what the checkpoint has is put over it, else what ``init_path`` has.
+    Each starts at random; what the checkpoint has is put over it, else what ``init_path`` has. Where the checkpoint has
+    every row nothing is drawn: that would take minutes for a large partition.
 
     Args:
         config: dimensions and initial scale.
@@ -74,14 +76,18 @@ class StartingPoint:
             FormatError: a file's rows or dimension do not fit the entities.
         """
         dimension = self._config.entity_dimension(key.entity)
-        start = seeded(self._seed, "init", *key)
-        table = Table.random(self._counts[key], dimension, self._config.init_scale, start)
-        if self._stored is not None and self._stored.holds(key):
+        table = Table.blank(self._counts[key], dimension)
+        # A row's place in the stream follows from those before it, so all are drawn if any is.
+        draw = partial(table.draw, self._config.init_scale, seeded(self._seed, "init", *key))
+        if self._stored is None or not self._stored.holds(key):
+            draw()
+            if self._initial is not None:
+                self._initial.fill(key, table)
+        elif self._newcomers is None or not self._newcomers.holds(key):
+            self._stored.fill(key, table, rest=draw)
+        else:
             known = self._stored.fill(key, table)
-            if self._newcomers is not None and self._newcomers.holds(key):
-                self._newcomers.fill(key, Table(table.embeddings[known:], table.row_sums[known:]))
-        elif self._initial is not None:
-            self._initial.fill(key, table)
+            self._newcomers.fill(key, Table(table.embeddings[known:], table.row_sums[known:]))
         return table
 
     def model(self, current: ModelState) -> ModelState | None:

@@ -12,6 +12,7 @@ from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.storage.staging import named
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pbg_tasks.checkpoint import CheckpointFiles
@@ -43,8 +44,13 @@ class StoredVectors:
         """Tell whether there is a file of a partition; only a version 0, a start that someone gave, may lack one."""
         return self.files.version > 0 or embeddings_file_name(*key, self.files.version) in self.files.names
 
-    def fill(self, key: PartitionKey, table: Table) -> int:
+    def fill(self, key: PartitionKey, table: Table, *, rest: Callable[[], None] = lambda: None) -> int:
         """Put the stored rows and optimizer state over the first rows of ``table``, and return how many there were.
+
+        Args:
+            key: which partition.
+            table: all its rows.
+            rest: called first where the file has fewer rows than ``table``; may fill all of it.
 
         Raises:
             FormatError: there is no file, it is damaged, or its rows or dimension do not fit.
@@ -53,7 +59,10 @@ class StoredVectors:
         path = self.files.fetch(name, self._scratch)
         try:
             with named(path, f"{self.files.url}/{name}"):
-                self._check(str(path), embeddings_shape(path), key, table)
+                shape = embeddings_shape(path)
+                self._check(str(path), shape, key, table)
+                if shape[0] < len(table):
+                    rest()
                 embeddings, sums = table.to_arrays()
                 stored, stored_sums = read_embeddings(path, out=embeddings)
             if stored_sums is not None:

@@ -28,14 +28,24 @@ class Table:
     @classmethod
     def random(cls, count: int, dimension: int, scale: float, generator: torch.Generator) -> Table:
         """Return ``count`` rows drawn from a normal distribution of standard deviation ``scale``."""
-        rows = torch.from_numpy(empty_rows(count, dimension))
-        return cls(rows.normal_(generator=generator).mul_(scale), torch.zeros(count))
+        table = cls.blank(count, dimension)
+        table.draw(scale, generator)
+        return table
+
+    @classmethod
+    def blank(cls, count: int, dimension: int) -> Table:
+        """Return ``count`` rows that hold whatever was in memory, with sums of 0."""
+        return cls(torch.from_numpy(empty_rows(count, dimension)), torch.zeros(count))
 
     @classmethod
     def from_arrays(cls, embeddings: np.ndarray, row_sums: np.ndarray | None) -> Table:
         """Take over arrays (float32, writable) without a copy; no sums means zeros."""
         rows = torch.from_numpy(embeddings)
         return cls(rows, torch.zeros(len(rows)) if row_sums is None else torch.from_numpy(row_sums))
+
+    def draw(self, scale: float, generator: torch.Generator) -> None:
+        """Put all rows where ``random`` has them."""
+        self.embeddings.normal_(generator=generator).mul_(scale)
 
     def to_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the same memory as arrays."""

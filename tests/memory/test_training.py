@@ -58,7 +58,7 @@ def trained(root, *, operator="none", all_negs=False, partitions=1, relations=1,
         [sys.executable, "-m", "pbg_tasks", "train", path, "--json", *(["--ranks", str(ranks)] if ranks else [])],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
         check=False,
         env={**os.environ, "PBG_SCRATCH": str(root / "scratch")},
     )
@@ -135,6 +135,17 @@ CASES = {
             "batch_size": 5_000,
             "num_batch_negs": 5_000,
             "num_uniform_negs": 10_000,
+        },
+    ),
+    "l2, many uniform negatives": (
+        {"entities": 80_000, "edges": 100},
+        {
+            "dimension": 400,
+            "comparator": "l2",
+            "loss_fn": "softmax",
+            "batch_size": 50,
+            "num_batch_negs": 50,
+            "num_uniform_negs": 150_000,
         },
     ),
     "bf16, many uniform negatives": (

@@ -34,7 +34,7 @@ int32_t pbg_use_instruction_set(const char*);
 
 namespace {
 
-constexpr int64_t kEntities = 23, kRelations = 3;
+constexpr int64_t kRelations = 3, kBlock = 50;  // kBlock: candidates whose gradients are made at once, in chunk.inc
 
 // Arrays of exactly this size, so that one step further is noticed.
 template <class Item>
@@ -77,7 +77,8 @@ int64_t parameter_size(Operator kind, int number, int64_t dimension) {
   }
 }
 
-// `halves`: whether the instruction set multiplies numbers of bfloat16.
+// `halves`: whether the instruction set multiplies numbers of bfloat16. Now and then a batch has more than one block of own
+// candidates and of drawn ones, which have the memory of gradients by turns: entities are so many that few come again.
 int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   auto pick = [&](int64_t bound) { return world.pick(bound); };
   pbg_step step{};
@@ -86,7 +87,9 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   step.loss_fn = static_cast<Loss>(number / 24 % 3);
   step.dynamic = number / 72 % 2;
   step.regularizer = static_cast<Regularizer>(pick(3));
-  step.dimension = 1 + pick(90);
+  const bool blocks = number % 25 == 0;  // 25: so that the operators, comparators and losses of these change, too
+  const int64_t entities = blocks ? 400 : 23, least = blocks ? kBlock + 1 : 1;
+  step.dimension = 1 + pick(blocks ? 30 : 90);
   if (step.relation_operator == COMPLEX_DIAGONAL) step.dimension += step.dimension % 2;
   step.half = halves && step.comparator <= COS && pick(2);
   step.bias = pick(3) == 0;
@@ -95,9 +98,9 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   step.coefficient = 1e-3;
   step.lr = step.relation_lr = 0.1;
   step.weight = step.times = 1;
-  step.edges = 1 + pick(40);
-  const bool all = pick(5) == 0;  // entities are negatives: one chunk, and none of them its own
-  step.chunk = all ? step.edges : 1 + pick(step.edges);
+  step.edges = least + pick(40);
+  const bool all = !blocks && pick(5) == 0;  // entities are negatives: one chunk, and none of them its own
+  step.chunk = all ? step.edges : least + pick(step.edges - least + 1);
   step.own = !all && pick(4) != 0;
   const int64_t chunks = (step.edges + step.chunk - 1) / step.chunk, dimension = step.dimension;
   const bool same = pick(2) == 0;
@@ -107,23 +110,23 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   Array<float> weights = world.floats(step.edges, true);
   pbg_table tables[2];
   for (int side = 0; side < 2; ++side) {
-    ends[side] = world.below(kEntities, step.edges);
+    ends[side] = world.below(entities, step.edges);
     step.ends[side] = ends[side].get();
     step.corrupted[side] = pick(5) != 0;
     if (step.corrupted[side] && all) {
-      step.drawn_per_chunk[side] = kEntities;
-      drawn[side] = Array<int64_t>(new int64_t[kEntities]);
-      std::iota(drawn[side].get(), drawn[side].get() + kEntities, 0);
+      step.drawn_per_chunk[side] = entities;
+      drawn[side] = Array<int64_t>(new int64_t[entities]);
+      std::iota(drawn[side].get(), drawn[side].get() + entities, 0);
       step.drawn[side] = drawn[side].get();
       step.mask_true[side] = 1;
     } else if (step.corrupted[side] && pick(4) != 0) {
-      step.drawn_per_chunk[side] = 1 + pick(20);
-      drawn[side] = world.below(kEntities, chunks * step.drawn_per_chunk[side]);
+      step.drawn_per_chunk[side] = least + pick(20);
+      drawn[side] = world.below(entities, chunks * step.drawn_per_chunk[side]);
       step.drawn[side] = drawn[side].get();
     }
-    rows[side] = world.floats(kEntities * dimension);
-    sums[side] = world.floats(kEntities, true);
-    tables[side] = {rows[side].get(), sums[side].get(), kEntities, pick(5) != 0, nullptr, nullptr};
+    rows[side] = world.floats(entities * dimension);
+    sums[side] = world.floats(entities, true);
+    tables[side] = {rows[side].get(), sums[side].get(), entities, pick(5) != 0, nullptr, nullptr};
     if (!step.dynamic && pick(2)) {
       global[side] = world.floats(dimension);
       global_sums[side] = world.floats(dimension, true);

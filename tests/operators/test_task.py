@@ -41,6 +41,13 @@ def gone(pid: int) -> bool:
         return True
 
 
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 5
+    while not gone(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def wait_for(path: Path) -> str:
     deadline = time.monotonic() + 20
     while not path.exists() or not path.read_text().endswith("\n"):
@@ -136,8 +143,8 @@ def test_on_kill_ends_the_whole_group_in_time(fake_pbg, context, tmp_path):
     thread.join(timeout=10)
     assert not thread.is_alive()
     assert time.monotonic() - started < KILL_GRACE_SECONDS + 1
-    assert gone(leader)
-    assert gone(child)
+    wait_until_gone(leader)
+    wait_until_gone(child)
     assert isinstance(raised[0], RetryableError)
     task.on_kill()  # again, when all is over
 
@@ -150,10 +157,7 @@ def test_what_the_command_leaves_running_is_ended_with_it(fake_pbg, context):
     started = time.monotonic()
     result = operator().execute(context)
     assert time.monotonic() - started < 20
-    deadline = time.monotonic() + 5
-    while not gone(result["child"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until_gone(result["child"])
 
 
 def test_the_connection_becomes_environment_and_is_not_logged(fake_pbg, context, monkeypatch):

@@ -252,7 +252,10 @@ def commands(stack, name):
     """Return the running ``pbg`` commands of that name."""
     found = []
     for process in processes.members(stack.directory):
-        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+        try:
+            words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile
+            continue
         if words[2:5] == [b"-m", b"pbg_tasks", name.encode()]:
             found.append(process)
     return found

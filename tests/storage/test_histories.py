@@ -96,13 +96,13 @@ class LooksFirst(LocalStore):
 
 
 class Remembers(LocalStore):
-    """Gives for a while what it has read before."""
+    """Gives a few times what it has read before."""
 
-    kept = (float("-inf"), None)
+    kept = (0, None)
 
     def get(self, key):
-        if time.monotonic() > self.kept[0] + 0.005:
-            self.kept = time.monotonic(), super().get(key)
+        left, value = self.kept
+        self.kept = (left - 1, value) if left else (3, super().get(key))
         return self.kept[1]
 
 

@@ -13,7 +13,7 @@ import h5py
 import pytest
 
 from pbg_tasks.errors import AccessError, ConflictError, FormatError, ResourceError, StorageError
-from pbg_tasks.storage import FinalFile, LocalStore
+from pbg_tasks.storage import FinalFile, LocalStore, local
 from tests.contract.store import StoreContract, large_file
 
 __all__ = ["large_file"]
@@ -38,6 +38,23 @@ def test_a_reader_sees_plain_files_and_nothing_else(store):
     root = Path(store.url)
     assert sorted(path.name for path in root.iterdir()) == [".pbg", "edges"]
     assert (root / "edges" / "edges_0_0.h5").read_bytes() == b"x"
+
+
+def test_a_stopped_writer_does_not_hold_up_the_others_for_ever(store, monkeypatch):
+    def stop_within():
+        with store._locked("k"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    monkeypatch.setattr(local, "_LOCK_SECONDS", 0.3)
+    stopped = FORK.Process(target=stop_within)
+    stopped.start()
+    assert os.WIFSTOPPED(os.waitpid(stopped.pid, os.WUNTRACED)[1])
+    with pytest.raises(StorageError, match=r"/locks/\d\d: another process has kept this lock for 0.3 s, so nothing"):
+        store.put("k", b"1")
+    assert store.head("k") is None
+    os.kill(stopped.pid, signal.SIGCONT)
+    stopped.join(timeout=20)
+    assert store.put("k", b"1").size == 1
 
 
 def test_nothing_is_made_by_reading(tmp_path):

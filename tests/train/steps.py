@@ -87,25 +87,27 @@ class Case:
     that their rounding alone moves gradients.
     """
 
-    def __init__(self, config, *, weighted=False, seed=0, make_engine=TorchEngine, edges=EDGES, spread=1.0):
+    def __init__(
+        self, config, *, weighted=False, seed=0, make_engine=TorchEngine, edges=EDGES, spread=1.0, counts=COUNTS
+    ):
         generator = torch.Generator().manual_seed(seed)
         dimension = config.dimension
 
         def random(*shape):
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        self.config = config
+        self.config, self.counts = config, counts
         self.engine = make_engine(config, RELATIONS)
         params = {path: random(*value.shape) * spread for path, value in self.engine.shared.values.items()}
         self.state = State(
-            embeddings={name: random(count, dimension) * spread for name, count in COUNTS.items()},
+            embeddings={name: random(count, dimension) * spread for name, count in counts.items()},
             # sums above 0: the first step of Adagrad would blow up rounding where a gradient is 0
-            row_sums={name: random(count).square() + 0.1 for name, count in COUNTS.items()},
+            row_sums={name: random(count).square() + 0.1 for name, count in counts.items()},
             params=params,
             param_sums={path: value.square() + 0.1 for path, value in params.items()},
         )
         self.types = {"lhs": config.relations[0].lhs, "rhs": config.relations[0].rhs}
-        ends = (torch.randint(COUNTS[kind], (edges,), generator=generator) for kind in self.types.values())
+        ends = (torch.randint(counts[kind], (edges,), generator=generator) for kind in self.types.values())
         rel = torch.randint(RELATIONS, (edges,), generator=generator) if config.dynamic_relations else None
         self.batch = Batch(*map(Single, ends), 0, rel, random(edges).abs() if weighted else None)
         self.draws = self._draws(generator, edges)
@@ -117,7 +119,7 @@ class Case:
         chunks = -(-edges // min(config.num_batch_negs or config.num_uniform_negs, edges))
         disabled = {"lhs": config.disable_lhs_negs, "rhs": config.disable_rhs_negs}
         return {
-            side: torch.randint(COUNTS[kind], (chunks, config.num_uniform_negs), generator=generator)
+            side: torch.randint(self.counts[kind], (chunks, config.num_uniform_negs), generator=generator)
             for side, kind in self.types.items()
             if not disabled[side]
         }
@@ -127,7 +129,7 @@ class Case:
         after = self.state.copy(dtype)
         self.engine.shared.values.update(after.params)
         self.engine.shared.sums.update(after.param_sums)
-        tables = {name: Table(after.embeddings[name], after.row_sums[name]) for name in COUNTS}
+        tables = {name: Table(after.embeddings[name], after.row_sums[name]) for name in self.counts}
         weight = None if self.batch.weight is None else self.batch.weight.to(dtype)
         batch = replace(self.batch, weight=weight)
         figures = self.engine.step(batch, tables, tables, Draws(self.draws.values()), observe)

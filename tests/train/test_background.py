@@ -7,6 +7,7 @@ import weakref
 import pytest
 
 from pbg_tasks.errors import StorageError
+from pbg_tasks.train import background
 from pbg_tasks.train.background import Background
 
 
@@ -30,13 +31,32 @@ def test_jobs_may_be_submitted_before_it_starts():
         assert thread.wait(sum_of) == 3
 
 
-def test_waiting_is_counted_and_working_is_not():
+class Clock:
+    """A clock that goes on when it is told to, and tells when it is first looked at."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.looked_at = threading.Event()
+
+    def perf_counter(self):
+        self.looked_at.set()
+        return self.now
+
+
+def test_waiting_is_counted_and_working_is_not(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(background, "time", clock)
+
+    def take():
+        clock.looked_at.wait()  # somebody waits for this
+        clock.now += 0.25
+
     with Background("test") as thread:
-        slow = thread.submit(time.sleep, 0.2)
-        time.sleep(0.1)
+        slow = thread.submit(take)
+        clock.now += 5  # of work
         thread.wait(slow)
         thread.wait(slow)
-    assert 0.05 < thread.waited < 0.19
+    assert thread.waited == 0.25
 
 
 def test_the_first_error_is_everybodys_and_the_last_thing_that_happens():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+import time
 from itertools import pairwise
 
 import pytest
@@ -52,3 +54,34 @@ def test_affinity_reads_fewer_partitions_than_random():
 def test_min_swaps_covers_the_grid_whatever_room_there_is(count, room, shared):
     order = bucket_order("min_swaps", count, count, seed="1", rooms=Rooms(room, room + 1, shared))
     assert len(order) == len(set(order)) == count**2
+
+
+def plain_affinity(lhs_count, rhs_count, seed):
+    """Return the order as it is defined: each step looks at all buckets that are left."""
+    rng = random.Random(seed)
+    left = [Bucket(lhs, rhs) for lhs in range(lhs_count) for rhs in range(rhs_count)]
+    rng.shuffle(left)
+    order = [left.pop()]
+    while left:
+        last = order[-1]
+        transposed = Bucket(last.rhs, last.lhs)
+        sharing = [bucket for bucket in left if bucket.lhs == last.lhs or bucket.rhs == last.rhs]
+        chosen = transposed if transposed in left else rng.choice(sharing or left)
+        left.remove(chosen)
+        order.append(chosen)
+    return order
+
+
+@pytest.mark.parametrize("lhs", [1, 2, 3, 4, 5, 8, 13])
+@pytest.mark.parametrize("rhs", [1, 2, 3, 4, 6, 8, 13])
+def test_affinity_is_the_order_of_its_definition(lhs, rhs):
+    for number in range(12):
+        seed = f"{number}/order/1"
+        assert bucket_order("affinity", lhs, rhs, seed=seed) == plain_affinity(lhs, rhs, seed)
+
+
+def test_affinity_of_many_partitions_takes_little():
+    """By its definition it takes many times the bound, which is over ten times what it takes."""
+    started = time.process_time()
+    assert len(set(bucket_order("affinity", 128, 128, seed="1"))) == 128**2
+    assert time.process_time() - started < 4

@@ -7,6 +7,8 @@ from pbg_tasks.checkpoint import checkpoint_names, open_directory
 from pbg_tasks.errors import FormatError
 from pbg_tasks.storage import open_store
 from pbg_tasks.train import PartitionKey, StartingPoint
+from pbg_tasks.train.source import seeded
+from pbg_tasks.train.tables import Table
 from tests.train.checkpoints import REAL, make_config, model_state, rows, write_checkpoint
 
 COUNTS = {PartitionKey(entity, part): 5 + part for entity in ("user", "item") for part in (0, 1)}
@@ -34,9 +36,16 @@ def files(tmp_path, config):
     return open_directory(open_store(tmp_path / "checkpoint"), "", expect=checkpoint_names(config))
 
 
-def start(config, files, tmp_path, *, counts=None, grows=False, initial=None):
+def start(config, files, tmp_path, *, counts=None, grows=False, initial=None, newcomers=None):
     return StartingPoint(
-        config, counts or COUNTS, files, grows=grows, seed=1, scratch=tmp_path / "scratch", initial=initial
+        config,
+        counts or COUNTS,
+        files,
+        grows=grows,
+        seed=1,
+        scratch=tmp_path / "scratch",
+        initial=initial,
+        newcomers=newcomers,
     )
 
 
@@ -100,3 +109,57 @@ def test_another_format_version_is_refused(config, files, tmp_path):
         file.attrs["format_version"] = np.int64(2)
     with pytest.raises(FormatError, match=r"model\.v3\.h5: format_version is 2"):
         start(config, files, tmp_path).model(START)
+
+
+def drawn(config, key, count):
+    """Return a partition of which nothing is known."""
+    return Table.random(count, 4, config.init_scale, seeded(1, "init", *key)).embeddings.numpy()
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    """Return how many rows were drawn, draw by draw."""
+    found, draw = [], Table.draw
+
+    def watched(table, *args):
+        found.append(len(table))
+        draw(table, *args)
+
+    monkeypatch.setattr(Table, "draw", watched)
+    return found
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_nothing_is_drawn_where_every_row_is_stored(config, files, tmp_path, draws, grows):
+    for key, count in COUNTS.items():
+        table = start(config, files, tmp_path, grows=grows).table(key)
+        np.testing.assert_array_equal(table.embeddings.numpy(), rows(*key, count)[0])
+    assert not draws
+
+
+def test_new_rows_are_those_of_a_partition_that_is_drawn_whole(config, files, tmp_path, draws):
+    for count in (7, 9, 40, 1000):
+        key = PartitionKey("user", 1)
+        table = start(config, files, tmp_path, counts={key: count}, grows=True).table(key)
+        np.testing.assert_array_equal(table.embeddings.numpy()[:6], rows(*key, 6)[0])
+        assert draws == [count]
+        np.testing.assert_array_equal(table.embeddings.numpy()[6:], drawn(config, key, count)[6:])
+        draws.clear()
+
+
+def test_nothing_is_drawn_beside_newcomers(config, files, tmp_path, draws):
+    grown, same = PartitionKey("user", 1), PartitionKey("user", 0)
+    write_checkpoint(tmp_path / "new", config, {grown: 3}, version=0)
+    newcomers = open_directory(open_store(tmp_path / "new"), "", expect=lambda _: ["embeddings_user_1.v0.h5"])
+    counts = {grown: 9, same: 8}
+    point = start(config, files, tmp_path, counts=counts, grows=True, newcomers=newcomers)
+    table = point.table(grown)
+    np.testing.assert_array_equal(table.embeddings.numpy(), np.concatenate((rows(*grown, 6)[0], rows(*grown, 3)[0])))
+    np.testing.assert_array_equal(table.row_sums.numpy(), np.concatenate((rows(*grown, 6)[1], rows(*grown, 3)[1])))
+    assert not draws
+    np.testing.assert_array_equal(point.table(same).embeddings.numpy()[5:], drawn(config, same, 8)[5:])
+
+
+def test_without_a_checkpoint_all_is_drawn(config, tmp_path):
+    key = PartitionKey("user", 1)
+    np.testing.assert_array_equal(start(config, None, tmp_path).table(key).embeddings.numpy(), drawn(config, key, 6))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import TrainingDivergedError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import ModelState, model_file_name, read_model, write_model
+from pbg_tasks.train.finite import check_finite
 from pbg_tasks.train.partitions import PartitionKey
 from pbg_tasks.train.tables import Table
 
@@ -90,7 +89,8 @@ class SharedState:
         path = directory / model_file_name(shelf.stamp.version)
         with gate.alone():  # for no longer than a copy takes
             copies = {name: tensor.to("cpu", copy=True) for name, tensor in self.tensors().items()}
-        _check_finite(copies)
+        for name, tensor in copies.items():
+            check_finite(name, tensor)
         params, sums = (
             {name.removeprefix(prefix): tensor.numpy() for name, tensor in copies.items() if name.startswith(prefix)}
             for prefix in (_VALUES, _SUMS)
@@ -103,9 +103,3 @@ class SharedState:
             stored[embeddings_file_name(*key, shelf.stamp.version)] = shelf.put(key, table, folder)
         directory.rmdir()
         return stored
-
-
-def _check_finite(tensors: Mapping[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if not math.isfinite(float(tensor.sum())):
-            raise TrainingDivergedError(f"{name}: some are not finite; try a smaller lr, or set max_norm")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings, write_embeddings
 from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.train.finite import check_partition
 from pbg_tasks.train.tables import Table
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Shelf:
             lease: that trained it last.
 
         Raises:
+            TrainingDivergedError: some of its numbers are not finite.
             StorageError: the store failed.
             ResourceError: the local disk is full.
         """
@@ -59,8 +61,10 @@ class Shelf:
         """Write a partition to a local file that is there for the length of the context.
 
         Raises:
+            TrainingDivergedError: some of its numbers are not finite; nothing is written.
             ResourceError: the local disk is full.
         """
+        check_partition(key, table)
         directory = self.scratch / folder
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / embeddings_file_name(*key, self.stamp.version)

@@ -11,6 +11,13 @@ from pbg_tasks.train.ranks.gate import Gate
 PATIENCE = 20  # seconds; only a gate that is broken takes so long
 
 
+def wait_for(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_steps_are_taken_side_by_side():
     gate, inside = Gate(2), threading.Barrier(2, timeout=PATIENCE)
 
@@ -48,9 +55,10 @@ def test_alone_waits_for_steps_under_way_and_holds_back_new_ones():
         jobs = [threads.submit(first)]
         first_is_in.wait(PATIENCE)
         jobs.append(threads.submit(alone))
+        wait_for(lambda: gate._wanted == 1)
         assert not alone_is_in.wait(0.05)
         jobs.append(threads.submit(second))
-        time.sleep(0.05)
+        wait_for(lambda: gate._held_back == 1)
         assert seen == []
         first_may_go.set()
         assert alone_is_in.wait(PATIENCE)

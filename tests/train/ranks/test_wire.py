@@ -45,6 +45,24 @@ def stranger(address):
     return socket.create_connection(address, timeout=5)
 
 
+class Counted:
+    """Counts how many calls are under way at most."""
+
+    def __init__(self, work):
+        self._work, self._lock = work, threading.Lock()
+        self._now = self.most = 0
+
+    def __call__(self, *args, **kwargs):
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        try:
+            return self._work(*args, **kwargs)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
 class TestConnection:
     def test_asks_and_is_answered(self, listen):
         with call(listen()) as connection:
@@ -108,15 +126,18 @@ class TestConnection:
             assert connection.ended
 
     def test_no_answer_is_taken_for_that_of_another_question(self, listen):
+        given_up = threading.Event()
+
         def late(connection):
             connection.receive(timeout=5)
-            time.sleep(0.3)
+            given_up.wait(5)
             connection.send("answer")
 
         with call(listen(late=late), "late") as connection:
             for text in ("silent", "closed"):
                 with pytest.raises(RankLostError, match=text):
                     connection.request("a", timeout=0.1)
+            given_up.set()
 
     def test_silence_in_the_middle_of_a_message(self, listen):
         def half(connection):
@@ -202,13 +223,13 @@ class TestListener:
         assert capsys.readouterr().err.count("\n") == wire._REFUSALS_SAID
 
     def test_silent_strangers_do_not_keep_others_out(self, listen, monkeypatch):
-        monkeypatch.setattr(wire, "_HANDSHAKE_SECONDS", 0.3)
+        monkeypatch.setattr(wire, "_HANDSHAKE_SECONDS", 1.0)
+        monkeypatch.setattr(wire, "admit", counted := Counted(wire.admit))
         address = listen()
         strangers = [stranger(address) for _ in range(3 * wire._HANDSHAKES)]
-        time.sleep(0.1)
-        assert sum(thread.name.startswith("rank at") for thread in threading.enumerate()) <= wire._HANDSHAKES
         with call(address) as connection:
             assert connection.request("a", timeout=5).kind == "a"
+        assert counted.most == wire._HANDSHAKES
         for stream in strangers:
             with stream, pytest.raises((EOFError, ConnectionError)):
                 hear_the_end(stream)

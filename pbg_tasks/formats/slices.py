@@ -1,0 +1,78 @@
+"""Large datasets, read and written slice by slice.
+
+h5py holds one lock for all threads through each call. A partition of gigabytes in one call would keep the thread that
+reads the next bucket's edges from its files for as long as the disk takes, and the other way.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import h5py
+    from numpy.typing import DTypeLike
+
+_SLICE_BYTES = 64 << 20
+_TURN_SECONDS = 0.0005
+"""The lock is not fair: who gives it back and asks for it at once has it again before another has woken up."""
+
+
+def write_dataset(file: h5py.Group, name: str, data: np.ndarray, *, dtype: DTypeLike | None = None) -> None:
+    """Write a new contiguous dataset of ``data``; the file's bytes are those of one call.
+
+    Args:
+        file: to write into.
+        name: path of the dataset.
+        data: of any shape.
+        dtype: that it gets; None: its own.
+    """
+    kind = data.dtype if dtype is None else np.dtype(dtype)
+    if data.size * kind.itemsize <= _SLICE_BYTES:
+        file.create_dataset(name, data=data, dtype=dtype, track_times=False)
+        return
+    item = file.create_dataset(name, data.shape, kind, track_times=False)
+    for start, stop in _slices(item, 0, len(data)):
+        item[start:stop] = data[start:stop]
+
+
+def read_into(item: h5py.Dataset, start: int, out: np.ndarray) -> Iterator[np.ndarray]:
+    """Fill ``out`` from row ``start`` of a dataset on, converting; yield each part of it once it is filled."""
+    if not out.size:
+        return  # HDF5 refuses empty selections
+    for begin, end in _slices(item, start, start + len(out)):
+        block = out[begin - start : end - start]
+        item.read_direct(block, source_sel=np.s_[begin:end])
+        yield block
+
+
+def read_part(item: h5py.Dataset, start: int = 0, stop: int | None = None) -> np.ndarray:
+    """Return rows ``start`` to ``stop`` of a dataset, as far as it has any, in its own type."""
+    start, stop, _ = slice(start, stop).indices(len(item))
+    out = np.empty((max(0, stop - start), *item.shape[1:]), item.dtype)
+    for _ in read_into(item, start, out):
+        pass
+    return out
+
+
+def _slices(item: h5py.Dataset, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into slices that end where chunks do, since of a chunk all is read; let others work in between."""
+    row = max(1, item.dtype.itemsize * (item.size // max(1, len(item))))
+    step = max(1, _SLICE_BYTES // row)
+    chunk = item.chunks[0] if item.chunks else 1
+    step = -(-step // chunk) * chunk
+    end = min(start - start % chunk + step, stop)
+    yield start, end
+    while end < stop:
+        let_others()
+        start, end = end, min(end + step, stop)
+        yield start, end
+
+
+def let_others() -> None:
+    """Give threads that wait for h5py's lock the time to take it."""
+    time.sleep(_TURN_SECONDS)

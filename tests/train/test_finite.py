@@ -1,0 +1,159 @@
+"""What is not finite is found in training by one number a row, and whatever happens before it is committed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.errors import NotFoundError, TrainingDivergedError
+from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.train.buffer import PartitionBuffer
+from pbg_tasks.train.engine_device import DeviceEngine
+from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.partition_files import PartitionFiles
+from pbg_tasks.train.partitions import PartitionKey
+from pbg_tasks.train.place import Accelerator
+from pbg_tasks.train.ranks.shelf import Shelf
+from pbg_tasks.train.schedule import Bucket
+from pbg_tasks.train.tables import Table
+from tests.train import test_buffer as buffers
+from tests.train.test_loop import PARTITIONS, Buckets, make_config, train
+
+
+@pytest.fixture(scope="module")
+def buckets(tmp_path_factory):
+    return Buckets(tmp_path_factory.mktemp("data") / "edges")
+
+
+def random_table(seed=0):
+    return Table.random(10, 4, 0.1, torch.Generator().manual_seed(seed))
+
+
+def make_engine(where, config):
+    if where == "host":
+        return TorchEngine(config, 1)
+    return DeviceEngine(config, 1, place=Accelerator(torch.device("cpu")))
+
+
+@pytest.fixture
+def summed(monkeypatch):
+    """Return the addresses of what is summed up, in order."""
+    found, total = [], torch.Tensor.sum
+
+    def watched(self, *args, **kwargs):
+        found.append(self.data_ptr())
+        return total(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "sum", watched)
+    return found
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_a_bucket_is_checked_by_its_sums_alone_each_table_once(summed, where):
+    engine, both, other = make_engine(where, make_config()), random_table(), random_table(1)
+    engine._check_finite({"n": both, "m": other}, {"n": both})
+    shared = engine.shared
+    parameters = [each[path].data_ptr() for path in shared.values for each in (shared.values, shared.sums)]
+    assert summed == [*parameters, both.row_sums.data_ptr(), other.row_sums.data_ptr()]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("where", ["host", "device"])
+def test_sums_that_are_not_finite_stop_training(where, bad):
+    engine, table = make_engine(where, make_config()), random_table()
+    table.row_sums[7] = bad
+    with pytest.raises(TrainingDivergedError, match="sums of squared gradients of entity type 'n': some are not"):
+        engine._check_finite({"n": random_table()}, {"n": table})
+    next(iter(engine.shared.sums.values())).view(-1)[0] = bad
+    with pytest.raises(TrainingDivergedError, match="sums of squared gradients of parameter '"):
+        engine._check_finite({"n": random_table()})
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+@pytest.mark.parametrize("gradient", [math.nan, math.inf, -3e38, 2e19, 1e19, 1.0, 1e-30])
+def test_whatever_the_gradient_the_sum_tells_of_the_row(where, gradient):
+    """Also from the largest number there is, with the largest step whose rows are not looked at."""
+    from pbg_tasks.train import fixed_shapes, optimizers
+
+    table, largest = random_table(), torch.finfo(torch.float32).max
+    table.embeddings[3] = torch.tensor([largest, -largest, 1.0, 0.0])
+    lr = 1e20 / math.sqrt(4)
+    step, rate = (optimizers, lr) if where == "host" else (fixed_shapes, torch.tensor(lr, dtype=torch.float64))
+    for given in (gradient, -1.0):
+        grads = torch.full((1, 4), given)
+        grads[0, 2] = 0.0
+        step.row_adagrad(table, torch.tensor([3]), grads, rate)
+        if table.row_sums.isfinite().all():
+            assert table.embeddings.isfinite().all()
+    assert bool(table.row_sums.isfinite().all()) == (abs(gradient) <= 1e19)
+
+
+def test_with_steps_that_may_overflow_rows_are_looked_at(summed):
+    engine, table = TorchEngine(make_config(lr=1e20), 1), random_table()
+    engine._check_finite({"n": table})
+    assert table.embeddings.data_ptr() in summed
+    table.embeddings[1, 1] = math.inf
+    with pytest.raises(TrainingDivergedError, match="embeddings of entity type 'n': some are not finite; try"):
+        engine._check_finite({"n": table})
+
+
+class Spoiling(TorchEngine):
+    """Leaves numbers behind that no sum tells of, in the last bucket of an epoch."""
+
+    def __init__(self, config, part, value):
+        super().__init__(config, 1)
+        self._part, self._value, self._buckets = part, value, 0
+
+    def train_part(self, edges, lhs, rhs, *args, **kwargs):
+        done = super().train_part(edges, lhs, rhs, *args, **kwargs)
+        self._buckets += 1
+        if self._buckets == PARTITIONS**2:
+            getattr(rhs["n"], self._part)[0] = self._value
+        return done
+
+
+@pytest.mark.parametrize("buffer", [None, 2])
+@pytest.mark.parametrize(
+    ("part", "value", "said"),
+    [
+        ("embeddings", math.nan, "embeddings"),
+        ("embeddings", math.inf, "embeddings"),
+        ("row_sums", math.inf, "sums of"),
+    ],
+)
+def test_a_version_that_is_not_finite_is_never_committed(buckets, tmp_path, buffer, part, value, said):
+    config, store = make_config(eval_fraction=0.0, partition_buffer=buffer), LocalStore(tmp_path / "store")
+    message = rf"^{said}.* of entity type 'n', partition \d: some are not finite; .*; version 0 stays the newest$"
+    with pytest.raises(TrainingDivergedError, match=message):
+        train(config, buckets, store, tmp_path / "scratch", engine=Spoiling(config, part, value))
+    with pytest.raises(NotFoundError, match="no version has been committed"):
+        open_committed(store, "")
+
+
+def test_what_is_settled_before_it_is_written_is_checked_after_that(tmp_path):
+    config, final = buffers.make_config({"n": 2}, [("n", "n")]), []
+
+    def settle(key, table, _iteration):
+        table.embeddings[key.partition] = math.nan
+
+    files = PartitionFiles(config, tmp_path)
+    buffer = PartitionBuffer(config, buffers.Disk(), files, settle=settle, on_final=final.append)
+    with buffer.io:
+        buffer.begin([Bucket(0, 1)], [], buffers.stamp(1))
+        buffer.swap_to(Bucket(0, 1))
+        with pytest.raises(TrainingDivergedError, match=r"embeddings of entity type 'n', partition 0"):
+            buffer.finish()
+    assert not final
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("part", ["embeddings", "row_sums"])
+def test_no_rank_stores_what_is_not_finite(tmp_path, part):
+    shelf, table = Shelf(make_config(), None, tmp_path, 0, buffers.stamp(1)), random_table()
+    getattr(table, part)[0] = math.inf
+    with pytest.raises(TrainingDivergedError, match="entity type 'n', partition 2: some are not finite"):
+        shelf.put(PartitionKey("n", 2), table, "0.0")
+    assert not any(tmp_path.iterdir())
