@@ -50,6 +50,7 @@ BENCHMARKS = (
     Benchmark("exporting", "Export", quick=True),
     Benchmark("epochs", "Partitions and their I/O"),
     Benchmark("memory", "Peak memory"),
+    Benchmark("footprint", "Peak memory of both"),
     Benchmark("staging", "S3 staging", against="boto3"),
     Benchmark("angel", "Angel's formats"),
     Benchmark("pykeen", "PyKEEN", against="PyKEEN"),

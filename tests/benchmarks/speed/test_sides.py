@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed import epochs, evaluating, exporting, importing, steps
+from benchmarks.speed import epochs, evaluating, exporting, footprint, importing, steps
 from benchmarks.speed.engines import available
 from benchmarks.speed.harness import Tools
+from benchmarks.speed.memory import Communities
 from benchmarks.speed.workloads import FB15K, LIVEJOURNAL, TRIPLES, RandomGraph, placed
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import ResourceError
@@ -97,3 +98,15 @@ def test_random_edges_are_written_as_triples(tmp_path):
     result = import_edges(config, [str(path)], TRIPLES)
     assert result["edges"] == 2000
     assert 40 < result["entities"]["total"] <= 50
+
+
+@pytest.mark.interop
+def test_the_memory_of_all_processes_of_both_is_measured(tools):
+    (found,) = footprint._compared(tools, Communities(1600, 2000), 2, {"2 in memory": 2})
+    assert found.name == "peak memory, 1.6 k entities: 2 partitions, 2 in memory"
+    assert found.ours > 50e6
+    assert found.theirs > found.ours  # it has four processes with torch
+    with tools.scratch() as root:
+        config = Communities(1600, 2000).write(root, 2) | {"num_epochs": 1}
+        with tools.theirs("WholeTraining", config=config) as pbg:
+            assert pbg("train").value == 2000
