@@ -48,6 +48,7 @@ BENCHMARKS = (
     Benchmark("importing", "Import", quick=True),
     Benchmark("evaluating", "Evaluation", quick=True),
     Benchmark("exporting", "Export", quick=True),
+    Benchmark("libraries", "Import and export by DuckDB and Arrow alone", against="DuckDB and Arrow"),
     Benchmark("epochs", "Partitions and their I/O"),
     Benchmark("memory", "Peak memory"),
     Benchmark("footprint", "Peak memory of both"),
