@@ -112,6 +112,21 @@ class Epochs:
         return sum(next(self._trained)[2].count for _ in range(self._buckets))
 
 
+class WholeTraining:
+    """PBG's whole training as its command does it, with its pool of processes also where one worker is asked for.
+
+    Args:
+        config: PBG's.
+    """
+
+    def __init__(self, config: Document) -> None:
+        self._config = ConfigSchema.from_dict(config)
+
+    def train(self) -> int:
+        """Train from the first bucket to the last checkpoint; return the edges of all epochs."""
+        return sum(stats.count for _, _, stats, _ in train_and_report_stats(self._config))
+
+
 class Evaluation:
     """PBG's filtered ranking of a checkpoint with one entity type in one partition.
 

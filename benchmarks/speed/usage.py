@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Event, Thread
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+WATCH_SECONDS = 0.05
+"""From one look of a ``MemoryWatch`` to the next."""
+
 _PROC = Path("/proc")
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only asked how much it holds
 _WAITED_FOR = slice(13, 15)
 """Fields of ``/proc/{pid}/stat`` behind the command: user and system time of children that were waited for."""
 
@@ -35,9 +40,7 @@ def peak_bytes(pid: int) -> int:
 
     Not ``ru_maxrss``: that begins with the peak of the process which started it.
     """
-    status = (_PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) << 10
+    return _fields(pid, "status")["VmHWM"]
 
 
 def tree(pid: int) -> Iterator[int]:
@@ -49,6 +52,90 @@ def tree(pid: int) -> Iterator[int]:
         return
     for child in " ".join(lists).split():
         yield from tree(int(child))
+
+
+class MemoryWatch:
+    """Looks at what a process and its descendants hold together, again and again while a ``with`` block runs.
+
+    Whatever they share counts once. Of memory of their own, and shared memory, that is the sum of their proportional
+    shares (PSS); where more lies in ``/dev/shm`` than they have mapped, that counts. Of mapped files, such as
+    libraries, the share of a process depends on who else runs: what counts is the process that has most of them.
+
+    Args:
+        pid: of the process.
+
+    Attributes:
+        peak: most bytes at any look so far.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.peak = 0
+        self._pid, self._others = pid, _in_shared_memory()
+        self._ended = Event()
+        self._thread = Thread(target=self._look_on, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()  # what cannot be read is told here, not in the thread
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look_on(self) -> None:
+        while not self._ended.wait(WATCH_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        held = [_held(each) for each in tree(self._pid)]
+        anonymous = sum(each.anonymous for each in held)
+        shared = max(sum(each.shared for each in held), _in_shared_memory() - self._others)
+        files = max(sum(each.file_share for each in held), *(each.files for each in held))
+        self.peak = max(self.peak, anonymous + shared + files)
+
+
+class _Held(NamedTuple):
+    """Bytes that a process has resident.
+
+    Attributes:
+        anonymous: its share of memory without a file.
+        shared: its share of shared memory.
+        file_share: its share of files.
+        files: all of those files that it has.
+    """
+
+    anonymous: int = 0
+    shared: int = 0
+    file_share: int = 0
+    files: int = 0
+
+
+def _held(pid: int) -> _Held:
+    """Look at one process; one that has ended, waited for or not, holds nothing."""
+    try:
+        rollup, status = _fields(pid, "smaps_rollup"), _fields(pid, "status")
+    except (FileNotFoundError, ProcessLookupError):
+        return _Held()
+    if not rollup:
+        return _Held()
+    return _Held(rollup["Pss_Anon"], rollup["Pss_Shmem"], rollup["Pss_File"], status.get("RssFile", 0))
+
+
+def _fields(pid: int, file: str) -> dict[str, int]:
+    """Return the bytes of every line ``name: number kB`` that a process has in one of its files."""
+    lines = (_PROC / str(pid) / file).read_text(encoding="utf-8", errors="replace").splitlines()
+    split = (line.split() for line in lines if line.endswith(" kB"))
+    return {name.rstrip(":"): int(number) << 10 for name, number, _ in split}
+
+
+def _in_shared_memory() -> int:
+    """Return the bytes of all files in ``/dev/shm``, those without a name too."""
+    try:
+        found = os.statvfs(_SHARED_MEMORY)
+    except FileNotFoundError:
+        return 0
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def _stat(pid: int) -> list[str]:

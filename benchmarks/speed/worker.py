@@ -60,6 +60,11 @@ class Worker:
     ) -> None:
         self._end(kill=kind is not None)
 
+    @property
+    def pid(self) -> int:
+        """Of the process, in the ``with`` block."""
+        return self._process.pid
+
     def __call__(self, method: str, **arguments: object) -> Round:
         """Call a method of the object; arguments and what it returns have to be JSON.
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.speed import epochs, evaluating, exporting, importing, steps
+from benchmarks.speed import epochs, evaluating, exporting, footprint, importing, libraries, steps
 from benchmarks.speed.engines import available
 from benchmarks.speed.harness import Tools
+from benchmarks.speed.memory import Communities
 from benchmarks.speed.workloads import FB15K, LIVEJOURNAL, TRIPLES, RandomGraph, placed
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import ResourceError
-from pbg_tasks.formats.entities import read_entity_count
+from pbg_tasks.formats.edges import edge_file_name, read_edges
+from pbg_tasks.formats.entities import read_entity_count, read_entity_names
 from pbg_tasks.tasks.importing import import_edges
 from pbg_tasks.tasks.train import train_directory
 
@@ -97,3 +101,58 @@ def test_random_edges_are_written_as_triples(tmp_path):
     result = import_edges(config, [str(path)], TRIPLES)
     assert result["edges"] == 2000
     assert 40 < result["entities"]["total"] <= 50
+
+
+@pytest.mark.parametrize("library", ["DuckDB", "Arrow"])
+def test_a_library_alone_imports_every_edge_into_its_bucket(library, tmp_path):
+    source = tmp_path / "edges.tsv"
+    write_triples(source, lines=500, entities=50)
+    parts = range(libraries.PARTITIONS)
+    parted = LIVEJOURNAL | {"entities": {"user_id": {"num_partitions": len(parts)}}}
+    config = placed(parted, tmp_path / "graph")
+    bare = getattr(libraries, library)(config)
+    assert [bare.import_tsv([str(source)]) for _ in range(2)] == [500, 500]
+    entities, edges = Path(config["entity_path"]), Path(config["edge_paths"][0])
+    counts = [read_entity_count(entities, "user_id", part) for part in parts]
+    names = [read_entity_names(entities, "user_id", part, count=counts[part]) for part in parts]
+    found = []
+    for i in parts:
+        for j in parts:
+            bucket = read_edges(edges / edge_file_name(i, j))
+            assert not bucket.rel.any()
+            found += [(names[i][lhs], names[j][rhs]) for lhs, rhs in zip(bucket.lhs, bucket.rhs, strict=True)]
+    lines = (line.split("\t") for line in source.read_text().splitlines())
+    assert sorted(found) == sorted((lhs, rhs) for lhs, _, rhs in lines)
+
+
+def test_arrow_exports_the_table_that_we_do(tmp_path):
+    config = RandomGraph(300, 500, names=True).write(epochs.MODEL | {"dimension": 4}, tmp_path / "graph")
+    train_directory(ConfigSchema(**config))
+    ours, arrow = (
+        side(config, str(tmp_path / name))
+        for name, side in (("ours", libraries.OurExport), ("arrow", libraries.ArrowExport))
+    )
+    assert [side.tsv() for side in (ours, arrow)] == [side.parquet() for side in (ours, arrow)] == [300, 300]
+    texts = [(tmp_path / side / "entities.tsv").read_text() for side in ("ours", "arrow")]
+    (names, vectors), (others, rounded) = (zip(*map(split_row, text.splitlines()), strict=True) for text in texts)
+    assert names == others
+    assert np.allclose(vectors, rounded, rtol=0, atol=1e-9)
+    tables = [pq.read_table(tmp_path / name) for name in ("ours/parquet/user_id.parquet", "arrow/table.parquet")]
+    assert tables[0].to_pylist() == tables[1].to_pylist()
+
+
+def split_row(line):
+    name, *numbers = line.split("\t")
+    return name, list(map(float, numbers))
+
+
+@pytest.mark.interop
+def test_the_memory_of_all_processes_of_both_is_measured(tools):
+    (found,) = footprint._compared(tools, Communities(1600, 2000), 2, {"2 in memory": 2})
+    assert found.name == "peak memory, 1.6 k entities: 2 partitions, 2 in memory"
+    assert found.ours > 50e6
+    assert found.theirs > found.ours  # it has four processes with torch
+    with tools.scratch() as root:
+        config = Communities(1600, 2000).write(root, 2) | {"num_epochs": 1}
+        with tools.theirs("WholeTraining", config=config) as pbg:
+            assert pbg("train").value == 2000
