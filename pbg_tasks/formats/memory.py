@@ -1,12 +1,18 @@
-"""Memory for embeddings: rows of a multiple of 16 numbers begin at cache lines, and large tables lie in huge pages."""
+"""Memory for embeddings and edges.
+
+Rows of embeddings of a multiple of 16 numbers begin at cache lines, and large tables lie in huge pages. Memory of edges
+goes back to the system as soon as nobody needs them.
+"""
 
 from __future__ import annotations
 
 import math
+import mmap
 
 import numpy as np
 
 _LINE = 64
+_LARGE_BYTES = 1 << 20
 
 
 def empty_rows(count: int, dimension: int) -> np.ndarray:
@@ -19,3 +25,24 @@ def empty_rows(count: int, dimension: int) -> np.ndarray:
     memory = np.empty(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + size].view(np.float32).reshape(count, dimension)
+
+
+def passing_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an array with whatever is in it, whose memory the system has back once it is let go of.
+
+    A thread's allocator keeps blocks of up to 32 MiB for that thread (mallopt(3), M_MMAP_THRESHOLD), which is no use
+    where one thread reads edges and another lets go of them: they would be held as often as there are threads.
+
+    Raises:
+        MemoryError: there is not enough.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < _LARGE_BYTES:
+        return np.empty(shape, dtype)
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {size} bytes: {error.strerror}") from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pbg_tasks.formats.memory import passing_array
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -53,7 +55,7 @@ def read_into(item: h5py.Dataset, start: int, out: np.ndarray) -> Iterator[np.nd
 def read_part(item: h5py.Dataset, start: int = 0, stop: int | None = None) -> np.ndarray:
     """Return rows ``start`` to ``stop`` of a dataset, as far as it has any, in its own type."""
     start, stop, _ = slice(start, stop).indices(len(item))
-    out = np.empty((max(0, stop - start), *item.shape[1:]), item.dtype)
+    out = passing_array((max(0, stop - start), *item.shape[1:]), item.dtype)
     for _ in read_into(item, start, out):
         pass
     return out
