@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _LOCKS = 64
-_LOCK_SECONDS = 60.0  # a lock is held for a rename and what goes with it: longer, by who is stopped or whose disk hangs
+_LOCK_SECONDS = 300.0  # a lock is held for a rename and its syncs: longer, by who is stopped or whose disk hangs
 _LOCK_PAUSES = 0.0005, 0.02  # seconds between two tries, at first and at most
 
 
@@ -293,7 +293,7 @@ def _lock(descriptor: int, path: Path) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise StorageError(
-                    f"{path}: another process has kept this lock for {_LOCK_SECONDS:g} s, so nothing was written; it "
+                    f"{path}: another writer has kept this lock for {_LOCK_SECONDS:g} s, so nothing was written; it "
                     f"is stopped, or its disk hangs: find it with `fuser {path}`, and continue or end it"
                 ) from None
         else:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
+from pbg_tasks.errors import AccessError, ConfigError, FormatError, NotFoundError, StorageError
 from pbg_tasks.formats.edges import edge_facts, edge_file_name
 from pbg_tasks.formats.entities import (
     RELATION_COUNT,
@@ -217,7 +217,12 @@ class EdgePaths:
         store = self._stores[edge_path_idx]
         if not isinstance(store, RangedStore):
             return None
-        return glimpse(f"{store.url}/{info.key}", info.size, partial(store.get_range, info), edge_facts)
+        try:
+            return glimpse(f"{store.url}/{info.key}", info.size, partial(store.get_range, info), edge_facts)
+        except (NotFoundError, AccessError):
+            raise
+        except StorageError:  # a server that gives no parts may yet give the whole
+            return None
 
     def _look(self, edge_path_idx: int, info: ObjectInfo) -> EdgeFacts:
         path = self._bring(edge_path_idx, info)
@@ -242,7 +247,21 @@ class EdgePaths:
         if isinstance(store, LocalStore):
             return Path(store.url) / info.key
         path = self._scratch / str(edge_path_idx) / info.key
-        return self._copies.bring(path, info.size, partial(store.fetch, info.key, path))
+        return self._copies.bring(path, info.size, partial(_fetch_listed, store, info, path))
+
+
+def _fetch_listed(store: Store, info: ObjectInfo, path: Path) -> None:
+    """Download the version that was listed, whose edges are counted and whose ids are known.
+
+    Raises:
+        StorageError: there is another one now, as of an import that ran meanwhile.
+    """
+    if store.fetch(info.key, path).tag != info.tag:
+        path.unlink()
+        raise StorageError(
+            f"{store.url}/{info.key}: was changed since its edges were counted; its ids may be others, so start again, "
+            "and let imports write to a new place"
+        )
 
 
 def stored_parameters(

@@ -99,12 +99,13 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
         for entity, listed in entities["counts"].items()
         for partition, count in enumerate(listed)
     }
-    files = RunBuckets(open_directory(run, RunLayout.edges), scratch, reserve=_partition_bytes(run.config, counts))
+    weight = run.spec.graph.train.anchor if warm_start is not None else 0.0
+    reserve = _partition_bytes(run.config, counts) * (2 if weight else 1)  # an anchor brings those of the night before
+    files = RunBuckets(open_directory(run, RunLayout.edges), scratch, reserve=reserve)
     edges = FiledEdges(files, sizes, files.where)
     fresh = None
     if warm_start is not None and not version:
         fresh = newcomers(run, warm_start, counts, entities["relations"], edges, scratch)
-    weight = run.spec.graph.train.anchor
     return Job(
         config=run.config,
         counts=counts,

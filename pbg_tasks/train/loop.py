@@ -218,8 +218,8 @@ class Trainer:
             result = self._pieces.train(
                 iteration, piece, self.ahead.take(piece, upcoming), lhs, rhs, reach=reach, on_batch=heed
             )
-        except FormatError:
-            self._check_threads()  # what they cannot read has its own name
+        except (FormatError, TrainingDivergedError):
+            self._check_threads()  # what they cannot read or may not write has its own name
             raise
         progress.advance(result.held_out)
         self.live.done(_record(piece, result))

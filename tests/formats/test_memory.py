@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import mmap
 import threading
 from pathlib import Path
 
@@ -43,6 +45,15 @@ def test_the_system_has_it_back_whoever_lets_go_of_it():
         assert anonymous_bytes() > before + SIZE // 2
         made.clear()
         assert anonymous_bytes() < before + SIZE // 2
+
+
+def test_a_kernel_without_huge_pages(monkeypatch):
+    class Plain(mmap.mmap):
+        def madvise(self, *_):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Plain)
+    assert passing_array((SIZE,), np.dtype(np.int8)).shape == (SIZE,)
 
 
 def test_too_much_is_a_lack_of_memory():

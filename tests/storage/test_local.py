@@ -49,7 +49,7 @@ def test_a_stopped_writer_does_not_hold_up_the_others_for_ever(store, monkeypatc
     stopped = FORK.Process(target=stop_within)
     stopped.start()
     assert os.WIFSTOPPED(os.waitpid(stopped.pid, os.WUNTRACED)[1])
-    with pytest.raises(StorageError, match=r"/locks/\d\d: another process has kept this lock for 0.3 s, so nothing"):
+    with pytest.raises(StorageError, match=r"/locks/\d\d: another writer has kept this lock for 0.3 s, so nothing"):
         store.put("k", b"1")
     assert store.head("k") is None
     os.kill(stopped.pid, signal.SIGCONT)

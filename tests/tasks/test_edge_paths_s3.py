@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pbg_tasks.errors import FormatError, NotFoundError
+from pbg_tasks.errors import FormatError, NotFoundError, StorageError
 from pbg_tasks.formats.edges import EdgeFacts, EdgeList, edge_file_name, write_edges
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.glimpse import PART
@@ -18,7 +18,7 @@ from pbg_tasks.tasks.dataset import EdgePaths
 from pbg_tasks.tasks.train import train_directory
 from pbg_tasks.train import edge_files
 from pbg_tasks.train.pieces import PieceTrainer
-from pbg_tasks.train.schedule import grid
+from pbg_tasks.train.schedule import Bucket, grid
 from tests.directories import PER_PARTITION, DataSet
 
 pytestmark = pytest.mark.s3
@@ -168,6 +168,26 @@ def test_files_are_looked_at_wherever_they_lie(data, store, log, tmp_path):
         None,
     ]
     assert [name for what, name, _ in log if what == "file"] == [edge_file_name(1, 0)]
+
+
+def test_a_server_that_gives_no_parts_gives_the_whole(store, log, tmp_path, monkeypatch):
+    def refused(_store, info, _start, _stop):
+        raise StorageError(f"the S3 server ignored a range of {info.key}")
+
+    monkeypatch.setattr(S3Store, "get_range", refused)
+    facts = EdgePaths((store.url,), tmp_path).facts(grid(2, 2))
+    assert set(facts.values()) == {EdgeFacts(EDGES, weighted=False)}
+    assert len([name for what, name, _ in log if what == "file"]) == 4
+
+
+def test_what_was_changed_since_it_was_counted_is_not_trained(store, tmp_path):
+    paths, name = EdgePaths((store.url,), tmp_path), edge_file_name(0, 1)
+    paths.facts(grid(2, 2))
+    write_edges(tmp_path / name, EdgeList(*np.zeros((3, EDGES), np.int64)))
+    store.put(name, tmp_path / name)
+    with pytest.raises(StorageError, match=rf"^{store.url}/{name}: was changed since its edges were counted"):
+        paths.local(0, Bucket(0, 1))
+    assert not list(tmp_path.glob(f"edges-*/*/{name}"))
 
 
 def test_what_is_gone_since_it_was_listed_is_named(store, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.errors import NotFoundError, TrainingDivergedError
 from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.train import partition_files
 from pbg_tasks.train.buffer import PartitionBuffer
 from pbg_tasks.train.engine_device import DeviceEngine
 from pbg_tasks.train.engine_torch import TorchEngine
@@ -131,6 +134,33 @@ def test_a_version_that_is_not_finite_is_never_committed(buckets, tmp_path, buff
         train(config, buckets, store, tmp_path / "scratch", engine=Spoiling(config, part, value))
     with pytest.raises(NotFoundError, match="no version has been committed"):
         open_committed(store, "")
+
+
+class Late(TorchEngine):
+    """Diverges in a bucket once a partition could not be written."""
+
+    def __init__(self, config):
+        super().__init__(config, 1)
+        self.refused = threading.Event()
+
+    def train_part(self, *args, **kwargs):
+        if self.refused.wait(0.3):
+            time.sleep(0.1)  # for the thread that writes to end
+            raise TrainingDivergedError("the bucket under way")
+        return super().train_part(*args, **kwargs)
+
+
+def test_what_may_not_be_written_is_not_told_of_the_bucket_under_way(buckets, tmp_path, monkeypatch):
+    config = make_config(eval_fraction=0.0, partition_buffer=2)
+    engine = Late(config)
+
+    def refuse(key, _table):
+        engine.refused.set()
+        raise TrainingDivergedError(f"partition {key.partition}")
+
+    monkeypatch.setattr(partition_files, "check_partition", refuse)
+    with pytest.raises(TrainingDivergedError, match=r"^partition \d; version 0 stays the newest$"):
+        train(config, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch", engine=engine)
 
 
 def test_what_is_settled_before_it_is_written_is_checked_after_that(tmp_path):
