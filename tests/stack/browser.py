@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -26,4 +27,5 @@ def signed_in(stack: Stack, path: str) -> Iterator[Page]:
         page.locator("input[name=username]").fill(login["username"])
         page.locator("input[name=password]").fill(login["password"])
         page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(re.compile(f"^{re.escape(login['url'] + path)}"))  # or this ends what is opened next
         yield page
