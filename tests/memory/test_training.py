@@ -58,7 +58,7 @@ def trained(root, *, operator="none", all_negs=False, partitions=1, relations=1,
         [sys.executable, "-m", "pbg_tasks", "train", path, "--json", *(["--ranks", str(ranks)] if ranks else [])],
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=120,
         check=False,
         env={**os.environ, "PBG_SCRATCH": str(root / "scratch")},
     )

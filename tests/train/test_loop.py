@@ -24,6 +24,7 @@ from pbg_tasks.train.held_out import split_off
 from pbg_tasks.train.loop import Trainer
 from pbg_tasks.train.partitions import partition_keys
 from pbg_tasks.train.source import StartingPoint
+from tests.waiting import wait_until
 
 PARTITIONS, ROWS = 4, 25
 SPEC = "a" * 64
@@ -145,13 +146,6 @@ class Watched(TorchEngine):
         self._during(self._buckets)
         self._buckets += 1
         return super().train_part(*args, **kwargs)
-
-
-def wait_until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
 
 
 def test_partitions_are_stored_before_the_last_bucket_is_trained(buckets, tmp_path):

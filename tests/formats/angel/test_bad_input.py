@@ -214,4 +214,4 @@ for name in {[str(folder) for folder in folders]!r}:
 print(peak_bytes() - before)
 """
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 100 << 20
+    assert int(done.stdout) < 100_000 << 10

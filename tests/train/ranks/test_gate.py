@@ -7,15 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pbg_tasks.train.ranks.gate import Gate
+from tests.waiting import wait_until
 
 PATIENCE = 20  # seconds; only a gate that is broken takes so long
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_steps_are_taken_side_by_side():
@@ -55,10 +49,10 @@ def test_alone_waits_for_steps_under_way_and_holds_back_new_ones():
         jobs = [threads.submit(first)]
         first_is_in.wait(PATIENCE)
         jobs.append(threads.submit(alone))
-        wait_for(lambda: gate._wanted == 1)
+        wait_until(lambda: gate._wanted == 1, PATIENCE)
         assert not alone_is_in.wait(0.05)
         jobs.append(threads.submit(second))
-        wait_for(lambda: gate._held_back == 1)
+        wait_until(lambda: gate._held_back == 1, PATIENCE)
         assert seen == []
         first_may_go.set()
         assert alone_is_in.wait(PATIENCE)

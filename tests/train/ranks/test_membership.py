@@ -13,6 +13,7 @@ import pytest
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, RankLostError, StorageError
 from pbg_tasks.train.ranks.membership import SERVICE, Membership, Roll
 from pbg_tasks.train.ranks.wire import Credentials, Listener, connect
+from tests.waiting import wait_until
 
 OURS = "a token of a run"
 SILENCE = 2.0
@@ -63,13 +64,6 @@ def start(hall):
         process.communicate()
 
 
-def wait_for(condition, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_all_leave_in_order(hall):
     opened = hall(3)
     members = [opened.member(rank) for rank in range(3)]
@@ -102,7 +96,7 @@ def test_nobody_is_missed_before_the_first_has_come(hall):
 def test_rank_zero_may_go_first(hall):
     opened = hall(2)
     member = opened.member(1)
-    wait_for(lambda: 1 in opened.roll._present)  # a member is welcome a moment before it is on the roll
+    wait_until(lambda: 1 in opened.roll._present)  # a member is welcome a moment before it is on the roll
     opened.roll.close()
     opened.listener.close()
     time.sleep(0.2)
@@ -191,7 +185,7 @@ def test_who_comes_when_it_is_over(hall):
 def test_two_of_one_rank(hall):
     opened = hall(2)
     with opened.member(1), opened.member(0) as first:
-        wait_for(lambda: 1 in opened.roll._present)
+        wait_until(lambda: 1 in opened.roll._present)
         with opened.member(1) as second:
             assert second.broken.wait(5)
             with pytest.raises(ConfigError, match="rank 1 came before"):

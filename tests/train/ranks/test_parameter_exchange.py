@@ -23,7 +23,7 @@ from pbg_tasks.train.ranks.parameter_plan import SEGMENT
 from pbg_tasks.train.ranks.parameter_server import ParameterServer
 from tests.train.ranks.links import linked
 
-PATIENCE = 120  # seconds; only what is broken takes so long
+PATIENCE = 20  # seconds; only what is broken takes so long
 SHAPES = {"diagonal": (5,), "stacked": (3, 2, 2), "emb/user": (20, 3), "rows/user": (20,)}
 
 

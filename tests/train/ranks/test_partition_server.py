@@ -12,6 +12,7 @@ from pbg_tasks.train.ranks.partition_client import PartitionClient
 from pbg_tasks.train.ranks.partition_server import PartitionServer, owner
 from pbg_tasks.train.tables import Table
 from tests.train.ranks.links import linked
+from tests.waiting import wait_until
 
 USER = PartitionKey("user", 0)
 PATIENCE = 20  # seconds; only what is broken takes so long
@@ -53,13 +54,6 @@ def table(value, count=5, dimension=3):
 
 def values(held):
     return held.table.embeddings[0, 0].item(), held.table.row_sums[0].item(), held.lease
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_partitions_are_distributed_as_pbg_does():
@@ -144,8 +138,8 @@ def test_what_came_is_stored_by_itself_after_the_interval_and_once(store):
     with serving(store, interval=0.05) as server:
         server.put(USER, table(1), 1)
         assert server.unsaved_age < PATIENCE
-        wait_until(lambda: store.stored)
-        wait_until(lambda: server.unsaved_age == 0)
+        wait_until(lambda: store.stored, PATIENCE)
+        wait_until(lambda: server.unsaved_age == 0, PATIENCE)
         time.sleep(0.1)
     assert [(key, lease) for key, _, lease in store.stored] == [(USER, 1)]
 

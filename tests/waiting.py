@@ -1,0 +1,17 @@
+"""Waiting for what another thread or process is about to do."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Return once ``condition`` holds; fail where it does not within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
