@@ -1,6 +1,7 @@
 """Work on an S3 store that is killed at one of its writes, begun again, and held against what was never disturbed.
 
-With ``PBG_EVERY_WRITE=1`` in the environment at every one of them, which takes some ten minutes.
+Each day kills other writes, so that runs on ten days come to all of them; a failure names the ``PBG_ROTATION`` that
+repeats it. With ``PBG_EVERY_WRITE=1`` in the environment work is killed at every write, which takes some ten minutes.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import hashlib
 import itertools
 import json
 import os
-import random
 import re
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -19,6 +20,8 @@ from pbg_tasks.storage.s3 import S3Store
 
 WRITES = ("put_new", "swap", "put", "copy", "delete")
 KILLED = 77
+SECONDS_OF_A_DAY = 86_400
+DAYS = 10
 OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|training_stats)\.json|checkpoint/manifest\.v\d+\.json)$")
 """They tell of times and of writers; that they are there is all that can be compared."""
 BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$")
@@ -82,10 +85,17 @@ def bucket(object_store, name, folder):
         yield object_store.create_bucket(name)
 
 
-def deaths(name, count, *, chosen=1):
-    """Return at which of some writes work is killed, and whether that one arrives: some, chosen by a name, or all."""
+def rotation():
+    """Return the number that chooses which writes are killed: ``PBG_ROTATION``, or the day since 1970."""
+    return int(os.environ.get("PBG_ROTATION") or time.time() // SECONDS_OF_A_DAY)
+
+
+def deaths(count):
+    """Return the writes of some to be killed today, and whether each arrives; ``DAYS`` days come to all of them."""
     every = [{"write": write, "sent": sent} for write in range(count) for sent in (False, True)]
-    return every if os.environ.get("PBG_EVERY_WRITE") else random.Random(name).sample(every, min(chosen, len(every)))
+    if os.environ.get("PBG_EVERY_WRITE"):
+        return every
+    return every[rotation() % DAYS :: DAYS] or [every[rotation() % len(every)]]
 
 
 def killed(work, write, *, sent):

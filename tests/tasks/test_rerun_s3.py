@@ -9,11 +9,9 @@ from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from tests.tasks.conftest import Workplace, ring
-from tests.tasks.reruns import State, bucket, deaths, killed, objects, writes_of
+from tests.tasks.reruns import State, bucket, deaths, killed, objects, rotation, writes_of
 
 pytestmark = pytest.mark.s3
-TRIES = {"train": 6}
-"""How often a task is killed: that which goes on where the last try was, more often."""
 
 
 class Nights:
@@ -62,10 +60,10 @@ def nights(object_store, tmp_path_factory):
 
 @pytest.mark.parametrize("task", ["plan", *TASKS])
 def test_a_task_that_is_killed_and_done_twice_leaves_the_same_objects(nights, task):
-    for death in deaths(task, nights.writes[task], chosen=TRIES.get(task, 1)):
+    for death in deaths(nights.writes[task]):
         nights.before[task].restore()
         killed(lambda: nights.do(task), **death)
         first = nights.do(task)
-        assert nights.objects() == nights.after[task], f"killed at {death}"
+        assert nights.objects() == nights.after[task], f"killed at {death}, PBG_ROTATION={rotation()}"
         assert nights.do(task) == first
         assert nights.objects() == nights.after[task]

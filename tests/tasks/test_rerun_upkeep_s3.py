@@ -20,7 +20,7 @@ from pbg_tasks.tasks.releases import drill, gc, pin, rollback, skip, unpin
 from pbg_tasks.tasks.repartition import repartition
 from pbg_tasks.tasks.reporting import report, report_graph
 from tests.tasks.conftest import Workplace, ring
-from tests.tasks.reruns import BY_THE_CLOCK, State, bucket, deaths, killed, objects, timeless, writes_of
+from tests.tasks.reruns import BY_THE_CLOCK, State, bucket, deaths, killed, objects, rotation, timeless, writes_of
 
 pytestmark = pytest.mark.s3
 
@@ -104,11 +104,11 @@ def test_upkeep_that_is_killed_and_done_twice_leaves_the_same_objects(upkeep, na
     writes = writes_of(work)
     undisturbed = upkeep.objects()
     assert (undisturbed == untouched) == (name in LEAVES_NOTHING)
-    for death in deaths(name, writes):
+    for death in deaths(writes):
         upkeep.before.restore()
         killed(work, **death)
         first = work()
-        assert upkeep.objects() == undisturbed, f"killed at {death}"
+        assert upkeep.objects() == undisturbed, f"killed at {death}, PBG_ROTATION={rotation()}"
         again = work()
         assert timeless(again) == timeless(first) or name in TOLD_ONCE
         assert upkeep.objects() == undisturbed
