@@ -1,0 +1,119 @@
+"""Two ranks end with the bits of one rank that trains the buckets in the order of their leases.
+
+Two ranks never train in the same order twice, so the results of two gangs cannot be compared with each other. But
+disjoint buckets commute where a model shares nothing (no parameters of operators, no unpartitioned type). So one rank
+that follows the recorded leases computes the same, also where a gang crashed at a bucket and another one resumed: with
+partitions exchanged through the store, which costs a crash no more than the buckets in progress.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pbg_tasks.storage.local import LocalStore
+from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.ranks.leases import LeaseBook
+from pbg_tasks.train.ranks.round import Round
+from tests.train import test_loop
+from tests.train.ranks.gangs import train
+from tests.train.ranks.test_rank import Crash, ledger
+from tests.train.test_loop import Buckets, objects
+
+PARTITIONS = 4
+EDGES_OF_A_BUCKET = 60
+CRASHES = (2, 8, 11)
+"""Buckets of rank 1 before which the gang crashes; in two epochs its ranks train 32."""
+
+
+class Killed(TorchEngine):
+    """An engine that ends as by SIGKILL: at its n-th bucket, or within a bucket once the other engine has."""
+
+    def __init__(self, config, dead, bucket=-1):
+        super().__init__(config, 1)
+        self._dead, self._left = dead, bucket
+
+    def train_part(self, *args, **kwargs):
+        if self._left == 0:
+            self._dead.set()
+            raise Crash
+        self._left -= 1
+        trained = super().train_part(*args, **kwargs)
+        if self._dead.is_set():
+            raise Crash
+        return trained
+
+
+def make_config():
+    return test_loop.make_config(
+        entities={"n": {"num_partitions": PARTITIONS}},
+        relations=[{"name": "r", "lhs": "n", "rhs": "n", "operator": "none"}],
+        global_emb=False,
+        eval_fraction=0.0,
+        num_epochs=2,
+        num_partition_servers=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def buckets(tmp_path_factory):
+    return Buckets(tmp_path_factory.mktemp("data") / "edges", PARTITIONS)
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Give the last round of each epoch, by the number of its iteration."""
+    found, begin = {}, Round.__init__
+
+    def recorded(round_, *args, **kwargs):
+        begin(round_, *args, **kwargs)
+        found[round_.iteration.number] = round_
+
+    monkeypatch.setattr(Round, "__init__", recorded)
+    return found
+
+
+def leased(rounds):
+    """Return the buckets of each epoch in the order of the leases that count."""
+    return [sorted(rounds[number]._done, key=lambda b: rounds[number]._done[b].lease) for number in sorted(rounds)]
+
+
+def follow(order, monkeypatch):
+    """Have one rank train the buckets of each epoch in an order."""
+    left, acquire = [bucket for epoch in order for bucket in epoch], LeaseBook.acquire
+
+    def chosen(book, rank, old):
+        if not book.left:
+            return None
+        place = book._places[left.pop(0)]
+        others = book._open.copy()
+        others[place] = False
+        book._open &= ~others
+        lease = acquire(book, rank, old)
+        book._open |= others
+        return lease
+
+    monkeypatch.setattr(LeaseBook, "acquire", chosen)
+
+
+def test_two_ranks_end_as_one_following_them(buckets, rounds, tmp_path, monkeypatch):
+    config, together, alone = make_config(), LocalStore(tmp_path / "two"), LocalStore(tmp_path / "one")
+    train(config, buckets, together, tmp_path / "a", world=2)
+    follow(leased(rounds), monkeypatch)
+    train(config, buckets, alone, tmp_path / "b")
+    assert objects(alone, config) == objects(together, config)
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_two_resumed_ranks_end_as_one_following(buckets, rounds, tmp_path, monkeypatch, crash):
+    config, together, alone = make_config(), LocalStore(tmp_path / "two"), LocalStore(tmp_path / "one")
+    dead = threading.Event()
+    engines = [Killed(config, dead), Killed(config, dead, crash)]
+    with pytest.raises(Crash):
+        train(config, buckets, together, tmp_path / "a", world=2, engines=engines, crash=True)
+    train(config, buckets, together, tmp_path / "b", world=2)
+    follow(leased(rounds), monkeypatch)
+    train(config, buckets, alone, tmp_path / "c")
+    assert sum(ledger(together)[1]) <= 2 * EDGES_OF_A_BUCKET
+    assert objects(alone, config) == objects(together, config)
