@@ -47,6 +47,7 @@ class FaultProxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits 40 ms for its headers to be acknowledged
 
             def handle_one_request(self) -> None:
                 try:
