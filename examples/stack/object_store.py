@@ -19,11 +19,14 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from mypy_boto3_s3 import S3Client
 
 REGION = "us-east-1"
+OWNER = "owner"
+"""The identity that may do everything."""
 GRPC_OFFSET = 10_000
 """SeaweedFS serves gRPC of each service at its HTTP port plus this."""
 SERVICES = ("master", "volume", "filer", "s3", "admin")
@@ -44,10 +47,13 @@ class ObjectStore:
 
     Args:
         directory: where keys, log, record and objects lie; made when missing.
+        policies: identities beside the owner, each with the IAM policy document that says what it may do; they count
+            when the keys are generated.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, policies: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.directory = directory.resolve()
+        self._policies = dict(policies or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -60,9 +66,9 @@ class ObjectStore:
         """URL of the recorded server."""
         return f"http://127.0.0.1:{_read_record(self.directory)['ports']['s3']}"
 
-    def environment(self) -> dict[str, str]:
-        """Return the variables that make any AWS client use this server."""
-        access_key, secret_key = self._keys()
+    def environment(self, identity: str = OWNER) -> dict[str, str]:
+        """Return the variables that make any AWS client use this server, as one of its identities."""
+        access_key, secret_key = self._keys(identity)
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": access_key,
@@ -110,15 +116,19 @@ class ObjectStore:
     ) -> None:
         self.stop()
 
-    def _keys(self) -> tuple[str, str]:
-        """Return access key and secret, generated at the first call."""
+    def _keys(self, identity: str = OWNER) -> tuple[str, str]:
+        """Return an identity's access key and secret, generated at the first call."""
         path = self.directory / "s3.json"
         if not path.exists():
-            keys = {"accessKey": secrets.token_hex(10).upper(), "secretKey": secrets.token_urlsafe(30)}
             actions = ["Admin", "Read", "Write", "List", "Tagging"]
-            identities = [{"name": "owner", "credentials": [keys], "actions": actions}]
-            _write_private(path, {"identities": identities})
-        keys = json.loads(path.read_text())["identities"][0]["credentials"][0]
+            identities = [{"name": OWNER, "credentials": [_new_keys()], "actions": actions}]
+            identities += [
+                {"name": name, "credentials": [_new_keys()], "policyNames": [name]} for name in self._policies
+            ]
+            policies = [{"name": name, "content": json.dumps(policy)} for name, policy in self._policies.items()]
+            _write_private(path, {"identities": identities, "policies": policies})
+        identities = json.loads(path.read_text())["identities"]
+        (keys,) = next(each["credentials"] for each in identities if each["name"] == identity)
         return keys["accessKey"], keys["secretKey"]
 
     def _client(self) -> S3Client:
@@ -202,6 +212,10 @@ def _arguments(ports: dict[str, int], data: Path, config: Path) -> list[str]:
         "-s3.readerCacheSizeMB=128",
         "-s3.concurrentUploadLimitMB=256",
     ]
+
+
+def _new_keys() -> dict[str, str]:
+    return {"accessKey": secrets.token_hex(10).upper(), "secretKey": secrets.token_urlsafe(30)}
 
 
 def _weed() -> Path:
