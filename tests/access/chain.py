@@ -1,0 +1,239 @@
+"""Nights of a graph in a real S3 server, each task with the credentials of the role that the docs give it."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import boto3
+import pytest
+
+from pbg_tasks.api import Model
+from pbg_tasks.errors import QualityGateError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.holds import condemn
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.s3 import S3Store
+from pbg_tasks.storage.s3_client import connect
+from pbg_tasks.storage.s3_transfer import Sizes
+from pbg_tasks.tasks.announcing import announced
+from pbg_tasks.tasks.approval import approve, reject
+from pbg_tasks.tasks.chain import TASKS, run_task
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.export_release import export_release
+from pbg_tasks.tasks.launch import launch
+from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.releases import drill, gc, pin, rollback, skip, unpin
+from pbg_tasks.tasks.reporting import read_graph, read_run, report, report_graph
+from pbg_tasks.tasks.show import history, show
+from tests.access.policies import BUCKET, PREFIX, SNAPSHOT_BUCKET, SNAPSHOT_FOLDER
+from tests.tasks.conftest import Workplace, ring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from examples.stack.object_store import ObjectStore
+    from tests.access.recording import Permission, RecordingProxy
+
+Result = TypeVar("Result")
+
+ROLE_OF = {
+    **dict.fromkeys(("plan", "validate", "partition", "bucket"), "prepare"),
+    **dict.fromkeys(("train", "preserve", "eval", "drift"), "train"),
+    **dict.fromkeys(("gate", "publish", "export-release", "announced", "report", "approve", "reject"), "publish"),
+    **dict.fromkeys(("rollback", "drill", "pin", "unpin", "skip"), "publish"),
+    **dict.fromkeys(("show", "releases", "Model.open"), "reader"),
+    "gc": "gc",
+}
+STORE = f"s3://{BUCKET}/{PREFIX.rstrip('/')}"
+PART = 5 << 20
+"""The least that S3 takes as a part, but for the last one."""
+LARGE = {
+    "prepare": ("edges/train/large.h5", None),
+    "train": ("checkpoint/large.v1.h5", "release/large.v1.h5"),
+    "publish": ("large.npy", None),
+}
+"""Of each role that uploads large objects: one, and a place that such are copied to."""
+OLD = -1 / 60
+"""Grace in hours that makes all objects older than it, of whichever second they are."""
+
+
+class Chain:
+    """A graph whose every task runs under its role.
+
+    Attributes:
+        taken: permissions that the tasks of each role took, with the statuses of the answers.
+    """
+
+    def __init__(self, server: ObjectStore, proxy: RecordingProxy, place: Workplace) -> None:
+        self.server, self.proxy, self.place = server, proxy, place
+        self.taken: dict[str, list[tuple[str, Permission, int]]] = {}
+
+    @contextlib.contextmanager
+    def role(self, name: str) -> Iterator[None]:
+        """Give this process and its children the credentials of an identity, seen through the proxy."""
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in self.server.environment(name).items():
+                patch.setenv(variable, value)
+            patch.setenv("AWS_ENDPOINT_URL", self.proxy.url)
+            yield
+
+    def do(self, task: str, work: Callable[[], Result]) -> Result:
+        """Do a task under its role and keep what it took."""
+        role = ROLE_OF[task]
+        self.proxy.taken.clear()
+        try:
+            with self.role(role):
+                return work()
+        finally:
+            self.taken.setdefault(role, []).extend((task, *each) for each in self.proxy.taken)
+
+    def spec(self, model: dict[str, object] | None = None, **sections: object) -> None:
+        location = f"s3://{SNAPSHOT_BUCKET}/{SNAPSHOT_FOLDER}/{{snapshot}}.tsv"
+        snapshots = {"location": location, "format": "tsv"}
+        entities = {"n": {"num_partitions": 4}}  # two ranks train at once
+        small = {"entities": entities, "num_epochs": 1, "checkpoint_preservation_interval": 1}
+        self.place.write_spec(small | (model or {}), store=STORE, snapshots=snapshots, **sections)
+
+    def plan(self, day: str, **options: object) -> str:
+        run: str = self.do("plan", lambda: plan(self.place.spec, day, **options))["run"]
+        return run
+
+    def tasks(self, run: str, *names: str) -> None:
+        """Do tasks of a run, which the collector is about to remove: each has to rescue it."""
+        for name in names:
+            with self.role("gc"):
+                condemn(open_store(STORE), run.rpartition("/")[2])
+            self.do(name, partial(run_task, name, run))
+
+
+def released_run(chain: Chain, day: str) -> str:
+    """Return the URL of a released night."""
+    with chain.role("owner"):
+        (run,) = _runs(f"{day}-")
+    return f"{STORE}/runs/{run}"
+
+
+def write_snapshots(chain: Chain, folder: Path) -> None:
+    with chain.role("owner"):
+        store = open_store(f"s3://{SNAPSHOT_BUCKET}/{SNAPSHOT_FOLDER}")
+        for number in range(1, 6):
+            store.put_new(f"d{number}.tsv", chain.place.snapshot(f"d{number}", ring(40 + number, seed=number)))
+        other = open_store(f"s3://{BUCKET}/other/channels/production")
+        other.put_new("CURRENT.json", b"{}")
+
+
+def nights(chain: Chain) -> None:
+    """Do everything that the roles exist for, once."""
+    _released_nights(chain)
+    _refused_nights(chain)
+    _large_objects(chain)
+    _upkeep(chain)
+    _reading(chain)
+    chain.do("gc", lambda: gc(STORE, channel="production", keep_releases=1, grace_hours=OLD))
+    chain.do("gc", lambda: gc(STORE, keep_releases=1, grace_hours=OLD))
+
+
+def _released_nights(chain: Chain) -> None:
+    """Two nights that are released: one by a single process, the other by a gang."""
+    chain.spec(exports=[{"format": "npy"}], eval={"max_candidates": 20})
+    _released(chain, "d1", lambda run: chain.tasks(run, "train"))
+    _released(
+        chain,
+        "d2",
+        lambda run: chain.do("train", partial(launch, ["train", run, "--json"], ranks=2, servers=0, max_restarts=0)),
+    )
+
+
+def _released(chain: Chain, day: str, train: Callable[[str], object]) -> None:
+    run = chain.plan(day)
+    names = list(TASKS)
+    at = names.index("train")
+    chain.tasks(run, *names[:at])
+    train(run)
+    chain.tasks(run, *names[at:])
+    for _ in range(2):  # the second replaces nothing
+        chain.do("export-release", partial(export_release, run, "npy"))
+    chain.do("announced", partial(announced, run, "publish"))
+    chain.do("report", partial(report, run))
+
+
+def _refused_nights(chain: Chain) -> None:
+    """Nights that the gates, the forecast's limits and the training itself end."""
+    chain.spec(gates={"min_mrr": 1.5, "max_mrr_drop": 1.0})
+    run = chain.plan("d3")
+    with pytest.raises(QualityGateError):
+        chain.tasks(run, *TASKS)
+    chain.do("approve", lambda: approve(run, by="ada", reason="a first night"))
+    chain.tasks(run, "publish")
+    chain.spec(gates={"data": {"min_edges": {"block": 10**6}}})
+    small = chain.plan("d4")
+    with pytest.raises(QualityGateError):
+        chain.tasks(small, "validate")
+    chain.do("reject", lambda: reject(small, by="ada", reason="half of it is missing"))
+    chain.spec(limits={"max_hours": {"block": 1e-9}})
+    with pytest.raises(QualityGateError):
+        chain.plan("d4")
+    chain.spec({"lr": 1e38})
+    run = chain.plan("d5")
+    with pytest.raises(QualityGateError):
+        chain.tasks(run, "validate", "partition", "bucket", "train")
+    chain.spec(exports=[{"format": "npy"}])
+
+
+def _large_objects(chain: Chain) -> None:
+    """Write, copy and read what is too large for one request: the objects of a graph this small are not."""
+    sizes = Sizes(part=PART, copy=PART, copy_part=PART)
+    source = chain.place.root / "large"
+    source.write_bytes(bytes(PART + 1))
+    for task, role in (("bucket", "prepare"), ("train", "train"), ("export-release", "publish")):
+        name, copied = LARGE[role]
+        folder = "exports/npy/large" if role == "publish" else "runs/large"
+
+        def work(folder: str = folder, name: str = name, copied: str | None = copied) -> None:
+            store = S3Store(BUCKET, f"{PREFIX}{folder}", connect(), sizes)
+            store.put_new(name, source)
+            if copied:
+                store.copy(name, copied)
+            store.fetch(name, source.with_name("fetched"))
+
+        chain.do(task, work)
+    with chain.role("train"):  # what a killed writer leaves
+        boto3.client("s3").create_multipart_upload(Bucket=BUCKET, Key=f"{PREFIX}runs/large/checkpoint/lost.h5")
+
+
+def _upkeep(chain: Chain) -> None:
+    spec = chain.place.spec
+    chain.do("drill", lambda: drill(spec))
+    chain.do("rollback", lambda: rollback(spec, to=2))
+    chain.do("pin", lambda: pin(spec, 1))
+    chain.do("unpin", lambda: unpin(spec, 1))
+    chain.do("skip", lambda: skip(spec, "d9", reason="half of it is missing"))
+    chain.do("report", lambda: report_graph(spec))
+    chain.do("rollback", lambda: rollback(spec, to=3))
+
+
+def _reading(chain: Chain) -> None:
+    with chain.role("owner"):
+        runs = sorted(_runs("d"))
+    pages = [f"exports/npy/{runs[0]}/n.npy", "report/production/index.html", f"runs/{runs[0]}/report/index.html"]
+    for page in pages:
+        chain.do("show", lambda page=page: open_store(STORE).get(page))
+    for name in runs:
+        url = f"{STORE}/runs/{name}"
+        chain.do("show", partial(show, url))
+        chain.do("show", lambda url=url: read_run(RunContext.open(url)))
+    chain.do("releases", lambda: history(chain.place.spec))
+    chain.do("releases", lambda: read_graph("toy", Channel(open_store(STORE), "production"), reported=True))
+
+    def read() -> None:
+        with Model.open(STORE, channel="production") as model:
+            model.top_k("e1", "next", k=1)
+
+    chain.do("Model.open", read)
+
+
+def _runs(start: str) -> set[str]:
+    return {info.key.split("/")[1] for info in open_store(STORE).list(f"runs/{start}")}

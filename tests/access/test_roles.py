@@ -1,0 +1,174 @@
+"""The roles on a real S3 server that enforces their policies: what each needs, it may, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from pbg_tasks.errors import AccessError
+from pbg_tasks.storage import open_file, open_store
+from pbg_tasks.tasks.adopt import adopt
+from pbg_tasks.tasks.chain import TASKS
+from pbg_tasks.tasks.repartition import repartition
+from tests.access.chain import ROLE_OF, STORE, released_run
+from tests.access.policies import BUCKET, PREFIX, ROLES, SNAPSHOT_BUCKET, SNAPSHOT_FOLDER, load, permits
+from tests.access.recording import Permission
+
+pytestmark = pytest.mark.s3
+
+GRAPH = f"{BUCKET}/{PREFIX}".rstrip("/")
+ACCESS = {
+    #                                                    reads     writes    deletes
+    f"{GRAPH}/channels/x/CURRENT.json":         ("PTURG", "U",      ""),
+    f"{GRAPH}/channels/x/releases/99.json":     ("PTURG", "U",      "G"),
+    f"{GRAPH}/channels/x/pins/99.json":         ("PTURG", "U",      "U"),
+    f"{GRAPH}/channels/x/skipped/x.json":       ("PTURG", "PTU",    ""),
+    f"{GRAPH}/gc/x.json":                                ("PTUG",  "PTUG",   "G"),
+    f"{GRAPH}/.probe/x":                                 ("PTUG",  "PG",     "PG"),
+    f"{GRAPH}/runs/x/spec.json":                         ("PTURG", "P",      "G"),
+    f"{GRAPH}/runs/x/planned.json":                      ("PTURG", "P",      "G"),
+    f"{GRAPH}/runs/x/held.json":                         ("PTUG",  "PTU",    "G"),
+    f"{GRAPH}/runs/x/refused.json":                      ("PTURG", "PTU",    "G"),
+    f"{GRAPH}/runs/x/snapshot/edge_hashes.parquet":      ("PTU",   "P",      "G"),
+    f"{GRAPH}/runs/x/entities/entity_count_n_0.txt":     ("PTU",   "P",      "G"),
+    f"{GRAPH}/runs/x/edges/train/edges_0_0.h5":          ("PTU",   "P",      "G"),
+    f"{GRAPH}/runs/x/start/embeddings_n_0.v0.h5":        ("PTU",   "T",      "G"),
+    f"{GRAPH}/runs/x/candidates":                        ("PTU",   "T",      "G"),
+    f"{GRAPH}/runs/x/checkpoint/HEAD.json":              ("PTURG", "T",      "TG"),
+    f"{GRAPH}/runs/x/checkpoint/embeddings_n_0.v1.h5":   ("PTU",   "T",      "TG"),
+    f"{GRAPH}/runs/x/release/embeddings_n_0.v1.h5":      ("PTUR",  "T",      "G"),
+    f"{GRAPH}/runs/x/results/plan.json":                 ("PTURG", "P",      "G"),
+    f"{GRAPH}/runs/x/results/bucket.json":               ("PTURG", "P",      "G"),
+    f"{GRAPH}/runs/x/results/train.json":                ("PTURG", "T",      "G"),
+    f"{GRAPH}/runs/x/results/eval.json":                 ("PTURG", "T",      "G"),
+    f"{GRAPH}/runs/x/results/gate.json":                 ("PTURG", "U",      "G"),
+    f"{GRAPH}/runs/x/results/publish.json":              ("PTURG", "U",      "G"),
+    f"{GRAPH}/runs/x/results/export-npy.json":           ("PTURG", "U",      "G"),
+    f"{GRAPH}/runs/x/decisions/gate.json":               ("PTURG", "U",      "G"),
+    f"{GRAPH}/runs/x/announced/publish.json":            ("PTUG",  "U",      "G"),
+    f"{GRAPH}/runs/x/report/index.html":                 ("PTUR",  "U",      "G"),
+    f"{GRAPH}/report/production/index.html":             ("PTUR",  "U",      ""),
+    f"{GRAPH}/exports/npy/x/n.npy":                      ("PTUR",  "U",      "UG"),
+    f"{SNAPSHOT_BUCKET}/{SNAPSHOT_FOLDER}/x.tsv":                          ("P",     "",       ""),
+    f"{BUCKET}/other/channels/x/CURRENT.json":            ("",      "",       ""),
+}  # fmt: skip
+"""Which roles may do what with a key: Prepare, Train, pUblish, Reader, Gc."""
+LETTERS = dict(zip(ROLES, "PTURG", strict=True))
+ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+
+
+def test_chain_under_its_roles_meets_no_refusal(recorded):
+    refused = [(role, *each) for role, taken in recorded.taken.items() for each in taken if each[2] == 403]
+    assert not refused
+    assert set(recorded.taken) == set(ROLES)
+
+
+def test_every_task_of_the_chain_has_a_role():
+    assert {"plan", *TASKS} <= set(ROLE_OF)
+    assert set(ROLE_OF.values()) == set(ROLES)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_role_on_each_prefix_may_what_the_table_says(chain, role):
+    found = {}
+    with chain.role("owner"):
+        for key in ACCESS:
+            store, name = open_file(f"s3://{key}")
+            store.put(name, b"{}")
+    with chain.role(role):
+        for key in ACCESS:
+            store, name = open_file(f"s3://{key}")
+            attempts = (partial(store.get, name), partial(store.put, name, b"{}"), partial(store.delete, name))
+            found[key] = tuple(_permitted(attempt) for attempt in attempts)
+    with chain.role("owner"):
+        for key in ACCESS:
+            store, name = open_file(f"s3://{key}")
+            store.delete(name)
+    assert found == {key: tuple(LETTERS[role] in letters for letters in row) for key, row in ACCESS.items()}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_evaluator_decides_as_the_real_server(role):
+    policy = load(role)
+    for key, row in ACCESS.items():
+        for action, letters in zip(ACTIONS, row, strict=True):
+            permission = Permission(action, key)
+            assert permits(permission, policy) == (LETTERS[role] in letters), (key, action)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_role_lists_its_own_store_only(chain, role):
+    with chain.role(role):
+        assert list(open_store(STORE).list("channels/")) is not None
+        with pytest.raises(AccessError):
+            list(open_store(f"s3://{BUCKET}/other").list("channels/"))
+        snapshots = open_store(f"s3://{SNAPSHOT_BUCKET}/{SNAPSHOT_FOLDER}")
+        if role == "prepare":
+            assert list(snapshots.list())
+        else:
+            with pytest.raises(AccessError):
+                list(snapshots.list())
+
+
+@pytest.fixture(scope="module")
+def planned(recorded):
+    """A run of which nothing is done yet."""
+    recorded.spec()
+    return recorded.plan("d5")
+
+
+@pytest.mark.parametrize(
+    ("role", "arguments"),
+    [
+        ("train", ["validate", "RUN"]),
+        ("publish", ["validate", "RUN"]),
+        ("reader", ["validate", "RUN"]),
+        ("prepare", ["rollback", "SPEC", "--to", "2"]),
+        ("train", ["rollback", "SPEC", "--to", "2"]),
+        ("gc", ["rollback", "SPEC", "--to", "2"]),
+        ("train", ["gc", STORE]),
+        ("publish", ["gc", STORE]),
+        ("reader", ["gc", STORE]),
+    ],
+)
+def test_command_under_another_role_ends_with_status_9(recorded, planned, role, arguments):
+    given = {"RUN": planned, "SPEC": str(recorded.place.spec)}
+    command = [sys.executable, "-m", "pbg_tasks", *[given.get(each, each) for each in arguments]]
+    with recorded.role("owner"):
+        before = _objects(open_store(STORE))
+    with recorded.role(role):
+        done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 9, done.stderr
+    assert "refused" in done.stderr.splitlines()[-1]
+    with recorded.role("owner"):
+        assert _objects(open_store(STORE)) == before
+
+
+def test_adopting_and_moving_rows_takes_three_roles(recorded):
+    """Both write a run, its vectors and its release at once."""
+    recorded.spec()
+    run = released_run(recorded, "d3")
+    other = recorded.place.spec.with_name("other.yaml")
+    other.write_text(recorded.place.spec.read_text().replace("graph: toy", "graph: toy\nchannel: adopted"))
+    with recorded.role("operator"):
+        assert repartition(recorded.place.spec, partitions=8)["task"]
+        assert adopt(f"{run}/release", f"{run}/release", other)["task"]
+    with recorded.role("train"), pytest.raises(AccessError):
+        repartition(recorded.place.spec, partitions=2)
+
+
+def _permitted(attempt):
+    try:
+        attempt()
+    except AccessError:
+        return False
+    return True
+
+
+def _objects(store):
+    """Return tags by key, but for holds: a task that is refused later has held its run already."""
+    return {info.key: info.tag for info in store.list() if not info.key.endswith("held.json")}
