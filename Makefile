@@ -8,6 +8,8 @@
 # make e2e-nights  five days through a real Airflow and a browser: backfills, nights that overlap, keys held twice
 # make setup   the environment only, in .venv; the others do it by themselves
 # make lock    resolve requirements.in anew
+# make image    an image to release, TARGET=train, airflow or worker: its base by digest, all of Python by hash
+# make base-digest, make torch-lock    look up what those are pinned to, where a registry or an index with the wheels answers
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # On Linux, the plain name may bring a build with CUDA; name another one, or options of pip, to get a smaller one.
@@ -15,6 +17,9 @@ TORCH ?= torch==2.13.0
 # For `make lock`: a folder with a CPU wheel of torch, so that no CUDA package is locked.
 TORCH_WHEELS ?=
 JOBS ?= 2
+# For `make image`, and what its base is a version of.
+TARGET ?= train
+BASE_IMAGE := docker.io/library/python:3.11-slim-bookworm
 # For `make nights`: the name of a data set, or a folder of tab-separated lines: head, relation, tail, day.
 DATA ?= icews14
 DAYS ?= 10
@@ -24,7 +29,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint down lock quality bench bench-quick nights e2e-nights
+.PHONY: setup demo test lint down lock image base-digest torch-lock quality bench bench-quick nights e2e-nights
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -88,3 +93,18 @@ lock:
 	@$(UV_COMPILE) --constraint requirements.lock docker/build.in docker/airflow.in pyproject.toml --extra airflow \
 	  --extra kubernetes --output-file docker/airflow.lock
 	@$(UV_COMPILE) --constraint requirements.lock docker/store.in --output-file docker/store.lock
+
+# A second index for torch's wheel: PIP_EXTRA_INDEX_URL in the environment; more options of docker build: ARGS.
+image:
+	@test -s docker/base.digest || { echo 'docker/base.digest is missing, which pins the base of all images:' \
+	  'run `make base-digest` where a registry can be reached' >&2; exit 2; }
+	@docker build --file docker/Dockerfile --target $(TARGET) --tag pbg-$(TARGET) \
+	  --build-arg PYTHON_IMAGE="$$(cat docker/base.digest)" --build-arg PIP_EXTRA_INDEX_URL $(ARGS) .
+
+base-digest:
+	@digest=$$(docker buildx imagetools inspect $(BASE_IMAGE) --format '{{.Manifest.Digest}}') && case "$$digest" in \
+	  sha256:*) echo "$(BASE_IMAGE)@$$digest" | tee docker/base.digest ;; \
+	  *) echo "no digest of $(BASE_IMAGE): $$digest; docker/base.digest stays as it is" >&2; exit 1 ;; esac
+
+torch-lock:
+	@docker/torch-lock.sh $(subst torch==,,$(TORCH))+cpu

@@ -15,7 +15,9 @@ pbg=.venv/bin/pbg python=.venv/bin/python
 [[ -x $pbg ]] || { echo "error: $PWD/$pbg is missing; run make setup first" >&2; exit 2; }
 : "${AWS_ACCESS_KEY_ID:?}" "${AWS_SECRET_ACCESS_KEY:?}"
 
-docker build --file docker/Dockerfile --target train --tag "$image" .
+base=${PYTHON_IMAGE:-docker.io/library/python:3.11-slim-bookworm} torch=${TORCH-torch==2.13.0}  # a trial: by name
+docker build --file docker/Dockerfile --target train --tag "$image" --build-arg UNPINNED=1 \
+  --build-arg PYTHON_IMAGE="$base" --build-arg TORCH="$torch" .
 kind get clusters | grep --quiet --line-regexp "$cluster" || kind create cluster --name "$cluster" --wait 120s
 kind load docker-image "$image" --name "$cluster"
 kubectl config use-context "kind-$cluster"

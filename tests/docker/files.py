@@ -27,8 +27,7 @@ def stages() -> dict[str, list[str]]:
 
 
 def installed(image: str) -> set[str]:
-    """Return the packages of an image: of the locks of the stage that its environment is copied from, and torch."""
+    """Return the packages of an image: of the locks of the stage that its environment is copied from."""
     (built,) = re.findall(r"COPY --from=(\S+) /opt/pbg ", "\n".join(stages()[image]))
     text = "\n".join(stages()[built])
-    locked = {name for lock in re.findall(r"--requirement (docker/\S+)", text) for name in pins(REPOSITORY / lock)}
-    return locked | ({"torch"} if "pip install ${TORCH}" in text else set())
+    return {name for lock in re.findall(r"--requirement (docker/\S+)", text) for name in pins(REPOSITORY / lock)}

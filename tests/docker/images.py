@@ -2,8 +2,8 @@
 
     python -m tests.docker.images
 
-The base is pulled, else made of Debian's packages with mmdebstrap. ``TORCH_WHEELS`` may name a folder with a CPU build
-of torch, as for ``make lock``.
+The base is pulled, else made of Debian's packages with mmdebstrap. ``TORCH_WHEELS`` may name a folder with the CPU
+build of torch that ``docker/torch.lock`` names; without it, torch comes by its name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+TORCH = "2.13.0"
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "localhost/pbg-train"
 CERTIFICATES = Path("/etc/ssl/certs")
@@ -48,11 +49,14 @@ def build_base() -> None:
 def build() -> None:
     """Build the training image as docker/README.md says."""
     options = ["--isolation=chroot", "--network=host", "--pull-never", "--layers"]
+    options += [f"--build-arg=PYTHON_IMAGE={BASE}", "--build-arg=UNPINNED=1"]  # the base may have been made here
     if CERTIFICATES.is_dir():  # a network may have a certificate of its own
         bundle = CERTIFICATES / "ca-certificates.crt"
         options += [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--build-arg=PIP_CERT={bundle}"]
     if wheels := os.environ.get("TORCH_WHEELS"):
         options += [f"--volume={Path(wheels).resolve()}:/wheels:ro", "--build-arg=PIP_FIND_LINKS=/wheels"]
+    else:
+        options.append(f"--build-arg=TORCH=torch=={TORCH}")
     dockerfile = REPOSITORY / "docker" / "Dockerfile"
     _run("buildah", "bud", *options, "-f", str(dockerfile), "--target=train", "-t", IMAGE, str(REPOSITORY))
 

@@ -70,11 +70,19 @@ def test_pbg_finds_the_store_in_the_environment(services, name):
         assert environment[key] == store[key]
 
 
+UNPINNED = {"PYTHON_IMAGE": "docker.io/library/python:3.11-slim-bookworm", "UNPINNED": "1"}
+
+
+def test_all_services_have_the_same_base(services):
+    assert services["store"]["build"]["args"] == UNPINNED
+    assert {each["build"]["args"]["PYTHON_IMAGE"] for each in services.values()} == {UNPINNED["PYTHON_IMAGE"]}
+
+
 @pytest.mark.parametrize("name", ["data", "airflow"])
 def test_what_runs_pbg_has_torch_of_the_builders_choice(services, name):
     build = services[name]["build"]
     assert {"torch", "apache-airflow"} <= installed(build["target"])
-    assert build["args"] == {"TORCH": "torch==2.13.0"}
+    assert build["args"] == {"TORCH": "torch==2.13.0", **UNPINNED}
     assert '"${TORCH:-torch==2.13.0}"' in (DOCKER / "compose.yaml").read_text()
 
 

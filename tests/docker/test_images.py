@@ -30,11 +30,16 @@ def test_images_are_non_root_and_hold_no_compiler(image):
     assert not [line for line in instructions if "apt-get" in line or "pip install" in line]
 
 
-def test_everything_but_torch_is_installed_by_hash():
-    installs = [line for lines in stages().values() for line in lines if "pip install" in line]
+def test_everything_is_installed_by_hash():
+    """A build argument without a default may name another torch."""
+    installs = [each for lines in stages().values() for line in lines for each in re.findall("pip install[^;]*", line)]
     assert installs
-    for line in installs:
-        assert "--require-hashes" in line or "--no-deps --no-build-isolation ." in line or line.endswith("${TORCH}")
+    for each in installs:
+        by_name = each.strip() == "pip install ${TORCH}"
+        assert "--require-hashes" in each or "--no-deps --no-build-isolation ." in each or by_name
+    torch = stages()["torch"]
+    assert "ARG TORCH" in torch
+    assert [line for line in torch if line.startswith('RUN if [ -n "${TORCH}" ]; then pip install ${TORCH} ;')]
 
 
 def test_each_image_has_what_it_needs_and_no_more():
@@ -43,6 +48,7 @@ def test_each_image_has_what_it_needs_and_no_more():
     assert not [name for name in train if "airflow" in name or name == "kubernetes"]
     assert {"apache-airflow", "kubernetes"} <= set(airflow)
     assert not {"torch", "triton"} & (set(train) | set(airflow))
+    assert {image for image in IMAGES if "torch" in installed(image)} == {"train", "worker"}
 
 
 def test_images_with_airflow_have_the_drivers_of_postgresql():

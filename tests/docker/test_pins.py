@@ -1,0 +1,117 @@
+"""What images are made of is named by hash, and a build that is not refuses to go on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.docker.files import DOCKER, REPOSITORY, pins, stages
+from tests.docker.images import TORCH
+
+DIGEST = f"sha256:{'a' * 64}"
+DOUBLE = """#!/bin/sh
+# A double of docker: writes down how it was called and says what it was told to.
+echo "$@" >>"$CALLS"
+echo "$SAYS"
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """What `make image` needs of a checkout, with a double of docker before everything else."""
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    shutil.copytree(DOCKER, tmp_path / "docker", ignore=shutil.ignore_patterns("base.digest", "airflow.lock"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text(DOUBLE)
+    (tmp_path / "bin" / "docker").chmod(0o755)
+    return tmp_path
+
+
+def make(checkout, target, *, says=""):
+    """Run make there; return what it did and the calls of docker."""
+    calls = checkout / "calls"
+    environment = {"PATH": f"{checkout}/bin:{os.environ['PATH']}", "CALLS": str(calls), "SAYS": says}
+    command = ["make", "--no-print-directory", target, f"PYTHON={sys.executable}"]
+    done = subprocess.run(
+        command, cwd=checkout, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    return done, calls.read_text().splitlines() if calls.exists() else []
+
+
+def test_image_without_a_digest_of_its_base_is_refused(checkout):
+    done, calls = make(checkout, "image")
+    assert done.returncode == 2
+    assert "make base-digest" in done.stderr
+    assert not calls
+
+
+def test_image_is_built_on_the_digest_that_was_looked_up(checkout):
+    found, _ = make(checkout, "base-digest", says=DIGEST)
+    assert found.returncode == 0, found.stderr
+    base = (checkout / "docker" / "base.digest").read_text().strip()
+    assert re.fullmatch(r"\S+:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", base)
+    done, calls = make(checkout, "image")
+    assert done.returncode == 0, done.stderr
+    assert f"--build-arg PYTHON_IMAGE={base} " in calls[-1]
+    assert "UNPINNED" not in calls[-1]
+
+
+def test_a_registry_without_an_answer_leaves_the_digest(checkout):
+    (checkout / "docker" / "base.digest").write_text("as it was\n")
+    done, _ = make(checkout, "base-digest", says="denied")
+    assert done.returncode != 0
+    assert (checkout / "docker" / "base.digest").read_text() == "as it was\n"
+
+
+def test_base_in_the_repository_is_a_digest():
+    path = DOCKER / "base.digest"
+    if not path.exists():
+        pytest.skip("docker/base.digest: not looked up yet (make base-digest); `make image` refuses without it")
+    assert re.fullmatch(r"\S+@sha256:[0-9a-f]{64}\n", path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("image", "unpinned", "status"),
+    [
+        (f"python@{DIGEST}", "", 0),
+        ("python:3.11-slim-bookworm", "", 1),
+        ("", "", 1),
+        ("python:3.11-slim-bookworm", "1", 0),
+    ],
+)
+def test_build_on_a_base_by_tag_ends_at_its_first_step(image, unpinned, status):
+    """The step is the shell's, so it runs here as in a build."""
+    first = next(line for line in stages()["base"] if line.startswith("RUN"))
+    assert "PYTHON_IMAGE" in first
+    environment = {"PYTHON_IMAGE": image, "UNPINNED": unpinned, "PATH": os.defpath}
+    command = ["/bin/sh", "-c", first.removeprefix("RUN ")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=10)
+    assert done.returncode == status, done.stderr
+    assert not status or "UNPINNED=1" in done.stderr
+
+
+def test_torch_is_named_by_version_and_hash():
+    text = (DOCKER / "torch.lock").read_text()
+    assert pins(DOCKER / "torch.lock") == {"torch": f"{TORCH}+cpu"}
+    assert re.fullmatch(r"torch==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+\n", text)
+    assert f"TORCH ?= torch=={TORCH}\n" in (REPOSITORY / "Makefile").read_text()
+    assert f"torch=={TORCH}\n" in (DOCKER / "train.in").read_text()
+    assert "://" not in text
+
+
+def test_another_wheel_of_the_same_name_is_refused(tmp_path):
+    """pip checks the hash before anything of a wheel is installed."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / f"torch-{TORCH}+cpu-py3-none-any.whl").write_bytes(b"another")
+    command = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "--no-deps", "--require-hashes"]
+    command += [f"--find-links={wheels}", f"--target={tmp_path}/there", f"--requirement={DOCKER}/torch.lock"]
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in done.stderr
