@@ -1,6 +1,8 @@
 # make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
 # make test    the whole test-suite, in JOBS=2 processes
 # make lint    style, types, import rules
+# make audit   looks up known vulnerabilities of everything that is locked, where a service answers
+# make sbom    build/sbom: what each image and the tested environment are made of, as CycloneDX
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
 # make bench    speed and memory against torchbiggraph: measures what is not in the results yet, of this code and such a machine (hours), writes docs/performance.md
 # make bench-quick  steps, import, evaluation and export in less than ten minutes, ending with a table
@@ -29,7 +31,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint down lock image base-digest torch-lock quality bench bench-quick nights e2e-nights
+.PHONY: setup demo test lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights e2e-nights
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -105,6 +107,18 @@ base-digest:
 	@digest=$$(docker buildx imagetools inspect $(BASE_IMAGE) --format '{{.Manifest.Digest}}') && case "$$digest" in \
 	  sha256:*) echo "$(BASE_IMAGE)@$$digest" | tee docker/base.digest ;; \
 	  *) echo "no digest of $(BASE_IMAGE): $$digest; docker/base.digest stays as it is" >&2; exit 1 ;; esac
+
+# A minute at most; a vulnerability that .ci/audit-exceptions.toml does not list fails.
+audit: $(VENV).audit/.ready
+	@$(VENV).audit/bin/python .ci/audit.py $(ARGS)
+
+sbom: $(VENV).audit/.ready
+	@$(VENV).audit/bin/python .ci/sbom.py $(ARGS)
+
+$(VENV).audit/.ready: .ci/audit.lock
+	@$(PYTHON) -m venv --clear $(VENV).audit
+	@$(VENV).audit/bin/pip --disable-pip-version-check -qq install --no-deps --require-hashes -r .ci/audit.lock
+	@touch $@
 
 torch-lock:
 	@docker/torch-lock.sh $(subst torch==,,$(TORCH))+cpu

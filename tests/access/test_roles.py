@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from functools import partial
 
+import boto3
 import pytest
 
 from pbg_tasks.errors import AccessError
@@ -159,6 +161,17 @@ def test_adopting_and_moving_rows_takes_three_roles(recorded):
         assert adopt(f"{run}/release", f"{run}/release", other)["task"]
     with recorded.role("train"), pytest.raises(AccessError):
         repartition(recorded.place.spec, partitions=2)
+
+
+def test_bucket_policy_on_seaweedfs_enforces_nothing(limited_store, chain):
+    """It does not know the condition keys: the docs say that the policy is for Amazon S3."""
+    limited_store.create_bucket("conditional")
+    policy = json.dumps(load("bucket")).replace(f":::{BUCKET}/{PREFIX}", ":::conditional/")
+    with chain.role("owner"):
+        boto3.client("s3", endpoint_url=limited_store.endpoint).put_bucket_policy(Bucket="conditional", Policy=policy)
+        store = open_store("s3://conditional")
+        assert store.put_new("runs/r/spec.json", b"{}")
+        assert store.put("runs/r/spec.json", b"{}")
 
 
 def _permitted(attempt):
