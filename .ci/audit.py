@@ -60,19 +60,10 @@ def ask(service: str, pins: set[tuple[str, str]], *, deadline: float, osv_url: s
         running = []
         for number in range(min(PROCESSES, len(lines))):
             part, report = Path(folder, f"{number}.txt"), Path(folder, f"{number}.json")
-            part.write_text(
-                "".join(lines[number::PROCESSES])
-            )  # two versions of a package are apart, as they have to be
-            running.append(
-                (
-                    subprocess.Popen(
-                        [*command, f"--requirement={part}", f"--output={report}"],
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                    ),
-                    report,
-                )
-            )
+            part.write_text("".join(lines[number::PROCESSES]))  # never two versions of one package, which it refuses
+            asking = [*command, f"--requirement={part}", f"--output={report}"]
+            process = subprocess.Popen(asking, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            running.append((process, report))
         for process, report in running:
             try:
                 process.wait(timeout=max(deadline - time.monotonic(), 0.1))
