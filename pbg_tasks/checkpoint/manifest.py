@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field
 
 from pbg_tasks.config.base import Frozen, canonical_json, parse
+from pbg_tasks.config.results import check_format
 from pbg_tasks.errors import FormatError, PbgError
 
 Document = TypeVar("Document", bound=Frozen)
@@ -95,11 +96,15 @@ def decode(model: type[Document], data: bytes, *, source: str) -> Document:
     """Read a stored document.
 
     Raises:
-        FormatError: it is not JSON, or not this document.
+        FormatError: it is not JSON, not this document, or of a format of a later version.
     """
     try:
-        return parse(model, json.loads(data), source=source)
-    except (ValueError, AttributeError) as error:
+        document = json.loads(data)
+        check_format(document, source=source)
+        return parse(model, document, source=source)
+    except FormatError:
+        raise
+    except (ValueError, AttributeError, RecursionError) as error:
         raise FormatError(f"{source}: not valid JSON ({error}); it was damaged or edited by hand") from None
     except PbgError as error:
         raise FormatError(f"{error}; it was damaged or edited by hand") from None

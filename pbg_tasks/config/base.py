@@ -46,8 +46,12 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problems = [_explain(model, problem) for problem in error.errors()]
-        raise ConfigError(f"{source}: " + "; ".join(problems)) from None
+        raise ConfigError(f"{source}: {explain(model, error)}") from None
+
+
+def explain(model: type[BaseModel], error: ValidationError) -> str:
+    """Return all problems of a document on one line, each with its key."""
+    return "; ".join(_explain(model, problem) for problem in error.errors())
 
 
 def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:

@@ -38,10 +38,11 @@ def _checks(gates: Gates, evaluation: Found, drift: Found, before: Found) -> Ite
     yield _floor("min_mrr", mrr, gates.min_mrr, f"filtered MRR {mrr:.4f}")
     yield from _relations(gates.relations, evaluation.get("relations", {}))
     yield from _alive(evaluation)
-    if "against" in evaluation:
-        yield _drop(gates.max_mrr_drop, evaluation["against"])
+    against = evaluation.get("against") or {}
+    if against:
+        yield _drop(gates.max_mrr_drop, against)
     yield from _covered(gates, evaluation.get("coverage", {}))
-    missing = evaluation.get("against", {}).get("awaited")
+    missing = against.get("awaited")
     norms = _norms(gates.drift, evaluation.get("health", {}), before.get("health", {}))
     for check in chain(_moved(gates.drift, drift.get("types", {})), norms):
         yield check if missing is None else only_warning(check, _no_release_of(missing))

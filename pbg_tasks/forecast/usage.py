@@ -34,4 +34,6 @@ class Usage(NamedTuple):
     def of_result(cls, result: Mapping[str, Any]) -> Self | None:
         """Return what a task's result says it took; None of a result that does not say."""
         usage = result.get("usage")
-        return None if usage is None else cls(seconds=result["seconds"], **usage)
+        if usage is None:
+            return None
+        return cls(result["seconds"], *(usage[field] for field in cls._fields[1:]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from pbg_tasks.checkpoint.manifest import Sha256
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.config.results import ReleaseFacts, ReleaseMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -43,8 +44,8 @@ class Release(Frozen):
     vector_space: Sha256
     split: Sha256
     previous: int | None = None
-    metrics: dict[str, Any] = Field(default_factory=dict)
-    data: dict[str, Any] = Field(default_factory=dict)
+    metrics: ReleaseMetrics = Field(default_factory=dict)
+    data: ReleaseFacts = Field(default_factory=dict)
 
 
 class Current(Frozen):

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 GATES = {"validate": "data_gate", "partition": "data_gate", "gate": None}
 """Tasks that judge, and under which key of their result the verdict lies (None: it is the result)."""
+METRICS = ("mrr", "hits1", "hits10", "hits50", "mr", "auc")
+"""Figures of ranks that a page shows; one that a result lacks is shown as missing."""
+_DIFFERENCE = ("since", "awaited", "edges", "degrees", "columns", "volumes")
 
 
 def run_document(run: RunFacts) -> Result:
@@ -46,7 +49,9 @@ def run_document(run: RunFacts) -> Result:
         "training": training_document(run),
         "trained": _trained(run),
         "metrics": {
-            kind: evaluated[kind] for kind in ("filtered", "raw", "popularity", "random") if evaluated.get(kind)
+            kind: dict.fromkeys(METRICS) | evaluated[kind]
+            for kind in ("filtered", "raw", "popularity", "random")
+            if evaluated.get(kind)
         },
         "held_out": evaluated.get("edges"),
         "data": _data(run),
@@ -133,8 +138,10 @@ def _data(run: RunFacts) -> Result | None:
     validated = run.results.get("validate")
     if validated is None:
         return None
-    keys = ("edges", "duplicates", "self_loops", "difference")
-    return {key: validated.get(key) for key in keys} | {"degrees": run.results.get("plan", {}).get("degrees", {})}
+    return {key: validated.get(key) for key in ("edges", "duplicates", "self_loops")} | {
+        "difference": dict.fromkeys(_DIFFERENCE) | (validated.get("difference") or {}),
+        "degrees": run.results.get("plan", {}).get("degrees", {}),
+    }
 
 
 def _drift(found: Result | None) -> Result | None:
@@ -151,7 +158,7 @@ def _verdicts(run: RunFacts) -> list[Result]:
             "passed": verdict["passed"],
             "accepted": verdict.get("accepted"),
             "decision": run.decisions.get(task),
-            "checks": verdict["checks"],
+            "checks": [{"warned": False} | check for check in verdict["checks"]],
         }
         for task in GATES
         if (verdict := _verdict(run, task)) is not None

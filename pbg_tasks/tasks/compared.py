@@ -45,7 +45,7 @@ def release_evaluated_against(run: RunContext) -> Release | None:
     Raises:
         ConfigError: ``eval`` has not finished.
     """
-    seq = run.require("eval").get("against", {}).get("release")
+    seq = (run.require("eval").get("against") or {}).get("release")
     return None if seq is None else _still_there(run, seq)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from pbg_tasks.checkpoint.manifest import decode, sha256
+from pbg_tasks.checkpoint.manifest import decode, encode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
-from pbg_tasks.config.base import canonical_json
+from pbg_tasks.config.base import Frozen, canonical_json
+from pbg_tasks.config.results import read_result
 from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
 from pbg_tasks.memory import forget_peak, peak_bytes
@@ -30,6 +30,12 @@ Result = dict[str, Any]
 _REPLAYS = "replays"
 _REFUSED = "refused.json"
 CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "drift", "gate", "publish")
+
+
+class _Refusal(Frozen):
+    """Why the nights after a run go on without it."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +133,23 @@ class RunContext:
         return f"runs/{self.run_id}/{name}"
 
     def result(self, task: str) -> Result | None:
-        """Return what a task found, None when it has not finished."""
+        """Return what a task found, None when it has not finished.
+
+        Raises:
+            FormatError: its document is damaged, or of another version.
+        """
         try:
             data = self.store.get(self.key(RunLayout.result(task))).data
         except NotFoundError:
             return None
-        try:
-            result: Result = json.loads(data)
-        except ValueError:
-            raise FormatError(f"{self.url}/{RunLayout.result(task)}: not JSON; it was edited by hand") from None
-        return result
+        return read_result(task, data, source=f"{self.url}/{RunLayout.result(task)}")
 
     def require(self, task: str) -> Result:
         """Return the result of an earlier task.
 
         Raises:
             ConfigError: it has not run.
+            FormatError: its document is damaged, or of another version.
         """
         result = self.result(task)
         if result is None:
@@ -156,13 +163,16 @@ class RunContext:
         """
         if self.spec.publish:
             if self.refusal() is None:
-                self.store.put(self.key(_REFUSED), canonical_json({"reason": reason}))
+                self.store.put(self.key(_REFUSED), encode(_Refusal(reason=reason)))
             skip(Channel(self.store, self.spec.graph.channel), self.spec.snapshot, reason)
 
     def refusal(self) -> str | None:
         """Return why the run was refused since it was planned last.
 
         None when it was not, and of runs of versions that did not store it.
+
+        Raises:
+            FormatError: its document is damaged.
         """
         try:
             refused = self.store.get(self.key(_REFUSED))
@@ -171,8 +181,7 @@ class RunContext:
         # Within one tick of the store's clock a refusal follows its plan: tasks do, people take longer to plan again.
         if (refused.info.modified or 0.0) < self.planned():
             return None
-        reason: str = json.loads(refused.data)["reason"]
-        return reason
+        return decode(_Refusal, refused.data, source=f"{self.url}/{_REFUSED}").reason
 
     def save_result(self, task: str, result: Result) -> Result:
         """Store a task's result once; the first of two that raced is the one that stays."""

@@ -33,7 +33,7 @@ def require_held_out(run: RunContext, bucketed: Result) -> None:
     if bucketed["edges"][split]:
         return
     advice = f"raise split.{split}"
-    if returned := bucketed["returned_pairs"]:
+    if returned := bucketed.get("returned_pairs"):
         advice = (
             f"{returned} pairs of entities were drawn to be held out, and went back to training because one of the two "
             f"would keep no other training edge, now or in an earlier night; a larger split.{split} helps only where "

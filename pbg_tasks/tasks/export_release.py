@@ -43,7 +43,7 @@ def export_release(url: str, name: str) -> Result:
 def _export(run: RunContext, *, chosen: Export) -> Result:
     published = run.require("publish")
     if not published["published"]:
-        raise ConfigError(f"{run.url}: was not published ({published['reason']}), so it is not exported")
+        raise ConfigError(f"{run.url}: was not published ({published.get('reason')}), so it is not exported")
     destination = _destination(run, chosen)
 
     def check() -> None:

@@ -128,7 +128,7 @@ def _measured(earlier: RunContext) -> MeasuredNight | None:
         return None
     if is_of_last_try(results.get("train", {})):
         del results["train"]  # of a part of the work nights would learn to expect too little
-    forecast = results.pop("plan", {}).get("forecast", {})
+    forecast = results.pop("plan", {}).get("forecast") or {}
     return MeasuredNight.of_results(earlier.run_id, forecast, results)
 
 

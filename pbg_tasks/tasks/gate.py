@@ -29,7 +29,7 @@ def gate(url: str) -> Result:
 
 def _gate(run: RunContext) -> Result:
     evaluated, drift = run.require("eval"), run.require("drift")
-    against = evaluated.get("against", {}).get("release")
+    against = (evaluated.get("against") or {}).get("release")
     verdict = judge(run.spec.graph.gates, evaluated, drift=drift, before=_metrics(run, against))
     for check in verdict.checks:
         if check.warned:

@@ -86,9 +86,9 @@ def _data(run: RunContext) -> Result:
         "earlier_edges": validated.get("earlier_edges", {}),
         "entities": partitioned["entities"],
         "columns": validated["columns"],
-        "degrees": run.require("plan")["degrees"],
+        "degrees": run.require("plan").get("degrees", {}),
     }
-    used = any(result["data_gate"]["accepted"] for result in (validated, partitioned))
+    used = any(result["data_gate"].get("accepted") for result in (validated, partitioned))
     data |= {"accepted": run.spec.accepted} if used else {}
     return data | ({"decisions": decided} if (decided := decisions(run)) else {})
 

@@ -69,7 +69,7 @@ def _forecast(results: dict[str, Result]) -> Result | None:
 
 def _against(evaluated: Result) -> dict[str, float] | None:
     """Return the filtered MRR of the run and of the release before on the same edges; None where they share none."""
-    against = evaluated.get("against", {})
+    against = evaluated.get("against") or {}
     found = {model: against.get(model, {}).get("filtered", {}).get("mrr") for model in ("candidate", "current")}
     return None if None in found.values() else found
 
@@ -91,7 +91,7 @@ def _data(results: dict[str, Result]) -> Result:
     return {
         "difference": results["validate"].get("difference"),
         "passed": all(verdict["passed"] for verdict in verdicts) if verdicts else None,
-        "accepted": next((verdict["accepted"] for verdict in verdicts if verdict["accepted"]), None),
+        "accepted": next((reason for verdict in verdicts if (reason := verdict.get("accepted"))), None),
         "checks": [check for verdict in verdicts for check in verdict["checks"]],
     }
 
@@ -117,11 +117,11 @@ def _changes(run: RunContext, results: dict[str, Result]) -> dict[str, Any]:
         before = Channel(run.store, run.spec.graph.channel).release(previous.seq)
     except InputError:
         return {}
-    edges = before.data.get("edges")  # of an adopted checkpoint nobody knows
+    edges, now = before.data.get("edges"), _dig(results, "bucket", "edges", "total")
     entities = results["partition"].get("entities", {})
     return {
         "since": previous.snapshot,
-        "edges": None if edges is None else results["bucket"]["edges"]["total"] - edges,
+        "edges": None if edges is None or now is None else now - edges,  # an adopted checkpoint has no number
         "new_entities": entities.get("new"),
         "gone_entities": entities.get("gone"),
         "filtered_mrr": _difference(results["eval"], before.metrics),
@@ -129,9 +129,8 @@ def _changes(run: RunContext, results: dict[str, Result]) -> dict[str, Any]:
 
 
 def _difference(now: Result, before: Result) -> float | None:
-    if "filtered" not in now or "filtered" not in before:
-        return None
-    return round(float(now["filtered"]["mrr"]) - float(before["filtered"]["mrr"]), 6)
+    mrr, then = (_dig(metrics, "filtered", "mrr") for metrics in (now, before))
+    return None if mrr is None or then is None else round(float(mrr) - float(then), 6)
 
 
 def outcome(summary: Result) -> str:
@@ -206,7 +205,7 @@ def _release_cell(summary: Result) -> str:
 def _data_cell(data: Result) -> str:
     if data["passed"] is None:
         return "-"
-    warnings = sum(check["warned"] for check in data["checks"])
+    warnings = sum(check.get("warned", False) for check in data["checks"])
     said = "accepted by hand" if data["accepted"] else "passed" if data["passed"] else "blocked"
     return f"{said}, {warnings} warning{'' if warnings == 1 else 's'}" if warnings else said
 
@@ -221,7 +220,8 @@ def _changes_cell(changes: dict[str, Any]) -> str:
         return "-"
     edges, mrr = _cell(changes["edges"], "{:+,}"), changes["filtered_mrr"]
     moved = f", MRR {mrr:+.4f}" if mrr is not None else ""
-    return f"{edges} edges, +{changes['new_entities']:,} -{changes['gone_entities']:,} entities{moved}"
+    new, gone = (_cell(changes[key], "{:,}") for key in ("new_entities", "gone_entities"))
+    return f"{edges} edges, +{new} -{gone} entities{moved}"
 
 
 def _draw(rows: list[tuple[str, list[str]]]) -> str:

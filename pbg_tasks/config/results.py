@@ -1,0 +1,486 @@
+"""The shape of stored results: what commands read of each task's document, and of a release's figures.
+
+A stored result outlives the version that wrote it, and may be damaged. Each is checked when it is read, so that readers
+can rely on every key that has no default here, and on the type of each that is there. Keys that are not listed are
+allowed and left as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from pbg_tasks.config.base import explain, parse
+from pbg_tasks.config.costs import Costs
+from pbg_tasks.errors import ConfigError, FormatError
+
+Result = dict[str, Any]
+
+Flag = Annotated[bool, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
+Number = Annotated[float, Field(strict=True)]
+Seconds = Annotated[float, Field(strict=True, ge=0, lt=1e12)]
+Amount = Annotated[float, Field(strict=True, ge=0, lt=1e24)]
+FORMAT = 1
+"""Number of the form of results; documents without one have it."""
+
+
+class Stored(BaseModel):
+    """Base of every shape: unknown keys are let be."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class Figures(Stored):
+    """Figures of ranks: any names, each a number; none but ``count`` where nothing was ranked."""
+
+    __pydantic_extra__: dict[str, Number]
+    count: Count = 0
+
+
+NOTHING_RANKED = Figures.model_validate({})
+
+
+class BothWays(Stored):
+    """Figures of the same ranks, filtered and raw."""
+
+    filtered: Figures = NOTHING_RANKED
+    raw: Figures = NOTHING_RANKED
+
+
+class Health(Stored):
+    """What is wrong with the vectors of an entity type, if anything."""
+
+    problems: list[str]
+    cosine: Number | None
+    norm_median: Number | None = None
+
+
+class Against(Stored):
+    """A run beside an earlier release, on the same edges; ``reason``: why there are no figures."""
+
+    release: Count
+    snapshot: str
+    reason: str | None
+    awaited: str | None = None
+    edges: Count | None = None
+    candidate: BothWays = BothWays()
+    current: BothWays = BothWays()
+    difference: dict[str, Number] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _compared(self) -> Self:
+        if self.reason is None and self.current.filtered.count:
+            lacking = [f"difference.{end}" for end in ("low", "high") if end not in self.difference]
+            if lacking or self.edges is None:
+                raise ValueError(f"key {(lacking or ['edges'])[0]!r} is missing")
+        return self
+
+
+class Covered(Stored):
+    """New entities of a type, and how many of them training reached."""
+
+    new: Count
+    covered: Count
+
+
+class Metrics(Stored):
+    """The figures that are kept with a release; an adopted one has none."""
+
+    raw: Figures = NOTHING_RANKED
+    filtered: Figures = NOTHING_RANKED
+    random: Figures | None = None
+    popularity: Figures | None = None
+    relations: dict[str, BothWays] = Field(default_factory=dict)
+    health: dict[str, Health] = Field(default_factory=dict)
+    edges: Count | None = None
+
+
+class Entities(Stored):
+    """What became of the entities of a graph, or of one type."""
+
+    total: Count
+    new: Count
+    kept: Count
+    gone: Count
+    returned: Count = 0
+    absent: Count = 0
+
+
+class KnownEntities(Stored):
+    """What is known of a release's entities; of an adopted one, how many there are."""
+
+    total: Count | None = None
+    new: Count | None = None
+    gone: Count | None = None
+
+
+class ReleaseData(Stored):
+    """What the nights after a release compare their snapshots with; of an adopted one nothing is known."""
+
+    edges: Count | None = None
+    entities: KnownEntities | None = None
+    earlier_edges: dict[str, Count] = Field(default_factory=dict)
+    columns: dict[str, list[str]] = Field(default_factory=dict)
+    degrees: dict[str, list[Count]] = Field(default_factory=dict)
+
+
+class CheckDocument(Stored):
+    """One check of a gate."""
+
+    name: str
+    passed: Flag
+    sentence: str
+    warned: Flag = False
+
+
+class VerdictDocument(Stored):
+    """What a gate found."""
+
+    passed: Flag
+    checks: list[CheckDocument]
+    accepted: str | None = None
+    snapshot: str = ""
+
+
+class Taken(Stored):
+    """What a task took, besides time."""
+
+    cpu_seconds: Seconds
+    memory_bytes: Amount
+    store_bytes_read: Amount
+    store_bytes_written: Amount
+
+
+class Expected(Taken):
+    """What a task was forecast to take."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    seconds: Seconds
+
+
+class Intervals(Stored):
+    """Between which figures nine nights of ten lie."""
+
+    seconds: dict[str, tuple[Seconds, Seconds]]
+
+
+class ForecastDocument(Stored):
+    """A night's forecast; ``modelled`` is of the form that ``rates`` names."""
+
+    tasks: dict[str, Expected]
+    intervals: Intervals
+    calibrated_on: list[str]
+    prices: Costs | None
+    machines: Annotated[int, Field(strict=True, ge=1, lt=1 << 31)]
+    rates: Count | None = None
+    engine: str
+    modelled: dict[str, tuple[Seconds, Seconds, Amount, Amount, Amount]]
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if lacking := sorted(self.tasks.keys() - self.intervals.seconds.keys()):
+            raise ValueError(f"key 'intervals.seconds.{lacking[0]}' is missing")
+        return self
+
+
+class TaskResult(Stored):
+    """What every task's result holds."""
+
+    format: Literal[1] = 1
+    task: str
+    run: str
+    seconds: Seconds
+    usage: Taken | None = None
+
+
+class PlanResult(TaskResult):
+    """Of ``plan``."""
+
+    degrees: dict[str, list[Count]] = Field(default_factory=dict)
+    forecast: ForecastDocument | None = None
+
+
+class RelationChanges(Stored):
+    """What became of the edges of a relation."""
+
+    rows: Count | None = None
+    added: Count | None = None
+    removed: Count | None = None
+
+
+class EdgeChangesDocument(Stored):
+    """What became of the edges since the snapshot before."""
+
+    before: Count
+    added: Count
+    removed: Count
+    exact: Flag
+    relations: dict[str, RelationChanges] = Field(default_factory=dict)
+
+
+class Volume(Stored):
+    """Edges against the median of the snapshots before."""
+
+    snapshots: Count
+    window: Count
+    ratio: Number
+
+
+class DifferenceDocument(Stored):
+    """What is new in a snapshot."""
+
+    since: str | None = None
+    awaited: str | None = None
+    edges: EdgeChangesDocument | None = None
+    degrees: dict[str, Number] = Field(default_factory=dict)
+    columns: list[str] = Field(default_factory=list)
+    volumes: list[Volume] = Field(default_factory=list)
+
+
+class ValidateResult(TaskResult):
+    """Of ``validate``."""
+
+    edges: Count
+    duplicates: Count | None = None
+    self_loops: Count | None = None
+    columns: dict[str, list[str]]
+    relations: dict[str, Count] = Field(default_factory=dict)
+    earlier_edges: dict[str, Count] = Field(default_factory=dict)
+    difference: DifferenceDocument | None = None
+    data_gate: VerdictDocument
+
+
+class PartitionResult(TaskResult):
+    """Of ``partition``."""
+
+    counts: dict[str, list[Count]]
+    entities: Entities
+    types: dict[str, Entities]
+    relations: Count | None = None
+    data_gate: VerdictDocument
+
+
+class SplitEdges(Stored):
+    """Edges of a snapshot by split."""
+
+    total: Count
+    train: Count
+    valid: Count
+    test: Count
+
+
+class BucketResult(TaskResult):
+    """Of ``bucket``."""
+
+    edges: SplitEdges
+    matrix: Annotated[list[list[Count]], Field(min_length=1)]
+    returned_pairs: Count = 0
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> Self:
+        if not self.matrix[0] or len(set(map(len, self.matrix))) > 1:
+            raise ValueError("matrix: the rows must be of one length, and not empty")
+        return self
+
+
+class TrainResult(TaskResult):
+    """Of ``train``."""
+
+    epochs: Count
+    engine: str | None = None
+    device: str | None = None
+    workers: Count | None = None
+    ranks: Annotated[int, Field(strict=True, ge=1, lt=1 << 31)] = 1
+    warm_start: Flag | None = None
+    loss: Number | None = None
+    curve: list[Number] = Field(default_factory=list)
+    edges_per_second: Count | None = None
+    edges_trained: Count | None = None
+    edges_retrained: Count | None = None
+    resumed_from: Count | None = None
+
+
+class PreserveResult(TaskResult):
+    """Of ``preserve``."""
+
+    directory: str
+    manifest_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class EvalResult(Metrics, TaskResult):
+    """Of ``eval``."""
+
+    raw: Figures
+    filtered: Figures
+    against: Against | None = None
+    coverage: dict[str, Covered] = Field(default_factory=dict)
+
+
+class Spread(Stored):
+    """A mean over entities, and what it depends on."""
+
+    mean: Number | None
+    median: Number | None = None
+    p05: Number | None = None
+    p01: Number | None = None
+
+
+class Overlap(Stored):
+    """The share of nearest neighbours that were kept."""
+
+    mean: Number | None
+    k: Count
+
+
+class TypeDrift(Stored):
+    """How far the vectors of an entity type moved."""
+
+    common: Count
+    new: Count
+    gone: Count
+    cosine: Spread
+    overlap: Overlap
+
+
+class Decile(Stored):
+    """A tenth of the entities, by degree."""
+
+    decile: Count
+    cosine: Number | None
+
+
+class ChangedEdge(Stored):
+    """An edge of an entity that moved."""
+
+    change: str
+    lhs: str
+    rel: str
+    rhs: str
+
+
+class Moved(Stored):
+    """An entity that moved, and why."""
+
+    entity: str
+    type: str
+    cosine: Number
+    edges: list[ChangedEdge]
+
+
+class RelationDrift(Stored):
+    """How far the entities of a relation moved."""
+
+    cosine: Number | None = None
+
+
+class DriftResult(TaskResult):
+    """Of ``drift``; ``release`` is null on the first night."""
+
+    release: Count | None
+    snapshot: str | None
+    types: dict[str, TypeDrift]
+    relations: dict[str, RelationDrift] = Field(default_factory=dict)
+    degree_deciles: dict[str, list[Decile]]
+    most_moved: list[Moved]
+
+
+class GateResult(VerdictDocument, TaskResult):
+    """Of ``gate``."""
+
+
+class PublishResult(TaskResult):
+    """Of ``publish``; the release's keys are there where the run became one."""
+
+    published: Flag
+    reason: str = ""
+    channel: str | None = None
+    release: Count = 0
+    directory: str | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.published and "release" not in self.model_fields_set:
+            return self
+        for key in ("channel", "release", "directory"):
+            if not getattr(self, key):
+                raise ValueError(f"key {key!r} is missing")
+        return self
+
+
+class ExportResult(TaskResult):
+    """Of an export."""
+
+    destination: str
+
+
+_SHAPES: dict[str, type[TaskResult]] = {
+    "plan": PlanResult,
+    "validate": ValidateResult,
+    "partition": PartitionResult,
+    "bucket": BucketResult,
+    "train": TrainResult,
+    "preserve": PreserveResult,
+    "eval": EvalResult,
+    "drift": DriftResult,
+    "gate": GateResult,
+    "publish": PublishResult,
+}
+
+
+def read_result(task: str, data: bytes, *, source: str) -> Result:
+    """Return a task's stored result as it is, once its shape is checked.
+
+    Args:
+        task: that wrote it.
+        data: the document.
+        source: where it is stored.
+
+    Raises:
+        FormatError: it is not JSON, of another format, or a key is missing or of another type.
+    """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        raise FormatError(f"{source}: not JSON; it was edited by hand") from None
+    shape = _SHAPES.get(task, ExportResult if task.startswith("export-") else TaskResult)
+    check_format(document, source=source)
+    try:
+        parse(shape, document, source=source)
+    except ConfigError as error:
+        raise FormatError(f"{error}; it is damaged, or of another version: restore it, or run the task again") from None
+    return dict(document)
+
+
+def check_format(document: object, *, source: str) -> None:
+    """Refuse a document of a form that a later version writes.
+
+    Raises:
+        FormatError: it has another number.
+    """
+    number = document.get("format", FORMAT) if isinstance(document, dict) else FORMAT
+    if isinstance(number, int) and number != FORMAT:
+        raise FormatError(
+            f"{source}: format {number} is not known to this version, which reads {FORMAT}; read it with the version "
+            "that wrote it"
+        )
+
+
+def _shaped(shape: type[Stored]) -> AfterValidator:
+    """Return what lets a part of a document be as it is, once its shape is checked."""
+
+    def check(value: Result) -> Result:
+        try:
+            shape.model_validate(value)
+        except ValidationError as error:
+            raise ValueError(explain(shape, error)) from None
+        return value
+
+    return AfterValidator(check)
+
+
+ReleaseMetrics = Annotated[Result, _shaped(Metrics)]
+ReleaseFacts = Annotated[Result, _shaped(ReleaseData)]
