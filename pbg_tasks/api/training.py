@@ -13,6 +13,7 @@ from pbg_tasks.api.model import Model
 from pbg_tasks.api.presets import model_keys
 from pbg_tasks.config import ConfigSchema, GraphSpec, SnapshotFile, Snapshots, Split
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.names import check_entity_names
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.prepare import assign_ids, check_rows, connect, write_buckets
 from pbg_tasks.storage import open_store
@@ -79,6 +80,7 @@ def train(
         store = open_store(target)
         paths: dict[str, Any] = {key: f"{store.url}/{name}" for key, name in _PATHS.items()}
         schema = parse(ConfigSchema, keys | paths | {"edge_paths": [paths["edge_paths"]]}, source="train")
+        check_entity_names(schema.entities, source="train")
         _check_ids(schema)
         if next(store.list(), None) is not None:
             raise ConfigError(f"out {store.url} is not empty: name another place, or open the model that is there")

@@ -7,14 +7,13 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.names import Name
 from pbg_tasks.config.schema import PositiveInt
 
 ExportFormat = Literal[
     "angel", "angel-line", "parquet", "npy", "word2vec", "word2vec-bin", "safetensors", "faiss", "projector", "tsv"
 ]
 FORMATS: tuple[str, ...] = get_args(ExportFormat)
-# Of an export: part of task ids and object keys.
-ExportName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Separator = Annotated[str, Field(min_length=1, max_length=8)]
 RUN = "{run}"
 SNAPSHOT = "{snapshot}"
@@ -79,7 +78,7 @@ class Export(ExportOptions):
     """
 
     format: ExportFormat
-    name: ExportName = ""
+    name: Name = ""
     destination: str | None = None
 
     @model_validator(mode="before")

@@ -11,6 +11,7 @@ from pbg_tasks.config.costs import Costs, Limits
 from pbg_tasks.config.exports import Export
 from pbg_tasks.config.gates import EVERY_OTHER, Gates
 from pbg_tasks.config.launch import Launch
+from pbg_tasks.config.names import Name
 from pbg_tasks.config.nights import Nights, snapshot_folder
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -20,8 +21,6 @@ NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
 EngineName = Literal["auto", "torch", "native"]
 DeviceName = Literal["cpu", "cuda", "auto"]
 Fraction = Annotated[float, Field(ge=0, lt=0.5)]
-# Of a graph or a channel: part of DAG ids and object keys.
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 
 class Snapshots(Frozen):

@@ -9,6 +9,7 @@ from pbg_tasks.config.base import Model, parse
 from pbg_tasks.config.documents import parse_document
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.config.legacy import modernize
+from pbg_tasks.config.names import check_entity_names
 from pbg_tasks.config.overrides import override
 from pbg_tasks.config.schema import ConfigSchema
 from pbg_tasks.errors import ConfigError
@@ -41,6 +42,7 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
             f"{path}: eval.split is {split}, yet split.{split} is 0: no night could be evaluated; give split.{split} a "
             "share, or name the other one in eval.split"
         )
+    check_entity_names(spec.model.entities, source=f"{path}: model")
     _warn(spec.model, str(path))
     return spec
 
@@ -66,6 +68,7 @@ def load_config(
         alone = parse(ConfigSchema, _partitioned(document, dict.fromkeys(auto, 1)), source=source)
         document = _partitioned(document, partitions(alone, auto))
     config = parse(ConfigSchema, document, source=source)
+    check_entity_names(config.entities, source=source, hidden=True)
     _warn(config, source)
     return config
 
@@ -98,6 +101,9 @@ def _warn(config: ModelConfig, source: str) -> None:
 def _warnings(config: ModelConfig) -> Iterator[str]:
     if config.background_io:
         yield "background_io has no effect, as in PBG, which removed it"
+    for name in config.entities:
+        if name.startswith("_"):
+            yield f"entities.{name}: readers that skip files with an underscore in front will not see exports of it"
     if config.verbose > 1:
         yield f"verbose: {config.verbose} has no effect: progress is always shown"
     if config.loss_fn == "logistic" and config.comparator == "cos":

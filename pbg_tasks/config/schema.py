@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.names import EntityName
 from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
 
 if TYPE_CHECKING:
@@ -26,26 +27,6 @@ NonNegativeInt = Annotated[int, Field(strict=True, ge=0)]
 Float = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 PositiveFloat = Annotated[Float, Field(gt=0)]
 NonNegativeFloat = Annotated[Float, Field(ge=0)]
-_NAME_BYTES = 200  # with what PBG puts around it, a file's name has at most 255
-
-
-def check_entity_name(name: str) -> str:
-    """Return an entity type's name if it can be part of a file's name, on a disk and in S3.
-
-    Raises:
-        ValueError: it cannot.
-    """
-    if not name.isprintable() or name != name.strip() or not name or "/" in name or "\\" in name:
-        raise ValueError(
-            f"{name!r} cannot name an entity type: it becomes part of file names, so no slash, backslash or control "
-            "character, nothing empty, no space at an end"
-        )
-    if len(name.encode()) > _NAME_BYTES:
-        raise ValueError(f"{name[:20]!r}... cannot name an entity type: it has more than {_NAME_BYTES} bytes")
-    return name
-
-
-EntityName = Annotated[str, AfterValidator(check_entity_name)]
 
 
 def _named(kind: Kind) -> tuple[AfterValidator, Any]:

@@ -13,6 +13,7 @@ from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.checkpoint.preserve import MANIFEST as PRESERVED
 from pbg_tasks.checkpoint.reader import manifest_name
 from pbg_tasks.config.exports import ExportOptions
+from pbg_tasks.config.names import unsafe_name
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.embeddings import embeddings_shape
 from pbg_tasks.progress import Progress, human_seconds, say
@@ -134,6 +135,9 @@ def _load(
         raise ConfigError(
             f"{source.checkpoint.url}: has no entity type {unknown[0]!r}; there are {', '.join(config.entities)}"
         )
+    for name in types or config.entities:
+        if (reason := unsafe_name(name)) is not None:
+            say(f"warning: {source.checkpoint.url}: {reason}")
     relations = source.relations(_names(scratch))
     params = source.parameters(scratch, len(relations))
     entities = {

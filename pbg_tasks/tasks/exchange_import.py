@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config.schema import check_entity_name
+from pbg_tasks.config.names import check_entity_name, unsafe_name
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.exchange import Inbox, Outbox, ReadOptions, TypeRecord, reader
@@ -78,9 +78,11 @@ def import_embeddings(
 
 def _write(vectors: Vectors, outbox: Outbox) -> None:
     try:
-        check_entity_name(vectors.entity)
+        problem = unsafe_name(check_entity_name(vectors.entity), hidden=True)
     except ValueError as error:
-        raise ConfigError(f"{vectors.source}: {error}; give --type another") from None
+        problem = str(error)
+    if problem is not None:
+        raise ConfigError(f"{vectors.source}: {problem}; give --type another")
     files = (f"{vectors.entity}.npy", f"{vectors.entity}.json")
     array, names = map(outbox.path, files)
     with Progress(f"import {vectors.entity}", vectors.total, "rows") as progress:

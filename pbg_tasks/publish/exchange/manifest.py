@@ -9,7 +9,7 @@ from pydantic import Field
 from pbg_tasks.checkpoint import ObjectRecord
 from pbg_tasks.checkpoint.manifest import Sha256
 from pbg_tasks.config.base import Frozen
-from pbg_tasks.config.schema import EntityName
+from pbg_tasks.config.names import EntityName
 
 MANIFEST = "_manifest.json"
 """Its name; readers of folders (Spark, pyarrow) leave out what begins with an underscore."""

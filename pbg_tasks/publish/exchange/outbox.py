@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.publish.exchange.manifest import MANIFEST, TypeRecord
+from pbg_tasks.storage.names import check_key
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +35,10 @@ class Outbox:
         """Return where to write the file ``name``.
 
         Raises:
-            ConfigError: it was given out before, so two entity types would share a file.
+            ConfigError: no store could hold it, as of an entity type named ``..``; or it was given out before, so two
+                entity types would share a file.
         """
+        check_key(name)
         if name in self.files or name == MANIFEST:
             raise ConfigError(f"two files of this format would be named {name}: rename the entity type it comes from")
         path = self.root / name

@@ -1,0 +1,72 @@
+"""Names that become parts of paths: of graphs, channels, exports and entity types. Relation names never do."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, Field
+
+from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+"""Of a graph, a channel or an export: part of object keys, and of the ids of DAGs and tasks."""
+
+_NAME_BYTES = 200  # with what PBG puts around it, a file's name has at most 255
+_SIGNS = '*?[]{}<>|"%#'
+_ALLOWED = re.compile(rf"[^._{re.escape(_SIGNS)}][^{re.escape(_SIGNS)}]*")
+
+
+def check_entity_name(name: str) -> str:
+    """Return an entity type's name if it can be part of a file's name, on a disk and in S3.
+
+    Stored configs are held to this alone, so that what was trained under any such name stays readable.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not name.isprintable() or name != name.strip() or not name or "/" in name or "\\" in name:
+        raise ValueError(
+            f"{name!r} cannot name an entity type: it becomes part of file names, so no slash, backslash or control "
+            "character, nothing empty, no space at an end"
+        )
+    if len(name.encode()) > _NAME_BYTES:
+        raise ValueError(f"{name[:20]!r}... cannot name an entity type: it has more than {_NAME_BYTES} bytes")
+    return name
+
+
+EntityName = Annotated[str, AfterValidator(check_entity_name)]
+
+
+def unsafe_name(name: str, *, hidden: bool = False) -> str | None:
+    """Return why an entity type of a new graph cannot have a name, and what to do; None where it can.
+
+    Exports make files and folders of the name alone. A dot or an underscore in front hides those from other readers, or
+    leads to another folder; wildcards, and what file systems and URLs give a meaning, make them unreadable elsewhere.
+
+    Args:
+        name: of the entity type.
+        hidden: whether an underscore in front is fine: training and evaluation work with it.
+    """
+    if _ALLOWED.fullmatch(f"x{name}" if hidden and name.startswith("_") else name):
+        return None
+    held = " ".join(sign for sign in _SIGNS if sign in name)
+    reason = f"{held} is a wildcard or a sign of paths and URLs" if held else f"{name[:1]!r} in front hides files"
+    return (
+        f"{name!r} cannot name an entity type, for exports make files of its name: {reason}; rename it, and what is "
+        'stored under it as docs/pbg-config.md says in "Names of entity types"'
+    )
+
+
+def check_entity_names(names: Iterable[str], *, source: str, hidden: bool = False) -> None:
+    """Refuse names that entity types of a new graph cannot have.
+
+    Raises:
+        ConfigError: naming ``source`` and the key of each.
+    """
+    problems = [f"entities.{name}: {why}" for name in names if (why := unsafe_name(name, hidden=hidden)) is not None]
+    if problems:
+        raise ConfigError(f"{source}: {'; '.join(problems)}")
