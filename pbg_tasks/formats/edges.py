@@ -223,10 +223,10 @@ def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
     """Read edges ``start`` to ``stop`` of a bucket: ids of any integer type, weights of any number type.
 
     Raises:
-        FormatError: it is damaged or foreign, a dataset is missing, of another length or type, or an end has neither
-            an id nor features, or both.
+        FormatError: it is damaged or foreign, a dataset is missing, of another length or type, an end has neither an id
+            nor features, or both, or a weight is not a finite number of at least 0.
     """
-    with open_foreign(path) as file:
+    with open_foreign(path) as file, np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
         items = _datasets(file)
         columns = {name: read_part(item, start, stop).astype(_TYPES[name], copy=False) for name, item in items.items()}
         lhs, rhs = (_read_features(file, side, len(items["rel"]), start, stop) for side in _SIDES)
@@ -235,6 +235,8 @@ def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
         _check_ends(path, side, getattr(edges, side), getattr(edges, f"{side}_features"))
     if len(edges) and edges.rel.min() < 0:
         raise FormatError(f"{path}: dataset 'rel' holds a negative id")
+    if edges.weight is not None:
+        _check_weights(path, edges.weight, start)
     return edges
 
 
@@ -264,6 +266,17 @@ def _check_ends(path: Path, side: str, ids: np.ndarray, features: Features | Non
         wrong = np.flatnonzero((ids < -1) | ((ids >= 0) & (features.counts > 0)))
         if len(wrong):
             raise FormatError(f"{path}: the {side} end of edge {wrong[0]} of the piece has both an id and features")
+
+
+def _check_weights(path: Path, weight: np.ndarray, start: int) -> None:
+    """Refuse weights that snapshots may not have either: NaN is below and above nothing."""
+    if not len(weight) or (weight.min() >= 0 and weight.max() < np.inf):
+        return
+    row = int(np.flatnonzero(~((weight >= 0) & (weight < np.inf)))[0])
+    raise FormatError(
+        f"{path}: row {start + row} of dataset 'weight', counted from 0, is {weight[row]:g}, not a finite number of at "
+        "least 0; mend the file, or import its edges again"
+    )
 
 
 def _datasets(file: h5py.File) -> dict[str, h5py.Dataset]:

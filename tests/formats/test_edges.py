@@ -97,6 +97,30 @@ def test_an_empty_bucket_may_have_weights(tmp_path):
     assert_equal(read_edges(tmp_path / "edges_0_0.h5"), make_edges(0, weighted=True))
 
 
+@pytest.mark.parametrize("wrong", [-1.0, -1e-30, np.nan, np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_weight_below_zero_or_infinite_is_refused(tmp_path, wrong, dtype):
+    weight = np.ones(20, dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        weight[13] = wrong
+    ids = np.zeros(20, np.int64)
+    path = write_foreign(tmp_path / "edges_0_0.h5", lhs=ids, rhs=ids, rel=ids, weight=weight)
+    if weight[13] == 0:  # -1e-30 in float16
+        return
+    with pytest.raises(FormatError, match=r"edges_0_0\.h5: row 13 of dataset 'weight', .*not a finite number"):
+        read_edges(path)
+    with pytest.raises(FormatError, match="row 13 of dataset"):
+        read_edges(path, 10, 20)
+    assert len(read_edges(path, 0, 13)) == 13
+
+
+def test_negative_integer_weight_is_refused(tmp_path):
+    ids = np.zeros(3, np.int64)
+    path = write_foreign(tmp_path / "edges_0_0.h5", lhs=ids, rhs=ids, rel=ids, weight=np.array([0, 3, -2]))
+    with pytest.raises(FormatError, match=r"row 2 of dataset .* is -2"):
+        read_edges(path)
+
+
 def test_the_name_appears_only_at_the_end(tmp_path):
     with EdgeFileWriter(tmp_path / "edges_1_2.h5", 3, weighted=False) as writer:
         writer.append(make_edges(3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 
+import h5py
 import numpy as np
 import pytest
 
@@ -40,6 +41,27 @@ def test_each_list_goes_to_its_edge_path_with_common_ids(work):
     }
     with pytest.raises(ConfigError, match="the config has 2 and 1 edge lists were given"):
         import_edges(config, [work.write(ring(6))], TSV)
+
+
+@pytest.mark.parametrize("weight", ["-1", "nan", "inf", "-inf", "1e39", "x", ""])
+def test_weight_column_refuses_what_snapshots_refuse(work, weight):
+    how = EdgeLists("tsv", "0", "2", "1", weight="3")
+    rows = [(*row, "0.5") for row in ring(4)]
+    rows[2] = (*rows[2][:3], weight)
+    with pytest.raises(InputError, match=r"train\.tsv, line 3: weight that is not a finite number of at least 0"):
+        import_edges(work.config(1), [work.write(rows)], how)
+    assert not (work.root / "entities" / "entity_count_n_0.txt").exists()
+
+
+@pytest.mark.parametrize("weight", [-0.5, np.nan, np.inf])
+def test_plain_edge_file_with_bad_weight_is_named(work, weight):
+    config = work.config(1, num_epochs=1)
+    import_edges(config, [work.write([(*row, "0.5") for row in ring(6)])], EdgeLists("tsv", "0", "2", "1", weight="3"))
+    with h5py.File(work.root / "train" / edge_file_name(0, 0), "r+") as file:
+        file["weight"][4] = weight
+    with pytest.raises(FormatError, match=r"train/edges_0_0\.h5: row 4 of dataset 'weight'"):
+        train_directory(config)
+    assert not list((work.root / "model").glob("embeddings_*"))
 
 
 def test_standard_relations_are_matched_by_name_and_unknown_ones_named_with_their_line(work):
