@@ -6,11 +6,30 @@ scheduler tells *retry* from *fail* without reading logs. The message names the 
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+SHOWN = 2000
+"""Characters of an error's message that are shown; of a longer one the middle is left out."""
+_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+
+
+def one_line(text: str) -> str:
+    """Return a text as one printable line: breaks become spaces, control characters escapes, the middle is cut.
+
+    Libraries put paragraphs, and names from data, into their messages; a log search and a terminal take one line.
+    """
+    line = _BREAKS.sub(" ", text.strip())
+    if not line.isprintable():
+        line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+    if len(line) <= SHOWN:
+        return line
+    mark = f" [... {len(line) - SHOWN} characters left out ...] "
+    return f"{line[: SHOWN * 3 // 4]}{mark}{line[-SHOWN // 4 :]}"
 
 
 class PbgError(Exception):
-    """Root of every error this package raises on purpose.
+    """Root of every error this package raises on purpose; its message is one line, whatever it quotes.
 
     Attributes:
         kind: stable identifier of the category.
@@ -21,6 +40,9 @@ class PbgError(Exception):
     kind: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 70
     retryable: ClassVar[bool] = False
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(one_line(str(message)))
 
 
 class ConfigError(PbgError):

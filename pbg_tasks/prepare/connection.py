@@ -46,7 +46,7 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
     except duckdb.OutOfMemoryException as error:
         raise ResourceError(
             f"preparation needs more than resources.memory_gb = {resources.memory_gb} or more room in {scratch}: "
-            f"{_first_line(error)}"
+            f"{what_duckdb_says(error)}"
         ) from None
     except duckdb.IOException as error:
         if not is_disk_full(error):
@@ -129,8 +129,9 @@ def loading(path: Path) -> Iterator[None]:
     except duckdb.Error as error:
         if is_disk_full(error):
             raise
-        raise FormatError(f"{path}: cannot be read: {_first_line(error)}") from None
+        raise FormatError(f"{path}: cannot be read: {what_duckdb_says(error)}") from None
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+def what_duckdb_says(error: Exception) -> str:
+    """Return an error's text without the query that it repeats: that is ours, and says nothing to a user."""
+    return str(error).partition("\n\nLINE ")[0]

@@ -6,6 +6,7 @@ table, which DuckDB moves to scratch where memory ends.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, overload
 import duckdb
 
 from pbg_tasks.errors import InputError, StorageError
-from pbg_tasks.prepare.connection import is_disk_full, phase
+from pbg_tasks.prepare.connection import is_disk_full, phase, what_duckdb_says
 from pbg_tasks.prepare.delimited import compression, delimiter, first_record
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.storage.columnar import filesystem_for, list_files
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
 _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)} WHERE false"
 _TOLD_CHARACTERS = 200
+_RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
+"""What DuckDB's error holds where an exception of the Python filesystem it reads through ended the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +166,13 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         if is_disk_full(error):
             raise
         text = str(error)
-        if type(error) is duckdb.Error:  # what DuckDB makes of an exception of the Python filesystem it reads through
-            raise StorageError(f"the store failed while the snapshot was read: {_last_line(text)}") from None
+        if _RAISED.search(text):
+            raise StorageError(f"the store failed while the snapshot was read: {_exception(error)}") from None
         named = (file.uri for file in files if file.uri in text or file.uri.partition("://")[2] in text)
         uri = next(named, files[0].uri if len(files) == 1 else "snapshot")
         raise _unreadable(uri, error) from None
+    except UnicodeDecodeError as error:  # a name of a column, or a text, is not UTF-8
+        raise _unreadable(files[0].uri if len(files) == 1 else "snapshot", error) from None
 
 
 def _make_raw(connection: duckdb.DuckDBPyConnection, selects: Sequence[str]) -> None:
@@ -251,9 +256,12 @@ def _scan(snapshots: Snapshots, uris: list[str], layout: _Layout, more: str = ""
 
 def _unreadable(uri: str, error: Exception) -> InputError:
     """Say what DuckDB found wrong with a file: its first lines hold the line number and the text."""
-    lines = [line.strip()[:_TOLD_CHARACTERS] for line in str(error).splitlines() if line.strip()]
-    return InputError(f"{uri}: cannot be read: {'; '.join(lines[:3])}")
+    lines = [line.strip() for line in what_duckdb_says(error).splitlines() if line.strip()]
+    shown = (line if len(line) <= _TOLD_CHARACTERS else f"{line[:_TOLD_CHARACTERS]}..." for line in lines[:3])
+    return InputError(f"{uri}: cannot be read: {'; '.join(shown)}")
 
 
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2][:_TOLD_CHARACTERS]
+def _exception(error: Exception) -> str:
+    """Return what a Python exception said, without the frames that DuckDB's text puts before or after it."""
+    lines = what_duckdb_says(error).splitlines()
+    return " ".join(line for line in lines if line and not line.startswith((" ", "Traceback (", "At:")))
