@@ -6,6 +6,7 @@ pointer leaves or is about to name is held first, so that no garbage collection 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 8
 """Release documents that are read at a time: a channel of years has a thousand."""
+_RELEASE = re.compile(r"([0-9]{8,18})\.json")
 _HIGHEST = "highest"
 """Metadata of the pointer, not a field of its document, which readers of earlier versions would refuse."""
 
@@ -71,7 +73,7 @@ class Channel:
         """Read the pointer and the release it names.
 
         Raises:
-            FormatError: the release is missing or is not the one the pointer names.
+            FormatError: the pointer is damaged, or the release is not the one that it names.
         """
         try:
             blob = self.store.get(self._pointer)
@@ -80,6 +82,8 @@ class Channel:
         current = decode(Current, blob.data, source=f"{self.store.url}/{self._pointer}")
         release = self.release(current.seq, expected_sha256=current.release_sha256)
         told = blob.info.metadata.get(_HIGHEST)
+        if told is not None and not told.isdecimal():
+            raise FormatError(f"{self.store.url}/{self._pointer}: metadata {_HIGHEST!r} is {told!r}, not a number")
         highest = None if told is None else int(told)
         return Pointer(blob.info, release, rolled_back=current.moved_by == "rollback", highest=highest)
 
@@ -124,9 +128,10 @@ class Channel:
                     yield release
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all releases, oldest first, without reading them."""
+        """Return the numbers of all releases, oldest first, without reading them; other objects are left out."""
         prefix = f"channels/{self.name}/releases/"
-        return [int(info.key.removeprefix(prefix).removesuffix(".json")) for info in self.store.list(prefix)]
+        found = (_RELEASE.fullmatch(info.key.removeprefix(prefix)) for info in self.store.list(prefix))
+        return [int(match[1]) for match in found if match is not None]
 
     def before(self, snapshot: str) -> Release | None:
         """Return the release that a run on ``snapshot`` continues: of the snapshots before it, never of a later one.

@@ -62,6 +62,24 @@ def test_releases_are_walked_from_either_end(store):
     assert [release.seq for release in channel.releases(newest_first=True)] == walked[::-1]
 
 
+def test_stray_object_is_no_release(store):
+    channel = Channel(store, "production")
+    channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    for name in ("notes.txt", "2.json", "copy of 00000001.json", "00000001.json.bak"):
+        store.put_new(f"channels/production/releases/{name}", b"{}")
+    assert channel.numbers() == [1]
+    assert [release.run for release in channel.releases()] == ["a"]
+
+
+def test_pointer_with_other_metadata_is_named(store):
+    channel = Channel(store, "production")
+    channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    pointer = store.get("channels/production/CURRENT.json")
+    store.put("channels/production/CURRENT.json", pointer.data, metadata={"highest": "one"})
+    with pytest.raises(FormatError, match=r"CURRENT\.json: metadata 'highest' is 'one', not a number"):
+        channel.current()
+
+
 def test_a_channel_serves_one_graph(store):
     channel = Channel(store, "production")
     served, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
