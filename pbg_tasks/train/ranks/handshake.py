@@ -1,9 +1,11 @@
-"""How two ranks make sure of each other before either believes a word: mutual challenge and response.
+"""Handshake of two ranks: an early proof, then mutual challenge and response.
 
-Both sides of a connection send a greeting of fixed length with a fresh nonce; then the side that connected proves
-with an HMAC-SHA256 over both greetings that it holds the run's token, and only then does the other prove the same. The
-token never crosses the wire, and a proof is worthless in any other conversation, because its nonces are. A stranger
-learns nothing from a rank that listens, not even a proof to try guesses against.
+The side that connects begins with a hello: a greeting with a fresh nonce, and an HMAC-SHA256 of it with the run's
+token. These first bytes admit to nothing, because they could be sent again, but a listener tells ranks from strangers
+by them at no cost (``door``). It answers with a greeting of its own; then the side that connected proves with an
+HMAC-SHA256 over both greetings that it holds the token, and only then does the other prove the same. The token never
+crosses the wire, and a proof is worthless in any other conversation, because its nonces are. A stranger learns nothing
+from a rank that listens, not even a proof to try guesses against.
 
 What this gives is authentication when a connection opens. Nothing that follows is encrypted or signed: the network
 between ranks has to be the run's own, as torch's process groups take for granted too.
@@ -11,9 +13,11 @@ between ranks has to be the run's own, as torch's process groups take for grante
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import secrets
+import socket
 import struct
 import time
 from dataclasses import dataclass, field
@@ -22,7 +26,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from pbg_tasks.errors import ConfigError, RankLostError
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Collection
 
 Given = TypeVar("Given")
@@ -30,12 +33,17 @@ Made = TypeVar("Made")
 Role = Literal["trainer", "partition-server"]
 
 _ROLES: tuple[Role, ...] = ("trainer", "partition-server")
-_MAGIC = b"PBGh\x01"  # the last byte is the version
+_MAGIC = b"PBGh\x02"  # the last byte is the version
+_REFUSAL = b"PBGr\x02"  # instead of a greeting, to a hello without the token
 _GREETING = struct.Struct("!5s32s32sIB32s")  # magic, nonce, sha256 of the spec hash, rank, role, service
 _PROOF_BYTES = hashlib.sha256().digest_size
+HELLO_BYTES = _GREETING.size + _PROOF_BYTES
+"""How long the first message of a connection is."""
 _ANSWER = struct.Struct("!B32s")  # verdict, proof
-_WELCOME, _WRONG_TOKEN, _OTHER_SPEC, _NO_SERVICE = range(4)
+_WELCOME, _OTHER_SPEC, _NO_SERVICE = range(3)
 _SHORTEST_TOKEN = 16
+_NO_TOKEN = "it does not hold this run's token"  # noqa: S105 - a message
+_OTHER_TOKEN = "it holds another run token: give every rank of a gang the same PBG_RUN_TOKEN"  # noqa: S105 - same
 
 
 class Peer(NamedTuple):
@@ -123,13 +131,13 @@ def introduce(connection: socket.socket, credentials: Credentials, service: str,
     """
     conversation = _Conversation(connection, timeout)
     own = Greeting.of(credentials, service)
-    conversation.say(own.pack())
+    conversation.say(own.pack() + _early_proof(credentials.token, own))
     other = conversation.hear_greeting()
     proofs = _Proofs(credentials.token, own.pack() + other.pack())
     conversation.say(proofs.connecting())
     verdict, proof = _ANSWER.unpack(conversation.hear(_ANSWER.size))
-    if verdict == _WRONG_TOKEN or not hmac.compare_digest(proof, proofs.listening(verdict)):
-        raise ConfigError("it holds another run token: give every rank of a gang the same PBG_RUN_TOKEN")
+    if not hmac.compare_digest(proof, proofs.listening(verdict)):
+        raise ConfigError(_OTHER_TOKEN)
     if verdict == _OTHER_SPEC or other.spec != own.spec:
         raise ConfigError(f"{other.peer} trains another run spec: start every rank of a gang with the same run")
     if verdict != _WELCOME:
@@ -137,23 +145,67 @@ def introduce(connection: socket.socket, credentials: Credentials, service: str,
     return other.peer
 
 
+def is_hello(begun: bytes, token: bytes) -> bool:
+    """Tell whether the first bytes of a connection are a whole hello of a rank that holds the token.
+
+    Args:
+        begun: what has come, of which only the first ``HELLO_BYTES`` count.
+        token: the gang's secret.
+
+    Returns:
+        False while it may yet become one.
+
+    Raises:
+        ConfigError: it is none and cannot become one.
+    """
+    _check_magic(begun[: len(_MAGIC)])
+    if len(begun) < HELLO_BYTES:
+        return False
+    greeting = Greeting.unpack(begun[: _GREETING.size])
+    if not hmac.compare_digest(begun[_GREETING.size : HELLO_BYTES], _early_proof(token, greeting)):
+        raise ConfigError(_NO_TOKEN)
+    return True
+
+
+def turn_away(connection: socket.socket, begun: bytes) -> None:
+    """Answer a hello without the token, and nothing else, as far as that takes no waiting."""
+    if len(begun) >= HELLO_BYTES and begun.startswith(_MAGIC):
+        with contextlib.suppress(OSError):
+            connection.send(_REFUSAL, socket.MSG_DONTWAIT)
+
+
 def admit(
-    connection: socket.socket, credentials: Credentials, services: Collection[str], *, timeout: float
+    connection: socket.socket,
+    credentials: Credentials,
+    services: Collection[str],
+    *,
+    timeout: float,
+    begun: bytes = b"",
 ) -> tuple[Peer, str]:
     """Examine at the listening end who connected, and return it with the service it asks for.
+
+    Args:
+        connection: a socket, whose timeout changes.
+        credentials: of this process.
+        services: that are offered.
+        timeout: seconds for it all.
+        begun: what has been read of the connection already.
 
     Raises:
         ConfigError: it is none of this run's ranks, or asks for none of ``services``.
         RankLostError: it was silent, or not done after ``timeout`` seconds, or hung up.
     """
-    conversation = _Conversation(connection, timeout)
+    conversation = _Conversation(connection, timeout, begun)
     other = conversation.hear_greeting()
+    early = conversation.hear(_PROOF_BYTES)
+    if not hmac.compare_digest(early, _early_proof(credentials.token, other)):
+        turn_away(connection, other.pack() + early)
+        raise ConfigError(_NO_TOKEN)
     own = Greeting.of(credentials, "")
     conversation.say(own.pack())
     proofs = _Proofs(credentials.token, other.pack() + own.pack())
     if not hmac.compare_digest(conversation.hear(_PROOF_BYTES), proofs.connecting()):
-        conversation.say(_ANSWER.pack(_WRONG_TOKEN, bytes(_PROOF_BYTES)))
-        raise ConfigError("it does not hold this run's token")
+        raise ConfigError(_NO_TOKEN)  # a hello that was sent before by another
     verdict = _OTHER_SPEC if other.spec != own.spec else _WELCOME if other.service in services else _NO_SERVICE
     conversation.say(_ANSWER.pack(verdict, proofs.listening(verdict)))
     if verdict == _OTHER_SPEC:
@@ -161,6 +213,17 @@ def admit(
     if verdict == _NO_SERVICE:
         raise ConfigError(f"it is {other.peer} and asks for {other.service!r}, which is not offered here")
     return other.peer, other.service
+
+
+def _early_proof(token: bytes, greeting: Greeting) -> bytes:
+    return hmac.digest(token, b"hello" + greeting.pack(), "sha256")
+
+
+def _check_magic(start: bytes) -> None:
+    """Refuse bytes with which no greeting begins."""
+    if not _MAGIC.startswith(start):
+        known = len(start) == len(_MAGIC) and start[:-1] == _MAGIC[:-1]
+        raise ConfigError("it is of another version of pbg_tasks" if known else "it does not speak this protocol")
 
 
 class _Proofs(NamedTuple):
@@ -182,21 +245,22 @@ class _Proofs(NamedTuple):
 class _Conversation:
     """Bytes of known length there and back, within a time that counts for all of them together."""
 
-    def __init__(self, connection: socket.socket, timeout: float) -> None:
+    def __init__(self, connection: socket.socket, timeout: float, begun: bytes = b"") -> None:
         self._connection = connection
+        self._begun = begun
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
 
     def hear_greeting(self) -> Greeting:
         """Read the other's greeting; whether it is one shows before it is all there."""
         start = self.hear(len(_MAGIC))
-        if start != _MAGIC:
-            known = start[:-1] == _MAGIC[:-1]
-            raise ConfigError("it is of another version of pbg_tasks" if known else "it does not speak this protocol")
+        if start == _REFUSAL:
+            raise ConfigError(_OTHER_TOKEN)
+        _check_magic(start)
         return Greeting.unpack(start + self.hear(_GREETING.size - len(start)))
 
     def hear(self, size: int) -> bytes:
-        data = b""
+        data, self._begun = self._begun[:size], self._begun[size:]
         while len(data) < size:
             part = self._within_time(self._connection.recv, size - len(data))
             if not part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from pbg_tasks.errors import ConfigError, PbgError, RankLostError
 from pbg_tasks.progress import say
 from pbg_tasks.train.ranks.connection import LIMIT, Connection
+from pbg_tasks.train.ranks.door import Door
 from pbg_tasks.train.ranks.frames import Message
 from pbg_tasks.train.ranks.handshake import Credentials, Peer, admit, introduce
 
@@ -25,9 +27,11 @@ __all__ = ["Address", "Connection", "Credentials", "Listener", "Message", "Peer"
 
 Address = tuple[str, int]
 
-_BACKLOG = 128  # connections that wait in the system's queue
-_HANDSHAKES = 32  # at once
-_HANDSHAKE_SECONDS = 5.0
+_BACKLOG = 1024  # connections that wait in the system's queue
+_HANDSHAKES = 64  # at once, of those that began with a hello of this run
+_HANDSHAKE_SECONDS = 5.0  # for the hello, and again for what follows
+_CALL_SECONDS = 3.0  # for one attempt to reach a listener: the system waits longer each time it tries again by itself
+_PAUSES = (0.05, 0.1, 0.2, 0.5)  # seconds before further attempts, the last for all that follow
 _REFUSALS_SAID = 256  # addresses
 _END_SECONDS = 5.0  # for the services to notice that a listener was closed
 
@@ -37,6 +41,9 @@ def connect(
 ) -> Connection:
     """Connect to a service of another rank.
 
+    An attempt that is cut off before the other end has answered is repeated: a listener that many strangers connect to
+    may drop a connection whose first bytes are late.
+
     Args:
         address: of its ``Listener``.
         credentials: of this process.
@@ -45,24 +52,39 @@ def connect(
         limit: bytes of arrays that one message may bring.
 
     Raises:
-        ConfigError: who answers holds another token, trains another spec, has no such service or is no rank at all.
-        RankLostError: nobody answers, or too slowly.
+        ConfigError: the other end holds another token, trains another spec, has no such service or is no rank at all.
+        RankLostError: there is no answer, or none in time.
     """
     where = f"{service!r} at {address[0]}:{address[1]}"
     deadline = time.monotonic() + timeout
-    try:
-        stream = socket.create_connection(address, timeout)
-    except TimeoutError:
-        raise RankLostError(f"{where}: nobody answered for {timeout:g} s") from None
-    except OSError as error:
-        raise RankLostError(f"{where}: nobody answers ({error.strerror})") from None
+    for pause in itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1])):
+        try:
+            return _connect(address, credentials, service, deadline - time.monotonic(), limit)
+        except TimeoutError:
+            lost = RankLostError(f"{where}: nobody answered for {timeout:g} s")
+        except OSError as error:
+            raise RankLostError(f"{where}: nobody answers ({error.strerror})") from None
+        except RankLostError as error:
+            lost = RankLostError(f"{where}: {error}")
+        except PbgError as error:
+            raise type(error)(f"{where}: {error}") from None
+        if time.monotonic() + pause > deadline:
+            raise lost
+        time.sleep(pause)
+    raise RuntimeError("attempts came to an end: a bug")
+
+
+def _connect(address: Address, credentials: Credentials, service: str, seconds: float, limit: int) -> Connection:
+    """Try once to connect; raises TimeoutError or OSError where the other end cannot be reached."""
+    deadline = time.monotonic() + seconds
+    stream = socket.create_connection(address, min(seconds, _CALL_SECONDS))
     try:
         _prepare(stream)
         peer = introduce(stream, credentials, service, timeout=deadline - time.monotonic())
         return Connection(stream, peer, limit=limit)
-    except PbgError as error:
+    except BaseException:
         stream.close()
-        raise type(error)(f"{where}: {error}") from None
+        raise
 
 
 class Listener:
@@ -99,7 +121,10 @@ class Listener:
         self._lock = threading.Lock()
         self._serving: dict[Connection, threading.Thread] = {}
         self._refused: set[str] = set()
-        self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
+        door = Door(
+            self._socket, credentials.token, patience=_HANDSHAKE_SECONDS, admit=self._let_in, refuse=self._refuse
+        )
+        self._thread = threading.Thread(target=door.run, name="listener", daemon=True)
         self._thread.start()
 
     def offer(self, services: Mapping[str, Service]) -> None:
@@ -122,26 +147,23 @@ class Listener:
             if thread is not threading.current_thread():
                 thread.join(max(deadline - time.monotonic(), 0))
 
-    def _accept(self) -> None:
-        while not self._closed.is_set():
-            if not self._handshakes.acquire(timeout=0.5):
-                continue
-            try:
-                stream, (host, *_) = self._socket.accept()
-            except OSError:  # this is the end, or there are too many open files at the moment
-                self._handshakes.release()
-                self._closed.wait(0.1)
-                continue
-            try:
-                threading.Thread(target=self._admit, args=(stream, host), name=f"rank at {host}", daemon=True).start()
-            except RuntimeError:  # there are too many threads at the moment
-                self._handshakes.release()
-                stream.close()
+    def _let_in(self, stream: socket.socket, host: str, begun: bytes) -> None:
+        """Go on with a connection that began with a hello, in a thread of its own."""
+        if not self._handshakes.acquire(blocking=False):
+            stream.close()  # its rank tries again
+            return
+        try:
+            threading.Thread(
+                target=self._examine, args=(stream, host, begun), name=f"rank at {host}", daemon=True
+            ).start()
+        except RuntimeError:  # there are too many threads at the moment
+            self._handshakes.release()
+            stream.close()
 
-    def _admit(self, stream: socket.socket, host: str) -> None:
+    def _examine(self, stream: socket.socket, host: str, begun: bytes) -> None:
         try:
             _prepare(stream)
-            peer, service = admit(stream, self._credentials, self._services, timeout=_HANDSHAKE_SECONDS)
+            peer, service = admit(stream, self._credentials, self._services, timeout=_HANDSHAKE_SECONDS, begun=begun)
             connection = Connection(stream, peer, limit=self._limit)
         except (PbgError, OSError) as error:
             stream.close()

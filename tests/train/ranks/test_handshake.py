@@ -68,7 +68,7 @@ def test_another_token():
     assert isinstance(introduced, ConfigError)
     assert "PBG_RUN_TOKEN" in str(introduced)
     assert str(admitted) == "it does not hold this run's token"
-    assert b"".join(tap.heard).endswith(bytes(32))  # no proof for a stranger
+    assert tap.heard == [b"PBGr\x02"]  # no proof for a stranger, and no greeting to make one from
 
 
 def test_another_spec():
@@ -135,9 +135,9 @@ def test_a_proof_for_one_rank_is_none_for_another():
     ("data", "error", "text"),
     [
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", ConfigError, "does not speak this protocol"),
-        (b"PBGh\x02", ConfigError, "another version"),
-        (b"PBGh\x01" + b"\xff" * 101, ConfigError, "does not speak this protocol"),
-        (b"PBGh\x01" + b"short", RankLostError, "hung up"),
+        (b"PBGh\x01", ConfigError, "another version"),
+        (b"PBGh\x02" + b"\xff" * 101, ConfigError, "does not speak this protocol"),
+        (b"PBGh\x02" + b"short", RankLostError, "hung up"),
         (b"", RankLostError, "hung up"),
     ],
 )
@@ -176,7 +176,7 @@ def test_time_counts_for_the_whole_however_often_something_comes():
 def test_nothing_but_errors_of_ours(data, begun):
     one, other = socket.socketpair()
     with one, other:
-        one.sendall((b"PBGh\x01" if begun else b"") + data)
+        one.sendall((b"PBGh\x02" if begun else b"") + data)
         with pytest.raises(PbgError):
             admit(other, HERE, ["leases"], timeout=2)
 
@@ -193,6 +193,8 @@ def test_a_token_is_not_printed():
 def test_the_proof_is_the_one_that_is_documented():
     """Over both greetings, the connecting side's first, keyed with the token."""
     _, _, tap = shake()
-    greeting, proof = tap.said
+    hello, proof = tap.said
+    greeting, early = hello[:-32], hello[-32:]
     answered = b"".join(tap.heard)[: len(greeting)]
+    assert early == hmac.digest(TOKEN, b"hello" + greeting, "sha256")
     assert proof == hmac.digest(TOKEN, b"connecting" + greeting + answered, "sha256")

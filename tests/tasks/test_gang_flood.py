@@ -1,0 +1,48 @@
+"""A gang of real rank processes that strangers connect to while it forms and trains."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+
+from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.storage import open_store
+from tests.fence_ranks import start_rank, wait_for_end
+from tests.kill_ranks import Graph
+
+FLOOD = 200
+
+
+@contextlib.contextmanager
+def flood(process, kinds):
+    """Press on every port at which a process listens, from the address that its ranks have."""
+    arguments = ["tests.train.ranks.flood", str(FLOOD), f"pid:{process.pid}", *kinds]
+    strangers = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        with strangers.stdout:
+            yield strangers.stdout
+    finally:
+        strangers.kill()
+        strangers.wait()
+
+
+@pytest.mark.parametrize("kinds", [["silent"], ["silent", "slow", "garbage"]], ids="-".join)
+@pytest.mark.parametrize("servers", [0, -1])
+def test_gang_forms_and_trains_under_a_flood(tmp_path, servers, kinds):
+    """Both ranks are flooded at all their ports, from their own address, from their start to their end."""
+    graph = Graph.random(tmp_path / "graph", epochs=1, edges=30_000)
+    graph.configure(
+        entities={"n": {"num_partitions": 4}},
+        relations=[{"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"}],
+        dimension=32,
+        num_partition_servers=servers,
+    )
+    gang = [start_rank(graph, rank, 2, f"file://{tmp_path}/meeting", PBG_RUN_TOKEN="t" * 32) for rank in range(2)]
+    with flood(gang[0], kinds) as first, flood(gang[1], kinds):
+        assert first.readline(), "rank 0 listened nowhere"
+        assert wait_for_end(gang, 120) == [0, 0], [(graph.directory / f"log-{rank}").read_text() for rank in range(2)]
+    manifest, _ = open_committed(open_store(str(graph.checkpoint)), "")
+    assert (manifest.edges, manifest.retrained) == ((graph.total,), ())
