@@ -27,9 +27,17 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=True, validate_default=True)
 
 
-def canonical_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """Serialise a JSON value so that equal values give equal bytes (sorted keys, no spaces, UTF-8)."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+def canonical_json(value: Any, *, allow_nan: bool = True) -> bytes:  # noqa: ANN401 - any JSON value
+    """Serialise a JSON value so that equal values give equal bytes (sorted keys, no spaces, UTF-8).
+
+    Args:
+        value: what is serialised.
+        allow_nan: whether to write NaN and infinity, which are no JSON, as Python does.
+
+    Raises:
+        ValueError: there is such a number and it is not allowed, or a text that is no UTF-8.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=allow_nan).encode()
 
 
 def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import PurePosixPath
 from typing import Any, NoReturn
@@ -93,10 +94,10 @@ def parse_json(text: str, *, source: str) -> Any:  # noqa: ANN401 - any JSON val
     """Parse one JSON value.
 
     Raises:
-        ConfigError: it is not JSON, has a key twice, or NaN or infinity.
+        ConfigError: it is not JSON, has a key twice, or NaN, infinity or a number too large for a float.
     """
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number, parse_float=_finite)
     except ValueError as error:
         raise ConfigError(f"{source}: not valid JSON: {error}") from None
 
@@ -108,6 +109,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"key {key!r} appears twice")
         found[key] = value
     return found
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits} is too large for a number")
+    return number
 
 
 def _no_number(name: str) -> NoReturn:

@@ -7,9 +7,7 @@ in it is ever executed, and nothing is allocated before the header has been foun
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 import math
 import struct
 from collections import deque
@@ -18,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pbg_tasks.config.base import canonical_json
-from pbg_tasks.errors import FormatError, ResourceError
+from pbg_tasks.config.documents import parse_json
+from pbg_tasks.errors import ConfigError, FormatError, ResourceError
 
 if TYPE_CHECKING:
     import socket
@@ -34,6 +33,7 @@ _MAGIC = b"PBG\x01"  # the last byte is the version
 _PREFIX = struct.Struct("!4sI")
 _HEADER_BYTES = 1 << 20
 _DIMENSIONS = 4
+_EXTENT = (1 << 63) - 1  # what an index of numpy can be
 _DTYPES = {name: np.dtype(name) for name in ("<f4", "<f8", "<i4", "<i8", "|u1", "|b1")}
 _BUFFERS_AT_ONCE = 64  # of one system call; POSIX promises no more than 16, Linux takes 1024
 
@@ -72,7 +72,10 @@ def send(stream: socket.socket, kind: str, fields: Mapping[str, Any], arrays: Se
     """
     arrays = [np.asarray(array, order="C") for array in arrays]
     promised = [{"dtype": array.dtype.str, "shape": array.shape} for array in arrays]
-    header = canonical_json({"kind": kind, "fields": fields, "arrays": promised})
+    try:
+        header = canonical_json({"kind": kind, "fields": fields, "arrays": promised}, allow_nan=False)
+    except ValueError as error:
+        raise FormatError(f"a message {kind!r} has fields that are no JSON: {error}") from None
     if len(header) > _HEADER_BYTES:
         raise FormatError(f"a message {kind!r} has a header of {len(header)} bytes, {_HEADER_BYTES} are allowed")
     for array in arrays:
@@ -123,15 +126,35 @@ def receive(stream: socket.socket, limit: int, into: Into | None = None) -> Mess
 
 
 def _parse(header: bytearray) -> tuple[str, dict[str, Any], list[_Promise]]:
-    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
-        match json.loads(header):
+    try:
+        match parse_object(header):
             case {"kind": str(kind), "fields": dict(fields), "arrays": list(promised), **rest} if not rest:
                 return kind, fields, [_promise(**one) for one in promised]
+    except (ValueError, TypeError, KeyError) as error:
+        reason = f": {error}" if isinstance(error, ValueError) else ""
+        raise FormatError(f"a message has a header that is none{reason}") from None
     raise FormatError("a message has a header that is none")
 
 
+def parse_object(data: bytes | bytearray) -> dict[str, Any]:
+    """Parse a JSON object that another rank has made: strict UTF-8, no key twice, no number that is none.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    try:
+        found = parse_json(data.decode("utf-8"), source="what another rank said")
+    except (ConfigError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{type(found).__name__} instead of an object")  # noqa: TRY004 - of data, not of a program
+    if b"\\u" in data:
+        canonical_json(found)  # half of a surrogate pair could be neither printed nor sent on
+    return found
+
+
 def _promise(*, dtype: str, shape: list[int]) -> _Promise:
-    sound = len(shape) <= _DIMENSIONS and all(type(extent) is int and extent >= 0 for extent in shape)
+    sound = len(shape) <= _DIMENSIONS and all(type(extent) is int and 0 <= extent <= _EXTENT for extent in shape)
     if not sound:
         raise ValueError
     return _Promise(_DTYPES[dtype], tuple(shape))

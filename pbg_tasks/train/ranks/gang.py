@@ -7,7 +7,6 @@ a limit: a rank that never comes is named, and a call of torch's that hangs is l
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.errors import RankLostError
 from pbg_tasks.progress import say
+from pbg_tasks.train.ranks.frames import parse_object
 from pbg_tasks.train.ranks.handshake import Credentials
 from pbg_tasks.train.ranks.host import bind_gloo
 from pbg_tasks.train.ranks.place import Place
@@ -145,7 +145,11 @@ def _share(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         longest = int(lengths.max())
         documents = torch.empty(size, longest, dtype=torch.uint8)
         distributed.all_gather(list(documents), torch.nn.functional.pad(own, (0, longest - len(own))))
-    return [json.loads(bytes(one[:length].tolist())) for one, length in zip(documents, lengths.flatten(), strict=True)]
+    said = [bytes(one[:length].tolist()) for one, length in zip(documents, lengths.flatten(), strict=True)]
+    try:
+        return [parse_object(each) for each in said]
+    except ValueError as error:
+        raise RankLostError(f"the group of ranks failed: {error}") from None
 
 
 @contextlib.contextmanager

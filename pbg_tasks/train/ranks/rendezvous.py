@@ -7,18 +7,18 @@ said at once by everyone, where a group of torch's would hang; and whoever does 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import socket
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, get_type_hints
 from urllib.parse import urlsplit
 
 from pbg_tasks import __version__
 from pbg_tasks.config.base import canonical_json
 from pbg_tasks.errors import ConfigError, RankLostError
+from pbg_tasks.train.ranks.frames import parse_object
 from pbg_tasks.train.ranks.host import common_host, is_loopback, own_host
 from pbg_tasks.train.ranks.place import ENVIRONMENT
 
@@ -186,8 +186,9 @@ def _call_roll(
         if store.check(["refusal"]):
             _give_up(store, place, store.get("refusal").decode())
         for rank in [rank for rank in missing if store.check([f"arrivals/{rank}"])]:
-            document = json.loads(store.get(f"arrivals/{rank}"))
-            other = Arrival(*(document.get(name) for name in Arrival._fields))  # of another version it may have others
+            other = _read_arrival(store.get(f"arrivals/{rank}"))
+            if other is None:
+                _refuse(store, place, f"what calls itself rank {rank} is none: does another program use this place?")
             if difference := own.difference(other):
                 _refuse(store, place, f"rank {place.rank} and rank {rank} have {difference}")
             missing.remove(rank)
@@ -201,6 +202,21 @@ def _call_roll(
                 "reach rank 0"
             )
         time.sleep(_LOOK_SECONDS)
+
+
+def _read_arrival(said: bytes) -> Arrival | None:
+    """Return what a process said of itself; of another version only that, and None where no rank would say it."""
+    try:
+        document = parse_object(said)
+    except ValueError:
+        return None
+    version = document.get("version")
+    if isinstance(version, str) and version != __version__:
+        return Arrival(version, spec="", world=0, servers=0, token="", host="")
+    kinds = get_type_hints(Arrival)
+    if document.keys() != kinds.keys() or any(type(document[name]) is not kind for name, kind in kinds.items()):
+        return None
+    return Arrival(**document)
 
 
 def _refuse(store: Store, place: Place, why: str) -> NoReturn:

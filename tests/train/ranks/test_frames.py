@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import struct
 import threading
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import FormatError, ResourceError
 from pbg_tasks.train.ranks import frames
 
 LIMIT = 1 << 20
@@ -84,6 +86,20 @@ def test_spoilt_bytes_give_a_message_or_an_error_of_ours(data):
     [
         b"{",
         b"[" * 100_000,
+        b'{"kind": "a", "fields": {"x": NaN}, "arrays": []}',
+        b'{"kind": "a", "fields": {"x": [-Infinity]}, "arrays": []}',
+        b'{"kind": "a", "fields": {"x": 1e999}, "arrays": []}',
+        b'{"kind": "a", "fields": {"x": 1, "x": 2}, "arrays": []}',
+        b'{"kind": "a", "kind": "b", "fields": {}, "arrays": []}',
+        b'{"kind": "a", "fields": {"x": "\xff"}, "arrays": []}',
+        b'{"kind": "a", "fields": {"x": "\\ud800"}, "arrays": []}',
+        b'{"kind": "a", "fields": {"x": "\xed\xa0\x80"}, "arrays": []}',
+        *(
+            '{"kind": "a", "fields": {}, "arrays": []}'.encode(encoding)
+            for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
+        ),
+        b'{"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": [' + b"9" * 4000 + b"]}]}",
+        b'{"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": [0, ' + b"9" * 4000 + b"]}]}",
         b'{"kind": "a", "fields": {}, "arrays": ' + b"9" * 5000 + b"}",
         [],
         {"kind": "a", "fields": {}},
@@ -105,6 +121,78 @@ def test_spoilt_bytes_give_a_message_or_an_error_of_ours(data):
 def test_a_header_that_is_none(header):
     with pytest.raises(FormatError, match="a header that is none"):
         received(framed(header, bytes(100)))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), "\ud800"])
+def test_message_without_json_fields_is_not_sent(number):
+    with pytest.raises(FormatError, match="fields that are no JSON"):
+        sent_directly("a", {"x": [number]}, [])
+
+
+def mutated(frame, generator):
+    """A frame in which some bytes or the header's text were changed, cut out, repeated or put elsewhere."""
+    frame = bytearray(frame)
+    for _ in range(generator.randint(1, 4)):
+        place, length = generator.randrange(len(frame)), generator.randint(1, 12)
+        match generator.randrange(5):
+            case 0:
+                frame[place] = generator.randrange(256)
+            case 1:
+                del frame[place : place + length]
+            case 2:
+                frame[place:place] = frame[place : place + length] * generator.randint(1, 20)
+            case 3:
+                frame[place : place + length] = generator.randbytes(length)
+            case 4:
+                frame[place:place] = generator.choice(TOKENS)
+        if not frame:
+            frame = bytearray(b"P")
+    if generator.random() < 0.5 and len(frame) >= 8:  # a header whose length is right comes further
+        end = frame.rfind(b"}") + 1
+        frame[:8] = struct.pack("!4sI", b"PBG\x01", max(end - 8, 0))
+    return bytes(frame)
+
+
+TOKENS = (
+    b"NaN",
+    b"-Infinity",
+    b"1e999",
+    b"9" * 50,
+    b"9" * 5000,
+    b"[" * 3000,
+    b'"kind":"x",',
+    b"\xff\xfe",
+    b"\0",
+    b"{}",
+    b"\\ud800",
+)
+
+
+def test_mutated_frames_neither_crash_nor_hang_the_reader():
+    """A message, or one of the errors that a reader expects, from each of 10,000, and within seconds."""
+    generator = random.Random(7)
+    frames_ = [
+        sent("push", {"lease": 7, "text": "é", "x": 0.5}, [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2)]),
+        sent("error", {"status": 3, "text": "why"}, []),
+        sent("lease", {"sources": {"a.h5": {"generation": 1, "stored": None}}, "last": ["a.h5"]}, []),
+    ]
+    outcomes = Counter()
+    for _ in range(10_000):
+        here, there = socket.socketpair()
+        with here, there:
+            here.sendall(mutated(generator.choice(frames_), generator))
+            here.shutdown(socket.SHUT_WR)
+            there.settimeout(5)
+            try:
+                message = frames.receive(there, LIMIT)
+            except (FormatError, ResourceError, EOFError) as error:
+                outcomes[type(error)] += 1
+            else:
+                outcomes[type(message)] += 1
+                sent_directly(message.kind, message.fields, [])  # whatever is accepted could be sent
+    assert outcomes[FormatError] > 1000
+    assert outcomes[EOFError] > 100
+    assert outcomes[frames.Message] > 100
 
 
 @pytest.mark.parametrize("shape", [[1 << 61], [1 << 40, 1 << 40], [LIMIT // 4 + 1]])

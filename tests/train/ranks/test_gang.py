@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from pbg_tasks import __version__
+from pbg_tasks.train.ranks import rendezvous
 from tests.train.ranks import joiner
 
 OURS, ANOTHERS = "a token of a run", "the token of another"
@@ -100,6 +102,36 @@ def test_processes_that_do_not_fit_together_all_hear_of_it_at_once(gather, unusu
     results = gather({}, unusual, timeout=30)
     assert all(text in said for said in errors(results, CONFIG))
     assert max(result["seconds"] for result in results) < 20
+
+
+ARRIVAL = {"version": __version__, "spec": "s", "world": 2, "servers": 0, "token": "", "host": "127.0.0.1"}
+
+
+def test_arrival_of_this_version_is_read_whole():
+    assert rendezvous._read_arrival(json.dumps(ARRIVAL).encode()) == rendezvous.Arrival(**ARRIVAL)
+
+
+def test_arrival_of_another_version_is_known_by_that():
+    other = rendezvous._read_arrival(b'{"version": "9.9", "more": 1}')
+    assert "9.9" in rendezvous.Arrival(**ARRIVAL).difference(other)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"[]",
+        b"GET / HTTP/1.1",
+        json.dumps(ARRIVAL).encode("utf-16"),
+        json.dumps({**ARRIVAL, "host": 5}).encode(),
+        json.dumps({**ARRIVAL, "world": True}).encode(),
+        json.dumps({**ARRIVAL, "world": float("nan")}).encode(),
+        json.dumps({**ARRIVAL, "more": 1}).encode(),
+        json.dumps({**ARRIVAL, "version": None}).encode(),
+    ],
+)
+def test_what_no_rank_would_say_is_no_arrival(said):
+    assert rendezvous._read_arrival(said) is None
 
 
 def test_two_of_one_rank(gather):
