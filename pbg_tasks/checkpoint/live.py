@@ -1,7 +1,7 @@
 """``live.json``: how far an iteration of one process is, for those who watch it.
 
-A gang records its progress in order to go on from it (``progress``). One process that trains alone begins an iteration
-anew, and so has no need to; this mirror in the same form is only looked at.
+A gang records its progress in order to go on from it (``progress``). One process that trains alone does so only when it
+is told to end; this mirror in the same form is only looked at.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.manifest import Head, decode, encode
-from pbg_tasks.checkpoint.progress import LeaseRecord, PieceRecord, Progress
+from pbg_tasks.checkpoint.progress import LeaseRecord, PieceRecord, Progress, epoch_of
 from pbg_tasks.checkpoint.reader import HEAD, location
 from pbg_tasks.checkpoint.segments import read_progress
 from pbg_tasks.errors import NotFoundError
@@ -84,10 +84,10 @@ def watch_progress(store: Store, prefix: str) -> tuple[Progress, float | None] |
     """
     try:
         head = decode(Head, store.get(join(prefix, HEAD)).data, source=location(store, prefix, HEAD))
-        if head.progress is not None:
+        if head.progress is not None and epoch_of(head.progress.name) == head.writer_epoch:
             said = store.head(join(prefix, head.progress.name))
             progress = read_progress(store, prefix, head.progress)
-        else:
+        else:  # a record of an earlier writer is what this one began with
             blob = store.get(join(prefix, FILE_NAME))
             said, progress = blob.info, decode(Progress, blob.data, source=location(store, prefix, FILE_NAME))
     except NotFoundError:  # nothing is trained yet, or the iteration was committed meanwhile

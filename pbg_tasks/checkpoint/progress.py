@@ -53,6 +53,7 @@ class PieceRecord(Frozen):
         edges: trained.
         held_out: edges held out of it.
         batches: trained; with the same seed they are the first.
+        drawn: state of the generator after them, in base64, where one worker alone drew from it.
         figures: loss, penalty and violators of both sides, means over ``edges``.
         before: figures of the held-out edges before, and ``after``.
         seconds: training took.
@@ -65,6 +66,7 @@ class PieceRecord(Frozen):
     edges: Natural
     held_out: Natural = 0
     batches: Natural = 0
+    drawn: str = ""
     figures: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     before: dict[str, float] | None = None
     after: dict[str, float] | None = None

@@ -7,6 +7,7 @@ category (``pbg_tasks.errors``). Heavy imports wait until a command needs them.
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import traceback
 from typing import Annotated
@@ -15,7 +16,7 @@ import typer
 
 from pbg_tasks import __version__
 from pbg_tasks.cli import configs, exchange, info, migrations, models, nightly, releases, transfer
-from pbg_tasks.errors import ConfigError, PbgError, ResourceError
+from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 
 app = typer.Typer(
     name="pbg",
@@ -80,4 +81,7 @@ def _bug(error: Exception) -> PbgError:
 def _fail(error: PbgError) -> None:
     sys.stdout.flush()
     sys.stderr.write(f"error: {error.kind}: {error}\n")
+    if isinstance(error, EvictedError):  # what another thread still reads must not use up the notice
+        sys.stderr.flush()
+        os._exit(error.exit_code)
     sys.exit(error.exit_code)

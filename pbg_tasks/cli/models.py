@@ -84,16 +84,19 @@ def train(
         return
     if max_restarts:
         raise typer.BadParameter("--max-restarts: only with --ranks")
-    if not is_config(target):
-        from pbg_tasks.tasks.train import train as task
+    from pbg_tasks.tasks.eviction import end_at_once, on_sigterm
 
-        show_result(task(target, rank=rank, ignore_memory=ignore_memory), as_json=as_json)
-        return
-    from pbg_tasks.tasks.configs import load_config_from
-    from pbg_tasks.tasks.train import train_directory
+    with on_sigterm(end_at_once):  # also while torch is imported and inputs are read
+        if is_config(target):
+            from pbg_tasks.tasks.configs import load_config_from
+            from pbg_tasks.tasks.train import train_directory
 
-    config = load_config_from(target, param or ())
-    result = train_directory(config, **given, rank=rank, ignore_memory=ignore_memory)
+            config = load_config_from(target, param or ())
+            result = train_directory(config, **given, rank=rank, ignore_memory=ignore_memory)
+        else:
+            from pbg_tasks.tasks.train import train as task
+
+            result = task(target, rank=rank, ignore_memory=ignore_memory)
     show_result(result, as_json=as_json)
 
 

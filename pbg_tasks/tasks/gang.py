@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
-from pbg_tasks.errors import ConfigError, ConflictError, EvictedError, NotFoundError, PbgError
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
+from pbg_tasks.tasks.eviction import Notice, end_at_once, evictable, on_sigterm
 from pbg_tasks.train.course import Course
 from pbg_tasks.train.partition_files import Stamp
 from pbg_tasks.train.ranks.coordinator import Coordinator
@@ -23,7 +22,6 @@ from pbg_tasks.train.ranks.gate import Gate
 from pbg_tasks.train.ranks.holdings import gang_part
 from pbg_tasks.train.ranks.lead import Lead
 from pbg_tasks.train.ranks.leases import useful_ranks
-from pbg_tasks.train.ranks.member import Member
 from pbg_tasks.train.ranks.membership import SERVICE as HEARTBEAT
 from pbg_tasks.train.ranks.membership import Roll
 from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
@@ -32,19 +30,21 @@ from pbg_tasks.train.ranks.rank import Links, RankTrainer, depart, keep, withdra
 from pbg_tasks.train.ranks.services import JOIN_SECONDS, LEASES, RECORDS, Services
 from pbg_tasks.train.ranks.shared import SharedState
 from pbg_tasks.train.ranks.shelf import Shelf
+from pbg_tasks.train.remnant import continues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, Names
+    from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, Names, Progress
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.memory import GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.job import Job
     from pbg_tasks.train.ranks.gang import Place
+    from pbg_tasks.train.ranks.member import Member
     from pbg_tasks.train.ranks.wire import Connection
 
 TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
@@ -87,22 +87,29 @@ class Undertaking:
 
 
 def train_here(undertaking: Undertaking, scratch: Path) -> Result:
-    """Train in this process alone; what a gang has left of an iteration is gone on with at its buckets.
+    """Train in this process alone; what is stored of an iteration is gone on with, whether a gang left it or a process.
 
     Raises:
-        EvictedError: the process was told to end in such an iteration.
+        EvictedError: the process was told to end; what it had trained is stored, as far as there was time.
     """
-    with undertaking.claim() as writer:
+    with Notice.taken() as notice, undertaking.claim() as writer:
         job = undertaking.job(writer.version)
-        if writer.progress is None:
-            return job.run(writer, scratch)
-        with evictable() as member:
+        if writer.progress is None or _follows(writer.progress, job):
+            return job.run(writer, scratch, notice)
+        with notice.gently() as member:
             part = gang_part(job.config, rank=0, world=1, servers=0)
             seat = _Seat(job, writer.files, writer.partial, scratch, rank=0, part=part)
             coordinator = seat.coordinator(writer, members=1, share_every=0.0)
             desk = Desk.local(coordinator, member.check)
             links = Links(desk, member, seat.shelf, seat.exchange([ParameterServer()], member))
             return _led(seat, writer, coordinator, links, world=1)
+
+
+def _follows(progress: Progress, job: Job) -> bool:
+    """Tell whether one process can go on with an iteration in its own order, as one that was told to end left it."""
+    course = Course(job.config, job.edges, seed=job.seed)
+    iteration = next((step for step in course.plan if step == progress.iteration), None)
+    return iteration is not None and continues(progress, course.pieces(iteration), course.order)
 
 
 def train_as(place: Place, undertaking: Undertaking, scratch: Path) -> Result:
@@ -127,9 +134,9 @@ def train_as(place: Place, undertaking: Undertaking, scratch: Path) -> Result:
         say(f"with these num_partitions only {limit} of {place.world} ranks have a bucket at any time; the others wait")
     join = _joining(place, undertaking)
     if place.rank:
-        with _on_sigterm(_end_at_once), join() as gang:
+        with on_sigterm(end_at_once), join() as gang:
             return _follow(gang, place, undertaking, scratch)
-    with _on_sigterm(_end_at_once), undertaking.claim() as writer, join() as gang:
+    with on_sigterm(end_at_once), undertaking.claim() as writer, join() as gang:
         return _lead(gang, place, undertaking, writer, scratch)
 
 
@@ -289,27 +296,3 @@ class _Seat:
             seed=self.job.seed,
             anchor=self.job.anchor,
         )
-
-
-@contextmanager
-def evictable() -> Iterator[Member]:
-    """Let SIGTERM be a request to store what there is and end, for the length of the context."""
-    member = Member()
-    with _on_sigterm(member.evicted.set):
-        yield member
-
-
-@contextmanager
-def _on_sigterm(act: Callable[[], None]) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: act())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _end_at_once() -> None:
-    raise EvictedError("told to end (SIGTERM) outside of training; what is stored stays")

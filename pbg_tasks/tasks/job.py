@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pbg_tasks.memory import Forecast, GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import Result
+    from pbg_tasks.tasks.eviction import Notice
     from pbg_tasks.train.anchor import Anchor
     from pbg_tasks.train.edge_files import EdgeFiles
     from pbg_tasks.train.engine import Engine
@@ -77,11 +78,17 @@ class Job:
     newcomers: VerifiedFiles | None = None
     anchor: Anchor | None = None
 
-    def run(self, writer: CheckpointWriter, scratch: Path) -> Result:
+    def run(self, writer: CheckpointWriter, scratch: Path, notice: Notice) -> Result:
         """Train to the end in this process and return the figures.
+
+        Args:
+            writer: of the checkpoint.
+            scratch: local directory.
+            notice: whether the process is told to end.
 
         Raises:
             ResourceError: it would need more memory than there is.
+            EvictedError: the process was told to end.
         """
         forecast, engine = self.prepare(writer.store)
         trainer = Trainer(
@@ -93,9 +100,11 @@ class Job:
             seed=self.seed,
             scratch=scratch,
             anchor=self.anchor,
+            stopping=notice.member.stopping,
         )
         self.say_config(writer)
-        figures = trainer.run()
+        with notice.gently():
+            figures = trainer.run()
         return self.result(writer, engine, forecast, figures, trainer.stats)
 
     def prepare(self, store: Store, gang: GangPart | None = None) -> tuple[Forecast, Engine]:

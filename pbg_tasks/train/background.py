@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+_LOOK_SECONDS = 0.1  # between two looks at whether to wait on
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -31,21 +33,27 @@ class Background:
         patience: seconds that the end waits; None waits as long as it takes.
 
     Attributes:
+        patience: as given.
         waited: seconds that callers spent waiting for jobs.
     """
 
     def __init__(self, name: str, *, patience: float | None = None) -> None:
         self.waited = 0.0
-        self._patience = patience
+        self.patience = patience
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._error: BaseException | None = None
 
     def submit(self, work: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Future[Made]:
-        """Queue a job; its future gives what it returns, or the error of the first job that failed."""
+        """Queue a job; its future gives what it returns, or the error of the first job that failed.
+
+        A job whose future is cancelled before its turn is left out.
+        """
         future: Future[Made] = Future()
 
         def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             if self._error is not None:
                 future.set_exception(self._error)
                 return
@@ -58,10 +66,18 @@ class Background:
         self._jobs.put(job)
         return future
 
-    def wait(self, future: Future[Made]) -> Made:
-        """Return a job's result once it is there."""
+    def wait(self, future: Future[Made], check: Callable[[], None] | None = None) -> Made:
+        """Return a job's result once it is there.
+
+        Args:
+            future: of the job.
+            check: called again and again meanwhile; what it raises ends the wait, not the job.
+        """
         started = time.perf_counter()
         try:
+            while check is not None and not future.done():
+                check()
+                wait([future], _LOOK_SECONDS)
             return future.result()
         finally:
             self.waited += time.perf_counter() - started
@@ -89,4 +105,4 @@ class Background:
     ) -> None:
         self._error = self._error or CancelledError()
         self._jobs.put(None)
-        self._thread.join(self._patience)
+        self._thread.join(self.patience)

@@ -17,7 +17,7 @@ from pbg_tasks.train.partitions import Layout, partition_keys
 from pbg_tasks.train.swaps import SwapPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -68,28 +68,40 @@ class PartitionBuffer:
         self._settle, self._on_final = settle, on_final
         self._keys, self._layout = partition_keys(config), Layout(config)
         self._slots: dict[PartitionKey, Future[Table]] = {}
+        self._coming: set[PartitionKey] = set()  # asked for and not used since
         self._changed: set[PartitionKey] = set()  # since they were written
 
-    def begin(self, order: Sequence[Bucket], then: Sequence[Bucket], stamp: Stamp) -> None:
-        """Begin an iteration.
+    def begin(
+        self,
+        order: Sequence[Bucket],
+        then: Sequence[Bucket],
+        stamp: Stamp,
+        *,
+        final: Collection[PartitionKey] = frozenset(),
+    ) -> None:
+        """Begin an iteration, or go on with it.
 
         Args:
             order: the buckets it trains.
             then: those of the iteration after it, whose first partitions are read before this one has ended.
             stamp: of the files it writes.
+            final: partitions that no bucket changes any more and that are stored.
         """
         needs = [self._layout.needs(bucket) for bucket in order]
         ahead = [self._layout.needs(bucket) for bucket in then]
         self._plan = SwapPlan([*needs, *ahead], self._layout.capacity(), self._slots)
         self._uses = Counter(key for keys in needs for key in keys)
         self._stamp = stamp
-        self._final: set[PartitionKey] = set()
+        self._final = set(final)
 
-    def swap_to(self, bucket: Bucket) -> tuple[dict[str, Table], dict[str, Table]]:
+    def swap_to(
+        self, bucket: Bucket, check: Callable[[], None] | None = None
+    ) -> tuple[dict[str, Table], dict[str, Table]]:
         """Take over the tables of the next bucket, and give back those of the one before.
 
         Args:
             bucket: the next in the iteration's order.
+            check: called again and again while they are waited for; what it raises leaves only ``park`` to be called.
 
         Returns:
             Tables by entity type, for the left-hand and the right-hand side; one object where both are one partition.
@@ -98,16 +110,42 @@ class PartitionBuffer:
             if evict is not None:
                 self._evict(evict)
             self._slots[load] = self.io.submit(self._load, load)
+            self._coming.add(load)
         for key in sorted(key for key in self._changed if not self._uses[key]):
             self._finish(key)
+        lhs, rhs = (
+            {name: self.io.wait(self._slots[key], check) for name, key in side.items()}
+            for side in self._layout.sides(bucket)
+        )
         needed = self._layout.needs(bucket)
+        self._coming -= needed
         self._uses.subtract(needed)
         if self._keep:
             self._changed |= needed
-        lhs, rhs = (
-            {name: self.io.wait(self._slots[key]) for name, key in side.items()} for side in self._layout.sides(bucket)
-        )
         return lhs, rhs
+
+    def park(self, trained: Collection[PartitionKey], unfinished: Bucket | None) -> dict[PartitionKey, Path]:
+        """Write what the iteration has changed so far, because it is not gone on with now.
+
+        Args:
+            trained: partitions that buckets of the iteration have changed.
+            unfinished: the bucket that was swapped to last, where it is to be trained further.
+
+        Returns:
+            The file of each.
+        """
+        self._on_final = lambda _: None
+        for key in self._coming:
+            self._slots[key].cancel()
+        if unfinished is not None:
+            self._uses.update(self._layout.needs(unfinished))
+        for key in sorted(self._changed.intersection(trained)):
+            if self._uses[key]:
+                self.io.submit(self._write, key, self._slots[key].result(), self._stamp, final=False)
+            else:
+                self._finish(key)
+        self.io.drain()
+        return {key: self._files.path(key) for key in trained}
 
     def finish(self) -> None:
         """End the iteration: every partition has its file, of every type, whether or not an edge touched it.
@@ -125,6 +163,7 @@ class PartitionBuffer:
 
     def _evict(self, key: PartitionKey) -> None:
         slot = self._slots.pop(key)
+        self._coming.discard(key)
         if key in self._changed:
             self._changed.remove(key)
             final = not self._uses[key]

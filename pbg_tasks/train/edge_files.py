@@ -121,8 +121,10 @@ class EdgesAhead:
         self._edges = edges
         self._coming: dict[Piece, Future[EdgeList]] = {}
 
-    def take(self, piece: Piece, upcoming: Iterable[Piece]) -> EdgeList:
+    def take(self, piece: Piece, upcoming: Iterable[Piece], check: Callable[[], None] | None = None) -> EdgeList:
         """Return a piece's edges, which nobody may change, and begin to read those of ``upcoming``, taken next.
+
+        What ``check`` raises ends the wait for them.
 
         Raises:
             FormatError: the file of ``piece`` is damaged.
@@ -132,7 +134,7 @@ class EdgesAhead:
             if each not in self._coming:
                 self._coming[each] = self.io.submit(self._edges.read, *each)
         follows_itself = near[:1] == [piece]
-        return self.io.wait(self._coming[piece] if follows_itself else self._coming.pop(piece))
+        return self.io.wait(self._coming[piece] if follows_itself else self._coming.pop(piece), check)
 
 
 def _near(upcoming: Iterable[Piece]) -> Iterator[Piece]:

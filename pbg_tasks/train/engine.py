@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import time
 from abc import ABC, abstractmethod
@@ -52,10 +53,17 @@ _SURE_STEP = 1e20  # what a step moves a number by at most, far below what could
 
 
 class Position(NamedTuple):
-    """How far a bucket is trained: its first batches, in an order that the generator alone decides."""
+    """How far a bucket is trained: its first batches, in an order that the generator alone decides.
+
+    Attributes:
+        batches: trained.
+        edges: of them.
+        drawn: state of the generator after them, in base64, where one worker alone drew from it; else empty.
+    """
 
     batches: int
     edges: int
+    drawn: str = ""
 
 
 NOTHING = Position(0, 0)
@@ -74,9 +82,9 @@ class Pace(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Which batches of a bucket are trained: all after the first ``skip``, until ``stop`` returns True."""
+    """Which batches of a bucket are trained: all after ``begun``, until ``stop`` returns True."""
 
-    skip: int
+    begun: Position
     stop: Callable[[], bool] | None
 
 
@@ -189,8 +197,10 @@ class Engine(ABC):
         on_batch: Callable[[int, float], None] | None = None,
         begun: Position = NOTHING,
         stop: Callable[[], bool] | None = None,
-    ) -> tuple[BucketStats, Position | None]:
+    ) -> tuple[BucketStats, Position]:
         """Train what is left of a bucket, perhaps not to its end.
+
+        With one worker a bucket that is trained in parts ends with the same bits as one that is not.
 
         Args:
             edges: of the whole bucket.
@@ -203,7 +213,7 @@ class Engine(ABC):
             stop: asked before each batch; once it returns True the batches under way are the last.
 
         Returns:
-            Figures of the edges trained now, and how far the bucket is trained where it was stopped before its end.
+            Figures of the edges trained now, and how far the bucket is trained.
 
         Raises:
             FormatError: an edge names a relation or an entity there is not; nothing was trained.
@@ -213,13 +223,12 @@ class Engine(ABC):
         check_edges(edges, self.config, self.families, lhs, rhs)
         tally = Tally(len(edges), on_batch, self.place, begun=begun.edges)
         with self.place.hold(lhs, rhs, trained=True) as (there_lhs, there_rhs):
-            limits = Limits(begun.batches, stop)
-            self._train(edges, there_lhs, there_rhs, tally, generator, pace, limits)
+            self._train(edges, there_lhs, there_rhs, tally, generator, pace, Limits(begun, stop))
         stats = tally.stats(time.perf_counter() - started)
         if not math.isfinite(stats.reg):
             raise TrainingDivergedError(f"the penalty of the regularizer is {stats.reg}; try a smaller lr")
-        reached = Position(begun.batches + tally.batches, tally.count)
-        return stats, None if reached.edges == len(edges) else reached
+        drawn = base64.b64encode(generator.get_state().numpy().tobytes()).decode() if self.workers == 1 else ""
+        return stats, Position(begun.batches + tally.batches, tally.count, drawn)
 
     def _train(
         self,
@@ -232,9 +241,11 @@ class Engine(ABC):
         limits: Limits,
     ) -> None:
         """Train a bucket whose tables are where it is trained."""
-        skip, stop = limits
+        begun, stop = limits
         # Before the workers' generators: whoever goes on with the bucket may have another number of workers.
-        cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=skip)
+        cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=begun.batches)
+        if begun.drawn and self.workers == 1:
+            generator.set_state(torch.frombuffer(bytearray(base64.b64decode(begun.drawn)), dtype=torch.uint8))
         samplers = [UniformSampler(generator), *map(UniformSampler, forked(generator, self.workers - 1))]
         known = KnownEdges(edges) if self.config.mask_known_negatives else None
         gate = self.gate
@@ -250,7 +261,7 @@ class Engine(ABC):
 
         if stop is not None:
             cut = takewhile(lambda _: not stop(), cut)
-        work_off(enumerate(cut, start=skip + 1), self.workers, work, delay=pace.delay)
+        work_off(enumerate(cut, start=begun.batches + 1), self.workers, work, delay=pace.delay)
         self._check_finite(lhs, rhs)
 
     def evaluate(
@@ -260,11 +271,19 @@ class Engine(ABC):
         rhs: Mapping[str, Table],
         *,
         generator: torch.Generator,
+        check: Callable[[], None] = lambda: None,
     ) -> EvalStats:
         """Rank edges among the negatives of the evaluation (``eval_num_*``), as PBG does during training.
 
         All workers rank. The figures do not depend on their number: what is random is drawn in the order of the
         batches, and what they found is added in that order.
+
+        Args:
+            edges: offsets into the tables.
+            lhs: tables of the left-hand side by entity type.
+            rhs: of the right-hand side.
+            generator: draws the negatives.
+            check: called before each batch; what it raises ends the evaluation.
 
         Raises:
             FormatError: an edge names a relation or an entity there is not.
@@ -281,7 +300,8 @@ class Engine(ABC):
             found[item.number] = item.ranking.sums, step.figures.loss
 
         with self.place.hold(lhs, rhs, trained=False) as (there_lhs, there_rhs):
-            work_off(self._held_out(edges, config, there_lhs, there_rhs, generator), self.workers, work)
+            items = self._held_out(edges, config, there_lhs, there_rhs, generator, check)
+            work_off(items, self.workers, work)
         ranking, loss = Ranking.start(generator), torch.zeros((), device=self.place.device)
         for number in range(len(found)):
             sums, of_batch = found[number]
@@ -298,10 +318,12 @@ class Engine(ABC):
         lhs: Mapping[str, Table],
         rhs: Mapping[str, Table],
         generator: torch.Generator,
+        check: Callable[[], None],
     ) -> Iterator[HeldOutBatch]:
         """Yield held-out edges batch by batch, with their negatives."""
         sampler = UniformSampler(generator)
         for number, batch in enumerate(batches(edges, config, self.families, generator, self._edge_source)):
+            check()
             tables = self._tables(batch, lhs, rhs)
             drawn = self._draw(config, batch, tables, sampler)
             (own,) = forked(generator, 1)

@@ -38,6 +38,10 @@ class PartitionFiles:
     def __contains__(self, key: PartitionKey) -> bool:
         return key in self._paths
 
+    def path(self, key: PartitionKey) -> Path:
+        """Return the file of a partition that was written."""
+        return self._paths[key]
+
     def read(self, key: PartitionKey) -> Table:
         """Return a partition as it was written last."""
         return Table.from_arrays(*read_embeddings(self._paths[key]))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.errors import FormatError, TrainingDivergedError
+from pbg_tasks.formats.directory import BucketStats
 from pbg_tasks.formats.edges import edge_file_name
 from pbg_tasks.train.engine import NOTHING, Pace, Position
 from pbg_tasks.train.held_out import split_off
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import Iteration
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.formats.directory import BucketStats, EvalStats
+    from pbg_tasks.formats.directory import EvalStats
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.train.edge_files import Piece
     from pbg_tasks.train.engine import Engine
     from pbg_tasks.train.tables import Table
+
+
+class _StoppedError(Exception):
+    """An evaluation was stopped before its end."""
 
 
 class PieceResult(NamedTuple):
@@ -85,7 +90,8 @@ class PieceTrainer:
             reach: from where to where in the whole training, 0 to 1, the piece takes it.
             on_batch: told, now and then, the number of edges since the last time and their mean loss.
             begun: how far it was trained before.
-            stop: asked before each batch whether to stop here.
+            stop: asked before each batch, of the evaluations as well, whether to stop here. A piece that was stopped
+                in the evaluation after its training is stopped after all of its batches.
 
         Raises:
             FormatError: an edge names a relation or an entity there is not.
@@ -94,14 +100,19 @@ class PieceTrainer:
         place = (iteration.edge_path_idx, iteration.edge_chunk_idx, *piece.bucket)
         edges, held_out = split_off(edges, self.config.eval_fraction, seeded(self.seed, "held out", *place))
 
+        def check() -> None:
+            if stop is not None and stop():
+                raise _StoppedError
+
         def evaluated() -> EvalStats | None:
             generator = seeded(self.seed, "evaluation", *place)
-            return self.engine.evaluate(held_out, lhs, rhs, generator=generator) if len(held_out) else None
+            return self.engine.evaluate(held_out, lhs, rhs, generator=generator, check=check) if len(held_out) else None
 
         begin, end = reach
+        stats, before, reached = BucketStats(0, 0.0, 0.0, 0.0, 0.0), None, begun
         try:
             before = evaluated() if begun == NOTHING else None
-            stats, stopped = self.engine.train_part(
+            stats, reached = self.engine.train_part(
                 edges,
                 lhs,
                 rhs,
@@ -114,7 +125,11 @@ class PieceTrainer:
                 begun=begun,
                 stop=stop,
             )
-            return PieceResult(stats, before, None if stopped else evaluated(), len(held_out), stopped)
+            if reached.edges < len(edges):
+                return PieceResult(stats, before, None, len(held_out), reached)
+            return PieceResult(stats, before, evaluated(), len(held_out))
+        except _StoppedError:
+            return PieceResult(stats, before, None, len(held_out), reached)
         except FormatError as error:
             path = f"{self.config.edge_paths[piece.edge_path_idx]}/{edge_file_name(*piece.bucket)}"
             raise FormatError(f"{path}: {error}") from None

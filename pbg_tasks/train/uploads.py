@@ -69,6 +69,11 @@ class Uploads:
         self._records.clear()
         return records
 
+    def abandon(self) -> None:
+        """Store nothing more of the version: what waits is left out."""
+        for record in self._records.values():
+            record.cancel()
+
     def drop(self, manifest: Manifest) -> None:
         """Delete the data of a version that is no longer the newest; later files are stored after that."""
         self.io.submit(self._writer.drop, manifest)

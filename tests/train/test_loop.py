@@ -14,7 +14,7 @@ import pytest
 from pbg_tasks.checkpoint import claim, open_committed
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
 from pbg_tasks.config import ConfigSchema
-from pbg_tasks.errors import FormatError, NotFoundError, StorageError
+from pbg_tasks.errors import EvictedError, FormatError, NotFoundError, StorageError
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.storage.staging import sha256_file
@@ -73,7 +73,7 @@ def buckets(tmp_path_factory):
     return Buckets(tmp_path_factory.mktemp("data") / "edges")
 
 
-def train(config, buckets, store, scratch, *, engine=None, edges=None):
+def train(config, buckets, store, scratch, *, engine=None, edges=None, anchor=None, stopping=lambda: False):
     scratch.mkdir(exist_ok=True)
     with claim(store, "", SPEC) as writer:
         counts = dict.fromkeys(partition_keys(config), ROWS)
@@ -86,6 +86,8 @@ def train(config, buckets, store, scratch, *, engine=None, edges=None):
             writer=writer,
             seed=7,
             scratch=scratch,
+            anchor=anchor,
+            stopping=stopping,
         )
         return trainer.run()
 
@@ -129,6 +131,67 @@ def test_a_training_that_was_interrupted_ends_the_same(buckets, tmp_path):
             tmp_path / f"scratch-{epochs}",
         )
     assert objects(parts, config) == objects(whole, config)
+
+
+class Told:
+    """Tells a process to end when it has looked so many times whether it is to."""
+
+    def __init__(self, looks):
+        self._left = looks
+
+    def __call__(self):
+        self._left -= 1
+        return self._left < 0
+
+
+class Drawn:
+    """Changes a partition that is final, once an iteration, in a way that doing it twice would show."""
+
+    def draw(self, _key, table, iteration):
+        table.embeddings.mul_(0.9).add_(0.01 * (iteration.epoch_idx + 1))
+
+
+TWO_TYPES = {
+    "entities": {"n": {"num_partitions": PARTITIONS}, "one": {"num_partitions": 1}, "idle": {"num_partitions": 2}},
+    "relations": [
+        {"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"},
+        {"name": "s", "lhs": "n", "rhs": "one", "operator": "diagonal"},
+    ],
+}
+
+
+@pytest.mark.parametrize("looks", [7, 40])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bucket_order": "min_swaps", "partition_buffer": 3},
+        {"bucket_order": "random", "partition_buffer": 2, "eval_fraction": 0.0, "num_edge_chunks": 2},
+        TWO_TYPES,
+    ],
+    ids=["min_swaps", "chunks", "two types"],
+)
+def test_training_told_to_end_at_any_batch_ends_the_same(buckets, tmp_path, changes, looks):
+    """Told again and again, a batch or so later each time, and with what is final drawn to where it was."""
+    config = make_config(num_epochs=2, lr=0.3, **changes)
+    whole, parts = LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "parts")
+    train(config, buckets, whole, tmp_path / "scratch", anchor=Drawn())
+    ended, tries = False, 0
+    while not ended:
+        tries += 1
+        try:
+            # a little more each time: a start looks several times before its first batch
+            told = Told(looks + tries // 4)
+            train(config, buckets, parts, tmp_path / f"scratch-{tries}", anchor=Drawn(), stopping=told)
+            ended = True
+        except EvictedError:
+            pass
+        assert tries < 300
+    assert tries > 1
+    assert objects(parts, config) == objects(whole, config)
+    manifest, _ = open_committed(parts, "")
+    assert manifest.edges == open_committed(whole, "")[0].edges
+    assert not manifest.retrained
+    assert not [info.key for info in parts.list() if info.key.startswith(("partial/", "progress."))]
 
 
 class Watched(TorchEngine):

@@ -11,7 +11,7 @@ from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.train.loop import EpochFigures
 from pbg_tasks.train.partitions import Layout, partition_keys
-from pbg_tasks.train.ranks.messages import bucket_stats, eval_stats
+from pbg_tasks.train.piece_records import bucket_stats, eval_stats
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:

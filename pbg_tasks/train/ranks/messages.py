@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pbg_tasks.checkpoint import PieceRecord, StoredObject
 from pbg_tasks.config.base import Frozen
-from pbg_tasks.formats.directory import BucketStats, EvalStats
+from pbg_tasks.train.piece_records import piece_record
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Grant(Frozen):
         rhs: partition.
         seen: edges of the iteration trained by anyone before.
         batches: of the bucket trained before, with ``edges`` edges.
+        drawn: state of the generator after them, where it is known.
         sources: where its partitions are, by PBG's file name.
         last: of these names, those of partitions that no bucket of the iteration needs after this one.
     """
@@ -48,6 +49,7 @@ class Grant(Frozen):
     seen: int
     batches: int = 0
     edges: int = 0
+    drawn: str = ""
     sources: dict[str, Source]
     last: frozenset[str] = frozenset()
 
@@ -73,46 +75,5 @@ class Report(Frozen):
 
 def report_of(grant: Grant, rank: int, result: PieceResult, objects: dict[str, StoredObject]) -> Report:
     """Return the report on a piece."""
-    stats = result.stats
-    piece = PieceRecord(
-        lhs=grant.lhs,
-        rhs=grant.rhs,
-        rank=rank,
-        lease=grant.lease,
-        edges=stats.count,
-        held_out=0 if result.stopped else result.held_out,
-        batches=result.stopped.batches if result.stopped else 0,
-        figures=(stats.loss, stats.reg, stats.violators_lhs, stats.violators_rhs),
-        before=_figures(result.before),
-        after=_figures(result.after),
-        seconds=stats.seconds,
-    )
+    piece = piece_record(grant.bucket, result, rank=rank, lease=grant.lease)
     return Report(piece=piece, stopped=result.stopped is not None, objects=objects)
-
-
-def continued(begun: PieceRecord, rest: PieceRecord) -> PieceRecord:
-    """Return the record of a piece that was begun under one lease and went on under another."""
-    edges = begun.edges + rest.edges
-    figures = tuple(
-        (first * begun.edges + second * rest.edges) / max(edges, 1)
-        for first, second in zip(begun.figures, rest.figures, strict=True)
-    )
-    update = {"edges": edges, "figures": figures, "before": begun.before, "seconds": begun.seconds + rest.seconds}
-    return rest.model_copy(update=update)
-
-
-def bucket_stats(piece: PieceRecord) -> BucketStats:
-    """Return a piece's figures as ``training_stats.json`` has them."""
-    return BucketStats(piece.edges, *piece.figures, seconds=piece.seconds)
-
-
-def eval_stats(figures: dict[str, float] | None) -> EvalStats | None:
-    """Return the figures of held-out edges."""
-    return None if figures is None else EvalStats(**figures | {"count": int(figures["count"])})  # type: ignore[arg-type]
-
-
-def _figures(stats: EvalStats | None) -> dict[str, float] | None:
-    if stats is None:
-        return None
-    found = stats.to_json()
-    return {"count": found["count"], **found["metrics"]}

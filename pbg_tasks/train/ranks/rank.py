@@ -210,7 +210,7 @@ class RankTrainer:
                 rhs,
                 reach=self._course.reach(iteration, grant.seen, piece, total),
                 on_batch=partial(self._heed, progress, title),
-                begun=Position(grant.batches, grant.edges),
+                begun=Position(grant.batches, grant.edges, grant.drawn),
                 stop=self._links.member.stopping,
             )
         if result.stopped is None:

@@ -13,8 +13,9 @@ from pbg_tasks.checkpoint import LeaseRecord, PieceRecord, Progress
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.train.held_out import held_out_count
+from pbg_tasks.train.piece_records import continued
 from pbg_tasks.train.ranks.leases import LeaseBook
-from pbg_tasks.train.ranks.messages import Grant, Source, continued
+from pbg_tasks.train.ranks.messages import Grant, Source
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class Round:
             seen=self.seen - (begun.edges if begun else 0),
             batches=begun.batches if begun else 0,
             edges=begun.edges if begun else 0,
+            drawn=begun.drawn if begun else "",
             sources={name: self._places.get(key, Source()) for key, name in names.items()},
             last=frozenset(names[key] for key in lease.last),
         )

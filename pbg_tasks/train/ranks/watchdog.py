@@ -22,10 +22,11 @@ class Watchdog:
 
     Args:
         limit: seconds; None: for ever.
+        since: what happened when it is armed.
     """
 
-    def __init__(self, limit: float | None) -> None:
-        self._limit = limit
+    def __init__(self, limit: float | None, *, since: str = "the gang broke") -> None:
+        self._limit, self._since = limit, since
         self._cancelled = threading.Event()
         self._armed = False
 
@@ -47,7 +48,7 @@ class Watchdog:
     def _wait(self, limit: float, reason: PbgError) -> None:
         if self._cancelled.wait(limit):
             return
-        text = f"still running {limit:g} s after the gang broke, so this process is ended ({reason})"
+        text = f"still running {limit:g} s after {self._since}, so this process is ended ({reason})"
         line = threading.Thread(target=say, args=(text,), daemon=True)
         line.start()
         line.join(_LAST_WORDS)
