@@ -84,9 +84,9 @@ def train(
         return
     if max_restarts:
         raise typer.BadParameter("--max-restarts: only with --ranks")
-    from pbg_tasks.tasks.eviction import end_at_once, on_sigterm
+    from pbg_tasks.tasks.eviction import Notice
 
-    with on_sigterm(end_at_once):  # also while torch is imported and inputs are read
+    with Notice.taken():  # also while torch is imported and inputs are read
         if is_config(target):
             from pbg_tasks.tasks.configs import load_config_from
             from pbg_tasks.tasks.train import train_directory

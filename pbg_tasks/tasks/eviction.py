@@ -11,7 +11,8 @@ import signal
 import socket
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Self, cast
 
 from pbg_tasks.errors import EvictedError
 from pbg_tasks.train.environment import number_of
@@ -50,12 +51,23 @@ class Notice:
     @classmethod
     @contextmanager
     def taken(cls) -> Iterator[Self]:
-        """Heed SIGTERM for the length of the context."""
+        """Heed SIGTERM for the length of the context; within another one, give that.
+
+        Raises:
+            EvictedError: SIGTERM came before, and its error got lost: a library may catch every error, as of an import.
+        """
+        outer = _active.get()
+        if outer is not None:
+            outer.member.check()
+            yield cast("Self", outer)
+            return
         notice = cls()
+        token = _active.set(notice)
         try:
             with heard(notice._note), on_sigterm(notice._act):
                 yield notice
         finally:
+            _active.reset(token)
             notice._watchdog.cancel()
 
     @contextmanager
@@ -79,6 +91,9 @@ class Notice:
         if not (self._gentle or self._raised):
             self._raised = True  # a second one must not interrupt what the first one's error does
             end_at_once()
+
+
+_active: ContextVar[Notice | None] = ContextVar("notice", default=None)
 
 
 @contextmanager

@@ -134,9 +134,9 @@ def train_as(place: Place, undertaking: Undertaking, scratch: Path) -> Result:
         say(f"with these num_partitions only {limit} of {place.world} ranks have a bucket at any time; the others wait")
     join = _joining(place, undertaking)
     if place.rank:
-        with on_sigterm(end_at_once), join() as gang:
+        with Notice.taken(), on_sigterm(end_at_once), join() as gang:
             return _follow(gang, place, undertaking, scratch)
-    with on_sigterm(end_at_once), undertaking.claim() as writer, join() as gang:
+    with Notice.taken(), on_sigterm(end_at_once), undertaking.claim() as writer, join() as gang:
         return _lead(gang, place, undertaking, writer, scratch)
 
 

@@ -17,7 +17,9 @@ import h5py
 import pytest
 
 from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.errors import EvictedError
 from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.eviction import Notice
 from tests.kill_ranks import Graph
 from tests.waiting import wait_until
 
@@ -193,3 +195,14 @@ def test_interrupt_ends_as_before(graph):
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert head(graph, "interrupted").get("progress") is None
+
+
+def test_eviction_that_a_library_swallows_is_not_forgotten():
+    with pytest.raises(EvictedError), Notice.taken():  # noqa: PT012 - what comes in between is the point
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except Exception:  # noqa: BLE001, S110 - as libraries do
+            pass
+        with Notice.taken():
+            pytest.fail("goes on")
