@@ -153,6 +153,7 @@ def _container(gang: Gang, name: str) -> Manifest:
         "MASTER_ADDR": f"{name}-0.{name}",
         "MASTER_PORT": str(launch.port),
         "PBG_SCRATCH": SCRATCH,
+        "PBG_GRACE_SECONDS": str(launch.grace_seconds),
         "TMPDIR": SCRATCH,
         "HOME": SCRATCH,
         "PYTHONUNBUFFERED": "1",
