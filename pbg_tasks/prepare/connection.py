@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -15,7 +16,6 @@ from pbg_tasks.progress import human_seconds, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from pbg_tasks.config import Resources
 
@@ -54,6 +54,12 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
         raise ResourceError(f"no room left in {scratch}; set PBG_SCRATCH to a larger disk") from None
     finally:
         connection.close()
+
+
+def scratch_of(connection: duckdb.DuckDBPyConnection) -> Path:
+    """Return the scratch directory that a connection was opened in."""
+    ((spill,),) = connection.execute("SELECT current_setting('temp_directory')").fetchall()
+    return Path(spill).parent
 
 
 @contextmanager

@@ -16,9 +16,10 @@ import duckdb
 
 from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.prepare.connection import is_disk_full, phase, what_duckdb_says
-from pbg_tasks.prepare.delimited import compression, delimiter, first_record
+from pbg_tasks.prepare.delimited import delimiter, first_record
 from pbg_tasks.prepare.sql import quoted
-from pbg_tasks.storage.columnar import filesystem_for, list_files
+from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, copy_name, plain_texts, remove_copies
+from pbg_tasks.storage.columnar import check_unchanged, filesystem_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,12 @@ _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)}
 _TOLD_CHARACTERS = 200
 _RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
 """What DuckDB's error holds where an exception of the Python filesystem it reads through ended the query."""
+# Types whose values have one text each, by DuckDB's names. Left out are bytes (BLOB, BIT), which would be cast to an
+# escaped form, and what is nested.
+_IS_PLAIN = re.compile(
+    r"VARCHAR|JSON|UUID|BOOLEAN|FLOAT|DOUBLE|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\(.*\)|ENUM\(.*\)|\"?NULL\"?"
+    r"|INTERVAL|DATE|TIME[A-Z_]*( WITH TIME ZONE)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +46,10 @@ class _Layout:
     Attributes:
         columns: the names the file gives its columns.
         types: DuckDB's type of each; text of a CSV or TSV file.
-        compression: of a CSV or TSV file.
     """
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    compression: str
 
 
 class StagedFiles(Sequence["SnapshotFile"]):
@@ -94,6 +99,7 @@ def stage_snapshot(
     fields = ", ".join(_chosen(spec.columns))
     with phase(connection, "read"), reading(files):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {fields} FROM raw")
+    remove_copies(connection, files)
     return StagedFiles(files, [table])
 
 
@@ -117,15 +123,17 @@ def open_snapshot(
         fields = ", ".join(field if field in _chosen(spec.columns) else f"NULL::VARCHAR AS {field}" for field in FIELDS)
         _make_raw(connection, [f"SELECT {fields} FROM {table}" for table in files.tables])
         return {}
-    alike: dict[_Layout, list[str]] = {}
     for file in files:
         _register(connection, file.uri)
-        _check_unchanged(file)
-        layout = _layout(connection, spec.snapshots, file)
+        check_unchanged(file.uri, file.size, file.version)
+    places = _places(connection, spec.snapshots, files)
+    alike: dict[_Layout, list[str]] = {}
+    for file in files:
+        layout = _layout(connection, spec.snapshots, file, places[file.uri])
         if layout is None:
             continue
         _check_columns(spec.columns, file.uri, layout)
-        alike.setdefault(layout, []).append(file.uri)
+        alike.setdefault(layout, []).append(places[file.uri])
     scans = {layout: _scan(spec.snapshots, uris, layout) for layout, uris in alike.items()}
     _make_raw(connection, [f"SELECT {_fields(spec, layout)} FROM {scan}" for layout, scan in scans.items()])
     types: dict[str, set[str]] = {}
@@ -135,19 +143,24 @@ def open_snapshot(
     return {name: sorted(kinds) for name, kinds in types.items()}
 
 
-def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: SnapshotFile) -> None:
+def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: SnapshotFile) -> str:
     """Make the view ``raw`` over one file of an open snapshot, with a further column ``row`` that counts from 1.
 
     It is for finding a bad row: a numbered CSV file is not read in parallel.
+
+    Returns:
+        Where the file is read: its URI, or the path of its text.
     """
-    layout = _layout(connection, spec.snapshots, file)
+    place = _places(connection, spec.snapshots, [file])[file.uri]
+    layout = _layout(connection, spec.snapshots, file, place)
     if layout is None:
         connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS SELECT 1 AS row, * FROM ({_NO_ROWS})")
-        return
+        return place
     parquet = spec.snapshots.format == "parquet"
-    scan = _scan(spec.snapshots, [file.uri], layout, ", file_row_number=true" if parquet else "")
+    scan = _scan(spec.snapshots, [place], layout, ", file_row_number=true" if parquet else "")
     row = "file_row_number + 1" if parquet else "row_number() OVER ()"
     connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS SELECT {row} AS row, {_fields(spec, layout)} FROM {scan}")
+    return place
 
 
 @contextmanager
@@ -168,11 +181,15 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         text = str(error)
         if _RAISED.search(text):
             raise StorageError(f"the store failed while the snapshot was read: {_exception(error)}") from None
-        named = (file.uri for file in files if file.uri in text or file.uri.partition("://")[2] in text)
+        named = (file.uri for file in files if _names(text, file))
         uri = next(named, files[0].uri if len(files) == 1 else "snapshot")
         raise _unreadable(uri, error) from None
     except UnicodeDecodeError as error:  # a name of a column, or a text, is not UTF-8
         raise _unreadable(files[0].uri if len(files) == 1 else "snapshot", error) from None
+
+
+def _names(text: str, file: SnapshotFile) -> bool:
+    return any(name in text for name in (file.uri, file.uri.partition("://")[2], copy_name(file)) if name)
 
 
 def _make_raw(connection: duckdb.DuckDBPyConnection, selects: Sequence[str]) -> None:
@@ -188,13 +205,16 @@ def _register(connection: duckdb.DuckDBPyConnection, uri: str) -> None:
         connection.register_filesystem(filesystem)
 
 
-def _check_unchanged(file: SnapshotFile) -> None:
-    for _, size, version in list_files(file.uri):
-        if (size, version) != (file.size, file.version):
-            raise InputError(f"{file.uri}: changed since the run was planned; plan the snapshot again")
+def _places(
+    connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, files: Sequence[SnapshotFile]
+) -> dict[str, str]:
+    """Return where each file is read, by its URI."""
+    return {file.uri: file.uri for file in files} if snapshots.format == "parquet" else plain_texts(connection, files)
 
 
-def _layout(connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile) -> _Layout | None:
+def _layout(
+    connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
+) -> _Layout | None:
     """Look at the head of a file; without a header, columns are named ``column0`` and so on.
 
     None of a file that has no rows, for it has no bytes.
@@ -202,12 +222,12 @@ def _layout(connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: S
     if snapshots.format == "parquet":
         with reading([file]):
             described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(file.uri)})").fetchall()
-        return _Layout(tuple(row[0] for row in described), tuple(row[1] for row in described), "none")
-    first = first_record(snapshots, file.uri)
+        return _Layout(tuple(row[0] for row in described), tuple(row[1] for row in described))
+    first = first_record(snapshots, file.uri, place)
     if first is None:
         return None
     columns = first if snapshots.header else [f"column{index}" for index in range(len(first))]
-    return _Layout(tuple(columns), ("VARCHAR",) * len(columns), compression(file.uri))
+    return _Layout(tuple(columns), ("VARCHAR",) * len(columns))
 
 
 def _check_columns(columns: Columns, uri: str, layout: _Layout) -> None:
@@ -216,6 +236,12 @@ def _check_columns(columns: Columns, uri: str, layout: _Layout) -> None:
         if times != 1:
             fault = "no column" if times == 0 else f"{times} columns named"
             raise InputError(f"{uri}: {fault} {name!r} (columns.{field}); its columns are: {', '.join(layout.columns)}")
+        kind = layout.types[layout.columns.index(name)]
+        if not _IS_PLAIN.fullmatch(kind):
+            raise InputError(
+                f"{uri}: column {name!r} (columns.{field}) is of type {kind:.{_TOLD_CHARACTERS}}, which stands for no "
+                "one text; write it as strings or numbers"
+            )
 
 
 def _chosen(columns: Columns) -> dict[str, str]:
@@ -248,7 +274,8 @@ def _scan(snapshots: Snapshots, uris: list[str], layout: _Layout, more: str = ""
         "delim": quoted(delimiter(snapshots)),
         "quote": quoted(snapshots.quote or ""),
         "escape": quoted(snapshots.quote or ""),
-        "compression": quoted(layout.compression),
+        "compression": quoted("none"),
+        "max_line_size": str(MAX_LINE_BYTES),
         "strict_mode": "true",
     }
     return f"read_csv({listed}, {', '.join(f'{key}={value}' for key, value in options.items())})"

@@ -73,7 +73,11 @@ class SnapshotReport:
 
 
 # What makes a row bad, as SQL over `raw`, and how it is told. Order matters: the first that holds is told.
-_REL_CHECK = ("rel IS NULL OR rel = ''", "empty relation in column rel")
+_REL_CHECKS = (
+    ("rel IS NULL OR rel = ''", "empty relation in column rel"),
+    ("contains(rel, chr(0))", "relation with a NUL byte in column rel"),
+    (f"strlen(rel) > {MAX_NAME_BYTES}", f"relation longer than {MAX_NAME_BYTES} bytes in column rel"),
+)
 _WEIGHT_CHECK = (
     "TRY_CAST(weight AS FLOAT) IS NULL OR NOT isfinite(TRY_CAST(weight AS FLOAT)) OR TRY_CAST(weight AS FLOAT) < 0",
     "weight that is not a finite number of at least 0",
@@ -132,7 +136,7 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
     checked = f"(SELECT *, {fits} AS fits FROM raw)"
     checks = [
         *_end_checks(spec),
-        *([_REL_CHECK] if spec.columns.rel is not None else []),
+        *(_REL_CHECKS if spec.columns.rel is not None else ()),
         *([_WEIGHT_CHECK] if spec.columns.weight is not None else []),
         _FIT_CHECK,
     ]
@@ -151,6 +155,7 @@ def _end_checks(spec: GraphSpec) -> Iterator[tuple[str, str]]:
     entities = spec.model.entities
     for end in ("lhs", "rhs"):
         yield f"{end} IS NULL OR {end} = ''", f"empty id in column {end}"
+        yield f"contains({end}, chr(0))", f"id with a NUL byte in column {end}"
         if not any(entities[getattr(relation, end)].featurized for relation in spec.model.relations):
             yield f"strlen({end}) > {MAX_NAME_BYTES}", f"id longer than {MAX_NAME_BYTES} bytes in column {end}"
 
@@ -174,7 +179,7 @@ def _bad_row(
 ) -> InputError:
     """Look file by file for the first row that ``query`` finds, and tell it; there is one."""
     for file in files:
-        open_numbered(connection, spec, file)
+        place = open_numbered(connection, spec, file)
         found = connection.execute(
             f"SELECT row, rel, lhs_type, rhs_type FROM ({query}) ORDER BY row LIMIT 1"
         ).fetchall()
@@ -184,7 +189,7 @@ def _bad_row(
     if spec.snapshots.format == "parquet":
         where = f"{file.uri}, row {row}"
     else:
-        where = f"{file.uri}, line {line_of(spec.snapshots, file.uri, row + spec.snapshots.header)}"
+        where = f"{file.uri}, line {line_of(spec.snapshots, place, row + spec.snapshots.header)}"
     if sentence:
         return InputError(f"{where}: {sentence} ({count} such rows in the snapshot)")
     return unknown_relation(connection, spec, where, tuple(kind_of))

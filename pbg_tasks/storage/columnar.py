@@ -92,6 +92,18 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
     return sorted(files)
 
 
+def check_unchanged(uri: str, size: int, version: str) -> None:
+    """Refuse a file that is another one than was planned.
+
+    Raises:
+        InputError: it has changed, or is gone.
+        AccessError: reading it is not permitted.
+        StorageError: the store cannot be reached.
+    """
+    if [found[1:] for found in list_files(uri)] != [(size, version)]:
+        raise InputError(f"{uri}: changed since the run was planned; plan the snapshot again")
+
+
 def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> list[str]:
     """List what stands where a location has ``{snapshot}``, sorted as text; empty when nothing is there yet.
 
@@ -111,8 +123,12 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
 
 
 @contextmanager
-def read_errors(location: str) -> Iterator[None]:
+def read_errors(location: str, done: str = "listed") -> Iterator[None]:
     """Turn what the filesystems raise into the errors that a user can meet.
+
+    Args:
+        location: that is worked on.
+        done: what is done with it, for the message.
 
     Raises:
         InputError: nothing is there.
@@ -128,7 +144,7 @@ def read_errors(location: str) -> Iterator[None]:
             f"{location}: reading is refused ({error}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or the file mode"
         ) from error
     except (OSError, BotoCoreError, ClientError) as error:
-        raise StorageError(f"{location}: cannot be listed ({error}); check AWS_ENDPOINT_URL") from error
+        raise StorageError(f"{location}: cannot be {done} ({error}); check AWS_ENDPOINT_URL") from error
 
 
 def is_hidden(path: str) -> bool:

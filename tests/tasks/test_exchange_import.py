@@ -226,7 +226,16 @@ def test_wikidata_arrays_that_do_not_fit(place, options, message):
 def test_damaged_wikidata_arrays(place):
     path, _ = arrays(place)
     data, names = path.read_bytes(), place / "v1_names.json.gz"
-    for damaged in (data[:-20], b"no gzip", gzip.compress(gzip.decompress(data)[:-4]), gzip.compress(b"none")):
+    wrong_checksum, rest = data[:-8] + bytes(4) + data[-4:], data + gzip.compress(b"more")
+    for damaged in (
+        data[:-20],
+        data[:-1],
+        wrong_checksum,
+        rest,
+        b"no gzip",
+        gzip.compress(gzip.decompress(data)[:-4]),
+        gzip.compress(b"none"),
+    ):
         path.write_bytes(damaged)
         with pytest.raises(FormatError, match=r"v1_vectors\.npy\.gz: .*truncated"):
             take("wikidata-pbg", path, place)

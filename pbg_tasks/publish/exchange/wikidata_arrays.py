@@ -91,7 +91,7 @@ class _Array:
         """Yield all rows, float32 (n, D).
 
         Raises:
-            FormatError: there are fewer than the header says.
+            FormatError: the data is damaged, or not as much as the header says.
         """
         left, step = self.rows, max(1, _BLOCK_VALUES // self.dimension)
         while left:
@@ -101,6 +101,9 @@ class _Array:
                 rows = np.frombuffer(data, self._kind).reshape(count, self.dimension)
             yield rows.astype(np.float32)
             left -= count
+        with damage_named(self.source):
+            if self._file.read(1):  # gzip's checksum is checked only where the data ends
+                raise ValueError("more data than its header says")
 
 
 def _opened(path: Path) -> GzipFile | BufferedReader:

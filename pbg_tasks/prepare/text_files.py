@@ -1,0 +1,171 @@
+"""A snapshot's files of text as plain local ones, of which every checksum, length and line has been checked.
+
+DuckDB's own readers do not check the CRC of a gzip file, take a zstd file that was cut off for a shorter one, and lose
+a line of many megabytes at the end of a file. So it is given plain text only, once a task, which it also reads faster:
+by several threads, and without unpacking or downloading it again for each query.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.errors import InputError
+from pbg_tasks.prepare.connection import scratch_of
+from pbg_tasks.progress import Progress
+from pbg_tasks.storage.columnar import check_unchanged, filesystem_for, read_errors
+from pbg_tasks.storage.files import disk_errors
+from pbg_tasks.storage.parallel import in_parallel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import duckdb
+
+    from pbg_tasks.config import SnapshotFile
+
+MAX_LINE_BYTES = 1 << 20
+_CHUNK = MAX_LINE_BYTES  # no more, so that no line within one is too long
+_COMPRESSIONS = {"gz": "gzip", "zst": "zstd"}
+
+
+def plain_texts(connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotFile]) -> dict[str, str]:
+    """Check files of text, and copy to scratch those that are compressed or not on the local disk.
+
+    Args:
+        connection: whose scratch directory the copies are put in; what is there already is not copied again.
+        files: as they were planned.
+
+    Returns:
+        The local path of each file's text, by the file's URI.
+
+    Raises:
+        InputError: a file is damaged, cut off or followed by other bytes, changed since it was planned, or has a line
+            of more than ``MAX_LINE_BYTES``.
+        StorageError: the store failed while it was read.
+        ResourceError: scratch has no room for the text.
+    """
+    copies = {file.uri: _copy_of(connection, file) for file in files if _compression(file.uri) or "://" in file.uri}
+    fresh = [file for file in files if file.uri not in copies or not copies[file.uri].exists()]
+    if fresh:
+        ((threads,),) = connection.execute("SELECT current_setting('threads')::INTEGER").fetchall()
+        with Progress("read text", total=sum(file.size for file in fresh), unit="B") as progress:
+            in_parallel(lambda file: _read(file, copies.get(file.uri), progress), fresh, threads)
+    return {file.uri: str(copies.get(file.uri, file.uri)) for file in files}
+
+
+def remove_copies(connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotFile]) -> None:
+    """Remove the copies of files that are not read again."""
+    for file in files:
+        _copy_of(connection, file).unlink(missing_ok=True)
+
+
+def copy_name(file: SnapshotFile) -> str:
+    """Return the name of a file's copy, by which messages of DuckDB are recognized."""
+    return f"{hashlib.sha256(f'{file.uri} {file.version}'.encode()).hexdigest()[:32]}.txt"
+
+
+def line_too_long(uri: str, line: int) -> InputError:
+    """Return the error of a line beyond ``MAX_LINE_BYTES``."""
+    return InputError(
+        f"{uri}, line {line}: is longer than {MAX_LINE_BYTES} bytes; split what it holds, or end its lines with line "
+        "breaks"
+    )
+
+
+def _copy_of(connection: duckdb.DuckDBPyConnection, file: SnapshotFile) -> Path:
+    return scratch_of(connection) / "text" / copy_name(file)
+
+
+def _compression(uri: str) -> str | None:
+    return _COMPRESSIONS.get(uri.rpartition(".")[2])
+
+
+def _read(file: SnapshotFile, copy: Path | None, progress: Progress) -> None:
+    """Read a file to its end, into a copy that appears only when the file was found whole."""
+    lines = _Lines(file.uri)
+    with read_errors(file.uri, "read"), filesystem_for(file.uri).open(file.uri, "rb") as raw:
+        chunks = _chunks(_Source(raw, file.uri, progress), file.uri)
+        if copy is None:
+            for data in chunks:
+                lines.check(data)
+            return
+        partial = copy.with_suffix(".partial")
+        with disk_errors(partial):
+            copy.parent.mkdir(exist_ok=True)
+            with partial.open("wb") as text:
+                for data in chunks:
+                    lines.check(data)
+                    text.write(data)
+    check_unchanged(file.uri, file.size, file.version)
+    partial.replace(copy)
+
+
+def _chunks(source: _Source, uri: str) -> Iterator[bytes]:
+    """Yield a file's text; Arrow's streams check every member of a gzip file and every frame of a zstd one.
+
+    Raises:
+        InputError: the file is damaged, cut off, or followed by other bytes.
+    """
+    import pyarrow as pa
+
+    compression = _compression(uri)
+    file = pa.PythonFile(source, mode="r")
+    try:
+        with nullcontext(file) if compression is None else pa.CompressedInputStream(file, compression) as stream:
+            while data := stream.read(_CHUNK):
+                yield data
+    except OSError as error:  # Arrow's own: what the store raised is an error of ours by now
+        reason = " ".join(str(error).split())
+        raise InputError(f"{uri}: cannot be read: {reason}; the file is damaged, write it again") from None
+
+
+class _Source(io.RawIOBase):
+    """A file that Arrow reads from; what its store raises becomes an error of ours, which no decoder's error is."""
+
+    def __init__(self, raw: Any, uri: str, progress: Progress) -> None:  # noqa: ANN401 - files of several libraries
+        super().__init__()
+        self._raw, self._uri, self._progress = raw, uri, progress
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most ``size`` bytes.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        with read_errors(self._uri, "read"):
+            data: bytes = self._raw.read(size)
+        self._progress.advance(len(data))
+        return data
+
+
+class _Lines:
+    """A check that no line is too long, before a small file has unpacked to one of gigabytes.
+
+    Args:
+        uri: of the file, for the message.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri, self._line, self._length = uri, 1, 0
+
+    def check(self, data: bytes) -> None:
+        """Take the next bytes, at most ``_CHUNK``.
+
+        Raises:
+            InputError: a line that ends in them, or does not end yet, is too long.
+        """
+        breaks = [at for at in (data.find(b"\n"), data.find(b"\r")) if at >= 0]
+        self._length += min(breaks, default=len(data))
+        if self._length > MAX_LINE_BYTES:
+            raise line_too_long(self._uri, self._line)
+        if breaks:
+            self._length = len(data) - 1 - max(data.rfind(b"\n"), data.rfind(b"\r"))
+            self._line += data.count(b"\n")
