@@ -17,6 +17,7 @@ import typer
 from pbg_tasks import __version__
 from pbg_tasks.cli import configs, exchange, info, migrations, models, nightly, releases, transfer
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
+from pbg_tasks.memory.address_space import limit_hint, require_addresses
 
 app = typer.Typer(
     name="pbg",
@@ -35,13 +36,31 @@ app.add_typer(transfer.app)
 app.add_typer(exchange.app)
 
 
+# Bytes of addresses that a command takes at its peak with one CPU, and for each; measured on a small graph, and rounded
+# up. What is not listed may load all there is: DuckDB, Arrow and torch.
+_NOTHING_HEAVY = {"schema", "config"}
+_STORE_ONLY = dict.fromkeys(("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc"), 300_000_000)
+_NO_TORCH = dict.fromkeys(
+    ("plan", "validate", "partition", "bucket", "import", "preserve", "publish", "report"), 750_000_000
+)
+_EVERYTHING = 1_100_000_000
+_EACH_CPU = 50_000_000
+_SHORTAGE = ("failed to map segment", "annot allocate memory", "can't start new thread")  # in a loader's words
+
+
 @app.callback(invoke_without_command=True)
-def _version(
-    *, version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False
+def _begin(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False,
 ) -> None:
     if version:
         typer.echo(f"pbg {__version__}")
         raise typer.Exit
+    command = context.invoked_subcommand
+    if command is not None and command not in _NOTHING_HEAVY:
+        size = (_STORE_ONLY | _NO_TORCH).get(command, _EVERYTHING)
+        require_addresses(f"`pbg {command}`", size + _EACH_CPU * len(os.sched_getaffinity(0)))
 
 
 def main() -> None:
@@ -62,8 +81,10 @@ def _foreseen(error: Exception) -> PbgError | None:
     match error:
         case ModuleNotFoundError(name="torch"):
             return ConfigError("this command needs torch: pip install 'pbg-tasks[train]', or '.[train]' in a checkout")
-        case MemoryError():
-            return ResourceError("out of memory; lower resources.memory_gb or raise num_partitions")
+        case ImportError() | RuntimeError() if any(sign in str(error) for sign in _SHORTAGE):
+            return ResourceError(f"{error}; raise `ulimit -v` and `ulimit -u`, or the memory and pids of the cgroup")
+        case MemoryError() | OSError(errno=errno.ENOMEM):
+            return ResourceError(f"out of memory; lower resources.memory_gb or raise num_partitions{limit_hint()}")
         case RuntimeError() if "can't allocate memory" in str(error):  # torch's words for it
             return ResourceError("out of memory; lower dimension or raise num_partitions, and check the entity counts")
         case OSError(errno=errno.ENOSPC):

@@ -23,13 +23,13 @@ _UNLIMITED = "max"
 
 def resident_bytes() -> int | None:
     """Return what this process has in memory now; None where the system does not tell."""
-    return _field(PROC / "self/status", "VmRSS")
+    return read_field(PROC / "self/status", "VmRSS")
 
 
 def peak_bytes() -> int:
     """Return the most this process has had in memory since it began, or since ``forget_peak``."""
     # ru_maxrss comes second: a process that was forked from a larger one inherits that one's.
-    return _field(PROC / "self/status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return read_field(PROC / "self/status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def forget_peak() -> None:
@@ -46,7 +46,9 @@ def usable_cpus() -> int:
 
 
 def usable_bytes(processes: int = 1) -> int | None:
-    """Return how much this process may have in memory in all: what is free and its own, within its cgroup's limit.
+    """Return how much this process may have in memory in all: what is free and its own, within its limits.
+
+    They are its cgroup's, and that of its address space (``ulimit -v``).
 
     Args:
         processes: that begin at this time on this machine, in this cgroup, and get equal parts.
@@ -54,9 +56,13 @@ def usable_bytes(processes: int = 1) -> int | None:
     Returns:
         None where the system does not tell.
     """
-    free = _field(PROC / "meminfo", "MemAvailable")
+    free = read_field(PROC / "meminfo", "MemAvailable")
     limits = [int(limit) // processes for limit in _cgroup_limits("memory.max") if limit != _UNLIMITED]
     limits += [] if free is None else [free // processes + (resident_bytes() or 0)]
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY:  # each process has its own
+        unused = (read_field(PROC / "self/status", "VmSize") or 0) - (resident_bytes() or 0)
+        limits.append(addresses - unused)
     return min(limits, default=None)
 
 
@@ -107,7 +113,7 @@ def _cgroup_limits(file: str) -> list[str]:
     return limits
 
 
-def _field(path: Path, name: str) -> int | None:
+def read_field(path: Path, name: str) -> int | None:
     """Return a field of a file of ``Name:  12 kB`` lines, in bytes."""
     try:
         lines = path.read_text(encoding="ascii", errors="replace").splitlines()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from pbg_tasks.errors import FormatError, ResourceError
+from pbg_tasks.memory.address_space import database_memory, limit_hint
 from pbg_tasks.prepare.sql import one_file
 from pbg_tasks.progress import human_seconds, say
 
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
 def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database in ``scratch`` that keeps within ``resources.memory_gb``.
 
+    A limit of the address space (``ulimit -v``) may leave it less; it spills the earlier.
+
     Raises:
-        ResourceError: a query needs more memory or disk than there is.
+        ResourceError: a query needs more memory or disk than there is, or such a limit leaves no room for a database.
     """
+    memory = database_memory(int(resources.memory_gb * 1e9), resources.threads)
     connection = duckdb.connect(
         scratch / "prepare.duckdb",
         config={
-            "memory_limit": f"{resources.memory_gb}GB",
+            "memory_limit": f"{memory}B",
             "temp_directory": str(scratch / "spill"),
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
@@ -46,7 +50,7 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
     except duckdb.OutOfMemoryException as error:
         raise ResourceError(
             f"preparation needs more than resources.memory_gb = {resources.memory_gb} or more room in {scratch}: "
-            f"{what_duckdb_says(error)}"
+            f"{what_duckdb_says(error)}{limit_hint()}"
         ) from None
     except duckdb.IOException as error:
         if not is_disk_full(error):
