@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from pbg_tasks.redaction import redacted
+
 SHOWN = 2000
 """Characters of an error's message that are shown; of a longer one the middle is left out."""
 _BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
@@ -29,7 +31,7 @@ def one_line(text: str) -> str:
 
 
 class PbgError(Exception):
-    """Root of every error this package raises on purpose; its message is one line, whatever it quotes.
+    """Root of every error this package raises on purpose; its message is one line without credentials.
 
     Attributes:
         kind: stable identifier of the category.
@@ -42,7 +44,7 @@ class PbgError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(one_line(str(message)))
+        super().__init__(one_line(redacted(str(message))))
 
 
 class ConfigError(PbgError):

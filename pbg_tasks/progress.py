@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Self
 
+from pbg_tasks.redaction import redacted
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -27,8 +29,8 @@ def human_seconds(seconds: float) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line for a person; stdout is kept for results."""
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    """Print one line for a person, without credentials of its URLs; stdout is kept for results."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {redacted(text)}\n")
     sys.stderr.flush()
 
 

@@ -18,6 +18,7 @@ from pbg_tasks import __version__
 from pbg_tasks.cli import configs, exchange, info, migrations, models, nightly, releases, transfer
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
+from pbg_tasks.redaction import credentials_in, redacted
 
 app = typer.Typer(
     name="pbg",
@@ -69,11 +70,26 @@ def main() -> None:
     Of what nobody foresaw, which is a bug, the traceback comes before that line.
     """
     try:
+        _check_arguments(sys.argv[1:])
         app()
     except PbgError as error:
         _fail(error)
     except Exception as error:  # noqa: BLE001 - a scheduler tells a bug from other failures by its status, too
         _fail(_foreseen(error) or _bug(error))
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuse credentials among the arguments, before any of them is shown in a message or stored with a run.
+
+    Raises:
+        ConfigError: naming the place of the argument, not the argument.
+    """
+    for number, argument in enumerate(arguments, start=1):
+        if found := credentials_in(argument):
+            raise ConfigError(
+                f"argument {number} of pbg holds {found}: write the place alone; credentials come from the "
+                "environment, a profile or the Airflow connection"
+            )
 
 
 def _foreseen(error: Exception) -> PbgError | None:
@@ -95,7 +111,7 @@ def _foreseen(error: Exception) -> PbgError | None:
 
 def _bug(error: Exception) -> PbgError:
     """Print where an error came from; return it as one of ours, on one line."""
-    traceback.print_exception(error)
+    sys.stderr.write(redacted("".join(traceback.format_exception(error))))
     return PbgError(" ".join(f"{type(error).__name__}: {error}".split()))
 
 

@@ -6,15 +6,17 @@ import difflib
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.redaction import credentials_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from pydantic_core import ErrorDetails
 
@@ -24,7 +26,9 @@ Model = TypeVar("Model", bound=BaseModel)
 class Frozen(BaseModel):
     """Base of every spec: immutable after validation, no key accepted that nothing reads."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=True, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_enum_values=True, validate_default=True, hide_input_in_errors=True
+    )
 
 
 def canonical_json(value: Any, *, allow_nan: bool = True) -> bytes:  # noqa: ANN401 - any JSON value
@@ -49,8 +53,14 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str) -> Model:
     """Validate ``data``; every problem goes into one ConfigError that names ``source`` and the key.
 
     Raises:
-        ConfigError: a key is unknown (the nearest known one is named), missing, of the wrong type or contradictory.
+        ConfigError: a key is unknown (the nearest known one is named), missing, of the wrong type or contradictory, or
+            a URL in it holds credentials.
     """
+    if secret := [f"{key} holds {found}" for key, found in _credentials(data)]:
+        raise ConfigError(
+            f"{source}: {'; '.join(secret)}: write the place alone; credentials come from the environment, a profile "
+            "or the Airflow connection"
+        )
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -60,6 +70,21 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str) -> Model:
 def explain(model: type[BaseModel], error: ValidationError) -> str:
     """Return all problems of a document on one line, each with its key."""
     return "; ".join(_explain(model, problem) for problem in error.errors())
+
+
+def _credentials(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys of a document whose text holds credentials, and their kind."""
+    if isinstance(value, str):
+        if found := credentials_in(value):
+            yield key, found
+        return
+    parts: Iterator[tuple[object, object]] = iter(())
+    if isinstance(value, Mapping):
+        parts = iter(value.items())
+    elif isinstance(value, list | tuple):
+        parts = iter(enumerate(value))
+    for name, part in parts:
+        yield from _credentials(part, f"{key}.{name}" if key else str(name))
 
 
 def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:

@@ -87,6 +87,10 @@ def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML val
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     # PyYAML lets the errors of a scalar that does not fit its tag (`!!int x`) through as they come.
     except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError) as error:
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+            error.problem_mark.buffer = None  # else the error shows the line, cut so that a password may be unknown
+            if error.context_mark is not None:
+                error.context_mark.buffer = None
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.base import Blob, FinalFile, ObjectInfo, RangedStore, Store
 from pbg_tasks.storage.local import LocalStore
 
@@ -35,6 +36,11 @@ def open_store(url: str | Path, *, environment: Mapping[str, str] | None = None)
     """
     if not str(url):
         raise ConfigError("a path is empty: name a directory (. for this one) or s3://bucket/prefix")
+    if found := credentials_in(str(url)):
+        raise ConfigError(
+            f"{shown(str(url))} holds {found}: write the place alone; credentials come from the environment, a profile "
+            "or the Airflow connection"
+        )
     if isinstance(url, Path) or "://" not in url:
         return LocalStore(Path(url).expanduser())
     parts = urlsplit(url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,9 @@ import fsspec
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
+from pbg_tasks.redaction import credentials_in, shown
+from pbg_tasks.storage.endpoint import ALLOWED_VARIABLE, ENDPOINT_VARIABLES, Endpoints
+from pbg_tasks.storage.s3_client import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,11 +30,14 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
     for several stores at once gives another environment than its own.
 
     Raises:
-        ConfigError: the URL is of another kind.
+        ConfigError: the URL is of another kind or holds credentials, or the endpoint is not allowed.
     """
+    if found := credentials_in(url):
+        raise ConfigError(f"{shown(url)} holds {found}: write the place alone, as for a store")
     protocol = url.partition("://")[0] if "://" in url else "file"
     if protocol == "s3":
-        return _s3(tuple(sorted(item for item in environment.items() if item[0].startswith("AWS_"))))
+        named = (item for item in environment.items() if item[0].startswith("AWS_") or item[0] == ALLOWED_VARIABLE)
+        return _s3(tuple(sorted(named)))
     if protocol == "file":
         return fsspec.filesystem("file")
     raise ConfigError(f"{url}: snapshots are read from s3:// or a local path, not from {protocol}://")
@@ -40,7 +46,11 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
 @lru_cache(maxsize=4)
 def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     """Build the S3 filesystem, once for each state of the AWS environment; what that leaves out, the SDK finds."""
+    from pbg_tasks.storage.s3_async import session_class  # here, because a local snapshot needs no HTTP client
+
     given = dict(environment)
+    with closing(connect(given)):  # refuses an endpoint that is not allowed, a profile's too
+        sessions = session_class(Endpoints(given))
     retries = {"mode": "standard", "total_max_attempts": 2}
     key, region = given.get("AWS_ACCESS_KEY_ID"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
     return fsspec.filesystem(
@@ -49,9 +59,9 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
         secret=given.get("AWS_SECRET_ACCESS_KEY"),
         token=given.get("AWS_SESSION_TOKEN"),
         profile=None if key else given.get("AWS_PROFILE"),  # as the SDK has it: keys go before a profile
-        endpoint_url=given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL"),
+        endpoint_url=next((given[name] for name in ENDPOINT_VARIABLES if given.get(name)), None),
         client_kwargs={"region_name": region} if region else None,
-        config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries},
+        config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries, "http_session_cls": sessions},
         default_block_size=8 << 20,
         default_cache_type="readahead",
         use_listings_cache=False,  # a snapshot written a moment ago has to be seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +14,7 @@ from botocore.exceptions import (
     BotoCoreError,
     ClientError,
     CredentialRetrievalError,
+    EndpointConnectionError,
     NoCredentialsError,
     PartialCredentialsError,
     TokenRetrievalError,
@@ -20,10 +22,12 @@ from botocore.exceptions import (
 from urllib3.exceptions import HTTPError
 
 from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError
+from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES, Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from botocore.awsrequest import AWSPreparedRequest
     from botocore.loaders import Loader
     from mypy_boto3_s3 import S3Client
 
@@ -48,14 +52,18 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     """Build a client from the environment or profile; nothing is sent yet.
 
     Connecting may take 5 s, silence may last 60 s, and a request is tried three times: a host that does not answer is
-    given up after some 20 s.
+    given up after some 20 s. Before the first request to a host, its addresses are checked, see ``endpoint``.
 
     Args:
         environment: variables whose endpoint, region, profile and keys go before those of the process.
 
     Raises:
-        ConfigError: the endpoint or profile is malformed.
+        ConfigError: the endpoint or profile is malformed, or the endpoint is not allowed.
     """
+    endpoints, source = Endpoints(environment), "endpoint_url of the AWS profile"
+    if found := _configured_endpoint(environment or {}):
+        source, url = found
+        endpoints.check_form(url, source)  # here too: what the SDK says of a bad one shows it
     config = Config(
         connect_timeout=5,
         read_timeout=60,
@@ -66,15 +74,65 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     try:
         session = botocore.session.Session(profile=(environment or {}).get("AWS_PROFILE"))
         session.register_component("data_loader", _service_data())
-        return cast("S3Client", session.create_client("s3", config=config, **_given(environment or {})))
-    except (BotoCoreError, ValueError) as error:
+        client = cast("S3Client", session.create_client("s3", config=config, **_given(environment or {})))
+    except BotoCoreError as error:
         raise ConfigError(f"the S3 settings are wrong ({error}): check AWS_ENDPOINT_URL and AWS_PROFILE") from error
+    except ValueError:  # which shows the endpoint
+        raise ConfigError(f"{source} is no endpoint: write https://host, with :port where it needs one") from None
+    endpoints.check_form(client.meta.endpoint_url, source)
+
+    def check(request: AWSPreparedRequest, **_: object) -> None:
+        check_request(endpoints, request.url)
+
+    client.meta.events.register("before-send.s3", check)
+    client.meta.events.register("before-parse.s3", functools.partial(_refuse_redirect, client.meta.endpoint_url))
+    return client
+
+
+def _refuse_redirect(endpoint: str, response_dict: Mapping[str, Any], **_: object) -> None:
+    """Refuse an answer that leads elsewhere, unless it names the bucket's region, whose endpoint the SDK then asks.
+
+    The SDK follows none, yet asks for the region of the bucket, and would be redirected again, without end.
+
+    Raises:
+        StorageError: the answer leads elsewhere.
+    """
+    if leads_elsewhere(response_dict["status_code"], response_dict["headers"]):
+        raise StorageError(
+            f"the S3 endpoint {endpoint} redirects to another place, which is not followed; name the server itself in "
+            "AWS_ENDPOINT_URL"
+        )
+
+
+def leads_elsewhere(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether an answer is a redirect that does not name the region of the bucket."""
+    is_redirect = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
+    return is_redirect and "location" in headers and "x-amz-bucket-region" not in headers
+
+
+def check_request(endpoints: Endpoints, url: str) -> None:
+    """Check the addresses of a request's host.
+
+    Raises:
+        ConfigError: they are not allowed.
+        EndpointConnectionError: there are none, which the SDK takes as it would take a failed connection.
+    """
+    try:
+        endpoints.check_addresses(url)
+    except OSError as error:
+        raise EndpointConnectionError(endpoint_url=url, error=error) from error
+
+
+def _configured_endpoint(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the variable that names the endpoint and its value; None when a profile does, or nothing."""
+    places = ((name, each[name]) for each in (environment, os.environ) for name in ENDPOINT_VARIABLES if each.get(name))
+    return next(places, None)
 
 
 def _given(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return what of a client the variables say."""
     names = {
-        "endpoint_url": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        "endpoint_url": ENDPOINT_VARIABLES,
         "region_name": ("AWS_REGION", "AWS_DEFAULT_REGION"),
         "aws_access_key_id": ("AWS_ACCESS_KEY_ID",),
         "aws_secret_access_key": ("AWS_SECRET_ACCESS_KEY",),

@@ -1,0 +1,41 @@
+"""Credentials in URLs: found before they are used, and left out of every message."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+# A password may hold slashes, as the secret keys of AWS do: a colon before the first slash may begin one, and it ends
+# at the last @. The schemes of a Path have lost a slash.
+_USER = re.compile(r"(?<![\w+.-])([a-z][a-z0-9+.-]*:/+)(?:[^\s/?#:]*:\S*|[^\s/?#]*)(?:@|%40)", re.IGNORECASE)
+_NAME = (
+    r"(?:[\w.-]*(?:signature|credential|secret|passw(?:or)?d|token|access[_-]?key|accesskeyid|api[_-]?key)[\w.-]*"
+    r"|sig|pwd)"
+)
+_VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s&;,"'<>)}\]]+)"""
+# name=value in a query or among options, and "name": "value" of a JSON object or a dict
+_PAIR = re.compile(rf"""((?:^|[?&;,\s({{\[<"'`])["']?{_NAME}["']?\s*(?:=|:\s*(?=["']))\s*){_VALUE}""", re.IGNORECASE)
+_QUERY = re.compile(rf"://\S*[?&;]{_NAME}=[^&\s]", re.IGNORECASE)
+
+
+def redacted(text: str) -> str:
+    """Return a text with ``***`` in place of user names, passwords and signatures of its URLs and options."""
+    return _PAIR.sub(rf"\g<1>{MASK}", _USER.sub(rf"\g<1>{MASK}@", text))
+
+
+def credentials_in(location: str) -> str | None:
+    """Return the kind of credentials that a location holds, in words; None when it holds none."""
+    dense = _dense(location)
+    if _USER.search(dense) and not dense.lower().startswith("file:///"):
+        return "a user name or password"
+    return "a signature or key in its query" if _QUERY.search(dense) else None
+
+
+def shown(location: str) -> str:
+    """Return a location that holds credentials as a message may show it."""
+    return redacted(_dense(location))
+
+
+def _dense(location: str) -> str:
+    """Fill the blanks of a location: they end a URL in a message, and are a part of one here."""
+    return re.sub(r"\s", "_", location)

@@ -1,0 +1,51 @@
+"""The HTTP session of the asynchronous SDK, through which snapshots are read, with the rules of the other client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from aiobotocore.httpsession import AIOHTTPSession
+from aiohttp import ClientError
+
+from pbg_tasks.storage.s3_client import check_request, leads_elsewhere
+
+if TYPE_CHECKING:
+    from aiobotocore.awsrequest import AioAWSResponse
+    from aiohttp import ClientResponse, ClientSession
+    from botocore.awsrequest import AWSPreparedRequest
+
+    from pbg_tasks.storage.endpoint import Endpoints
+
+
+class _NoRedirects:
+    """An aiohttp session that follows no redirect.
+
+    One that names the region of the bucket is returned: the SDK asks that region's endpoint. Of another one it would
+    ask for the region, and be redirected again, without end.
+    """
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+
+    async def request(self, method: str, **options: Any) -> ClientResponse:  # noqa: ANN401 - aiohttp's options
+        response = await self._session.request(method, allow_redirects=False, **options)
+        if leads_elsewhere(response.status, response.headers):
+            response.close()
+            raise ClientError("it redirects to another place, which is not followed")
+        return response
+
+
+def session_class(endpoints: Endpoints) -> type[AIOHTTPSession]:
+    """Return the class of sessions that ask only endpoints that are allowed."""
+
+    class GuardedSession(AIOHTTPSession):
+        async def send(self, request: AWSPreparedRequest) -> AioAWSResponse:
+            await asyncio.to_thread(check_request, endpoints, request.url)
+            return await super().send(request)
+
+        # Not public, and the one place where the SDK can be kept from following redirects to any host.
+        async def _get_session(self, proxy_url: str | None) -> _NoRedirects:
+            return _NoRedirects(await super()._get_session(proxy_url))
+
+    return GuardedSession
