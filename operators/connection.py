@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.storage.endpoint import ALLOWED_VARIABLE, ENDPOINT_VARIABLES, Endpoints
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FROM_EXTRA = {
     "aws_session_token": ("AWS_SESSION_TOKEN",),
-    "endpoint_url": ("AWS_ENDPOINT_URL",),
+    "endpoint_url": ENDPOINT_VARIABLES,  # both: a worker's own would win over the connection's
+    "allow_http_endpoint": (ALLOWED_VARIABLE,),
     "region_name": ("AWS_DEFAULT_REGION", "AWS_REGION"),
     "profile_name": ("AWS_PROFILE",),
 }
@@ -26,7 +30,8 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
     A worker that gets its credentials from its surroundings (instance profile, mounted token) needs no connection.
 
     Raises:
-        AirflowFailException: the connection is of another type, or asks for something that variables cannot say.
+        AirflowFailException: the connection is of another type, asks for something that variables cannot say, or its
+            endpoint is malformed or holds credentials.
     """
     if conn_id is None:
         return dict(environment)
@@ -44,6 +49,12 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
         )
     said = {"AWS_ACCESS_KEY_ID": connection.login, "AWS_SECRET_ACCESS_KEY": connection.password}
     said |= {name: extra.get(key) for key, names in FROM_EXTRA.items() for name in names}
+    found = {name: str(value) for name, value in said.items() if value}
+    if endpoint := extra.get("endpoint_url"):
+        try:
+            Endpoints(found).check_form(str(endpoint), f"connection {conn_id!r}, endpoint_url of its extra,")
+        except ConfigError as error:
+            raise AirflowFailException(str(error)) from None
     # Credentials are one thing: the worker's session token must not go with the connection's keys.
     inherited = {name: value for name, value in environment.items() if not (connection.login and name in CREDENTIALS)}
-    return inherited | {name: str(value) for name, value in said.items() if value}
+    return inherited | found

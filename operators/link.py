@@ -7,6 +7,9 @@ from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
+from pbg_tasks.redaction import credentials_in
+from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,11 +18,16 @@ if TYPE_CHECKING:
 
 
 def browsable(run_url: str, environment: Mapping[str, str]) -> str:
-    """Return where a browser finds a run: the console of AWS, or the path at a store's own endpoint."""
+    """Return where a browser finds a run: the console of AWS, or the path at a store's own endpoint.
+
+    Empty where the run or the endpoint holds credentials: Airflow stores the link before the command refuses them.
+    """
+    endpoint = next((environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)), "")
+    if credentials_in(run_url) or credentials_in(endpoint) or "@" in endpoint:
+        return ""
     parts = urlsplit(run_url)
     if parts.scheme != "s3":
         return run_url if parts.scheme else f"file://{run_url}"
-    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     if endpoint:
         return f"{endpoint.rstrip('/')}/{parts.netloc}{quote(parts.path)}/spec.json"
     return f"https://s3.console.aws.amazon.com/s3/buckets/{parts.netloc}?prefix={quote(parts.path.lstrip('/'))}/"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from operators.task import OutOfTurn, PbgOperator
+from operators.task import OutOfTurn, PbgOperator, check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,10 +48,13 @@ class PlanOperator(PbgOperator):
         """Plan the run.
 
         Raises:
-            AirflowFailException: neither the partition key nor the form names a snapshot, or planning failed for good.
+            AirflowFailException: neither the partition key nor the form names a snapshot, a field of the form holds
+                credentials, or planning failed for good.
             AirflowRescheduleException: the snapshot is not whole yet, or the night before has not finished.
         """
-        self.arguments = plan_arguments(self.spec, context["dag_run"].partition_key, context["params"])
+        arguments = plan_arguments(self.spec, context["dag_run"].partition_key, context["params"])
+        check_arguments(arguments)
+        self.arguments = arguments
         try:
             return super().execute(context)
         except OutOfTurn as error:

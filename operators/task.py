@@ -19,11 +19,13 @@ from operators.lineage import operator_lineage, places
 from operators.link import RunLink, browsable
 from operators.process import CommandProcess
 from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, QualityGateError, UnusableError
+from pbg_tasks.redaction import credentials_in, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
+    from jinja2 import Environment
 
     from operators.alerts import Alert
 
@@ -104,6 +106,15 @@ class PbgOperator(BaseOperator):
         self._process: CommandProcess | None = None
         self._was_refused = False
 
+    def render_template_fields(self, context: Context, jinja_env: Environment | None = None) -> None:
+        """Render the templates.
+
+        Raises:
+            AirflowFailException: an argument holds credentials, which Airflow would store and show.
+        """
+        super().render_template_fields(context, jinja_env)
+        check_arguments(self.arguments)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the command.
 
@@ -174,7 +185,7 @@ class PbgOperator(BaseOperator):
     def _run(self, environment: Mapping[str, str], command: str, arguments: Sequence[str]) -> dict[str, Any]:
         # -P: the worker's current directory must not shadow installed modules
         call = [sys.executable, "-P", "-m", self.module, command, *arguments, "--json"]
-        self.log.info("pbg %s", " ".join(call[4:]))
+        self.log.info("pbg %s", redacted(" ".join(call[4:])))
         self._process = CommandProcess(call, environment)
         for line in self._process.lines():
             self.log.info("%s", line)
@@ -196,6 +207,20 @@ class GraphOperator(PbgOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - BaseOperator's signature
         """Run the command; fails as ``PbgOperator`` does."""
         return self._run(self._environment(), self.command, self.arguments)
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse credentials among the arguments of a command.
+
+    Raises:
+        AirflowFailException: naming the place of the argument, not the argument.
+    """
+    for number, argument in enumerate(arguments, start=1):
+        if found := credentials_in(str(argument)):
+            raise AirflowFailException(
+                f"argument {number} of the task holds {found}: write the place alone, and the keys into the Airflow "
+                "connection"
+            )
 
 
 def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowException:
@@ -234,5 +259,7 @@ def parse_result(command: str, output: str) -> dict[str, Any]:
     except ValueError:
         result = None
     if not isinstance(result, dict):
-        raise AirflowFailException(f"pbg {command} succeeded, yet its last line is no JSON object: {last[:200]!r}")
+        raise AirflowFailException(
+            f"pbg {command} succeeded, yet its last line is no JSON object: {redacted(last)[:200]!r}"
+        )
     return result

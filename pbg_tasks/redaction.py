@@ -8,6 +8,7 @@ MASK = "***"
 # A password may hold slashes, as the secret keys of AWS do: a colon before the first slash may begin one, and it ends
 # at the last @. The schemes of a Path have lost a slash.
 _USER = re.compile(r"(?<![\w+.-])([a-z][a-z0-9+.-]*:/+)(?:[^\s/?#:]*:\S*|[^\s/?#]*)(?:@|%40)", re.IGNORECASE)
+_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _NAME = (
     r"(?:[\w.-]*(?:signature|credential|secret|passw(?:or)?d|token|access[_-]?key|accesskeyid|api[_-]?key)[\w.-]*"
     r"|sig|pwd)"
@@ -23,9 +24,9 @@ def redacted(text: str) -> str:
     return _PAIR.sub(rf"\g<1>{MASK}", _USER.sub(rf"\g<1>{MASK}@", text))
 
 
-def credentials_in(location: str) -> str | None:
-    """Return the kind of credentials that a location holds, in words; None when it holds none."""
-    dense = _dense(location)
+def credentials_in(text: str) -> str | None:
+    """Return the kind of credentials that a location or another text holds, in words; None when it holds none."""
+    dense = _dense(text)
     if _USER.search(dense) and not dense.lower().startswith("file:///"):
         return "a user name or password"
     return "a signature or key in its query" if _QUERY.search(dense) else None
@@ -36,6 +37,6 @@ def shown(location: str) -> str:
     return redacted(_dense(location))
 
 
-def _dense(location: str) -> str:
-    """Fill the blanks of a location: they end a URL in a message, and are a part of one here."""
-    return re.sub(r"\s", "_", location)
+def _dense(text: str) -> str:
+    """Fill the blanks of a text that is one URL: elsewhere they end a URL, and here they are a part of it."""
+    return re.sub(r"\s", "~", text) if _URL.match(text) else text

@@ -1,0 +1,118 @@
+"""Credentials in URLs on Airflow's side: parsing, connections, arguments, links and logs show none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
+from structlog.testing import capture_logs
+
+from operators.connection import with_store
+from operators.form import trigger_form
+from operators.graphs import build_dags
+from operators.link import browsable
+from operators.plan import PlanOperator
+from operators.task import PbgOperator
+from pbg_tasks.config import load_graph_spec
+from tests.operators.specs import small_spec
+
+USER, SECRET = "CANARYUSER", "CANARY/Se+cret"
+AT = f"{USER}:{SECRET}@"
+BAD = f"s3://{AT}bucket/x"
+RUN = "s3://bucket/graphs/g/runs/day-0123456789ab"
+ENDPOINTS = [
+    f"http://{AT}127.0.0.1:9",
+    f"{AT}127.0.0.1:9",
+    f"http://127.0.0.1:9/?X-Amz-Signature={SECRET}",
+]
+
+
+def hidden(text):
+    return "CANARY" not in str(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"store": BAD},
+        {"snapshots": {"location": f"{BAD}/{{snapshot}}"}},
+        {"exports": [{"format": "tsv", "destination": f"{BAD}/{{run}}"}]},
+        {"storage_options": {"secret": SECRET, "endpoint": f"http://{AT}host"}},
+        {"nights": {"notify": [{"use": "a.b", "arguments": {"url": f"https://{AT}hooks"}}]}},
+    ],
+)
+def test_parsed_dag_holds_no_credentials_of_its_spec(tmp_path, change, capfd):
+    (tmp_path / "g.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "g") | change))
+    with capture_logs() as logged:
+        (dag,) = build_dags(tmp_path)
+        stored = json.dumps(DagSerialization.to_dict(dag))
+        with pytest.raises(AirflowFailException) as caught:
+            dag.get_task("read_spec").python_callable()
+    assert dag.dag_id == "broken_g"
+    assert next(iter(change)) in dag.description
+    captured = capfd.readouterr()
+    assert hidden([stored, logged, captured.out, captured.err, caught.value])
+
+
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS, "http://169.254.169.254", "http://93.184.216.34", "ftp://h"])
+def test_connection_with_bad_endpoint_is_refused_by_name(monkeypatch, context, endpoint):
+    said = {"conn_type": "aws", "login": "a", "password": "b", "extra": {"endpoint_url": endpoint}}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(said))
+    task = PbgOperator(task_id="t", command="train", arguments=[RUN], store_conn_id="store")
+    with capture_logs() as logged, pytest.raises(AirflowFailException, match=r"'store', endpoint_url of its") as caught:
+        task.execute(context)
+    assert hidden([logged, caught.value, context["ti"].pushed])
+
+
+def test_connection_may_allow_a_host_without_encryption(monkeypatch):
+    extra = {"endpoint_url": "http://93.184.216.34:9000", "allow_http_endpoint": "93.184.216.34"}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps({"conn_type": "aws", "extra": extra}))
+    given = with_store({"AWS_ENDPOINT_URL_S3": "http://another:1"}, "store")
+    assert given["PBG_ALLOW_HTTP_ENDPOINT"] == "93.184.216.34"
+    assert given["AWS_ENDPOINT_URL_S3"] == given["AWS_ENDPOINT_URL"] == extra["endpoint_url"]
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_task_refuses_endpoint_of_worker_and_stores_none(monkeypatch, context, variable, endpoint):
+    """The real command, whose link Airflow stores before the command can refuse the endpoint."""
+    monkeypatch.setenv(variable, endpoint)
+    task = PbgOperator(task_id="t", command="train", arguments=[RUN], store_conn_id=None)
+    with capture_logs() as logged, pytest.raises(AirflowFailException, match=variable) as caught:
+        task.execute(context)
+    assert hidden([logged, caught.value])
+    assert set(context["ti"].pushed.values()) == {""}
+
+
+def test_link_of_run_shows_no_credentials():
+    for run in (RUN, f"{BAD}/runs/d", "s3://bucket/a@b/runs/d"):
+        for environment in ({}, *({"AWS_ENDPOINT_URL": endpoint} for endpoint in (*ENDPOINTS, "http://h:1"))):
+            assert hidden(browsable(run, environment))
+    assert browsable("s3://b/a@b/runs/d", {"AWS_ENDPOINT_URL": "http://h:1"}) == "http://h:1/b/a%40b/runs/d/spec.json"
+
+
+@pytest.mark.parametrize("argument", [BAD, f"--into={BAD}", "{{ params.place }}"])
+def test_argument_with_credentials_is_refused_before_it_is_stored(context, argument):
+    """Airflow stores and shows what rendering leaves, and only if it succeeds."""
+    with DAG("d", schedule=None):
+        task = PbgOperator(task_id="t", command="train", arguments=[RUN, argument])
+    with (
+        capture_logs() as logged,
+        pytest.raises(AirflowFailException, match=r"^argument 2 of the task holds") as caught,
+    ):
+        task.render_template_fields(context | {"params": {"place": BAD}})
+    assert hidden([logged, caught.value])
+
+
+def test_form_with_credentials_is_refused_before_it_is_stored(tmp_path, context):
+    (tmp_path / "g.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "g")))
+    form = trigger_form(load_graph_spec(tmp_path / "g.yaml"))
+    params = {name: param.value for name, param in form.items()} | {"snapshot": "d1", "accept_data": f"see {BAD}"}
+    task = PlanOperator(task_id="t", spec=str(tmp_path / "g.yaml"))
+    with capture_logs() as logged, pytest.raises(AirflowFailException, match="holds a user name") as caught:
+        task.execute(context | {"params": params})
+    assert hidden([logged, caught.value, task.arguments])
