@@ -29,8 +29,12 @@ class PlanOperator(PbgOperator):
     Args:
         spec: path of the graph spec.
         patience: how long a run waits for either.
+        graph: name of the spec's graph.
+        store: of the spec. Airflow keeps both with the DAG, as each version of it had them, and the pages show only
+            runs of this graph in this store.
     """
 
+    template_fields = (*PbgOperator.template_fields, "graph", "store")
     overwrite_rtif_after_execution = True  # the task's page shows the arguments, which are known only then
 
     def __init__(
@@ -38,11 +42,14 @@ class PlanOperator(PbgOperator):
         *,
         spec: str,
         patience: timedelta = timedelta(days=1),
+        graph: str = "",
+        store: str = "",
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
         super().__init__(command="plan", **kwargs)
         self.spec = spec
         self.patience = patience
+        self.graph, self.store = graph, store
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the run.

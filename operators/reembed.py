@@ -104,6 +104,8 @@ def _reembed(
                 task_id="plan",
                 spec=str(spec_path.resolve()),
                 patience=timedelta(hours=spec.nights.patience_hours),
+                graph=spec.graph,
+                store=spec.store,
                 scratch=SCRATCH,
                 inlets=[edges],
                 refused=refused,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import anyio
 from fastapi import FastAPI, Request, Response
 
-from operators.plugin.pages import Pages
+from operators.plugin.pages import ABSENT, Pages
 from operators.plugin.routes import Reader, base_of, page, router
-from pbg_tasks.errors import ConfigError, InputError, NotFoundError, PbgError
+from pbg_tasks.errors import PbgError
 from pbg_tasks.report import Links
 from pbg_tasks.report.pages import POLICY
 
@@ -26,7 +26,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-ABSENT = (ConfigError, InputError, NotFoundError)
 
 
 @functools.cache

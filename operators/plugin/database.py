@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.dag import DagTag
 from airflow.models.dagrun import DagRun
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
@@ -15,29 +18,47 @@ from pbg_tasks.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from uuid import UUID
+
+    from sqlalchemy.orm import Session
 
 PLAN = "prepare.plan"
 TAG = "reembed"
 _LOOKED_AT = 20
 
 
-def run_url(dag_id: str, run_id: str) -> str:
-    """Return the URL of the run that a DAG run planned.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A run that a task planned, with what the DAG says of it.
+
+    Attributes:
+        run: its URL, as the task returned it: tasks and users of Airflow's API can write anything there.
+        graph: name of the graph of the DAG, in the version that planned the run.
+        store: of that graph. Only the DAG's file decides on both.
+    """
+
+    run: str
+    graph: str
+    store: str
+
+
+def planned(dag_id: str, run_id: str) -> list[Planned]:
+    """Return the run that a DAG run planned.
 
     Raises:
         NotFoundError: it has not planned one yet.
     """
-    return _planned(select(XComModel.value).where(_of_plan(dag_id), XComModel.run_id == run_id), f"run {run_id!r}")
+    return _planned(dag_id, _results(dag_id).where(XComModel.run_id == run_id), f"run {run_id!r}")
 
 
-def last_run_url(dag_id: str) -> str:
-    """Return the URL of the run that a DAG planned last.
+def last_planned(dag_id: str) -> list[Planned]:
+    """Return the runs that a DAG planned last, the newest first.
 
     Raises:
         NotFoundError: it has planned none.
     """
-    query = select(XComModel.value).join(DagRun, DagRun.id == XComModel.dag_run_id).where(_of_plan(dag_id))
-    return _planned(query.order_by(DagRun.id.desc()).limit(_LOOKED_AT), f"DAG {dag_id!r}")
+    query = _results(dag_id).join(DagRun, DagRun.id == XComModel.dag_run_id)
+    return _planned(dag_id, query.order_by(DagRun.id.desc()).limit(_LOOKED_AT), f"DAG {dag_id!r}")
 
 
 def graph_dags(readable: Collection[str]) -> list[str]:
@@ -47,15 +68,46 @@ def graph_dags(readable: Collection[str]) -> list[str]:
     return sorted(set(tagged) & set(readable))
 
 
-def _of_plan(dag_id: str) -> Any:  # noqa: ANN401 - a condition of SQLAlchemy's
-    return (XComModel.dag_id == dag_id) & (XComModel.task_id == PLAN) & (XComModel.key == "return_value")
+def _results(dag_id: str) -> Any:  # noqa: ANN401 - a query of SQLAlchemy's
+    """Select what the task returned, with the version of the DAG that it was a task of."""
+    task = (
+        (TaskInstance.dag_id == XComModel.dag_id)
+        & (TaskInstance.run_id == XComModel.run_id)
+        & (TaskInstance.task_id == XComModel.task_id)
+        & (TaskInstance.map_index == XComModel.map_index)
+    )
+    of_plan = (XComModel.dag_id == dag_id) & (XComModel.task_id == PLAN) & (XComModel.key == "return_value")
+    return select(XComModel.value, TaskInstance.dag_version_id).join(TaskInstance, task).where(of_plan)
 
 
-def _planned(query: Any, what: str) -> str:  # noqa: ANN401 - a query of SQLAlchemy's
+def _planned(dag_id: str, query: Any, what: str) -> list[Planned]:  # noqa: ANN401 - a query of SQLAlchemy's
     with create_session(scoped=False) as session:
-        values = session.scalars(query).all()
-    for value in values:
-        result = json.loads(value) if isinstance(value, str) else value
-        if isinstance(result, dict) and isinstance(result.get("run"), str):
-            return str(result["run"])
-    raise NotFoundError(f"{what} has not planned an embedding yet; its page appears once the task {PLAN} is done")
+        found = []
+        for value, version in session.execute(query).all():
+            result = _decoded(value) if isinstance(value, str) else value
+            if isinstance(result, dict) and isinstance(result.get("run"), str):
+                found.append(Planned(result["run"], *_place(session, dag_id, version)))
+    if not found:
+        raise NotFoundError(f"{what} has not planned an embedding yet; its page appears once the task {PLAN} is done")
+    return found
+
+
+def _decoded(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value that a text is the JSON of; None where it is none, for users can store any text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _place(session: Session, dag_id: str, version: UUID | None) -> tuple[str, str]:
+    """Return graph and store of a version of a DAG; of one that was stored without them, those of the latest."""
+    of_version = select(SerializedDagModel).where(SerializedDagModel.dag_version_id == version)
+    latest = SerializedDagModel.latest_item_select_object(dag_id)  # type: ignore[no-untyped-call]
+    for query in (of_version, latest):
+        stored = session.scalar(query)
+        tasks = (stored.data or {})["dag"]["tasks"] if stored is not None else []
+        fields: dict[str, Any] = next((task["__var"] for task in tasks if task["__var"]["task_id"] == PLAN), {})
+        if fields.get("graph") and fields.get("store"):
+            return str(fields["graph"]), str(fields["store"])
+    return "", ""

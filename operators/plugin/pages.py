@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
@@ -13,21 +14,28 @@ from operators.plugin.cache import Recent
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.run import RUN_ID
-from pbg_tasks.errors import AccessError, ConfigError, InputError, PbgError
+from pbg_tasks.errors import AccessError, ConfigError, InputError, NotFoundError, PbgError
 from pbg_tasks.publish import Channel
 from pbg_tasks.report import comparison_document, history_document, run_document
 from pbg_tasks.report.neighbours import Neighbourhood
-from pbg_tasks.storage import open_store
+from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.reporting import read_graph, read_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from operators.plugin.database import Planned
     from pbg_tasks.storage import Store
 
 CONN_ID = "pbg_s3"
 LOOKUP_BYTES = 1 << 29
 """Files of a release that a look-up may copy, unless ``[pbg] lookup_bytes`` says otherwise."""
 MOVING_SECONDS, HISTORY_SECONDS, SETTLED_SECONDS, STORE_SECONDS, RELEASE_SECONDS = 2.0, 10.0, 60.0, 300.0, 3600.0
+
+ABSENT = (ConfigError, InputError, NotFoundError)
+"""Errors that mean that there is nothing to show."""
+OUTSIDE = "This run is not one of the DAG's graph in the store of that graph, and no other run is shown here."
 
 Document = dict[str, Any]
 
@@ -39,6 +47,33 @@ class Pages:
         self._stores: Recent[Store] = Recent(16)
         self._documents: Recent[Document] = Recent(128)
         self._neighbourhoods: Recent[Neighbourhood] = Recent(2)
+
+    def own(self, planned: Sequence[Planned]) -> str:
+        """Return the URL of the first run that is one of its DAG's graph, in the store of that graph.
+
+        Of what a task returned only the id of the run counts: the store that is opened is the one that the DAG names.
+
+        Raises:
+            NotFoundError: none of them is, or is there any more.
+            StorageError: the store cannot be read.
+        """
+        problems = []
+        for each in planned:
+            try:
+                return self._own(each)
+            except ABSENT as error:
+                problems.append(error)
+        raise problems[0]
+
+    def _own(self, planned: Planned) -> str:
+        if not planned.store:
+            raise NotFoundError("The DAG does not name the store of its graph; give graph and store to PlanOperator.")
+        store, run_id = self._store(planned.store), planned.run.rpartition("/")[2]
+        url = f"{store.url}/runs/{run_id}"
+        is_in_store = url == planned.run and re.fullmatch(RUN_ID, run_id)
+        if not is_in_store or self._opened(url).spec.graph.graph != planned.graph:
+            raise NotFoundError(OUTSIDE)
+        return url
 
     def run(self, url: str) -> Document:
         """Return the document of a run, with ``version``, which tells two states of it apart.
@@ -124,7 +159,9 @@ class Pages:
         root, _, run_id = url.rpartition("/runs/")
         if not root or not re.fullmatch(RUN_ID, run_id):
             raise ConfigError(f"{url!r} is not a run")
-        return RunContext.within(self._store(root), run_id)
+        store = self._store(root)
+        _require_inside(store, run_id)
+        return RunContext.within(store, run_id)
 
     def _store(self, root: str) -> Store:
         def make() -> Store:
@@ -135,6 +172,18 @@ class Pages:
             return open_store(root, environment=environment)
 
         return self._stores.get(root, make, lambda _: STORE_SECONDS)
+
+
+def _require_inside(store: Store, run_id: str) -> None:
+    """Refuse a run of a directory that a link below it puts elsewhere; the directory itself may be a link.
+
+    Raises:
+        NotFoundError: it is elsewhere.
+    """
+    if isinstance(store, LocalStore):
+        root = Path(store.url).resolve()
+        if (root / "runs" / run_id).resolve() != root / "runs" / run_id:
+            raise NotFoundError(OUTSIDE)
 
 
 def _freshness(document: Document) -> float:

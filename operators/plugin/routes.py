@@ -85,14 +85,14 @@ async def graphs(request: Request, user: GetUserDep, reader: ReaderDep) -> Respo
 @of_dag.get("")
 async def history(request: Request, dag_id: DagId, reader: ReaderDep) -> Response:
     """Show the nights of a DAG's graph."""
-    document = await reader.read(lambda: reader.pages.history(database.last_run_url(dag_id)))
+    document = await reader.read(lambda: reader.pages.history(_last(reader, dag_id)))
     return page(document, _links(request, dag_id))
 
 
 @of_dag.get("/runs/{run_id}")
 async def dag_run(request: Request, dag_id: DagId, run_id: DagRunId, reader: ReaderDep) -> Response:
     """Show the run of a DAG run."""
-    document = await reader.read(lambda: reader.pages.run(database.run_url(dag_id, run_id)))
+    document = await reader.read(lambda: reader.pages.run(reader.pages.own(database.planned(dag_id, run_id))))
     return page(document, _links(request, dag_id, document))
 
 
@@ -121,7 +121,7 @@ async def live(
 @of_dag.get("/compare")
 async def compare(request: Request, dag_id: DagId, left: OtherRunId, right: OtherRunId, reader: ReaderDep) -> Response:
     """Show two runs side by side."""
-    document = await reader.read(lambda: reader.pages.comparison(database.last_run_url(dag_id), left, right))
+    document = await reader.read(lambda: reader.pages.comparison(_last(reader, dag_id), left, right))
     return page(document, _links(request, dag_id))
 
 
@@ -137,7 +137,7 @@ async def neighbours(
 ) -> Response:
     """Show the form of the look-up, and what it found."""
     found = partial(reader.pages.neighbours, entity=entity, entity_type=kind, release=release, count=k)
-    document = await reader.read(lambda: found(database.last_run_url(dag_id)))
+    document = await reader.read(lambda: found(_last(reader, dag_id)))
     return page(document, _links(request, dag_id))
 
 
@@ -154,8 +154,13 @@ def base_of(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
+def _last(reader: Reader, dag_id: str) -> str:
+    """Return the URL of the run that a DAG planned last."""
+    return reader.pages.own(database.last_planned(dag_id))
+
+
 async def _night(reader: Reader, dag_id: str, run: str) -> dict[str, Any]:
-    return await reader.read(lambda: reader.pages.another_run(database.last_run_url(dag_id), run))
+    return await reader.read(lambda: reader.pages.another_run(_last(reader, dag_id), run))
 
 
 def _links(request: Request, dag_id: str, run: dict[str, Any] | None = None) -> Links:

@@ -46,7 +46,8 @@ def site(runs):
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "last_run_url", lambda _: runs[-1])
+        planned = database.Planned(runs[-1], graph="toy", store=runs[-1].rpartition("/runs/")[0])
+        patch.setattr(database, "last_planned", lambda _: [planned])
         thread.start()
         deadline = time.monotonic() + 60
         while not server.started:

@@ -1,0 +1,255 @@
+"""Runs that the pages show, in Airflow's real API server with its database: those of the DAG's own graph and store."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import quote
+
+import pytest
+import yaml
+
+from tests.airflow_home import use_private_airflow
+
+use_private_airflow()
+
+from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
+
+from operators.plugin import database  # noqa: E402
+from operators.plugin.pages import Pages  # noqa: E402
+from pbg_tasks.errors import NotFoundError, StorageError  # noqa: E402
+from pbg_tasks.tasks.plan import plan  # noqa: E402
+from tests.operators.specs import small_spec  # noqa: E402
+from tests.tasks.conftest import ring, workplace  # noqa: E402
+
+DAG = "reembed_toy"
+PLAN = database.PLAN
+OUTSIDE = "This run is not one of the DAG&#39;s graph in the store of that graph, and no other run is shown here."
+
+
+class Site:
+    """Airflow's API server with the pages, asked in-process, with the tokens of two users."""
+
+    def __init__(self, folder):
+        from airflow.api_fastapi.app import create_app, get_auth_manager
+        from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+        self.folder = folder
+        self.client = TestClient(create_app())
+        tokens = {
+            role: get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="u", role=role))
+            for role in ("ADMIN", None)
+        }
+        self.headers = {role: {"Authorization": f"Bearer {token}"} for role, token in tokens.items()}
+        self.count = 0
+
+    def deploy(self, **spec):
+        """Write the graph's spec, and let the scheduler know its DAGs."""
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+        path = self.folder / "toy.yaml"
+        before = yaml.safe_load(path.read_text()) if path.exists() else small_spec(self.folder, "toy")
+        path.write_text(yaml.safe_dump(before | spec))
+        bag = DagBag("dags")
+        assert bag.import_errors == {}
+        sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
+
+    def planned(self, result):
+        """Trigger the DAG, and store a result of its task ``plan`` through the API, as users may."""
+        self.count += 1
+        run_id = f"manual__{self.count}"
+        self.post(f"dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
+        path = f"dags/{DAG}/dagRuns/{run_id}/taskInstances/{PLAN}/xcomEntries"
+        self.post(path, {"key": "return_value", "value": result, "map_index": -1})
+        return run_id
+
+    def post(self, path, body):
+        answer = self.client.post(f"/api/v2/{path}", json=body, headers=self.headers["ADMIN"])
+        assert answer.status_code in {200, 201}, answer.text
+
+    def get(self, path, role="ADMIN"):
+        return self.client.get(f"/pbg/dags/{DAG}{path}", headers=self.headers[role])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Planned runs, by name: of the graph, of another one in its store, and in other stores."""
+    with workplace(tmp_path_factory.mktemp("stores")) as place:
+        place.snapshot("d1", ring(40))
+        place.runs = {}
+        for name, graph, store in (
+            ("own", "toy", "g"),
+            ("other graph", "other", "g"),
+            ("other store", "toy", "g2"),
+            ("store within", "toy", "g/inner"),
+            ("moved", "toy", "moved"),
+        ):
+            place.write_spec(graph=graph, store=str(place.root / store), channel=graph)
+            place.runs[name] = plan(place.spec, "d1")["run"]
+        yield place
+
+
+@pytest.fixture(scope="module")
+def site(place, tmp_path_factory):
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.db import initdb
+    from airflow.utils.session import create_session
+
+    folder = tmp_path_factory.mktemp("graphs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PBG_GRAPHS", str(folder))
+        patch.setenv("AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL", "0")
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        initdb()
+        with create_session() as session:
+            session.merge(DagBundleModel(name="tests"))
+        site = Site(folder)
+        site.deploy(store=str(place.root / "g"))
+        yield site
+
+
+def test_own_run_is_shown(site, place):
+    answer = site.get(f"/runs/{site.planned({'run': place.runs['own']})}")
+    assert answer.status_code == 200, answer.text
+    assert place.runs["own"].rpartition("/")[2] in answer.text
+
+
+def id_of(url):
+    return url.rpartition("/")[2]
+
+
+def outside(place):
+    """Return what a task could return, by name, that is no run of the graph in its store."""
+    root, run, runs = place.root, id_of(place.runs["own"]), place.runs
+    within = root / "g" / "runs" / "d9-0123456789ab"
+    if not within.is_symlink():
+        within.symlink_to(runs["other store"], target_is_directory=True)
+        (root / "link").symlink_to(root / "g", target_is_directory=True)
+    return {
+        "other graph": runs["other graph"],
+        "other store": runs["other store"],
+        "store within": runs["store within"],
+        "dots": f"{root}/g/../g2/runs/{id_of(runs['other store'])}",
+        "dots that lead back": f"{root}/g2/../g/runs/{run}",
+        "dots as id": f"{root}/g/runs/..",
+        "link to the store": f"{root}/link/runs/{run}",
+        "link within the store": str(within),
+        "case": f"{root}/G/runs/{run}",
+        "slash at the end": f"{runs['own']}/",
+        "two slashes": f"{root}/g//runs/{run}",
+        "another scheme": f"file://{runs['own']}",
+        "encoded": f"file://{root}/%67/runs/{run}",
+        "relative": f"g/runs/{run}",
+        "directory": "/etc",
+        "no run": f"{root}/g/runs/d1-0123456789ab/../{run}",
+        "nothing": "",
+        "bucket": f"s3://bucket/runs/{run}",
+        "credentials": f"s3://key:CANARY@bucket/runs/{run}",
+        "endpoint": f"http://169.254.169.254/runs/{run}",
+    }
+
+
+def test_run_outside_is_not_found_and_not_named(site, place):
+    for name, url in outside(place).items():
+        run_id = site.planned({"run": url})
+        answer = site.get(f"/runs/{run_id}")
+        assert answer.status_code == 404, (name, answer.text)
+        assert answer.text.count(OUTSIDE) == 1 or name == "no run", (name, answer.text)
+        assert "CANARY" not in answer.text
+        for shown in ("other store", "store within", "other graph"):
+            assert id_of(place.runs[shown]) not in answer.text, name
+    for result in ({"run": 3}, {"run": None}, ["run"], "text"):
+        assert site.get(f"/runs/{site.planned(result)}").status_code == 404
+
+
+def test_pages_of_dag_go_by_its_last_own_run(site, place):
+    """A task that returned another run neither shows that one nor hides the others."""
+    run = id_of(place.runs["own"])
+    site.planned({"run": place.runs["own"]})
+    site.planned({"run": place.runs["other store"]})
+    nights = site.get("")
+    assert nights.status_code == 200, nights.text
+    assert run in nights.text
+    assert id_of(place.runs["other store"]) not in nights.text
+    assert site.get(f"/nights/{run}").status_code == 200
+    assert site.get(f"/compare?left={run}&right={run}").status_code == 200
+    assert site.get("/neighbours").status_code == 200
+    for other in ("other store", "store within", "other graph"):
+        path = f"/nights/{quote(id_of(place.runs[other]))}"
+        assert site.get(path).status_code == 404, other
+        assert site.get(f"{path}/live").status_code == 404, other
+    outside(place)
+    assert OUTSIDE in site.get("/nights/d9-0123456789ab").text
+
+
+def test_user_without_rights_is_refused_as_before(site, place):
+    run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
+    live = f"/nights/{run}/live"
+    for path in ("", f"/runs/{run_id}", f"/nights/{run}", live, f"/compare?left={run}&right={run}", "/neighbours"):
+        assert site.get(path).status_code == 200, path
+        assert site.get(path, role=None).status_code == 403, path
+
+
+def test_old_runs_stay_where_their_version_had_them(site, place):
+    """A spec that names a new store: its earlier runs are still shown from the one they were planned in."""
+    before = site.planned({"run": place.runs["own"]})
+    site.deploy(store=f"{place.root}/moved/")
+    try:
+        after = site.planned({"run": place.runs["moved"]})
+        back = site.planned({"run": place.runs["own"]})
+        assert site.get(f"/runs/{before}").status_code == 200
+        assert site.get(f"/runs/{after}").status_code == 200
+        assert site.get(f"/runs/{back}").status_code == 404
+        nights = site.get("").text
+        assert id_of(place.runs["moved"]) in nights
+        assert id_of(place.runs["own"]) not in nights
+    finally:
+        site.deploy(store=str(place.root / "g"))
+
+
+def test_version_without_a_store_goes_by_the_latest(site, place, monkeypatch):
+    """DAGs that an earlier version of the package stored name neither graph nor store."""
+    from operators.plan import PlanOperator
+
+    site.deploy(gates={"max_mrr_drop": 0.5})
+    with monkeypatch.context() as patch:
+        patch.setattr(PlanOperator, "template_fields", ("arguments", "scratch"))
+        site.deploy(gates={"max_mrr_drop": 0.6})
+        own, other = (site.planned({"run": place.runs[name]}) for name in ("own", "other store"))
+        assert "does not name the store" in site.get(f"/runs/{own}").text
+    site.deploy(gates={"max_mrr_drop": 0.7})
+    assert site.get(f"/runs/{own}").status_code == 200
+    assert site.get(f"/runs/{other}").status_code == 404
+
+
+def test_store_that_is_a_link_is_shown(place):
+    outside(place)
+    run = id_of(place.runs["own"])
+    planned = database.Planned(f"{place.root}/link/runs/{run}", "toy", f"{place.root}/link/")
+    assert Pages().own([planned]) == planned.run
+
+
+@pytest.mark.parametrize("store", ["s3://bucket/graphs/g", "s3://bucket/graphs/g/"])
+def test_other_bucket_or_prefix_is_not_even_asked(monkeypatch, store):
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody answers
+    for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "us-east-1")
+    run = "d1-0123456789ab"
+    for root in (
+        "s3://bucket/graphs/g2",
+        "s3://bucket/graphs/G",
+        "s3://bucket/graphs",
+        "s3://bucket/graphs/g/g",
+        "s3://bucket/graphs/x/../g",
+        "s3://bucket/graphs//g",
+        "s3://bucket2/graphs/g",
+        "s3://Bucket/graphs/g",
+        "S3://bucket/graphs/g",
+        "s3://bucket/graphs%2Fg",
+        "/bucket/graphs/g",
+        "bucket/graphs/g",
+    ):
+        with pytest.raises(NotFoundError, match="not one of the DAG's graph"):
+            Pages().own([database.Planned(f"{root}/runs/{run}", "g", store)])
+    with pytest.raises(StorageError, match=r"http://127\.0\.0\.1:9"):
+        Pages().own([database.Planned(f"s3://bucket/graphs/g/runs/{run}", "g", store)])
