@@ -39,7 +39,7 @@ class _NoRedirects:
 def session_class(endpoints: Endpoints) -> type[AIOHTTPSession]:
     """Return the class of sessions that ask only endpoints that are allowed."""
 
-    class GuardedSession(AIOHTTPSession):
+    class GuardedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types
         async def send(self, request: AWSPreparedRequest) -> AioAWSResponse:
             await asyncio.to_thread(check_request, endpoints, request.url)
             return await super().send(request)
