@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from pbg_tasks.config.base import Frozen, canonical_json, parse
 from pbg_tasks.config.results import check_format
@@ -70,7 +71,16 @@ class NamedRecord(Frozen):
     sha256: Sha256
 
 
-class Head(Frozen):
+class Stamped(Frozen):
+    """A document that is replaced by compare-and-swap, and so is stored by ``encode_unique``.
+
+    Its readers ignore keys that they do not know, the nonce among them, so that later versions may add some.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Head(Stamped):
     """The one mutable object of a run: who may write, and which version counts.
 
     Attributes:
@@ -90,6 +100,15 @@ class Head(Frozen):
 def encode(document: Frozen) -> bytes:
     """Return the bytes a document is stored as (canonical JSON)."""
     return canonical_json(document.model_dump(mode="json"))
+
+
+def encode_unique(document: Stamped) -> bytes:
+    """Return bytes for a swap: those of ``encode`` and a random nonce, so that no two writes have equal bytes.
+
+    The tag that a swap expects may be a hash of the bytes, as it is in S3. Without the nonce, a document that came back
+    to what it said before would pass for one that never changed.
+    """
+    return canonical_json({**document.model_dump(mode="json"), "nonce": secrets.token_hex(16)})
 
 
 def decode(model: type[Document], data: bytes, *, source: str) -> Document:

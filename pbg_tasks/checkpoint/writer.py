@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.contents import Contents
 from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
-from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, NamedRecord, ObjectRecord, decode, encode, sha256
+from pbg_tasks.checkpoint.manifest import (
+    Head,
+    Iteration,
+    Manifest,
+    NamedRecord,
+    ObjectRecord,
+    decode,
+    encode,
+    encode_unique,
+    sha256,
+)
 from pbg_tasks.checkpoint.plain import Newest, newest, read_head
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.checkpoint.progress import PARTIAL, RECORDS, PartialObjects, Progress, epoch_of, progress_name
@@ -38,7 +48,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.checkpoint.contents import Names
-    from pbg_tasks.checkpoint.progress import StoredObject
     from pbg_tasks.checkpoint.reader import CheckpointFiles
     from pbg_tasks.storage import ObjectInfo, Store
 
@@ -100,8 +109,18 @@ class CheckpointWriter:
             if there is not None and self._is_mine(there, record):
                 return record
             self._refuse_newer(key, there)
-            self.store.swap(key, source, expected=there, metadata=metadata)
+            self._replace(there, key, source, record)
         return record
+
+    def _replace(self, there: ObjectInfo | None, key: str, source: bytes | Path, record: ObjectRecord) -> None:
+        """Replace a leftover, but not what a newer writer has made of it since."""
+        # A file has PBG's format and a hash that a replay compares, so it cannot hold a nonce: in S3 this swap also
+        # passes where a newer writer stored the leftover's very bytes meanwhile. All three were made of one spec and
+        # one version before. A file with nothing in it that depends on timing is equal in all three, and a file that
+        # does is not stored equal twice. Manifests and records name their writer epoch. Should another processor have
+        # rounded otherwise, readers refuse the file by its hash.
+        metadata = {WRITER_EPOCH: str(self._head.writer_epoch), SHA256: record.sha256}
+        self.store.swap(key, source, expected=there, metadata=metadata)
 
     def _is_mine(self, there: ObjectInfo, record: ObjectRecord) -> bool:
         epoch = there.metadata.get(WRITER_EPOCH)
@@ -145,14 +164,9 @@ class CheckpointWriter:
                 self.store.copy(self.key(stored.name), key)
             elif there.metadata.get(SHA256) != stored.record.sha256:  # or else somebody has settled it before
                 self._refuse_newer(key, there)
-                self._replace(there, stored)
+                with Scratch() as scratch:
+                    self._replace(there, key, self.partial.fetch(stored, scratch.path), stored.record)
         return {name: stored.record for name, stored in progress.objects.items()}
-
-    def _replace(self, there: ObjectInfo, stored: StoredObject) -> None:
-        """Put a stored object in the place of a leftover, but never of what whoever took over has made of it since."""
-        metadata = {WRITER_EPOCH: str(self._head.writer_epoch), SHA256: stored.record.sha256}
-        with Scratch() as scratch:
-            self.store.swap(there.key, self.partial.fetch(stored, scratch.path), expected=there, metadata=metadata)
 
     def sweep(self) -> None:
         """Delete what ranks have stored and no record names: what a lost gang left, or what a version has now.
@@ -218,7 +232,7 @@ class CheckpointWriter:
     def _swap(self, update: dict[str, object], *, what: str) -> None:
         head = self._head.model_copy(update=update)
         try:
-            self._info = self.store.swap(self.key(HEAD), encode(head), expected=self._info)
+            self._info = self.store.swap(self.key(HEAD), encode_unique(head), expected=self._info)
         except ConflictError:
             raise ConflictError(
                 f"{self.store.url}/{self.key(HEAD)}: another writer claimed this run; {what} of "
@@ -330,7 +344,7 @@ def _unfinished(store: Store, prefix: str, head: Head, spec: str) -> Progress | 
 def _swap_head(store: Store, prefix: str, head: Head, expected: ObjectInfo | None) -> ObjectInfo:
     source = location(store, prefix, HEAD)
     try:
-        return store.swap(join(prefix, HEAD), encode(head), expected=expected)
+        return store.swap(join(prefix, HEAD), encode_unique(head), expected=expected)
     except ConflictError:
         raise ConflictError(f"{source}: another writer claimed this run at the same moment") from None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pbg_tasks.checkpoint import open_preserved
-from pbg_tasks.checkpoint.manifest import decode, encode, sha256
+from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, sha256
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish.holds import hold
@@ -28,7 +28,7 @@ _AT_ONCE = 8
 """Release documents that are read at a time: a channel of years has a thousand."""
 _RELEASE = re.compile(r"([0-9]{8,18})\.json")
 _HIGHEST = "highest"
-"""Metadata of the pointer, not a field of its document, which readers of earlier versions would refuse."""
+"""Metadata of a pointer that an earlier version wrote; now a field of its document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Pointer:
         info: of the object; None where the channel has pointed to nothing yet.
         release: that it names.
         rolled_back: whether it was a roll-back that moved it there.
-        highest: the highest number it has ever had; None where earlier versions wrote it, which did not tell, or who
-            copied the store left metadata behind.
+        highest: the highest number it has ever had; None where an early version wrote it, which did not record that,
+            or recorded it in metadata that a copy of the store left behind.
     """
 
     info: ObjectInfo | None
@@ -81,10 +81,11 @@ class Channel:
             return Pointer(None, None)
         current = decode(Current, blob.data, source=f"{self.store.url}/{self._pointer}")
         release = self.release(current.seq, expected_sha256=current.release_sha256)
-        told = blob.info.metadata.get(_HIGHEST)
-        if told is not None and not told.isdecimal():
-            raise FormatError(f"{self.store.url}/{self._pointer}: metadata {_HIGHEST!r} is {told!r}, not a number")
-        highest = None if told is None else int(told)
+        highest, told = current.highest, blob.info.metadata.get(_HIGHEST)
+        if highest is None and told is not None:
+            if not told.isdecimal():
+                raise FormatError(f"{self.store.url}/{self._pointer}: metadata {_HIGHEST!r} is {told!r}, not a number")
+            highest = int(told)
         return Pointer(blob.info, release, rolled_back=current.moved_by == "rollback", highest=highest)
 
     def release(self, seq: int, *, expected_sha256: str | None = None) -> Release:
@@ -230,10 +231,14 @@ class Channel:
         """Swap the pointer; False when it is not the one that was read any more."""
         if pointer.release is not None:
             hold(self.store, pointer.release.run)  # whoever reads it is given the grace to finish
-        current = Current(seq=release.seq, release_sha256=sha256(encode(release)), moved_by=moved_by)
-        highest = max(release.seq, self._highest(pointer))
+        current = Current(
+            seq=release.seq,
+            release_sha256=sha256(encode(release)),
+            moved_by=moved_by,
+            highest=max(release.seq, self._highest(pointer)),
+        )
         try:
-            self.store.swap(self._pointer, encode(current), expected=pointer.info, metadata={_HIGHEST: str(highest)})
+            self.store.swap(self._pointer, encode_unique(current), expected=pointer.info)
         except ConflictError:
             return False
         return True

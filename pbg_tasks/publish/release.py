@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from pbg_tasks.checkpoint.manifest import Sha256
+from pbg_tasks.checkpoint.manifest import Sha256, Stamped
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import ReleaseFacts, ReleaseMetrics
@@ -48,19 +48,21 @@ class Release(Frozen):
     data: ReleaseFacts = Field(default_factory=dict)
 
 
-class Current(Frozen):
+class Current(Stamped):
     """Where a channel points.
 
     Attributes:
         seq: of the release.
         release_sha256: hash of the release's document.
         moved_by: why it points there.
+        highest: number that the channel has ever pointed to; None where an earlier version wrote the document.
     """
 
     format: Literal[1] = 1
     seq: int
     release_sha256: Sha256
     moved_by: Literal["publish", "rollback"]
+    highest: Annotated[int, Field(ge=1)] | None = None
 
 
 def newest_before(releases: Iterable[Release], snapshot: str) -> Release | None:

@@ -23,7 +23,7 @@ class ObjectInfo:
         key: ``/``-separated name below the store's root.
         size: bytes.
         tag: the store's version tag (ETag): an object whose bytes changed has another one. It tells versions of one
-            key apart, never objects of two keys.
+            key apart, never objects of two keys. In S3 it is a hash of the bytes: two writes of equal bytes share it.
         metadata: small string pairs written with the object.
         modified: when it was written, in seconds since 1970 by the store's clock, as ``head``, ``get`` and ``list``
             tell it (S3 to the second); None in a write's answer.
@@ -51,6 +51,10 @@ class Blob:
 @runtime_checkable
 class Store(Protocol):
     """Objects below one root. Keys are relative to it and never hold ``..``, a leading ``/`` or an empty segment.
+
+    A swap expects a tag. In a local store every write has a tag of its own. In S3 a tag stands for bytes, not for a
+    write: an object that was replaced and then got its earlier bytes back passes for one that never changed. So a
+    document that is swapped holds what no other write of it does: ``checkpoint.manifest.encode_unique`` puts it there.
 
     Every method raises ``StorageError`` (or its ``AccessError``) when the store fails or refuses, within a bounded
     time, naming the object's URL; ``ConfigError`` for a key or metadata that not every store can hold (``names``) and

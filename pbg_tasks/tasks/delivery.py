@@ -111,6 +111,7 @@ class _Delivery:
         mark = _blob(store, MARK)
         self._left = _objects(UnfinishedMark, mark)
         self._old = self._left.union(before) - files.keys()
+        # The token is this mark's own, so in S3 too its tag is no other mark's (`Store`).
         document = UnfinishedMark(token=self._token, objects=(*sorted(files), *sorted(self._old)))
         self._mark = store.swap(MARK, encode(document), expected=None if mark is None else mark.info)
         for info in list(store.list(STAGED)):
@@ -122,6 +123,10 @@ class _Delivery:
         for name, path in self._files.items():
             found = self._store.head(name) if any_key or name in self._left else None
             self._put.append(name)
+            # In S3 this also passes where another export took the mark over and stored the leftover's very bytes since
+            # it was looked up, and a file of a foreign format can hold no nonce. Then this one stores a file too many
+            # before its `check` refuses it; the other's manifest names the hash of each file, so that no reader takes
+            # it, and doing the other again mends it. Exports of one run have equal files: there is nothing to mend.
             try:
                 self._store.swap(name, path, expected=found)
             except ConflictError:

@@ -41,6 +41,7 @@ class ImportClaim:
             ConflictError: another import was first.
         """
         before = store.head(UNFINISHED)
+        # The token is this mark's own, so in S3 too its tag is no other mark's (`Store`).
         text = f"an import is running, or was cut off; run it again ({secrets.token_hex(8)})\n"
         try:
             mark = store.swap(UNFINISHED, text.encode(), expected=before)

@@ -77,6 +77,23 @@ def test_the_next_writer_does_what_a_killed_one_had_left_to_do_after_its_commit(
     assert open_committed(store, PREFIX)[0].version == 2
 
 
+@pytest.mark.parametrize("place", ["tmp_path", pytest.param("s3_bucket", marks=pytest.mark.s3)])
+def test_a_restored_head_lets_no_earlier_writer_commit(request, place):
+    """A backup is restored, and the next writer claims the writer epoch that an earlier one had already."""
+    store = open_store(str(request.getfixturevalue(place)))
+    with claim(store, PREFIX, SPEC) as writer:
+        commit(writer, 1)
+    backup = store.get(f"{PREFIX}/{HEAD}").data
+    with claim(store, PREFIX, SPEC) as earlier:
+        store.put(f"{PREFIX}/{HEAD}", backup)
+        store.delete(f"{PREFIX}/{LEASE}")
+        with claim(store, PREFIX, SPEC) as later:
+            assert later.partial.writer_epoch == earlier.partial.writer_epoch
+            with pytest.raises(ConflictError, match="another writer claimed this run"):
+                commit(earlier, 2, b"of the earlier one")
+            commit(later, 2, b"of the earlier one")
+
+
 def test_a_version_that_pbg_made_anew_is_not_dropped_for_ours_of_that_number(store):
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1)

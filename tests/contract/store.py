@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pbg_tasks.checkpoint.manifest import Head, encode_unique
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, ResourceError
 from pbg_tasks.storage import Store
 from pbg_tasks.storage.probe import probe
@@ -108,6 +109,16 @@ class StoreContract:
         with pytest.raises(ConflictError, match="HEAD"):
             store.swap("HEAD", b"3", expected=None)
         assert store.get("HEAD").data == b"2"
+
+    def test_equal_documents_have_different_tags(self, store):
+        document = Head(writer_epoch=1)
+        first = store.put_new("HEAD", encode_unique(document))
+        second = store.swap("HEAD", encode_unique(document.model_copy(update={"version": 1})), expected=first)
+        third = store.swap("HEAD", encode_unique(document), expected=second)
+        assert len({first.tag, second.tag, third.tag}) == 3
+        with pytest.raises(ConflictError, match="HEAD"):
+            store.swap("HEAD", b"{}", expected=first)
+        assert store.head("HEAD").tag == third.tag
 
     def test_swap_without_expectation_creates(self, store):
         assert store.swap("HEAD", b"1", expected=None).size == 1

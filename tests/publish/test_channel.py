@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
 
 from pbg_tasks.checkpoint import Iteration, claim, preserve
+from pbg_tasks.config.base import canonical_json
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
@@ -199,20 +201,47 @@ def test_a_publish_that_was_interrupted_after_a_rollback_is_finished(store, monk
 
 
 def test_a_publish_after_a_roll_back_that_does_not_tell_what_was_served_brings_nothing_back(store):
-    """As an earlier version of this package wrote the pointer, or who copied the store without metadata left it."""
+    """As an early version of this package wrote the pointer, or a copy of the store without metadata left it."""
     channel = Channel(store, "production")
     fields = {day: candidate(store, f"r{day}", f"2026-01-0{day}") for day in (1, 2, 3, 4)}
     for day in (1, 2, 3):
         channel.publish(fields[day], planned_on=day - 1 or None)
     channel.rollback()
-    pointer = store.get("channels/production/CURRENT.json")
-    store.swap(pointer.info.key, pointer.data, expected=pointer.info)
+    rewrite_pointer(store, without=("highest", "nonce"))
     third = channel.release(3)
     for served in (2, 1):  # the second time in metadata that began without
         assert channel.current().release.seq == served
         assert channel.publish(fields[3], planned_on=served) == (third, False)
         channel.rollback(to=1)
     assert channel.publish(fields[4], planned_on=1) == (channel.release(4), True)
+
+
+def rewrite_pointer(store, *, without=(), metadata=None, **fields):
+    """Write the pointer as another version of this package would: ``without`` some fields, or with more."""
+    pointer = store.get("channels/production/CURRENT.json")
+    kept = {name: value for name, value in json.loads(pointer.data).items() if name not in without}
+    store.swap(pointer.info.key, canonical_json(kept | fields), expected=pointer.info, metadata=metadata)
+
+
+def test_a_pointer_of_an_earlier_version_is_read(store):
+    channel = Channel(store, "production")
+    for day in (1, 2, 3):
+        channel.publish(candidate(store, f"r{day}", f"2026-01-0{day}"), planned_on=day - 1 or None)
+    channel.rollback(to=1)
+    rewrite_pointer(store, without=("highest", "nonce"), metadata={"highest": "3"})
+    pointer = channel.current()
+    assert (pointer.release.seq, pointer.rolled_back, pointer.highest) == (1, True, 3)
+    channel.rollback(to=2)  # and the next swap keeps what the metadata said
+    assert channel.current().highest == 3
+    assert store.head("channels/production/CURRENT.json").metadata == {}
+
+
+def test_a_pointer_with_unknown_fields_is_read(store):
+    channel = Channel(store, "production")
+    first, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
+    rewrite_pointer(store, region="north", approved_by={"name": "x"})
+    assert channel.current().release == first
+    assert channel.publish(candidate(store, "b", "2026-01-02"), planned_on=1)[1]
 
 
 def test_two_publishers_at_once_one_wins(store):
@@ -257,6 +286,31 @@ def test_who_loses_the_swap_looks_again(store, monkeypatch, theirs):
         with pytest.raises(ConflictError, match="this run was planned on 1"):
             channel.publish(mine, planned_on=first.seq)
     assert channel.current().release.run == theirs
+
+
+@pytest.mark.parametrize("place", ["tmp_path", pytest.param("s3_bucket", marks=pytest.mark.s3)])
+def test_a_slow_publisher_undoes_no_roll_back_it_slept_through(request, place, monkeypatch):
+    """The pointer says the same after the roll-back as before the release that it took back."""
+    store = open_store(str(request.getfixturevalue(place)))
+    slow, other = Channel(store, "production"), Channel(store, "production")
+    for day in (1, 2):
+        other.publish(candidate(store, f"r{day}", f"2026-01-0{day}"), planned_on=day - 1 or None)
+    other.rollback()
+    mine, bad = candidate(store, "slow", "2026-01-03"), candidate(store, "bad", "2026-01-04")
+    swap = slow._point
+
+    def late(*args, **how):
+        monkeypatch.setattr(slow, "_point", swap)
+        assert other.publish(bad, planned_on=1)[0].seq == 4
+        other.rollback(to=1)
+        return swap(*args, **how)
+
+    monkeypatch.setattr(slow, "_point", late)
+    release, points = slow.publish(mine, planned_on=1)
+    assert (release.seq, points) == (3, False)
+    pointer = other.current()
+    assert (pointer.release.seq, pointer.rolled_back, pointer.highest) == (1, True, 4)
+    assert other.publish(bad, planned_on=1)[1] is False  # what was rolled back from stays left
 
 
 def test_one_run_is_one_release_whenever_its_other_publisher_comes(tmp_path):
