@@ -69,10 +69,14 @@ class FormatError(PbgError):
 
 
 class ConflictError(PbgError):
-    """Another writer owns what this one wanted to change; the store decided, nothing was overwritten."""
+    """Another writer owns what this one wanted to change; the store decided."""
 
     kind = "conflict"
     exit_code = 5
+
+
+class OvertakenError(ConflictError):
+    """Another writer's object is there, and this write may have taken place before it and been replaced."""
 
 
 class StorageError(PbgError):

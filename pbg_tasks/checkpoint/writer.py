@@ -39,7 +39,7 @@ from pbg_tasks.checkpoint.reader import (
     read_mirror,
 )
 from pbg_tasks.checkpoint.segments import Segments, read_progress
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import Scratch, sha256_file
 
@@ -233,10 +233,11 @@ class CheckpointWriter:
         head = self._head.model_copy(update=update)
         try:
             self._info = self.store.swap(self.key(HEAD), encode_unique(head), expected=self._info)
-        except ConflictError:
+        except ConflictError as error:
+            verdict = "counts only if it is named there" if isinstance(error, OvertakenError) else "does not count"
             raise ConflictError(
                 f"{self.store.url}/{self.key(HEAD)}: another writer claimed this run; {what} of "
-                f"writer epoch {self._head.writer_epoch} does not count"
+                f"writer epoch {self._head.writer_epoch} {verdict}"
             ) from None
         self._head = head
 

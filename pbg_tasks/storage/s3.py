@@ -13,27 +13,26 @@ import re
 import secrets
 import time
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError
 
-from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, OvertakenError
 from pbg_tasks.storage.base import Blob, ObjectInfo
 from pbg_tasks.storage.files import disk_errors, landing
 from pbg_tasks.storage.names import check_key, check_metadata, check_prefix, content_type
+from pbg_tasks.storage.s3_answers import STAMP, Found, found_object, listed_object, tag_of
 from pbg_tasks.storage.s3_client import (
     TRANSPORT_ERRORS,
     connect,
-    error_code,
     http_status,
     is_absent,
     s3_errors,
     version_errors,
 )
-from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause, persistently
+from pbg_tasks.storage.s3_patience import ATTEMPTS, is_refusal, leaves_open, pause, persistently
 from pbg_tasks.storage.s3_transfer import (
     Condition,
     Place,
@@ -46,24 +45,14 @@ from pbg_tasks.storage.s3_transfer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef, ListObjectsV2RequestTypeDef
+    from mypy_boto3_s3.type_defs import ListObjectsV2RequestTypeDef
 
-_STAMP = "pbg-write"
-"""Metadata name of the write id; never shown to callers."""
 _KEPT_LEAST, _KEPT_MOST = 0.1, 5.0
 """Seconds between the end of a conditional upload in parts and the look whether it stayed."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """An object as the server has it, with the id of the write that made it (None: not of our making)."""
-
-    info: ObjectInfo
-    write_id: str | None
 
 
 def open_s3(url: str, environment: Mapping[str, str] | None = None) -> S3Store:
@@ -174,11 +163,7 @@ class S3Store:
         found: list[ObjectInfo] = []
         with self._errors(prefix):
             for page in self._pages(prefix):
-                for entry in page.get("Contents", []):
-                    key = entry["Key"].removeprefix(self._prefix)
-                    if not key.endswith("/"):  # some tools mark folders so
-                        tag, modified = entry["ETag"].strip('"'), entry["LastModified"].timestamp()
-                        found.append(ObjectInfo(key, entry["Size"], tag, modified=modified))
+                found.extend(page)
         yield from sorted(found, key=lambda info: info.key)
 
     def delete(self, key: str) -> None:
@@ -202,10 +187,15 @@ class S3Store:
     def _errors(self, key: str) -> AbstractContextManager[None]:
         return s3_errors(self._client, self._url(key))
 
-    def _conflict(self, key: str) -> ConflictError:
+    def _conflict(self, key: str, *, lost: bool = False) -> ConflictError:
+        if lost:
+            return OvertakenError(
+                f"{self._url(key)}: another writer's object is there; the answer to this write was lost, so it did not "
+                "take place, or did and was replaced since: look at the object before writing it again"
+            )
         return ConflictError(f"{self._url(key)}: another writer was first, nothing was overwritten")
 
-    def _required(self, key: str) -> _Found:
+    def _required(self, key: str) -> Found:
         check_key(key)
         with self._errors(key):
             found = self._look(key)
@@ -213,18 +203,18 @@ class S3Store:
             raise NotFoundError(f"{self._url(key)} does not exist at {self._client.meta.endpoint_url}")
         return found
 
-    def _look(self, key: str) -> _Found | None:
+    def _look(self, key: str) -> Found | None:
         try:
-            answer = persistently(self._client.head_object, Bucket=self._bucket, Key=self._prefix + key)
+            return persistently(self._head, key)
         except ClientError as error:
             if not is_absent(error):
                 raise
             self._require_bucket()
             return None
-        metadata = answer["Metadata"]
-        write_id = metadata.pop(_STAMP, None)
-        tag, modified = answer["ETag"].strip('"'), answer["LastModified"].timestamp()
-        return _Found(ObjectInfo(key, answer["ContentLength"], tag, metadata, modified), write_id)
+
+    def _head(self, key: str) -> Found:
+        answer = self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
+        return found_object(key, answer)
 
     def _require_bucket(self) -> None:
         """Tell, once, a missing bucket from a missing object: S3 answers both alike to a HEAD."""
@@ -242,23 +232,28 @@ class S3Store:
                 raise
         self._bucket_seen = True
 
-    def _pages(self, prefix: str) -> Iterator[ListObjectsV2OutputTypeDef]:
+    def _pages(self, prefix: str) -> Iterator[Sequence[ObjectInfo]]:
         """List by pages: one that fails is asked for again, not those before it."""
         request: ListObjectsV2RequestTypeDef = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         while True:
-            page = persistently(self._client.list_objects_v2, **request)
+            page, following = persistently(self._page, request)
             yield page
-            if not page.get("IsTruncated"):
+            if following is None:
                 return
-            request["ContinuationToken"] = page["NextContinuationToken"]
+            request["ContinuationToken"] = following
+
+    def _page(self, request: ListObjectsV2RequestTypeDef) -> tuple[Sequence[ObjectInfo], str | None]:
+        """Return the objects of a page, and the token of the next one; None after the last."""
+        answer = self._client.list_objects_v2(**request)
+        entries = [entry for entry in answer.get("Contents", []) if not entry["Key"].endswith("/")]  # a tool's folders
+        found = [listed_object(entry["Key"].removeprefix(self._prefix), entry) for entry in entries]
+        return found, answer["NextContinuationToken"] if answer.get("IsTruncated") else None
 
     def _get(self, key: str) -> Blob:
         answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
         with closing(answer["Body"]) as body:
             data = body.read()
-        metadata = {name: value for name, value in answer["Metadata"].items() if name != _STAMP}
-        tag, modified = answer["ETag"].strip('"'), answer["LastModified"].timestamp()
-        return Blob(ObjectInfo(key, len(data), tag, metadata, modified), data)
+        return Blob(found_object(key, {**answer, "ContentLength": len(data)}).info, data)
 
     def _write(
         self,
@@ -266,12 +261,12 @@ class S3Store:
         source: bytes | Path,
         metadata: Mapping[str, str] | None,
         condition: Condition,
-        is_expected: Callable[[_Found | None], bool],
+        is_expected: Callable[[Found | None], bool],
     ) -> ObjectInfo:
         check_key(key)
         pairs = check_metadata(metadata)
         write_id = secrets.token_hex(16)
-        stamped = {**pairs, _STAMP: write_id}
+        stamped = {**pairs, STAMP: write_id}
 
         def send() -> ObjectInfo:
             size, tag = self._send(key, source, stamped, condition)
@@ -292,7 +287,7 @@ class S3Store:
         if isinstance(source, Path):
             done = upload_parts(self._place(key), source, size, metadata, condition, self._sizes)
             if condition:
-                self._check_kept(key, metadata[_STAMP], done.seconds)
+                self._check_kept(key, metadata[STAMP], done.seconds)
             return size, done.tag
         answer = self._client.put_object(
             Bucket=self._bucket,
@@ -302,7 +297,7 @@ class S3Store:
             ContentType=content_type(key),
             **condition,
         )
-        return len(source), answer["ETag"].strip('"')
+        return len(source), tag_of(answer)
 
     def _check_kept(self, key: str, write_id: str, seconds: float) -> None:
         """See whether an object of parts is there still, once all who completed it at the same time have done so.
@@ -318,21 +313,22 @@ class S3Store:
         time.sleep(min(max(_KEPT_LEAST, 2 * seconds), _KEPT_MOST))
         found = self._look(key)
         if found is not None and found.write_id != write_id:
-            raise self._conflict(key)
+            raise OvertakenError(f"{self._url(key)}: this write took place, and another writer has replaced it since")
 
     def _settle(
         self,
         key: str,
         send: Callable[[], ObjectInfo],
-        is_ours: Callable[[_Found], bool],
-        is_expected: Callable[[_Found | None], bool],
+        is_ours: Callable[[Found], bool],
+        is_expected: Callable[[Found | None], bool],
     ) -> ObjectInfo:
         """Send until it is known whether this write or another's took place.
 
         Raises:
             ConflictError: what is there is neither ours nor what this write may replace.
+            OvertakenError: the same, and an answer was lost, so that this write may have been there before.
         """
-        attempt = 0
+        attempt, lost = 0, False
         while True:
             attempt += 1
             try:
@@ -340,21 +336,22 @@ class S3Store:
             except (EndpointConnectionError, ConnectTimeoutError):
                 raise  # the SDK tried thrice, and there is nobody to ask
             except (ClientError, *TRANSPORT_ERRORS) as error:
-                if isinstance(error, ClientError) and not _leaves_open(error):
+                if isinstance(error, ClientError) and not leaves_open(error):
                     raise
                 found = self._look(key)
                 if found is not None and is_ours(found):
                     return found.info
+                lost = lost or not is_refusal(error)
                 if not is_expected(found):
-                    raise self._conflict(key) from error
+                    raise self._conflict(key, lost=lost) from error
                 if attempt == ATTEMPTS:
                     raise
             pause(attempt)
 
-    def _copy(self, original: _Found, target: str) -> ObjectInfo:
+    def _copy(self, original: Found, target: str) -> ObjectInfo:
         info, source = original.info, self._prefix + original.info.key
         if info.size > self._sizes.copy:
-            stamped = dict(info.metadata) | ({_STAMP: original.write_id} if original.write_id else {})
+            stamped = dict(info.metadata) | ({STAMP: original.write_id} if original.write_id else {})
             tag = copy_parts(self._place(target), source, info.tag, info.size, stamped, self._sizes)
         else:
             answer = self._client.copy_object(
@@ -364,10 +361,10 @@ class S3Store:
                 CopySourceIfMatch=f'"{info.tag}"',
                 IfNoneMatch="*",
             )
-            tag = answer["CopyObjectResult"]["ETag"].strip('"')
+            tag = tag_of(answer.get("CopyObjectResult", {}))
         return ObjectInfo(target, info.size, tag, info.metadata)
 
-    def _same_bytes(self, one: _Found, other: _Found) -> bool:
+    def _same_bytes(self, one: Found, other: Found) -> bool:
         """Compare two objects: a copy keeps the write id, so only foreign objects have to be read."""
         if one.info.size != other.info.size:
             return False
@@ -384,17 +381,3 @@ class S3Store:
             for chunk in body.iter_chunks(1 << 20):
                 digest.update(chunk)
         return digest.hexdigest()
-
-
-def _leaves_open(error: ClientError) -> bool:
-    """Say whether after this answer the write may have taken place, or may still: the object must be looked at.
-
-    A condition may have failed on the write's own first attempt (412, and 404 for a vanished object or upload); racers
-    are told to try again (409); a server that failed (5xx) may have done so after the write, and one that turns a
-    request away (429) after an attempt of it that it let pass.
-    """
-    status = http_status(error)
-    if status == HTTPStatus.NOT_FOUND:
-        return error_code(error) != "NoSuchBucket"
-    undecided = {HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED}
-    return status in undecided or is_busy(error)

@@ -23,6 +23,7 @@ from urllib3.exceptions import HTTPError
 
 from pbg_tasks.errors import AccessError, ConfigError, NotFoundError, PbgError, StorageError
 from pbg_tasks.storage.endpoint import ENDPOINT_VARIABLES, Endpoints
+from pbg_tasks.storage.s3_answers import demand_whole_answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,6 +87,7 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
 
     client.meta.events.register("before-send.s3", check)
     client.meta.events.register("before-parse.s3", functools.partial(_refuse_redirect, client.meta.endpoint_url))
+    demand_whole_answers(client)
     return client
 
 

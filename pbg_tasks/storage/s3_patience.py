@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from botocore.exceptions import ClientError
 from botocore.exceptions import ConnectionError as NoConnectionError
 
-from pbg_tasks.storage.s3_client import CREDENTIAL_ERRORS, TRANSPORT_ERRORS, http_status
+from pbg_tasks.storage.s3_client import CREDENTIAL_ERRORS, TRANSPORT_ERRORS, error_code, http_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +53,27 @@ def is_busy(error: ClientError) -> bool:
     """Say whether the server failed or turned the request away for now, so that a later one may be answered."""
     status = http_status(error)
     return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def is_refusal(error: Exception) -> bool:
+    """Say whether a write did not take place: the server refused it, and the SDK had not sent it before."""
+    if not isinstance(error, ClientError) or is_busy(error):
+        return False
+    return not error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+
+
+def leaves_open(error: ClientError) -> bool:
+    """Say whether after this answer the write may have taken place, or may still: the object must be looked at.
+
+    A condition may have failed on the write's own first attempt (412, and 404 for a vanished object or upload); racers
+    are told to try again (409); a server that failed (5xx) may have done so after the write, and one that turns a
+    request away (429) after an attempt of it that it let pass.
+    """
+    status = http_status(error)
+    if status == HTTPStatus.NOT_FOUND:
+        return error_code(error) != "NoSuchBucket"
+    undecided = {HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED}
+    return status in undecided or is_busy(error)
 
 
 def pause(attempt: int) -> None:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, TypedDict
 from botocore.exceptions import BotoCoreError, ClientError
 
 from pbg_tasks.errors import StorageError
+from pbg_tasks.progress import say
 from pbg_tasks.storage.files import disk_errors, write_all
 from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.storage.s3_answers import LostAnswerError, tag_of
 from pbg_tasks.storage.s3_client import TRANSPORT_ERRORS, error_code
 from pbg_tasks.storage.s3_patience import ATTEMPTS, is_busy, pause, persistently
 
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
 
     from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, MultipartUploadTypeDef
+    from mypy_boto3_s3.type_defs import (
+        CompletedPartTypeDef,
+        CreateMultipartUploadOutputTypeDef,
+        MultipartUploadTypeDef,
+    )
 
 _MIB = 1 << 20
 _MOST_PARTS = 10_000  # S3's limit
@@ -79,21 +85,15 @@ def upload_parts(
 ) -> Completed:
     """Upload a file of ``size`` bytes; the object is visible only when whole."""
 
-    def send(upload: str, number: int, start: int, end: int) -> CompletedPartTypeDef:
+    def send(upload: str, number: int, start: int, end: int) -> str:
         with disk_errors(source), source.open("rb") as file:
             file.seek(start)
             data = file.read(end - start)
         if len(data) != end - start:
             raise StorageError(f"{source} became shorter while it was uploaded; write it whole before storing it")
-        answer = persistently(
-            place.client.upload_part,
-            Bucket=place.bucket,
-            Key=place.key,
-            UploadId=upload,
-            PartNumber=number,
-            Body=data,
+        return tag_of(
+            place.client.upload_part(Bucket=place.bucket, Key=place.key, UploadId=upload, PartNumber=number, Body=data)
         )
-        return {"PartNumber": number, "ETag": answer["ETag"]}
 
     return _multipart(place, send, _ranges(size, sizes.part), metadata, condition, sizes.threads)
 
@@ -101,9 +101,8 @@ def upload_parts(
 def copy_parts(place: Place, source: str, tag: str, size: int, metadata: Mapping[str, str], sizes: Sizes) -> str:
     """Copy version ``tag`` of the object ``source`` of the same bucket to a new object and return the copy's tag."""
 
-    def send(upload: str, number: int, start: int, end: int) -> CompletedPartTypeDef:
-        answer = persistently(
-            place.client.upload_part_copy,
+    def send(upload: str, number: int, start: int, end: int) -> str:
+        answer = place.client.upload_part_copy(
             Bucket=place.bucket,
             Key=place.key,
             UploadId=upload,
@@ -112,7 +111,7 @@ def copy_parts(place: Place, source: str, tag: str, size: int, metadata: Mapping
             CopySourceIfMatch=f'"{tag}"',
             CopySourceRange=f"bytes={start}-{end - 1}",
         )
-        return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+        return tag_of(answer.get("CopyPartResult", {}))
 
     ranges = _ranges(size, sizes.copy_part)
     return _multipart(place, send, ranges, metadata, Condition(IfNoneMatch="*"), sizes.threads).tag
@@ -176,17 +175,17 @@ def _began(place: Place, upload: MultipartUploadTypeDef) -> float:
 
 def _multipart(
     place: Place,
-    send: Callable[[str, int, int, int], CompletedPartTypeDef],
+    send: Callable[[str, int, int, int], str],
     ranges: Iterator[tuple[int, int]],
     metadata: Mapping[str, str],
     condition: Condition,
     threads: int,
 ) -> Completed:
-    begun = place.client.create_multipart_upload(Bucket=place.bucket, Key=place.key, Metadata=dict(metadata))
-    upload = begun["UploadId"]
+    upload = _begin(place, metadata)
 
     def send_one(part: tuple[int, tuple[int, int]]) -> CompletedPartTypeDef:
-        return send(upload, part[0], *part[1])
+        number, (start, end) = part
+        return {"PartNumber": number, "ETag": f'"{persistently(send, upload, number, start, end)}"'}
 
     try:
         parts = in_parallel(send_one, enumerate(ranges, start=1), threads)
@@ -202,7 +201,50 @@ def _multipart(
         # Only after the server's word: aborting what it may still be completing could tear the object.
         _abort(place, upload, error)
         raise
-    return Completed(answer["ETag"].strip('"'), time.monotonic() - began)
+    return Completed(tag_of(answer), time.monotonic() - began)
+
+
+def _begin(place: Place, metadata: Mapping[str, str]) -> str:
+    """Begin an upload and return its id; end those of the same call whose answers were lost."""
+    asked = 0
+
+    def ask() -> CreateMultipartUploadOutputTypeDef:
+        nonlocal asked
+        asked += 1
+        begun = place.client.create_multipart_upload(Bucket=place.bucket, Key=place.key, Metadata=dict(metadata))
+        if not begun.get("UploadId"):
+            raise LostAnswerError(what="it has no UploadId")
+        return begun
+
+    begun = persistently(ask)
+    upload = begun["UploadId"]
+    if asked > 1 or begun["ResponseMetadata"].get("RetryAttempts"):
+        try:
+            _abort_empty(place, upload)
+        except (BotoCoreError, ClientError) as error:  # the keys may not allow it: `abort_old` finds them, too
+            say(f"{place.key}: an upload without an answer may have stayed open: {error}")
+    return upload
+
+
+def _abort_empty(place: Place, upload: str) -> None:
+    """End the uploads of one key, but ``upload``, to which no part was sent yet.
+
+    Those of an answer that was lost are among them: their ids are known to nothing. One of another writer that has just
+    begun may be, too: its parts are refused then, and it begins again. One that has parts may be about to be completed,
+    which ending it now could tear.
+    """
+    pages = place.client.get_paginator("list_multipart_uploads").paginate(Bucket=place.bucket, Prefix=place.key)
+    begun = [each["UploadId"] for page in pages for each in page.get("Uploads", []) if each["Key"] == place.key]
+    for other in begun:
+        if other == upload:
+            continue
+        try:
+            found = place.client.list_parts(Bucket=place.bucket, Key=place.key, UploadId=other, MaxParts=1)
+            if not found.get("Parts"):
+                place.client.abort_multipart_upload(Bucket=place.bucket, Key=place.key, UploadId=other)
+        except ClientError as error:
+            if error_code(error) != "NoSuchUpload":
+                raise
 
 
 def _abort(place: Place, upload: str, error: BaseException) -> None:

@@ -13,7 +13,7 @@ from pbg_tasks.checkpoint import Iteration, claim, open_committed, open_preserve
 from pbg_tasks.checkpoint.lease import SILENCE_SECONDS, process_identity, wait_until_free
 from pbg_tasks.checkpoint.reader import HEAD, manifest_name
 from pbg_tasks.checkpoint.writer import LEASE, WRITER_EPOCH
-from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
+from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError
 from pbg_tasks.storage import open_store
 
 SPEC = "a" * 64
@@ -92,6 +92,20 @@ def test_a_restored_head_lets_no_earlier_writer_commit(request, place):
             with pytest.raises(ConflictError, match="another writer claimed this run"):
                 commit(earlier, 2, b"of the earlier one")
             commit(later, 2, b"of the earlier one")
+
+
+def test_a_commit_overtaken_without_an_answer_may_count(store, monkeypatch):
+    with claim(store, PREFIX, SPEC) as writer:
+        true_swap = store.swap
+
+        def swap(key, *given, **named):
+            if key.endswith(HEAD):
+                raise OvertakenError(key)
+            return true_swap(key, *given, **named)
+
+        monkeypatch.setattr(store, "swap", swap)
+        with pytest.raises(ConflictError, match=r"version 1 of writer epoch 1 counts only if it is named there"):
+            commit(writer, 1)
 
 
 def test_a_version_that_pbg_made_anew_is_not_dropped_for_ours_of_that_number(store):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
+import time
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+_OF_THE_CONNECTION = {"connection", "transfer-encoding"}
 SDK_ATTEMPTS = 3
 """How often the SDK sends a request before we hear of a failure."""
 
@@ -25,7 +29,11 @@ class Fault:
         status: answer this instead of what the server said; None closes the connection without a word.
         forward: whether the server gets the request at all.
         truncate: instead, send the true answer but only this much of its body.
+        cut: instead, send only so many bytes of the true answer, its head included.
+        reset: end the connection by a reset, not by closing it.
         before: called before the request is forwarded.
+        seconds: to wait before the request is forwarded.
+        again: whether the server gets the request once more, as from a network that repeats; its second answer is lost.
     """
 
     method: str
@@ -34,13 +42,31 @@ class Fault:
     status: int | None = None
     forward: bool = True
     truncate: int | None = None
+    cut: int | None = None
+    reset: bool = False
     before: Callable[[], object] = field(default=lambda: None)
+    seconds: float = 0.0
+    again: bool = False
 
 
 class FaultProxy:
-    def __init__(self, upstream: str) -> None:
+    """The proxy.
+
+    Args:
+        upstream: URL of the server.
+        schedule: chooses the fault of a request by its method and path where ``faults`` names none.
+
+    Attributes:
+        faults: that are still to happen.
+        requests: that came, as method and path.
+        answer: the server's last whole answer, as bytes.
+    """
+
+    def __init__(self, upstream: str, schedule: Callable[[str, str], Fault | None] = lambda *_: None) -> None:
         self.faults: list[Fault] = []
         self.requests: list[str] = []
+        self.answer = b""
+        self._schedule = schedule
         self._upstream = urlsplit(upstream).netloc
         self._lock = threading.Lock()
         proxy = self
@@ -83,11 +109,32 @@ class FaultProxy:
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
         fault = self._next_fault(request.command, request.path)
-        if fault:
-            fault.before()
-        if fault and not fault.forward:
-            self._answer(request, fault.status, {}, b"")
+        if fault is None:
+            _send(request, self._forward(request, body))
             return
+        fault.before()
+        time.sleep(fault.seconds)
+        whole = self._forward(request, body) if fault.forward else b""
+        if fault.again:
+            self._forward(request, body)
+        if fault.status is not None:
+            _send(request, f"HTTP/1.1 {fault.status} Fault\r\nContent-Length: 0\r\n\r\n".encode())
+            return
+        head = whole.index(b"\r\n\r\n") + 4 if whole else 0
+        if fault.truncate is not None:
+            _send(request, whole[: head + fault.truncate])
+        elif fault.cut is not None:
+            _send(request, whole[: fault.cut])
+        elif fault.seconds or fault.again:
+            _send(request, whole)
+            return
+        request.close_connection = True
+        if fault.reset:
+            request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            request.connection.close()
+
+    def _forward(self, request: BaseHTTPRequestHandler, body: bytes) -> bytes:
+        """Send a request to the server, and return its answer as the bytes that a client gets."""
         upstream = HTTPConnection(self._upstream, timeout=30)
         try:
             upstream.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
@@ -99,13 +146,12 @@ class FaultProxy:
             data = answer.read()
         finally:
             upstream.close()
-        if fault and fault.truncate is not None:
-            self._answer(request, answer.status, dict(answer.getheaders()), data[: fault.truncate])
-            request.close_connection = True
-        elif fault:
-            self._answer(request, fault.status, {}, b"")
-        else:
-            self._answer(request, answer.status, dict(answer.getheaders()), data)
+        headers = [(name, value) for name, value in answer.getheaders() if name.lower() not in _OF_THE_CONNECTION]
+        if answer.getheader("Content-Length") is None:
+            headers.append(("Content-Length", str(len(data))))
+        lines = [f"HTTP/1.1 {answer.status} {answer.reason}", *(f"{name}: {value}" for name, value in headers), "", ""]
+        self.answer = "\r\n".join(lines).encode("iso-8859-1") + data
+        return self.answer
 
     def _next_fault(self, method: str, path: str) -> Fault | None:
         with self._lock:
@@ -114,18 +160,9 @@ class FaultProxy:
                 if fault.times and fault.method == method and fault.text in path:
                     fault.times -= 1
                     return fault
-        return None
+            return self._schedule(method, path)
 
-    @staticmethod
-    def _answer(request: BaseHTTPRequestHandler, status: int | None, headers: dict[str, str], body: bytes) -> None:
-        if status is None:
-            request.close_connection = True
-            return
-        request.send_response(status)
-        for name, value in headers.items():
-            if name.lower() not in {"connection", "transfer-encoding", "date", "server"}:
-                request.send_header(name, value)
-        if "Content-Length" not in headers:
-            request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+
+def _send(request: BaseHTTPRequestHandler, answer: bytes) -> None:
+    request.wfile.write(answer)
+    request.wfile.flush()
