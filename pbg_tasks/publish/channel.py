@@ -14,7 +14,7 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, sha256
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.holds import hold, run_with
 from pbg_tasks.publish.release import Current, Release, newest_before, served_before
 from pbg_tasks.storage.parallel import in_parallel
 
@@ -180,7 +180,7 @@ class Channel:
             ConflictError: the channel moved on since the run was planned.
             ConfigError: it serves another graph.
         """
-        hold(self.store, candidate["run"])
+        hold(self.store, run_with(candidate["directory"], candidate["run"]))
         while True:
             pointer = self.current()
             there = pointer.release
@@ -230,7 +230,7 @@ class Channel:
     def _point(self, pointer: Pointer, release: Release, *, moved_by: Literal["publish", "rollback"]) -> bool:
         """Swap the pointer; False when it is not the one that was read any more."""
         if pointer.release is not None:
-            hold(self.store, pointer.release.run)  # whoever reads it is given the grace to finish
+            _hold(self.store, pointer.release)  # its readers are given the grace to finish
         current = Current(
             seq=release.seq,
             release_sha256=sha256(encode(release)),
@@ -275,12 +275,16 @@ class Channel:
             raise InputError(f"release {there.seq} of channel {self.name!r} is the first: nothing to go back to")
         if target == there.seq:
             return there, there
-        hold(self.store, self.release(target).run)
+        _hold(self.store, self.release(target))
         release = self.release(target)  # it may have gone before it was held
         open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
         if not self._point(pointer, release, moved_by="rollback"):
             raise self._moved()
         return there, release
+
+
+def _hold(store: Store, release: Release) -> None:
+    hold(store, run_with(release.directory, release.run))
 
 
 def _is_before(release: Release, snapshot: str) -> bool:

@@ -2,8 +2,9 @@
 
 A run stays whole or goes whole. It stays when a release that stays is made of it, when anything of it is younger than
 the grace (it is at work, or was held), or when a run at work continues it. A run that goes loses the documents of its
-releases first and its data after, so nobody ever sees a release with parts missing. What an interrupted collection left
-is removed by the next. Ages are told by the store's clock: this machine's may be wrong.
+releases first and its data after, so no reader ever sees a release with parts missing. What an interrupted collection
+left is removed by the next. Several collections may run at once: ``holds`` says which of them removes a run. Ages are
+told by the store's clock: this machine's may be wrong.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ from pbg_tasks.checkpoint.leftovers import unnamed_leftovers
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import StorageError
 from pbg_tasks.progress import say
-from pbg_tasks.publish.holds import TOMBSTONES, condemn, decide, read_tombstone
+from pbg_tasks.publish.holds import condemn, removals
 from pbg_tasks.publish.reachability import EXPORTS, RUNS, at_work, of_another_channel, staying_releases, stored_runs
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pbg_tasks.publish.holds import Decision
     from pbg_tasks.publish.reachability import StoredRun
     from pbg_tasks.publish.retention import Retention
     from pbg_tasks.storage import ObjectInfo, Store
 
 _THREADS = 8
+_BATCH = 1000
+"""Objects of a run that are deleted between two looks whether the run is still this collection's to remove."""
 _PROBES = ".probe/"
 _MANIFEST = "manifest.json"
 
@@ -77,16 +81,20 @@ def collect(
     if channel is not None:
         reached |= of_another_channel(store, runs, channel)
     sweep = _Sweep(store, Collected(kept=len(staying)), dry_run=dry_run)
-    doomed = _removing(store)
+    doomed = removals(store)
+    over = [each for each in doomed.values() if each.is_over(since)]
     for run in runs.values():
-        if run.run in doomed or run.run not in reached:
+        if run.run in doomed:
+            sweep.rest(run, doomed[run.run])
+        elif run.run not in reached:
             sweep.run(run, since)
         else:
             sweep.leftovers(run, since)
     sweep.delete(_old(store.list(_PROBES), since))
     sweep.uploads(since)
     if not dry_run:
-        _bury(store, doomed, since)
+        for each in over:
+            each.bury()
     return sweep.collected
 
 
@@ -109,16 +117,37 @@ class _Sweep:
     dry_run: bool
 
     def run(self, run: StoredRun, since: float) -> None:
-        """Remove a run, unless someone holds it."""
-        if not self.dry_run:
-            condemn(self.store, run.run)
-            if not decide(self.store, run.run, since=since):
-                return
+        """Remove a run, unless it is held or another process decides about it."""
+        if self.dry_run:
+            self._remove(run, None)
+        elif (decision := condemn(self.store, run.run)) is not None and decision.remove(since=since):
+            self._remove(run, decision)
+
+    def rest(self, run: StoredRun, decision: Decision) -> None:
+        """Remove what is left of a run that was being removed when this collection began."""
+        if decision.state == "removing":
+            self._remove(run, None if self.dry_run else decision)
+
+    def _remove(self, run: StoredRun, decision: Decision | None) -> None:
+        """Delete a run for as long as no other collection has taken over.
+
+        Args:
+            run: that goes.
+            decision: that it does, which is renewed before each batch; None: only count.
+        """
         documents = [self.store.head(channel.release_key(release.seq)) for channel, release in run.releases]
-        self.delete(info for info in documents if info is not None)
-        for infos in (run.exports, run.objects):  # without its manifest, a directory is none
-            self.delete(info for info in infos if info.key.endswith(_MANIFEST))
-            self.delete(info for info in infos if not info.key.endswith(_MANIFEST))
+        data = [*run.exports, *run.objects]
+        steps = (
+            [info for info in documents if info is not None],
+            [info for info in data if info.key.endswith(_MANIFEST)],  # without its manifest, a directory is none
+            [info for info in data if not info.key.endswith(_MANIFEST)],
+        )
+        for infos in steps:
+            for begin in range(0, len(infos), _BATCH):
+                if decision is not None and not decision.move("removing"):
+                    say(f"gc: run {run.run} is left to another collection, which is removing it")
+                    return
+                self.delete(infos[begin : begin + _BATCH])
         self.collected.releases += [f"{channel.name}/{release.seq}" for channel, release in run.releases]
         self.collected.runs.append(run.run)
 
@@ -147,16 +176,3 @@ class _Sweep:
 
 def _old(infos: Iterable[ObjectInfo], since: float) -> Iterator[ObjectInfo]:
     return (info for info in infos if info.modified is not None and info.modified < since)
-
-
-def _removing(store: Store) -> dict[str, ObjectInfo]:
-    """Return the runs that an earlier collection decided to remove, with their tombstones."""
-    listed = {info.key.removeprefix(TOMBSTONES).removesuffix(".json"): info for info in store.list(TOMBSTONES)}
-    found = {run: read_tombstone(store, run) for run in listed}
-    return {run: listed[run] for run, each in found.items() if each is not None and each[0].state == "removing"}
-
-
-def _bury(store: Store, doomed: dict[str, ObjectInfo], since: float) -> None:
-    """Remove the tombstones of earlier collections: nothing of those runs is left, and nobody can be at them still."""
-    for info in _old(doomed.values(), since):
-        store.delete(info.key)

@@ -1,20 +1,41 @@
-"""What keeps garbage collection and everyone else apart: holds on runs, and the tombstones of runs that go.
+"""Holds on runs and tombstones of runs: they decide between a task that relies on a run and a collection.
 
-Whoever makes a run reachable (plans on it, publishes it, rolls back to it, pins it) or works on it *holds* it first:
-it writes ``runs/{run}/held.json`` anew, then looks for a tombstone. The collector works the other way round: it writes
-the tombstone ``gc/{run}.json``, then looks for a hold younger than its grace. So at least one of the two sees the
-other, and who then owns the run is decided by compare-and-swap of the tombstone::
+A task *holds* a run before it relies on it (works on it, plans on it, publishes it, rolls back to it, pins it)::
 
-    condemned -> removing    by the collector, when nobody holds the run
-    condemned -> rescued     by whoever holds it
-    rescued   -> condemned   by a later collection
+    1. write runs/{run}/held.json, whose date by the store's clock is when the run was last relied on
+    2. read the tombstone gc/{run}.json: turn ``condemned`` into ``rescued``; refuse the run when it is being removed
 
-A run that is ``removing`` never comes back; its tombstone goes a grace after its objects. All this rests on one
-assumption: nobody pauses for longer than the grace between a hold and what it is for.
+A collection reads the store's clock, looks up what is reachable, and removes a run that nothing reaches so::
+
+    1. write the tombstone: ``condemned``
+    2. read the date of held.json, and leave the run if it was held within the grace
+    3. swap exactly the tombstone that step 1 wrote for ``removing``, or leave the run
+
+Every write of a tombstone holds a random number, so that two of them never have equal bytes: in S3 the tag by which
+an object is swapped is a hash of its bytes.
+
+Why a run that is relied on is never removed: assume that step 3 succeeds. Then no other process wrote the tombstone
+after step 1. A task whose step 1 came before step 2 of the collection was seen there: it left the run, unless the hold
+was older than the grace when the collection read the clock; then what the run was held for was done by that time, and
+the collection found it reachable. A task whose step 1 came later reads the tombstone after the collection wrote it: it
+either finds ``condemned`` and swaps it, and step 3 fails, or finds ``removing``, and refuses the run. It does not
+matter how long ago a collection looked up what is reachable, nor how many collections there are: each needs its own
+tombstone unchanged, so of several that are at one run at most one gets past step 3.
+
+A run that is ``removing`` never comes back. The collection that removes it owns the tombstone: it swaps it again before
+each batch of deletions and stops when another collection has taken it over. A tombstone that is older than the grace
+belongs to a collection that has ended or was killed. Then it is swapped for ``removed``, which no process changes any
+more, and deleted; from then on the same inputs may be planned again.
+
+One thing is assumed: no process pauses for longer than the grace between a hold and what it is for, or within one batch
+of deletions. Earlier versions wrote tombstones without a random number. They are read; earlier versions refuse those of
+this one as damaged, so a collection or a task of an earlier version ends with an error rather than miss a decision.
 """
 
 from __future__ import annotations
 
+import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint.manifest import decode, encode
@@ -25,14 +46,21 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import ObjectInfo, Store
 
 TOMBSTONES = "gc/"
-State = Literal["condemned", "rescued", "removing"]
+State = Literal["condemned", "rescued", "removing", "removed"]
+_GOING: tuple[State, ...] = ("removing", "removed")
 
 
 class Tombstone(Frozen):
-    """What the collector decided about a run."""
+    """The decision about a run.
+
+    Attributes:
+        state: of the run.
+        nonce: random, so that no two tombstones have equal bytes; empty in those of earlier versions.
+    """
 
     format: Literal[1] = 1
     state: State
+    nonce: str = ""
 
 
 def hold_key(run: str) -> str:
@@ -46,7 +74,7 @@ def tombstone_key(run: str) -> str:
 
 
 def run_with(directory: str, run: str) -> str:
-    """Return the run below which a release's directory lies: ``run``, unless the rows were moved by another."""
+    """Return the run below which a release is stored: ``run``, unless its rows were moved to another."""
     return directory.split("/")[1] if directory.startswith("runs/") else run
 
 
@@ -56,61 +84,94 @@ def hold(store: Store, run: str) -> None:
     Raises:
         ConflictError: it is being removed already.
     """
+    _refuse_if_going(store, run)  # before anything is written, so that a refused hold leaves nothing
     store.put(hold_key(run), b"{}")
-    if _settle(store, run, "rescued", unless=("rescued",)) == "removing":
+    while (found := _refuse_if_going(store, run)) is not None and found.state == "condemned":
+        if found.move("rescued"):
+            return
+
+
+def _refuse_if_going(store: Store, run: str) -> Decision | None:
+    found = read_decision(store, run)
+    if found is not None and found.state in _GOING:
         raise ConflictError(
             f"{store.url}/runs/{run}: is being removed by `pbg gc`; plan its snapshot again once {tombstone_key(run)} "
             "is gone, or with other options now"
         )
+    return found
 
 
-def condemn(store: Store, run: str) -> State:
-    """Put a tombstone to a run that nothing reaches; the collector's first step."""
-    try:
-        store.put_new(tombstone_key(run), encode(Tombstone(state="condemned")))
-    except ConflictError:
-        return _settle(store, run, "condemned", unless=("condemned",)) or condemn(store, run)
-    return "condemned"
+@dataclass(slots=True)
+class Decision:
+    """A run's tombstone as this process read or wrote it last: all changes start from exactly this version.
 
-
-def decide(store: Store, run: str, *, since: float) -> bool:
-    """Make a condemned run one that goes, unless it was held meanwhile; the collector's second step.
-
-    Args:
+    Attributes:
         store: the graph's.
-        run: that was condemned.
-        since: holds at or after this moment of the store's clock count.
-
-    Returns:
-        Whether it goes: from here on nobody gets hold of it.
+        run: its id.
+        state: of the version.
+        version: of the tombstone; None: there is none.
     """
-    held = store.head(hold_key(run))
-    if held is not None and held.modified is not None and held.modified >= since:
-        return _settle(store, run, "rescued", unless=("rescued",)) == "removing"
-    return _settle(store, run, "removing", unless=("rescued",)) == "removing"
 
+    store: Store
+    run: str
+    state: State
+    version: ObjectInfo | None
 
-def _settle(store: Store, run: str, state: State, *, unless: tuple[State, ...]) -> State | None:
-    """Move a tombstone to ``state`` and return the state it has then; ``removing`` and ``unless`` stay as they are."""
-    while True:
-        found = read_tombstone(store, run)
-        if found is None:
-            return None
-        tombstone, info = found
-        if tombstone.state in {"removing", *unless}:
-            return tombstone.state
+    def move(self, state: State) -> bool:
+        """Write the tombstone anew; return False, and change nothing, where another process did so since."""
+        data = encode(Tombstone(state=state, nonce=secrets.token_hex(8)))
         try:
-            store.swap(tombstone_key(run), encode(Tombstone(state=state)), expected=info)
+            self.version = self.store.swap(tombstone_key(self.run), data, expected=self.version)
         except ConflictError:
-            continue  # someone else moved it: look again
-        return state
+            return False
+        self.state = state
+        return True
+
+    def remove(self, *, since: float) -> bool:
+        """Decide that a condemned run goes; return False where it was held, or where another process decided.
+
+        Args:
+            since: holds at or after this moment of the store's clock count.
+        """
+        held = self.store.head(hold_key(self.run))
+        if held is not None and (held.modified is None or held.modified >= since):
+            return False
+        return self.move("removing")
+
+    def is_over(self, since: float) -> bool:
+        """Whether no collection removes the run any more: it was not renewed since a moment of the store's clock."""
+        date = None if self.version is None else self.version.modified
+        return self.state == "removed" or (self.state == "removing" and date is not None and date < since)
+
+    def bury(self) -> None:
+        """Delete the tombstone of a run of which nothing is left and which no collection is removing any more."""
+        if self.move("removed"):
+            self.store.delete(tombstone_key(self.run))
 
 
-def read_tombstone(store: Store, run: str) -> tuple[Tombstone, ObjectInfo] | None:
-    """Read a run's tombstone; None when it has none."""
+def condemn(store: Store, run: str) -> Decision | None:
+    """Put a tombstone to a run that nothing reaches; None where another process decides about it just now."""
+    found = read_decision(store, run) or Decision(store, run, "rescued", None)
+    return found if found.state not in _GOING and found.move("condemned") else None
+
+
+def read_decision(store: Store, run: str) -> Decision | None:
+    """Read a run's tombstone; None when it has none.
+
+    Raises:
+        FormatError: it is damaged, or of a later version of this package.
+    """
     key = tombstone_key(run)
     try:
         blob = store.get(key)
     except NotFoundError:
         return None
-    return decode(Tombstone, blob.data, source=f"{store.url}/{key}"), blob.info
+    tombstone = decode(Tombstone, blob.data, source=f"{store.url}/{key}")
+    return Decision(store, run, tombstone.state, blob.info)
+
+
+def removals(store: Store) -> dict[str, Decision]:
+    """Return the tombstones of the runs that earlier collections, or others at work, decided to remove."""
+    listed = [info.key.removeprefix(TOMBSTONES).removesuffix(".json") for info in store.list(TOMBSTONES)]
+    found = {run: read_decision(store, run) for run in listed}
+    return {run: each for run, each in found.items() if each is not None and each.state in _GOING}

@@ -132,7 +132,7 @@ def at_work(store: Store, runs: Mapping[str, StoredRun], *, since: float) -> set
     """Return the runs of which something was written since, and those they continue."""
     used = {run.run for run in runs.values() if run.used_since(since)}
     continued = (_spec(store, run).get("previous") or {} for run in used)
-    return used | {previous["run"] for previous in continued if "run" in previous}
+    return used | {run_with(each.get("directory", ""), each["run"]) for each in continued if "run" in each}
 
 
 def of_another_channel(store: Store, runs: Mapping[str, StoredRun], channel: str) -> set[str]:

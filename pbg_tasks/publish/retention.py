@@ -10,7 +10,7 @@ from pbg_tasks.checkpoint.manifest import encode
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConflictError
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.holds import hold, run_with
 from pbg_tasks.publish.release import served_before
 
 if TYPE_CHECKING:
@@ -96,8 +96,9 @@ def pin(channel: Channel, seq: int) -> Release:
         InputError: there is no such release.
         ConflictError: it is being removed.
     """
-    hold(channel.store, channel.release(seq).run)
-    release = channel.release(seq)  # it may have gone before it was held
+    release = channel.release(seq)
+    hold(channel.store, run_with(release.directory, release.run))
+    channel.release(seq)  # it may have gone before it was held
     with suppress(ConflictError):  # pinned before
         channel.store.put_new(pin_key(channel, seq), encode(Pin(seq=seq, run=release.run)))
     return release

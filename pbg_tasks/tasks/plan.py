@@ -14,7 +14,7 @@ from pbg_tasks.errors import ConfigError, OutOfTurnError
 from pbg_tasks.prepare import connect, count_snapshot
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.holds import hold, run_with
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
@@ -80,7 +80,7 @@ def plan(
     else:  # an experiment waits for nobody
         release = channel.before(snapshot) if nights.walk == "chain" else None
     if release is not None:
-        hold(store, release.run)
+        hold(store, run_with(release.directory, release.run))
     counts = _counted(graph, files)
     sizes = ReleaseSizes.of(store, release) if release else None
     graph, expected = resolve(graph, counts, sizes)

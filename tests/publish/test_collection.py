@@ -14,7 +14,7 @@ from pbg_tasks.errors import (
 )
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import channels
-from pbg_tasks.publish.holds import condemn, decide, hold
+from pbg_tasks.publish.holds import condemn, hold
 from pbg_tasks.publish.retention import pin, unpin
 from tests.publish.nights import DAY, GRACE, gc, night
 from tests.publish.runs import candidate, whole, write_run
@@ -180,8 +180,7 @@ def test_what_is_being_removed_can_be_neither_published_nor_pinned_nor_rolled_ba
         "d1-production": lambda: channel.rollback(to=1),
         "d2-production": lambda: pin(channel, 2),
     }.items():
-        condemn(store, run)
-        assert decide(store, run, since=store.now)
+        assert condemn(store, run).remove(since=store.now)
         with pytest.raises(ConflictError, match=f"runs/{run}: is being removed"):
             action()
     store.now += DAY
@@ -193,12 +192,12 @@ def test_whoever_holds_a_condemned_run_keeps_it(store):
     for run in ("before", "after"):
         write_run(store, run)
     store.now += DAY
-    condemn(store, "after")
+    after = condemn(store, "after")
     hold(store, "after")  # sees the tombstone
     hold(store, "before")
-    condemn(store, "before")  # is seen by the collector
-    assert not decide(store, "before", since=store.now - GRACE)
-    assert not decide(store, "after", since=store.now - GRACE)
+    before = condemn(store, "before")  # is seen by the collector
+    assert not before.remove(since=store.now - GRACE)
+    assert not after.remove(since=store.now - GRACE)
     gc(store)
     assert runs(store) == ["after", "before"]
     store.now += DAY

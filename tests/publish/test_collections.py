@@ -1,0 +1,159 @@
+"""Two collections at once: a run that is relied on between the looks of the one and the other stays.
+
+``test_collections_machine`` draws the moments; here each is set.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from pbg_tasks.errors import ConflictError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.collection import collect
+from pbg_tasks.publish.holds import condemn, hold, hold_key, tombstone_key
+from pbg_tasks.publish.retention import Retention, pin
+from pbg_tasks.storage import open_store
+from tests.publish.nights import DAY, GRACE, gc, night
+from tests.publish.runs import candidate, whole, write_run
+from tests.publish.turned_store import TurnedStore
+
+YOUNG = 1.0
+"""Seconds of grace in stores whose clock cannot be turned."""
+
+
+class Hooked:
+    """A store in which something happens once, after the first call of a method for a key."""
+
+    def __init__(self, store, method, key, happens):
+        self._store, self._method, self._key, self._happens = store, method, key, happens
+
+    def __getattr__(self, name):
+        found = getattr(self._store, name)
+        if name != self._method:
+            return found
+
+        def call(key, *arguments, **options):
+            answer = found(key, *arguments, **options)
+            if key == self._key and (happens := self._happens) is not None:
+                self._happens = None
+                happens()
+            return answer
+
+        return call
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def place(request, tmp_path):
+    return str(tmp_path) if request.param == "local" else request.getfixturevalue("s3_bucket")
+
+
+def publish(store):
+    Channel(store, "production").publish(candidate(store, "tried", "d4"), planned_on=3)
+
+
+@pytest.mark.parametrize(
+    ("run", "act"),
+    [
+        pytest.param("tried", publish, id="publish"),
+        pytest.param("r1", lambda store: Channel(store, "production").rollback(to=1), id="rollback"),
+        pytest.param("r1", lambda store: pin(Channel(store, "production"), 1), id="pin"),
+        pytest.param("r1", lambda store: hold(store, "r1"), id="plan"),
+    ],
+)
+def test_run_condemned_again_after_hold_stays(place, run, act):
+    store = open_store(place)
+    channel = Channel(store, "production")
+    for number in (1, 2, 3):
+        write_run(store, f"r{number}")
+        channel.publish(candidate(store, f"r{number}", f"d{number}"), planned_on=number - 1 or None)
+    write_run(store, "tried")
+    first = channel.release(1)
+    time.sleep(3 * YOUNG)
+    happened = []
+
+    def meanwhile():
+        act(store)
+        condemn(store, run)  # as a collection does that looked up what is reachable before
+        happened.append(act)
+
+    collect(Hooked(store, "head", hold_key(run), meanwhile), Retention(), grace=YOUNG)
+    assert happened
+    assert whole(store, channel.current().release)
+    assert run != "r1" or whole(store, first)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return TurnedStore(tmp_path)
+
+
+def test_tombstones_written_twice_have_different_bytes(store):
+    seen = set()
+    for _ in range(5):
+        condemn(store, "r1")
+        seen.add(store.get(tombstone_key("r1")).data)
+        hold(store, "r1")
+        seen.add(store.get(tombstone_key("r1")).data)
+    assert len(seen) == 10
+
+
+@pytest.mark.parametrize("state", ["condemned", "rescued", "removing"])
+def test_tombstones_of_earlier_versions_are_read(store, state):
+    write_run(store, "tried")
+    store.put(tombstone_key("tried"), json.dumps({"format": 1, "state": state}).encode())
+    store.now += DAY
+    assert gc(store).runs == ["tried"]
+    assert not list(store.list("runs/"))
+
+
+def test_hold_refused_leaves_nothing_behind(store):
+    assert condemn(store, "tried").remove(since=store.now)
+    with pytest.raises(ConflictError, match="is being removed"):
+        hold(store, "tried")
+    assert [info.key for info in store.list()] == [tombstone_key("tried")]
+
+
+def removal_taken_over(store, monkeypatch, meanwhile):
+    """Let something happen between the first and the second batch of a removal of run ``tried``."""
+    monkeypatch.setattr("pbg_tasks.publish.collection._BATCH", 1, raising=False)
+    keys = write_run(store, "tried")
+    store.now += DAY
+    manifest = "runs/tried/release/manifest.json"
+    gc(Hooked(store, "delete", manifest, meanwhile))
+    return keys
+
+
+def test_slow_removal_stops_at_run_planned_again(store, monkeypatch):
+    def meanwhile():
+        store.now += DAY
+        assert gc(store).runs == ["tried"]
+        hold(store, "tried")
+        write_run(store, "tried")
+
+    keys = removal_taken_over(store, monkeypatch, meanwhile)
+    assert keys <= {info.key for info in store.list("runs/")}
+
+
+def test_removal_leaves_run_to_other_collection(store, monkeypatch, capsys):
+    told = []
+    removal_taken_over(store, monkeypatch, lambda: told.append(gc(store).runs))
+    assert told == [["tried"]]
+    assert "run tried is left to another collection" in capsys.readouterr().err
+    assert not list(store.list("runs/"))
+
+
+def test_release_with_moved_rows_is_held_there(store):
+    """Documents of earlier versions name the run that trained, and a directory of another one."""
+    channel = Channel(store, "production")
+    night(store, 1)
+    write_run(store, "moved")
+    channel.publish(candidate(store, "moved", "d2") | {"run": "trained"}, planned_on=1)
+    for number in (3, 4, 5):
+        night(store, number)
+    channel.rollback(to=2)
+    channel.rollback(to=5)
+    assert "moved" not in gc(store, grace=GRACE).runs
+    assert whole(store, channel.release(2))
