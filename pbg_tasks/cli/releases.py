@@ -116,6 +116,9 @@ def gc(
     ] = 72.0,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    trust_clock: Annotated[
+        bool, typer.Option("--trust-clock", help="This machine's clock is right, though nothing was written for long.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Remove the releases and runs that nothing needs."""
@@ -128,6 +131,7 @@ def gc(
         keep_days=keep_days,
         grace_hours=grace,
         dry_run=dry_run,
+        trust_clock=trust_clock,
     )
     show_result(result, as_json=as_json)
 

@@ -4,25 +4,28 @@ A run stays whole or goes whole. It stays when a release that stays is made of i
 the grace (it is at work, or was held), or when a run at work continues it. A run that goes loses the documents of its
 releases first and its data after, so no reader ever sees a release with parts missing. What an interrupted collection
 left is removed by the next. Several collections may run at once: ``holds`` says which of them removes a run. Ages are
-told by the store's clock: this machine's may be wrong.
+told by the store's clock, since this machine's may be wrong; a directory has no clock of its own (``ages``).
 """
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.leftovers import unnamed_leftovers
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import StorageError
 from pbg_tasks.progress import say
+from pbg_tasks.publish.ages import silence
 from pbg_tasks.publish.holds import condemn, removals
 from pbg_tasks.publish.reachability import EXPORTS, RUNS, at_work, of_another_channel, staying_releases, stored_runs
+from pbg_tasks.storage.base import DirectoryStore
 from pbg_tasks.storage.parallel import in_parallel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pbg_tasks.publish.holds import Decision
     from pbg_tasks.publish.reachability import StoredRun
@@ -47,6 +50,8 @@ class Collected:
         objects: deleted.
         size: of them, in bytes.
         uploads: that never ended and are given up; how many bytes they hold is not told.
+        orphans: files of a local store's own that belonged to objects which are gone.
+        silence: seconds that were not counted for any age, since nothing was written and the clock may be ahead.
     """
 
     kept: int = 0
@@ -55,10 +60,18 @@ class Collected:
     objects: int = 0
     size: int = 0
     uploads: int = 0
+    orphans: int = 0
+    silence: float = 0.0
 
 
 def collect(
-    store: Store, retention: Retention, *, grace: float, channel: str | None = None, dry_run: bool = False
+    store: Store,
+    retention: Retention,
+    *,
+    grace: float,
+    channel: str | None = None,
+    dry_run: bool = False,
+    trust_clock: bool = False,
 ) -> Collected:
     """Remove runs and releases that nothing needs.
 
@@ -68,19 +81,24 @@ def collect(
         grace: seconds for which whatever was written or held stays.
         channel: the only one whose releases and runs go; None: every channel's.
         dry_run: only tell what would go.
+        trust_clock: count ages by this machine's clock alone, also in a directory.
 
     Raises:
         ConfigError: what the store holds is another program's; nothing was removed.
         FormatError: a document that says what is reachable is damaged; nothing was removed.
     """
     now = _clock(store)
-    since = now - grace
     runs = stored_runs(store)
+    surplus = 0.0
+    if isinstance(store, DirectoryStore) and not trust_clock:
+        surplus = silence(now, _dates(store, runs), grace)
+    now -= surplus
+    since = now - grace
     staying = staying_releases(store, runs, retention, channel=channel, now=now)
     reached = {run for run, _ in staying} | at_work(store, runs, since=since)
     if channel is not None:
         reached |= of_another_channel(store, runs, channel)
-    sweep = _Sweep(store, Collected(kept=len(staying)), dry_run=dry_run)
+    sweep = _Sweep(store, Collected(kept=len(staying), silence=surplus), dry_run=dry_run)
     doomed = removals(store)
     over = [each for each in doomed.values() if each.is_over(since)]
     for run in runs.values():
@@ -92,6 +110,7 @@ def collect(
             sweep.leftovers(run, since)
     sweep.delete(_old(store.list(_PROBES), since))
     sweep.uploads(since)
+    sweep.orphans(since)
     if not dry_run:
         for each in over:
             each.bury()
@@ -106,6 +125,13 @@ def _clock(store: Store) -> float:
         return store.get(key).info.modified or 0.0
     finally:
         store.delete(key)
+
+
+def _dates(store: Store, runs: Mapping[str, StoredRun]) -> list[float]:
+    """Return when objects were written by anything but collections."""
+    of_runs = (infos for run in runs.values() for infos in (run.objects, run.exports))
+    infos = chain(*of_runs, store.list("channels/"))
+    return [info.modified for info in infos if info.modified is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +198,15 @@ class _Sweep:
                 self.collected.uploads += self.store.abort_uploads(prefix, before=since, dry_run=self.dry_run)
         except StorageError as error:
             say(f"gc: uploads that never ended were left for the store to remove: {error}")
+
+    def orphans(self, since: float) -> None:
+        """Remove what killed writers have left beside the objects of a directory."""
+        if not isinstance(self.store, DirectoryStore):
+            return
+        try:
+            self.collected.orphans = self.store.remove_orphans(before=since, dry_run=self.dry_run)
+        except StorageError as error:
+            say(f"gc: files that belong to no object were left for the next collection: {error}")
 
 
 def _old(infos: Iterable[ObjectInfo], since: float) -> Iterator[ObjectInfo]:

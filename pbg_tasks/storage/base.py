@@ -150,6 +150,23 @@ class Store(Protocol):
 
 
 @runtime_checkable
+class DirectoryStore(Protocol):
+    """A store without a server: objects are dated by the machines that write them, and what they leave stays."""
+
+    def remove_orphans(self, *, before: float, dry_run: bool = False) -> int:
+        """Remove files of the store's own that no object has any more, as after a writer was killed.
+
+        Args:
+            before: those go that were written before, in seconds since 1970.
+            dry_run: only count them.
+
+        Returns:
+            How many.
+        """
+        ...
+
+
+@runtime_checkable
 class RangedStore(Protocol):
     """A store that gives parts of its objects; those of a local one are files."""
 

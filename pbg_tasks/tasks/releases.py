@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
@@ -90,6 +91,7 @@ def gc(
     keep_days: float | None = None,
     grace_hours: float,
     dry_run: bool = False,
+    trust_clock: bool = False,
 ) -> Result:
     """Remove the releases and runs of a graph's store that nothing needs.
 
@@ -100,6 +102,7 @@ def gc(
         keep_days: for how many days a release stays; what either of the two keeps stays.
         grace_hours: how long whatever was written or used last stays in any case.
         dry_run: only tell what would go.
+        trust_clock: this machine's clock is right, so that times in which nothing was written count whole.
 
     Raises:
         ConfigError: what the store holds is another program's; nothing was removed.
@@ -109,7 +112,20 @@ def gc(
         keep_releases = KEPT_RELEASES
     retention = Retention(keep_releases or 0, keep_days or 0.0)
     place = open_store(store)
-    found = collect(place, retention, grace=grace_hours * HOUR_SECONDS, channel=channel, dry_run=dry_run)
+    found = collect(
+        place,
+        retention,
+        grace=grace_hours * HOUR_SECONDS,
+        channel=channel,
+        dry_run=dry_run,
+        trust_clock=trust_clock,
+    )
+    if found.silence:
+        clock = datetime.now(UTC).isoformat(sep=" ", timespec="minutes")
+        say(
+            f"gc: {found.silence / HOUR_SECONDS:.1f} h before {clock} were not counted: nothing was written to "
+            f"{place.url} then, or this machine's clock is ahead; if it is right, --trust-clock counts them"
+        )
     does = "would free" if dry_run else "freed"
     say(
         f"gc: {does} {human_count(found.size)}B in {found.objects} objects of {len(found.runs)} runs, "
@@ -125,6 +141,8 @@ def gc(
         "objects": found.objects,
         "bytes": found.size,
         "uploads": found.uploads,
+        "orphans": found.orphans,
+        "silent_hours": round(found.silence / HOUR_SECONDS, 1),
     }
 
 

@@ -179,5 +179,79 @@ def test_in_a_directory_a_wrong_clock_moves_only_the_moment_of_a_collection(tmp_
     with clock_wrong_by(wrong):
         write_run(store, "r1")
         hold(store, "r1")
+    for day in (1, 2, 3):
+        with clock_wrong_by(day * 24 * HOUR):
+            hold(store, f"of_day_{day}")
     assert goes(after=grace - HOUR - MINUTE) == []
     assert goes(after=grace + HOUR + MINUTE) == ["r1"]
+
+
+GRACE_OF_DAYS = 72 * HOUR
+DAY = 24 * HOUR
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A local store with three releases of the last days; ``left`` is needed by nothing, ``at_work`` is trained."""
+    store = LocalStore(tmp_path)
+    for number in (1, 2, 3):
+        with clock_wrong_by(-(9 - 3 * number) * DAY):
+            write_run(store, f"r{number}")
+            Channel(store, "production").publish(
+                candidate(store, f"r{number}", f"d{number}"), planned_on=number - 1 or None
+            )
+    for hours, run in ((100, "left"), (70, "still"), (35, "waits"), (2, "at_work")):
+        with clock_wrong_by(-hours * HOUR):
+            write_run(store, run)
+            hold(store, run)
+    return store
+
+
+def gone(store, ahead, **options):
+    with clock_wrong_by(ahead):
+        return collect(store, Retention(releases=3), grace=GRACE_OF_DAYS, **options).runs
+
+
+def test_collection_under_right_clock_removes_what_is_old(directory):
+    assert gone(directory, 0.0) == ["left"]
+
+
+@pytest.mark.parametrize("ahead", [80 * HOUR, 365 * DAY])
+def test_collection_under_clock_ahead_keeps_half_grace(directory, ahead):
+    """Every night for a week, while the other machines go on by the right clock."""
+    for _ in range(7):
+        assert not {"at_work", "waits"} & set(gone(directory, ahead))
+    assert {"at_work", "waits"} <= {info.key.split("/")[1] for info in directory.list("runs/")}
+
+
+def test_writes_after_clock_jump_age_nothing(directory):
+    """The machine's clock jumps; what trains goes on by the new one, and what waits has not written since."""
+    with clock_wrong_by(80 * HOUR):
+        hold(directory, "at_work")
+    assert not {"at_work", "waits"} & set(gone(directory, 80 * HOUR + MINUTE))
+
+
+def test_releases_of_last_days_stay_under_clock_ahead(directory):
+    with clock_wrong_by(30 * DAY):
+        told = collect(directory, Retention(days=5.0), grace=GRACE_OF_DAYS)
+    assert "production/2" not in told.releases
+
+
+def test_store_unused_for_month_is_collected_when_used_again(directory):
+    assert gone(directory, 30 * DAY, dry_run=True) == ["left", "still"]
+    for day, run in ((30, "r2"), (31, "r3")):
+        with clock_wrong_by(day * DAY):
+            hold(directory, run)
+    assert gone(directory, 32 * DAY) == ["at_work", "left", "still", "waits"]
+
+
+def test_trusted_clock_collects_unused_store_at_once(directory):
+    assert gone(directory, 30 * DAY, trust_clock=True) == ["at_work", "left", "still", "waits"]
+
+
+def test_store_with_its_own_clock_counts_every_hour(tmp_path):
+    store = TurnedStore(tmp_path)
+    write_run(store, "left")
+    store.now += 30 * DAY
+    told = collect(store, Retention(), grace=GRACE_OF_DAYS)
+    assert (told.runs, told.silence) == (["left"], 0.0)

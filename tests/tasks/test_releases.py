@@ -63,6 +63,11 @@ def test_pins_and_collections_by_command(place, channel):
         if path.is_file() and ".pbg" not in path.parts:
             os.utime(path, (path.stat().st_mtime - 7 * 86400,) * 2)
     command = ["gc", str(place.store), "--keep-releases", "1", "--json"]
+    untouched = CliRunner().invoke(app, command)  # as under a clock that is a week ahead
+    assert json.loads(untouched.stdout)["runs"] == []
+    assert "gc: 132.0 h before" in untouched.stderr
+    assert "--trust-clock counts them" in untouched.stderr
+    command.append("--trust-clock")
     told = json.loads(CliRunner().invoke(app, [*command, "--dry-run"]).stdout)
     assert (told["releases"], told["runs"]) == (["production/2"], ["r2"])
     assert [release.seq for release in channel.releases()] == [1, 2, 3, 4]
@@ -72,7 +77,7 @@ def test_pins_and_collections_by_command(place, channel):
     with pytest.raises(InputError, match="no release 2"):
         pin(place.spec, 2)
     assert gc(str(place.store), keep_days=30, grace_hours=0)["runs"] == []
-    assert gc(str(place.store), keep_releases=2, grace_hours=72)["runs"] == ["r1"]
+    assert gc(str(place.store), keep_releases=2, grace_hours=72, trust_clock=True)["runs"] == ["r1"]
 
 
 def test_a_skip_is_kept_with_its_first_reason(place, channel):
