@@ -37,6 +37,7 @@ from pbg_tasks.storage.names import RESERVED, check_key, check_metadata, check_p
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_METADATA, _RECORDS = "metadata", f"{'[0-9a-f]' * 64}.*"  # a folder; and files in it, by the hash of their key
 _LOCKS = 64
 _LOCK_SECONDS = 300.0  # a lock is held for a rename and its syncs: longer, by who is stopped or whose disk hangs
 _LOCK_PAUSES = 0.0005, 0.02  # seconds between two tries, at first and at most
@@ -147,11 +148,36 @@ class LocalStore:
         check_prefix(prefix)
         return 0
 
+    def remove_orphans(self, *, before: float, dry_run: bool = False) -> int:
+        """Remove metadata of versions that are gone: a writer was killed between two steps, or a file was removed."""
+        folder, orphans = self._own / _METADATA, 0
+        with disk_errors(folder):
+            for record in [*folder.glob(_RECORDS), *folder.glob(f".{_RECORDS}")]:
+                status = _status(record)
+                if status is None or status.st_mtime >= before:
+                    continue
+                with self._locked_by(record.name.lstrip(".")):  # so that no writer of its key is between two steps
+                    if self._is_orphan(record):
+                        orphans += 1
+                        if not dry_run:
+                            record.unlink(missing_ok=True)
+        return orphans
+
+    def _is_orphan(self, record: Path) -> bool:
+        if record.suffix != ".json":
+            return True  # half written
+        try:
+            key = check_key(json.loads(record.read_bytes())["key"])
+        except (FileNotFoundError, ValueError, LookupError, TypeError, ConfigError):
+            return False  # its writer removed it just now, or it is damaged: then its reader is told
+        tag = _tag_at(self._path(key))
+        return tag is None or self._metadata_path(key, tag) != record
+
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
 
     def _metadata_path(self, key: str, tag: str) -> Path:
-        return self._own / "metadata" / f"{hashlib.sha256(key.encode()).hexdigest()}.{tag}.json"
+        return self._own / _METADATA / f"{_digest(key)}.{tag}.json"
 
     def _info(self, key: str, status: os.stat_result) -> ObjectInfo:
         tag = _tag(status)
@@ -244,10 +270,15 @@ class LocalStore:
         Raises:
             StorageError: another one has kept it for too long; nothing was written.
         """
+        with self._locked_by(_digest(key)):
+            yield
+
+    @contextmanager
+    def _locked_by(self, digest: str) -> Iterator[None]:
         folder = self._own / "locks"
         with disk_errors(folder):
             make_directory(folder)
-            number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:2], "big") % _LOCKS
+            number = int(digest[:4], 16) % _LOCKS
             descriptor = os.open(folder / f"{number:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             with disk_errors(folder):
@@ -274,6 +305,10 @@ class LocalStore:
                 yield from self._walk(key, prefix)
             elif (status := _status(self._root / key)) is not None:
                 yield ObjectInfo(key, status.st_size, _tag(status), modified=status.st_mtime)
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _tag(status: os.stat_result) -> str:
