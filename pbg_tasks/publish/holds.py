@@ -34,12 +34,10 @@ this one as damaged, so a collection or a task of an earlier version ends with a
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pbg_tasks.checkpoint.manifest import decode, encode
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.checkpoint.manifest import Stamped, decode, encode_unique
 from pbg_tasks.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
@@ -50,17 +48,11 @@ State = Literal["condemned", "rescued", "removing", "removed"]
 _GOING: tuple[State, ...] = ("removing", "removed")
 
 
-class Tombstone(Frozen):
-    """The decision about a run.
-
-    Attributes:
-        state: of the run.
-        nonce: random, so that no two tombstones have equal bytes; empty in those of earlier versions.
-    """
+class Tombstone(Stamped):
+    """The decision about a run."""
 
     format: Literal[1] = 1
     state: State
-    nonce: str = ""
 
 
 def hold_key(run: str) -> str:
@@ -119,7 +111,7 @@ class Decision:
 
     def move(self, state: State) -> bool:
         """Write the tombstone anew; return False, and change nothing, where another process did so since."""
-        data = encode(Tombstone(state=state, nonce=secrets.token_hex(8)))
+        data = encode_unique(Tombstone(state=state))
         try:
             self.version = self.store.swap(tombstone_key(self.run), data, expected=self.version)
         except ConflictError:
