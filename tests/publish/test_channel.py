@@ -76,8 +76,7 @@ def test_stray_object_is_no_release(store):
 def test_pointer_with_other_metadata_is_named(store):
     channel = Channel(store, "production")
     channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
-    pointer = store.get("channels/production/CURRENT.json")
-    store.put("channels/production/CURRENT.json", pointer.data, metadata={"highest": "one"})
+    rewrite_pointer(store, without=("highest", "nonce"), metadata={"highest": "one"})
     with pytest.raises(FormatError, match=r"CURRENT\.json: metadata 'highest' is 'one', not a number"):
         channel.current()
 

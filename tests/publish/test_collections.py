@@ -79,7 +79,7 @@ def test_run_condemned_again_after_hold_stays(place, run, act):
         condemn(store, run)  # as a collection does that looked up what is reachable before
         happened.append(act)
 
-    collect(Hooked(store, "head", hold_key(run), meanwhile), Retention(), grace=YOUNG)
+    collect(Hooked(store, "head", hold_key(run), meanwhile), Retention(), grace=YOUNG, trust_clock=True)
     assert happened
     assert whole(store, channel.current().release)
     assert run != "r1" or whole(store, first)

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,16 @@ REFUSED = (ConflictError, InputError, NotFoundError)
 """How a task ends that asks for a run that has been removed, or is being removed."""
 BEGIN = {"r1": None, "r2": None, "r3": "r2", "r4": "r3"}
 """The runs that there are at first, with those they continue; all but r1 are released, r4 is served."""
+
+KINDS = ["publish", "hold", "plan", "rollback", "pin"]
+"""Tasks that rely on a run."""
+TASK = 2
+"""Number of the task in a race; the others are collections."""
+
+
+def decides(method, key):
+    """Whether a call writes a tombstone, or writes or looks at a hold."""
+    return key.endswith("held.json") or (method in {"put_new", "swap"} and key.startswith("gc/"))
 
 
 @dataclass
@@ -102,7 +113,7 @@ class Collections(RuleBasedStateMachine):
             self.step_to(actor, lambda method, key: method != "list" and key.startswith("gc/"))
 
     @precondition(lambda self: len(self.actors) - self.count("gc") < 2)
-    @rule(run=st.sampled_from(sorted(BEGIN)), kind=st.sampled_from(["publish", "hold", "plan", "rollback", "pin"]))
+    @rule(run=st.sampled_from(sorted(BEGIN)), kind=st.sampled_from(KINDS))
     def a_task_begins(self, run, kind):
         def plan(store):  # the same inputs once more: a run of the same name
             hold(store, run)
@@ -151,6 +162,31 @@ class Collections(RuleBasedStateMachine):
             self.step_to(actor, lambda *_: False)
         self.step(actor)
         self.settle(actor)
+
+    @precondition(lambda self: not self.actors)
+    @rule(
+        run=st.sampled_from(["r1", "r2"]),
+        kind=st.sampled_from(KINDS),
+        turns=st.permutations([0, 0, 1, 1, 2, 2]) | st.lists(st.integers(0, 2), min_size=4, max_size=10),
+        last=st.permutations(range(3)),
+    )
+    def a_race(self, run, kind, turns, last):
+        """Two collections that have looked already and a task take turns, each from one decision to the next.
+
+        The task holds its run with its first turn, and ends with its second.
+        """
+        self.store.now += 3 * GRACE
+        for _ in range(2):
+            self.a_collection_begins(keep=0, looks=True)
+        self.a_task_begins(run, kind)
+        racers = list(self.actors)
+        for number, turn in enumerate(turns):
+            is_held = turn == TASK and TASK in turns[:number]
+            self.step_to(racers[turn], decides if not is_held else lambda *_: False)
+            self.step(racers[turn])
+        for turn in last:
+            self.step_to(racers[turn], lambda *_: False)
+            self.settle(racers[turn])
 
     @precondition(lambda self: pins(self.channel))
     @rule()
@@ -228,6 +264,21 @@ def test_two_collections_remove_nothing_needed():
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.usefixtures("swift_disk", "one_call_at_a_time")
+@pytest.mark.parametrize("kind", ["hold", "rollback"])
+def test_race_in_any_order_loses_nothing(kind):
+    """Every order of two turns each, of which the first is a collection's; the task ends before the collections."""
+    orders = {order for order in permutations([0, 0, 1, 1, TASK, TASK]) if order[0] == 0}
+    assert len(orders) == 30
+    for order in sorted(orders):
+        machine = Collections()
+        machine.begin()
+        try:
+            machine.a_race("r2", kind, order, [TASK, 0, 1])
+        finally:
+            machine.teardown()
 
 
 @pytest.fixture
