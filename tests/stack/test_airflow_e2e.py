@@ -131,6 +131,25 @@ def test_pages_are_for_those_who_may_read_the_dag(api, stack):
             opener.open(forged)
 
 
+def test_pages_show_no_run_of_another_store(api, stack):
+    """What a user writes into the XCom of the task opens nothing outside of the graph's store."""
+    run_id = next(run["dag_run_id"] for run in api.runs(DAG) if run["state"] == "success")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    address = f"{stack.login()['url']}/pbg/dags/{DAG}/runs/{quote(run_id)}"
+    page = urllib.request.Request(address, headers={"Authorization": f"Bearer {api._token}"})  # noqa: S310 - as above
+    planned = api.result(DAG, run_id, "prepare.plan")
+    with opener.open(page) as answer:
+        assert planned["run"] in answer.read().decode()
+    key = f"dags/{DAG}/dagRuns/{quote(run_id)}/taskInstances/prepare.plan/xcomEntries/return_value"
+    try:
+        for url in (planned["run"].replace(f"/{GRAPH}/", f"/{GRAPH}2/"), str(stack.directory), f"{planned['run']}/.."):
+            api.patch(key, {"value": planned | {"run": url}})
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                opener.open(page)
+    finally:
+        api.patch(key, {"value": planned})
+
+
 def test_pages_lie_in_the_bucket_as_pages(api, stack):
     environment = stack.store.environment()
     client = boto3.client(
