@@ -22,11 +22,14 @@ from pbg_tasks.formats.slices import read_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from io import RawIOBase
     from pathlib import Path
     from types import TracebackType
 
     import h5py
+
+    from pbg_tasks.formats.glimpse import Glimpse
+    from pbg_tasks.formats.guard import OpenFile
+    from pbg_tasks.formats.stored import Stored
 
 _IDS = ("lhs", "rhs", "rel")
 _SIDES = ("lhs", "rhs")
@@ -203,7 +206,7 @@ class EdgeFacts(NamedTuple):
     weighted: bool
 
 
-def edge_facts(file: Path | RawIOBase) -> EdgeFacts:
+def edge_facts(file: Path | Glimpse) -> EdgeFacts:
     """Look at a bucket's file without reading an edge.
 
     Raises:
@@ -240,7 +243,7 @@ def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
     return edges
 
 
-def _read_features(file: h5py.File, side: str, edges: int, start: int, stop: int | None) -> Features | None:
+def _read_features(file: OpenFile, side: str, edges: int, start: int, stop: int | None) -> Features | None:
     name = f"{side}d_offsets"
     if name not in file:
         return None
@@ -251,7 +254,7 @@ def _read_features(file: h5py.File, side: str, edges: int, start: int, stop: int
     data = dataset(file, f"{side}d_data", kinds="iu", shape=(None,))
     falls = bool((np.diff(offsets) < 0).any())
     if falls or offsets[0] < 0 or offsets[-1] > len(data) or (start == 0 and offsets[0] != 0):
-        raise FormatError(f"{file.filename}: {name} must rise from 0 to the length of {side}d_data ({len(data)})")
+        raise FormatError(f"{file.name}: {name} must rise from 0 to the length of {side}d_data ({len(data)})")
     features = read_part(data, int(offsets[0]), int(offsets[-1])).astype(np.int64, copy=False)
     return Features(offsets - offsets[0], features)
 
@@ -279,7 +282,7 @@ def _check_weights(path: Path, weight: np.ndarray, start: int) -> None:
     )
 
 
-def _datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+def _datasets(file: OpenFile) -> dict[str, Stored]:
     count = len(dataset(file, "rel", kinds="iu", shape=(None,)))
     items = {name: dataset(file, name, kinds="iu", shape=(count,)) for name in _IDS}
     if "weight" in file:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import h5py
-
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.guard import OpenFile
+    from pbg_tasks.formats.stored import Stored
 
 __all__ = [
     "IterationInfo",
@@ -153,18 +153,18 @@ def iter_blocks(
             yield start, block
 
 
-def _embeddings(file: h5py.File, count: int | None, dimension: int | None) -> h5py.Dataset:
+def _embeddings(file: OpenFile, count: int | None, dimension: int | None) -> Stored:
     return dataset(file, "embeddings", kinds="f", shape=(count, dimension))
 
 
-def _read_into(item: h5py.Dataset, start: int, block: np.ndarray) -> None:
+def _read_into(item: Stored, start: int, block: np.ndarray) -> None:
     """Fill ``block`` from row ``start`` on, converting to float32."""
     total = 0.0  # finite float32 cannot overflow it, and no array of flags is needed
     for part in read_into(item, start, block):
         with np.errstate(invalid="ignore"):
             total += float(part.sum(dtype=np.float64))
     if not np.isfinite(total):
-        raise FormatError(f"{item.file.filename}: holds embeddings that are not finite")
+        raise FormatError(f"{item.source}: holds embeddings that are not finite")
 
 
 def map_embeddings(path: Path, *, dimension: int) -> np.ndarray:
@@ -178,9 +178,8 @@ def map_embeddings(path: Path, *, dimension: int) -> np.ndarray:
     """
     with open_foreign(path) as file:
         item = dataset(file, "embeddings", kinds="f", shape=(None, dimension))
-        offset = item.id.get_offset()  # None when the data are chunked, or not written at all
-        if item.dtype == np.dtype("<f4") and item.chunks is None and offset is not None and item.size:
-            return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=item.shape)
+        if item.dtype == np.dtype("<f4") and item.place is not None:
+            return item.mapped(item.place)
     embeddings, _ = read_embeddings(path, dimension=dimension)
     embeddings.flags.writeable = False
     return embeddings

@@ -11,6 +11,7 @@ import h5py
 
 from pbg_tasks.errors import FormatError, ResourceError
 from pbg_tasks.storage.files import disk_error
+from pbg_tasks.storage.vouched import vouch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,6 +62,7 @@ def creating(path: Path, *, data_bytes: int = 0) -> Iterator[h5py.File]:
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
+    vouch(path)
 
 
 def require_space(path: Path, data_bytes: int) -> None:

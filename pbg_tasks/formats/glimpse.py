@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pbg_tasks.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 PART = 1 << 16
@@ -31,13 +31,14 @@ class Glimpse(io.RawIOBase):
         size: bytes of the whole file.
 
     Attributes:
+        size: bytes of the whole file.
         parts: that are here, by number.
         missing: numbers of those that were asked for in vain.
     """
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__()
-        self._name, self._size, self._position = name, size, 0
+        self._name, self.size, self._position = name, size, 0
         self.parts: dict[int, bytes] = {}
         self.missing: set[int] = set()
 
@@ -56,7 +57,7 @@ class Glimpse(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """As of any file."""
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
         return self._position
 
     def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - typeshed's WriteableBuffer
@@ -66,18 +67,23 @@ class Glimpse(io.RawIOBase):
             OSError: a part is missing.
         """
         view = memoryview(buffer)
-        start, stop = self._position, min(self._position + len(view), self._size)
+        start, stop = self._position, min(self._position + len(view), self.size)
         if start >= stop:
             return 0
         first, last = start // PART, (stop - 1) // PART
         missing = [number for number in range(first, last + 1) if number not in self.parts]
         if missing:
-            self.missing.update(missing[:_MOST_PARTS])
+            self.miss(missing)
             raise OSError(f"bytes {start} to {stop} are not here")
         here = b"".join(self.parts[number] for number in range(first, last + 1))
         view[: stop - start] = here[start - first * PART : stop - first * PART]
         self._position = stop
         return stop - start
+
+    def miss(self, numbers: Sequence[int]) -> None:
+        """Note parts that were asked for in vain; of many, the first."""
+        last = (self.size - 1) // PART
+        self.missing.update(number for number in numbers[:_MOST_PARTS] if type(number) is int and 0 <= number <= last)
 
 
 def glimpse(name: str, size: int, fetch: Callable[[int, int], bytes], look: Callable[[Glimpse], Found]) -> Found | None:

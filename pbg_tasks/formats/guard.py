@@ -1,55 +1,121 @@
-"""Opening HDF5 files that anyone may have written: nothing outside the file is followed, nothing large is believed.
+"""Opening HDF5 files that any program may have written: nothing in them reaches the HDF5 library of this process.
 
-h5py follows external links, external storage and virtual datasets into other local files by default, and a file of a
-kilobyte can declare a dataset of a terabyte. Everything is looked at before a byte of data is allocated.
+A process of its own finds out where a file keeps its numbers (``formats.layout``, ``formats.examiner``), and this one
+reads them from there (``formats.stored``). Files that this process wrote, or whose hash it compared with a manifest's,
+are looked at right here: that is the same work without the other process.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import h5py
 import numpy as np
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.examiner import EXAMINER
+from pbg_tasks.formats.glimpse import Glimpse
+from pbg_tasks.formats.layout import FORMAT_VERSION, Layout, read_layout
+from pbg_tasks.formats.stored import Stored
+from pbg_tasks.storage.vouched import Identity, is_vouched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from io import RawIOBase
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-FORMAT_VERSION = 1
-BYTES = np.dtype("V1")  # the opaque type of PBG's blobs
+    from pbg_tasks.formats.frames import Message
+
+__all__ = ["FORMAT_VERSION", "OpenFile", "dataset", "open_foreign"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
-_MAX_RATIO = 2000  # deflate itself cannot pack better than 1032 to 1
-# What HDF5 and h5py raise when a file's structure makes no sense.
-_DAMAGE = (OSError, RuntimeError, LookupError, TypeError, ValueError, OverflowError)
+_LAYOUT_SHARE = 50  # of a file's bytes, what may be other things than numbers: one part in so many
+
+
+class OpenFile:
+    """An HDF5 file that is open for reading.
+
+    Args:
+        name: what messages call it.
+        layout: of it.
+        file: its descriptor; -1 where its numbers are not here.
+        size: its bytes.
+        vouched: whether its bytes are known.
+
+    Attributes:
+        name: what messages call it.
+        attrs: attributes of the file itself.
+        groups: names of its groups.
+        datasets: those that it has, by name.
+
+    Raises:
+        FormatError: the layout does not fit the file.
+    """
+
+    def __init__(self, name: str, layout: Layout, file: int, size: int, *, vouched: bool) -> None:
+        self.name, self._vouched = name, vouched
+        self.attrs: Mapping[str, str | int | float] = layout.attributes
+        self.groups = frozenset(layout.groups)
+        self.datasets = {
+            each: Stored(name, each, facts, layout.blobs, file, size) for each, facts in layout.datasets.items()
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.datasets or name in self.groups
+
+    def sums(self, blob: np.ndarray, shapes: Sequence[tuple[int, ...]], source: str) -> list[np.ndarray] | None:
+        """Read the sums of an optimizer's blob, of which nothing is known if the file is not vouched for.
+
+        Raises:
+            FormatError: the blob is not a plain state dict of these shapes, or takes too much memory or time.
+        """
+        if self._vouched:
+            from pbg_tasks.formats.optimizer import state_sums
+
+            return state_sums(blob.tobytes(), shapes, source=source)
+        body = {"source": source, "shapes": [list(shape) for shape in shapes]}
+        answer = EXAMINER.ask("sums", source, body, [blob.tobytes()], size=blob.nbytes)
+        if not answer.body.get("found"):
+            return None
+        try:
+            return [
+                np.frombuffer(data, np.float32).reshape(shape).copy()
+                for data, shape in zip(answer.blobs, shapes, strict=True)
+            ]
+        except ValueError:
+            raise FormatError(f"{source}: not readable") from None
 
 
 @contextmanager
-def open_foreign(path: Path | RawIOBase) -> Iterator[h5py.File]:
-    """Open an HDF5 file of format version 1 (its path, or itself) for reading, once all of it was found harmless.
+def open_foreign(path: Path | Glimpse) -> Iterator[OpenFile]:
+    """Open an HDF5 file of format version 1 (its path, or some parts of it) once all of it was found harmless.
 
     Raises:
         FormatError: missing, not HDF5, truncated, of another format version, linked to other files, holding types or
-            filters that none of our formats uses, or declaring more data than its size can hold.
+            filters that none of our formats uses, declaring more data than its size can hold, crashing the HDF5 library
+            or keeping it busy, or changed while it was read.
+        ResourceError: the process that looks at it cannot be started, or the machine ended it.
     """
-    size = _check_signature(path)
+    if isinstance(path, Glimpse):
+        yield _glimpsed(path)
+        return
     try:
-        with h5py.File(path, "r") as file:
-            _check_version(path, file)
-            _check_objects(path, file, size)
-            yield file
-    except _DAMAGE as error:
-        raise FormatError(f"{path}: damaged or truncated HDF5 file: {' '.join(str(error).split())[:300]}") from None
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        identity = Identity.of(os.fstat(file))
+        _check_signature(path, file)
+        vouched = is_vouched(identity)
+        layout = read_layout(path, identity.size) if vouched else _examined(path, identity)
+        yield OpenFile(str(path), layout, file, identity.size, vouched=vouched)
+        if Identity.of(os.fstat(file)) != identity:
+            raise FormatError(f"{path}: was changed while it was read")
+    finally:
+        os.close(file)
 
 
-def dataset(file: h5py.File, name: str, *, kinds: str, shape: tuple[int | None, ...]) -> h5py.Dataset:
+def dataset(file: OpenFile, name: str, *, kinds: str, shape: tuple[int | None, ...]) -> Stored:
     """Return a dataset whose type and shape are what the caller goes on to allocate.
 
     Args:
@@ -61,9 +127,9 @@ def dataset(file: h5py.File, name: str, *, kinds: str, shape: tuple[int | None, 
     Raises:
         FormatError: it is missing or has another type or shape.
     """
-    where = f"{file.filename}: dataset {name!r}"
-    item = file.get(name)
-    if not isinstance(item, h5py.Dataset):
+    where = f"{file.name}: dataset {name!r}"
+    item = file.datasets.get(name)
+    if item is None:
         raise FormatError(f"{where} is missing")
     if item.dtype.kind not in kinds:
         raise FormatError(f"{where} is of type {item.dtype}, expected one of kind {', '.join(kinds)}")
@@ -76,78 +142,47 @@ def dataset(file: h5py.File, name: str, *, kinds: str, shape: tuple[int | None, 
     return item
 
 
-def _check_signature(path: Path | RawIOBase) -> int:
-    """Return the file's size; HDF5 would also accept a signature further on, which none of our formats has."""
+def _check_signature(path: Path, file: int) -> None:
+    """HDF5 would also accept a signature further on, which none of our formats has."""
     try:
-        if isinstance(path, Path):
-            with path.open("rb", buffering=0) as file:
-                start, size = _start_and_size(file)
-        else:
-            start, size = _start_and_size(path)
+        start = os.pread(file, len(_SIGNATURE), 0)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     if start != _SIGNATURE:
         raise FormatError(f"{path}: not an HDF5 file")
-    return size
 
 
-def _start_and_size(file: RawIOBase) -> tuple[bytes | None, int]:
+def _examined(path: Path, identity: Identity) -> Layout:
+    body = {"path": str(path.resolve())}
+    answer = EXAMINER.ask("layout", str(path), body, size=identity.size // _LAYOUT_SHARE)
+    if answer.body.get("identity") != list(identity):
+        raise FormatError(f"{path}: was replaced while it was read")
+    return _layout(str(path), answer)
+
+
+def _glimpsed(file: Glimpse) -> OpenFile:
+    name = str(file)
     file.seek(0)
-    return file.read(len(_SIGNATURE)), file.seek(0, os.SEEK_END)
+    start = file.read(len(_SIGNATURE))
+    if start != _SIGNATURE:
+        raise FormatError(f"{name}: not an HDF5 file")
+    body = {"name": name, "size": file.size, "parts": list(file.parts)}
+    answer = EXAMINER.ask("layout", name, body, list(file.parts.values()), size=0)
+    missing = answer.body.get("missing")
+    if missing is not None:
+        file.miss(missing)
+        raise FormatError(f"{name}: more of it is needed")
+    return OpenFile(name, _layout(name, answer), -1, file.size, vouched=False)
 
 
-def _check_version(path: Path | RawIOBase, file: h5py.File) -> None:
-    version = file.attrs.get("format_version")
-    if version is None:
-        raise FormatError(f"{path}: no attribute format_version, so not a file of PBG's formats")
-    if np.ndim(version) or np.asarray(version).dtype.kind not in "iu" or int(version) != FORMAT_VERSION:
-        raise FormatError(f"{path}: format_version is {version!s:.40}; this program reads version {FORMAT_VERSION}")
-
-
-def _check_objects(path: Path | RawIOBase, file: h5py.File, size: int) -> None:
-    """Look at every object once, by address: hard links may form a cycle."""
-    seen = {_address(file)}
-    groups = [file["/"]]
-    while groups:
-        group = groups.pop()
-        for name in group:
-            where = f"{path}: {group.name.rstrip('/')}/{name}"
-            if type(group.get(name, getlink=True)) is not h5py.HardLink:
-                raise FormatError(f"{where} is a link; only data inside the file itself is read")
-            item = group[name]
-            if _address(item) in seen:
-                continue
-            seen.add(_address(item))
-            if isinstance(item, h5py.Group):
-                groups.append(item)
-            elif isinstance(item, h5py.Dataset):
-                _check_dataset(where, item, size)
-            else:
-                raise FormatError(f"{where} is neither a group nor a dataset")
-
-
-def _address(item: h5py.HLObject) -> int:
-    address: int = h5py.h5o.get_info(item.id).addr
-    return address
-
-
-def _check_dataset(where: str, item: h5py.Dataset, size: int) -> None:
-    if item.is_virtual or item.external:
-        raise FormatError(f"{where} keeps its data in other files; only data inside the file itself is read")
-    if item.shape is None or (item.dtype.kind not in "iuf" and item.dtype != BYTES):
-        raise FormatError(f"{where} is of type {item.dtype}; PBG's formats hold integers, floats and bytes")
-    plist = item.id.get_create_plist()
-    filters = {plist.get_filter(index)[0] for index in range(plist.get_nfilters())}
-    if filters - _FILTERS:
-        raise FormatError(f"{where} uses the HDF5 filters {sorted(filters - _FILTERS)}; use gzip or none")
-    limit = size * (_MAX_RATIO if filters else 1)
-    declared = max(item.nbytes, _chunk_bytes(item))
-    if declared > limit:
-        raise FormatError(f"{where} declares {declared} bytes, which a file of {size} bytes cannot hold")
-
-
-def _chunk_bytes(item: h5py.Dataset) -> int:
-    """Return what reading one stored chunk allocates; an empty dataset may declare any chunk, as PBG's do."""
-    if item.chunks is None or item.id.get_storage_size() == 0:
-        return 0
-    return int(math.prod(item.chunks)) * int(item.dtype.itemsize)
+def _layout(name: str, answer: Message) -> Layout:
+    """Return what the other process found, once it is known to be a layout."""
+    attributes, groups, datasets = (answer.body.get(each) for each in ("attributes", "groups", "datasets"))
+    if (
+        not (isinstance(attributes, dict) and isinstance(groups, list) and isinstance(datasets, dict))
+        or not all(isinstance(value, str | int | float) for value in attributes.values())
+        or not all(isinstance(value, str) for value in groups)
+        or not all(isinstance(value, dict) for value in datasets.values())
+    ):
+        raise FormatError(f"{name}: damaged or truncated HDF5 file: its description makes no sense")
+    return Layout(attributes, groups, datasets, answer.blobs)

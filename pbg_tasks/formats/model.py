@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import h5py
 import numpy as np
 
 from pbg_tasks.errors import FormatError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.guard import OpenFile
     from pbg_tasks.formats.metadata import IterationInfo
 
 _OPERATOR = re.compile(r"relations/([0-9]{1,9})/operator/(lhs|rhs)/([^./]+)")
@@ -117,29 +117,26 @@ def read_model(path: Path) -> ModelState:
         FormatError: damaged, foreign, not finite, or with parameters that no relation or entity type has.
     """
     with open_foreign(path) as file:
-        group = file.get("model")
-        if not isinstance(group, h5py.Group):
+        if "model" not in file.groups:
             raise FormatError(f"{path}: group 'model' is missing")
-        params = {name: _parameter(file, name) for name in _dataset_names(group)}
+        params = {name: _parameter(file, name) for name in _names_below(file, "model/")}
         return ModelState(_renamed(params), _renamed(_sums(file, params)))
 
 
-def _dataset_names(group: h5py.Group) -> list[str]:
-    names: list[str] = []
-    group.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-    return names
+def _names_below(file: OpenFile, prefix: str) -> list[str]:
+    return sorted(name.removeprefix(prefix) for name in file.datasets if name.startswith(prefix))
 
 
-def _parameter(file: h5py.File, name: str) -> np.ndarray:
+def _parameter(file: OpenFile, name: str) -> np.ndarray:
     state_dict_key(name)
-    item = file[f"model/{name}"]
-    value: np.ndarray = dataset(file, f"model/{name}", kinds="f", shape=item.shape)[...].astype(np.float32, copy=False)
+    shape = file.datasets[f"model/{name}"].shape
+    value = dataset(file, f"model/{name}", kinds="f", shape=shape).whole().astype(np.float32, copy=False)
     if not np.isfinite(value).all():
-        raise FormatError(f"{file.filename}: model/{name} holds numbers that are not finite")
+        raise FormatError(f"{file.name}: model/{name} holds numbers that are not finite")
     return value
 
 
-def _sums(file: h5py.File, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _sums(file: OpenFile, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if PLAIN_SUMS in file:
         return {name: plain_sums(file, f"{PLAIN_SUMS}/{name}", value.shape) for name, value in params.items()}
     entities = _entity_order(file)
@@ -147,11 +144,11 @@ def _sums(file: h5py.File, params: dict[str, np.ndarray]) -> dict[str, np.ndarra
     listed = blob_sums(file, [params[name].shape for name in names])
     unplaced = [name for name in params if _GLOBAL.fullmatch(name) and name.split("/")[1] not in entities]
     if listed and len(unplaced) > 1:
-        raise FormatError(f"{file.filename}: attribute {CONFIG!r} must list the entity types of {', '.join(unplaced)}")
+        raise FormatError(f"{file.name}: attribute {CONFIG!r} must list the entity types of {', '.join(unplaced)}")
     return dict(zip(names, listed, strict=True)) if listed else {}
 
 
-def _entity_order(file: h5py.File) -> list[str]:
+def _entity_order(file: OpenFile) -> list[str]:
     """Return the entity types in the order of the config inside the file; PBG's blob knows parameters by number."""
     try:
         return list(json.loads(file.attrs[CONFIG])["entities"])

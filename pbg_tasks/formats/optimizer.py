@@ -15,14 +15,16 @@ import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.guard import dataset
-from pbg_tasks.formats.pickles import vetted_archive
+from pbg_tasks.formats.pickles import load_state
 from pbg_tasks.formats.slices import read_part, write_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import h5py
     import torch
+
+    from pbg_tasks.formats.guard import OpenFile
 
 STATE_DICT = "optimizer/state_dict"
 PLAIN_SUMS = "optimizer/plain/sum"
@@ -83,7 +85,7 @@ def write_state(file: h5py.File, state: dict[str, Any]) -> None:
     write_dataset(file, STATE_DICT, np.frombuffer(buffer.getbuffer(), dtype="V1"))
 
 
-def read_row_sums(file: h5py.File, rows: int) -> np.ndarray | None:
+def read_row_sums(file: OpenFile, rows: int) -> np.ndarray | None:
     """Read RowAdagrad's sums of a partition: float32 (rows,), or None when the file has none.
 
     Raises:
@@ -95,18 +97,18 @@ def read_row_sums(file: h5py.File, rows: int) -> np.ndarray | None:
     return listed[0] if listed else None
 
 
-def plain_sums(file: h5py.File, name: str, shape: tuple[int, ...]) -> np.ndarray:
+def plain_sums(file: OpenFile, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Read one plain dataset of sums, float32 of ``shape``.
 
     Raises:
         FormatError: missing, of another shape, negative or not finite.
     """
     item = dataset(file, name, kinds="f", shape=shape)
-    sums = read_part(item) if len(shape) == 1 else item[...]
-    return _checked(sums.astype(np.float32, copy=False), shape, f"{file.filename}: {name}")
+    sums = read_part(item) if len(shape) == 1 else item.whole()
+    return _checked(sums.astype(np.float32, copy=False), shape, f"{file.name}: {name}")
 
 
-def blob_sums(file: h5py.File, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray] | None:
+def blob_sums(file: OpenFile, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray] | None:
     """Read the sums of PBG's blob in the order of the parameters.
 
     Args:
@@ -121,18 +123,41 @@ def blob_sums(file: h5py.File, shapes: Sequence[tuple[int, ...]]) -> list[np.nda
     """
     if STATE_DICT not in file:
         return None
-    source = f"{file.filename}: {STATE_DICT}"
-    state = _load(file, source, numbers=sum(math.prod(shape) for shape in shapes))
+    source = f"{file.name}: {STATE_DICT}"
+    item = dataset(file, STATE_DICT, kinds="V", shape=(None,))
+    limit = _BLOB_SLACK + sum(math.prod(shape) for shape in shapes) * _BLOB_BYTES_PER_NUMBER
+    if item.size > limit:
+        raise FormatError(f"{source}: {item.size} bytes, more than the {limit} that the file's parameters can need")
+    sums = file.sums(read_part(item), shapes, source)
+    if sums is None:
+        return None
+    checked = zip(sums, shapes, strict=True)
+    return [_checked(value, shape, f"{source}, parameter {index}") for index, (value, shape) in enumerate(checked)]
+
+
+def state_sums(blob: bytes, shapes: Sequence[tuple[int, ...]], *, source: str) -> list[np.ndarray] | None:
+    """Take the sums out of a blob, in the order of the parameters; what they are is not checked.
+
+    Args:
+        blob: bytes of ``torch.save``.
+        shapes: of the parameters.
+        source: what messages call it.
+
+    Returns:
+        float32 arrays of ``shapes``; None when it holds no state yet.
+
+    Raises:
+        FormatError: it is not a plain state dict, or of other shapes. Nothing of it is executed.
+    """
+    whole = load_state(blob, source=source)
+    state = whole.get("state", {}) if isinstance(whole, dict) else None
+    if not isinstance(state, dict):
+        raise FormatError(f"{source}: not an optimizer's state dict")
     if not state or not shapes:
         return None
     if set(state) != set(range(len(shapes))):
         raise FormatError(f"{source}: holds {len(state)} parameters' state, the file has {len(shapes)} parameters")
-    sums = []
-    for index, shape in enumerate(shapes):
-        where = f"{source}, parameter {index}"
-        tensor = _sum_tensor(state[index], shape, where)
-        sums.append(_checked(tensor.detach().float().contiguous().numpy(), shape, where))
-    return sums
+    return [_sum(state[index], shape, f"{source}, parameter {index}") for index, shape in enumerate(shapes)]
 
 
 def _tensor(sums: np.ndarray) -> torch.Tensor:
@@ -141,34 +166,14 @@ def _tensor(sums: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(sums, dtype=np.float32))
 
 
-def _load(file: h5py.File, source: str, *, numbers: int) -> Mapping[Any, Any]:
-    """Return the blob's ``state``: parameter index -> dict."""
-    import torch
-
-    item = dataset(file, STATE_DICT, kinds="V", shape=(None,))
-    limit = _BLOB_SLACK + numbers * _BLOB_BYTES_PER_NUMBER
-    if item.size > limit:
-        raise FormatError(f"{source}: {item.size} bytes, more than the {limit} that the file's parameters can need")
-    blob = vetted_archive(read_part(item).tobytes(), source=source)
-    try:
-        whole = torch.load(io.BytesIO(blob), map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 - torch documents no list of what damaged archives raise
-        raise FormatError(f"{source}: not readable: {' '.join(str(error).split())[:200]}") from None
-    state = whole.get("state", {}) if isinstance(whole, dict) else None
-    if not isinstance(state, dict):
-        raise FormatError(f"{source}: not an optimizer's state dict")
-    return state
-
-
-def _sum_tensor(entry: object, shape: tuple[int, ...], where: str) -> torch.Tensor:
-    import torch
-
+def _sum(entry: object, shape: tuple[int, ...], where: str) -> np.ndarray:
     value = entry.get("sum") if isinstance(entry, dict) else None
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         raise FormatError(f"{where}: no tensor 'sum'")
-    if tuple(value.shape) != shape:
-        raise FormatError(f"{where}: sums of shape {tuple(value.shape)}, expected {shape}")
-    return value
+    if value.shape != shape:
+        raise FormatError(f"{where}: sums of shape {value.shape}, expected {shape}")
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(value, np.float32)
 
 
 def _checked(sums: np.ndarray, shape: tuple[int, ...], where: str) -> np.ndarray:

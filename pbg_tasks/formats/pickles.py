@@ -1,52 +1,51 @@
-"""Looking into a ``torch.save`` archive of unknown origin before torch does.
+"""Reading a ``torch.save`` archive of unknown origin without torch and without ``pickle``.
 
-A pickle is a program. What plain dicts of numbers and tensors need is a small part of its language; an archive that
-uses anything else is refused, and torch gets a fresh archive with nothing in it but what was looked at.
+A pickle is a program. What plain dicts of numbers and tensors need is a small part of its language, which is
+interpreted here; an archive that uses anything else is refused before a step of it is taken. What hostile bytes may
+still do is take time and memory, so that blobs that no hash vouches for are read in a process with limits of both.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import pickletools
 import re
 import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pbg_tasks.errors import FormatError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 _ENTRY = re.compile(r"[^/]+/(data\.pkl|version|byteorder|data/[0-9]+)")
 _IGNORED = re.compile(r"[^/]+/(\.format_version|\.storage_alignment|\.data/serialization_id)")
-_MAX_PICKLE = 1 << 24  # the tensors' numbers lie outside of it
-_GLOBALS = {
-    "collections OrderedDict",
-    "torch._utils _rebuild_tensor_v2",
-    "torch FloatStorage",
-    "torch DoubleStorage",
-    "torch LongStorage",
-}
-_OPCODES = frozenset(
-    {
-        *("PROTO", "STOP", "MARK", "GLOBAL", "REDUCE", "BINPERSID", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"),
-        *("EMPTY_DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "APPEND", "APPENDS"),
-        *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
-        *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"),
-    }
-)
+_MAX_PICKLE = 1 << 24  # the tensors' numbers are outside of it
+_DICT, _TENSOR = "collections OrderedDict", "torch._utils _rebuild_tensor_v2"
+_STORAGES = {"torch FloatStorage": "f4", "torch DoubleStorage": "f8", "torch LongStorage": "i8"}
+_GLOBALS = {_DICT, _TENSOR, *_STORAGES}
 
 
-def vetted_archive(blob: bytes, *, source: str) -> bytes:
-    """Return an archive of the same content as ``blob`` that holds plain dicts, lists, numbers and tensors only.
+def load_state(blob: bytes, *, source: str) -> object:
+    """Return what an archive holds: dicts, lists, tuples, numbers, texts, and tensors as numpy arrays.
 
     Raises:
-        FormatError: it is no archive of torch >= 1.6, or its pickle names or does anything else. Nothing of it was
-            executed.
+        FormatError: it is no archive of torch >= 1.6, its pickle names or does anything else, or it is damaged.
+            Nothing of it was executed.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(blob)) as archive:
             entries = _entries(archive, source)
     except (zipfile.BadZipFile, ValueError, LookupError, RuntimeError, NotImplementedError, EOFError) as error:
         raise FormatError(f"{source}: not an archive of torch.save: {str(error)[:200]}") from None
-    _check_pickle(entries, source)
-    return _archive(entries)
+    steps = _checked_steps(entries.pop("data.pkl", None), source)
+    try:
+        return _Interpreter(entries).run(steps)
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
+        raise FormatError(f"{source}: not readable: {' '.join(str(error).split())[:200]}") from None
 
 
 def _entries(archive: zipfile.ZipFile, source: str) -> dict[str, bytes]:
@@ -63,23 +62,178 @@ def _entries(archive: zipfile.ZipFile, source: str) -> dict[str, bytes]:
     return entries
 
 
-def _check_pickle(entries: dict[str, bytes], source: str) -> None:
-    data = entries.get("data.pkl")
+def _checked_steps(data: bytes | None, source: str) -> list[tuple[str, Any]]:
     if data is None or len(data) > _MAX_PICKLE:
         raise FormatError(f"{source}: its data.pkl is missing or too large; the state was not loaded")
+    steps = []
     try:
         for opcode, argument, _ in pickletools.genops(data):
             if opcode.name not in _OPCODES:
                 raise FormatError(f"{source}: pickle opcode {opcode.name} is not allowed; the state was not loaded")
             if opcode.name == "GLOBAL" and argument not in _GLOBALS:
                 raise FormatError(f"{source}: pickle names {argument!s:.80}, which is not allowed; it was not loaded")
+            steps.append((opcode.name, argument))
     except (ValueError, LookupError, OverflowError) as error:
         raise FormatError(f"{source}: damaged pickle: {str(error)[:200]}") from None
+    return steps
 
 
-def _archive(entries: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in entries.items():
-            archive.writestr(f"archive/{name}", data)
-    return buffer.getvalue()
+class _Name(str):
+    """One of the five names that a pickle may use; nothing in a pickle can make another."""
+
+    __slots__ = ()
+
+
+class _Mark:
+    """Where a part of the stack begins."""
+
+
+class _Interpreter:
+    """A stack, and what a pickle has put aside.
+
+    Args:
+        entries: of the archive, with the numbers of tensors.
+    """
+
+    def __init__(self, entries: Mapping[str, bytes]) -> None:
+        self._entries = entries
+        self._order = ">" if entries.get("byteorder") == b"big" else "<"
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self, steps: list[tuple[str, Any]]) -> object:
+        """Take each step; return what is left.
+
+        Raises:
+            LookupError, TypeError, ValueError: a step makes no sense.
+        """
+        for name, argument in steps:
+            if name == "STOP":
+                break
+            _OPCODES[name](self, argument)
+        (result,) = self._stack
+        return result
+
+    def skip(self, _: object) -> None:
+        """Do nothing."""
+
+    def push(self, value: object) -> None:
+        """Put a value on the stack."""
+        self._stack.append(value)
+
+    def name(self, value: str) -> None:
+        """Put one of the known names on the stack."""
+        self._stack.append(_Name(value))
+
+    def call(self, _: object) -> None:
+        """Make an empty dict or a tensor; these two are all that can be called."""
+        arguments, function = self._stack.pop(), self._stack.pop()
+        if type(function) is not _Name or type(arguments) is not tuple:
+            raise TypeError("a call of something else than a known name")
+        if function == _DICT and not arguments:
+            self.push({})
+        elif function == _TENSOR:
+            self.push(_tensor(*arguments))
+        else:
+            raise TypeError(f"a call of {function} with {len(arguments)} arguments")
+
+    def storage(self, _: object) -> None:
+        """Put the numbers of a tensor on the stack."""
+        kind, storage, key, _, count = self._stack.pop()
+        if kind != "storage" or type(storage) is not _Name or type(key) is not str:
+            raise TypeError("a reference to something else than numbers")
+        numbers = np.frombuffer(self._entries[f"data/{key}"], self._order + _STORAGES[storage])
+        self.push(numbers[: _natural(count)])
+
+    def put(self, index: int) -> None:
+        """Put the top of the stack aside."""
+        self._memo[index] = self._stack[-1]
+
+    def get(self, index: int) -> None:
+        """Bring back what was put aside."""
+        self._stack.append(self._memo[index])
+
+    def pop_to_mark(self) -> list[Any]:
+        """Take everything from the stack down to the mark."""
+        marks = (index for index in reversed(range(len(self._stack))) if self._stack[index] is _Mark)
+        place = next(marks, None)
+        if place is None:
+            raise IndexError("no mark on the stack")
+        items = self._stack[place + 1 :]
+        del self._stack[place:]
+        return items
+
+    def set_items(self, items: list[Any]) -> None:
+        """Add keys and values to the dict on the stack."""
+        target = self._stack[-1]
+        if type(target) is not dict or len(items) % 2:
+            raise TypeError("items for something else than a dict")
+        target.update(zip(items[::2], items[1::2], strict=True))
+
+    def append(self, items: list[Any]) -> None:
+        """Add to the list on the stack."""
+        if type(self._stack[-1]) is not list:
+            raise TypeError("values for something else than a list")
+        self._stack[-1].extend(items)
+
+    def tuple_of(self, count: int) -> None:
+        """Make a tuple of the top of the stack."""
+        items = tuple(self._stack[-count:])
+        if len(items) < count:
+            raise IndexError("too few values for a tuple")
+        self._stack[-count:] = [items]
+
+    def pop(self, count: int) -> list[Any]:
+        """Take some values from the stack, the lowest first."""
+        return [self._stack.pop() for _ in range(count)][::-1]
+
+
+_OPCODES: dict[str, Callable[[_Interpreter, Any], None]] = {
+    **dict.fromkeys(("PROTO", "STOP"), _Interpreter.skip),
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"), _Interpreter.push),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Interpreter.put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Interpreter.get),
+    "GLOBAL": _Interpreter.name,
+    "REDUCE": _Interpreter.call,
+    "BINPERSID": _Interpreter.storage,
+    "NONE": lambda self, _: self.push(None),
+    "NEWTRUE": lambda self, _: self.push(True),
+    "NEWFALSE": lambda self, _: self.push(False),
+    "MARK": lambda self, _: self.push(_Mark),
+    "EMPTY_DICT": lambda self, _: self.push({}),
+    "EMPTY_LIST": lambda self, _: self.push([]),
+    "EMPTY_TUPLE": lambda self, _: self.push(()),
+    "TUPLE": lambda self, _: self.push(tuple(self.pop_to_mark())),
+    "TUPLE1": lambda self, _: self.tuple_of(1),
+    "TUPLE2": lambda self, _: self.tuple_of(2),
+    "TUPLE3": lambda self, _: self.tuple_of(3),
+    "SETITEM": lambda self, _: self.set_items(self.pop(2)),
+    "SETITEMS": lambda self, _: self.set_items(self.pop_to_mark()),
+    "APPEND": lambda self, _: self.append(self.pop(1)),
+    "APPENDS": lambda self, _: self.append(self.pop_to_mark()),
+}
+
+
+def _tensor(
+    storage: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object
+) -> np.ndarray:
+    """Return a tensor as a view of its numbers, all of it inside of them.
+
+    Raises:
+        TypeError, ValueError: it would reach beyond.
+    """
+    if not isinstance(storage, np.ndarray) or len(shape) != len(strides):
+        raise TypeError("a tensor without numbers or strides")
+    last = _natural(offset) + sum((_natural(n) - 1) * _natural(step) for n, step in zip(shape, strides, strict=True))
+    if math.prod(shape) and last >= len(storage):
+        raise ValueError(f"a tensor of shape {shape} in a storage of {len(storage)} numbers")
+    if not math.prod(shape):
+        return np.empty(shape, storage.dtype)
+    steps = [step * storage.itemsize for step in strides]
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, steps, writeable=False)
+
+
+def _natural(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!s:.40} where a natural number is expected")
+    return value

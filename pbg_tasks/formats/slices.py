@@ -1,7 +1,7 @@
 """Large datasets, read and written slice by slice.
 
-h5py holds one lock for all threads through each call. A partition of gigabytes in one call would keep the thread that
-reads the next bucket's edges from its files for as long as the disk takes, and the other way.
+h5py holds one lock for all threads through each call. A partition of gigabytes written in one call would keep the
+thread that opens the next bucket's file for as long as the disk takes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     import h5py
     from numpy.typing import DTypeLike
+
+    from pbg_tasks.formats.stored import Stored
 
 _SLICE_BYTES = 64 << 20
 _TURN_SECONDS = 0.0005
@@ -42,17 +44,17 @@ def write_dataset(file: h5py.Group, name: str, data: np.ndarray, *, dtype: DType
         item[start:stop] = data[start:stop]
 
 
-def read_into(item: h5py.Dataset, start: int, out: np.ndarray) -> Iterator[np.ndarray]:
+def read_into(item: Stored, start: int, out: np.ndarray) -> Iterator[np.ndarray]:
     """Fill ``out`` from row ``start`` of a dataset on, converting; yield each part of it once it is filled."""
     if not out.size:
-        return  # HDF5 refuses empty selections
+        return
     for begin, end in _slices(item, start, start + len(out)):
         block = out[begin - start : end - start]
-        item.read_direct(block, source_sel=np.s_[begin:end])
+        item.read_rows(begin, block)
         yield block
 
 
-def read_part(item: h5py.Dataset, start: int = 0, stop: int | None = None) -> np.ndarray:
+def read_part(item: Stored, start: int = 0, stop: int | None = None) -> np.ndarray:
     """Return rows ``start`` to ``stop`` of a dataset, as far as it has any, in its own type."""
     start, stop, _ = slice(start, stop).indices(len(item))
     out = passing_array((max(0, stop - start), *item.shape[1:]), item.dtype)
@@ -61,7 +63,7 @@ def read_part(item: h5py.Dataset, start: int = 0, stop: int | None = None) -> np
     return out
 
 
-def _slices(item: h5py.Dataset, start: int, stop: int) -> Iterator[tuple[int, int]]:
+def _slices(item: h5py.Dataset | Stored, start: int, stop: int) -> Iterator[tuple[int, int]]:
     """Cut rows into slices that end where chunks do, since of a chunk all is read; let others work in between."""
     row = max(1, item.dtype.itemsize * (item.size // max(1, len(item))))
     step = max(1, _SLICE_BYTES // row)

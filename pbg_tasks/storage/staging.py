@@ -14,6 +14,7 @@ from pbg_tasks.errors import ConflictError, FormatError, ResourceError
 from pbg_tasks.progress import human_count
 from pbg_tasks.storage.files import abandoned, disk_errors, hold
 from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.storage.vouched import vouch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,6 +53,7 @@ def fetch_verified(store: Store, key: str, target: Path, *, sha256: str, size: i
             f"{store.url}/{key} has {found} where {expected} were recorded: it was damaged or changed after it was "
             "written; restore it or run the task that made it again"
         )
+    vouch(target)
     return target
 
 

@@ -15,7 +15,7 @@ import torch
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.embeddings import read_embeddings
-from pbg_tasks.formats.pickles import vetted_archive
+from pbg_tasks.formats.pickles import load_state
 
 ROWS = 5
 
@@ -229,9 +229,16 @@ def test_mutated_blobs_never_crash(path):
     assert refused > 30
 
 
-def test_vetting_keeps_the_content():
-    blob = saved(row_state(SUMS, step=torch.tensor(2.0)))
-    loaded = torch.load(io.BytesIO(vetted_archive(blob, source="x")), weights_only=True)
-    assert loaded["param_groups"] == [{"lr": 0.1, "params": [0]}]
-    assert torch.equal(loaded["state"][0]["sum"], SUMS)
-    assert float(loaded["state"][0]["step"]) == 2
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.int64])
+def test_a_state_is_read_as_torch_reads_it(kind):
+    square = torch.arange(12).to(kind).reshape(3, 4)
+    tensors = [square, square.T, square[1:, 2], square[0, 0], square[:0], square.expand(2, 3, 4)]
+    blob = saved(row_state(SUMS, step=torch.tensor(2.0), tensors=tensors, other=(None, True, -1, 1 << 40, "é", [])))
+    loaded, wanted = load_state(blob, source="x"), torch.load(io.BytesIO(blob), weights_only=True)
+    assert loaded["param_groups"] == wanted["param_groups"] == [{"lr": 0.1, "params": [0]}]
+    state, expected = loaded["state"][0], wanted["state"][0]
+    assert state["other"] == expected["other"]
+    assert float(state["step"]) == 2
+    for array, tensor in zip((state["sum"], *state["tensors"]), (SUMS, *expected["tensors"]), strict=True):
+        assert array.dtype == tensor.numpy().dtype
+        np.testing.assert_array_equal(array, tensor.numpy())

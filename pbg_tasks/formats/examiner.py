@@ -1,0 +1,233 @@
+"""A process that looks at files which may crash the HDF5 library, or keep it busy, so that this one stays.
+
+It is started when the first such file comes, takes one file after the other, and ends with this process. A file that
+ends it is refused, and the next one gets a new process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.errors import FormatError, ResourceError
+from pbg_tasks.formats.frames import packed, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pbg_tasks.formats.frames import Message
+
+SECONDS = 5.0
+"""Computing time that a small file gets."""
+MEMORY = 1 << 30
+"""Address space, in bytes, that a small file gets."""
+_BYTES_PER_SECOND = 20 << 20  # of larger files; every disk and processor of today is several times faster
+_MEMORY_PER_BYTE = 6  # a blob, its parts, and the numbers that are made of them
+_WAITING = 12  # seconds of the clock for one of computing: the machine may be busy, the disk slow
+_START_SECONDS = 120.0
+_READY = b"ready\n"
+_MOST_TEXT = 1 << 15
+_INHERITED = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "LANG",
+    "LC_ALL",
+    "PYTHONHOME",
+    "HDF5_USE_FILE_LOCKING",
+    "PYTHONDONTWRITEBYTECODE",
+)
+"""Variables of the environment that the process gets; credentials are not among them."""
+
+
+class _EndedError(Exception):
+    """The process ended before it answered."""
+
+
+class _LateError(Exception):
+    """The process did not answer in time."""
+
+
+class Examiner:
+    """The process, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, task: str, where: str, body: dict[str, Any], blobs: Sequence[bytes] = (), *, size: int) -> Message:
+        """Have a task of ``formats.examining`` done.
+
+        Args:
+            task: its name.
+            where: what messages call the file.
+            body: what the task takes.
+            blobs: same.
+            size: bytes that the task may have to read.
+
+        Raises:
+            FormatError: the file is damaged, crashes the library, or takes too much memory or time.
+            ResourceError: the process cannot be started, or the machine ended it or is too slow for it.
+        """
+        seconds = SECONDS + size / _BYTES_PER_SECOND
+        memory = MEMORY + _MEMORY_PER_BYTE * size
+        request = {**body, "task": task, "seconds": seconds, "memory": memory}
+        with self._lock:
+            process = self._running()
+            try:
+                answer = self._exchange(process, request, blobs, seconds * _WAITING, most=memory)
+            except _LateError:
+                self.stop()
+                raise ResourceError(
+                    f"{where}: looking at it took longer than {seconds * _WAITING:.0f} s, most of them waiting: the "
+                    "disk or the machine is too slow at present; try again"
+                ) from None
+            except (_EndedError, ValueError):
+                raise self._failure(where, process, seconds) from None
+            except BaseException:
+                self.stop()  # its answer to this must not be taken for one to the next
+                raise
+        return _checked(where, answer, memory)
+
+    def stop(self) -> None:
+        """End the process; the next task starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            _close(process)
+            process.wait()
+
+    def forget(self) -> None:
+        """Leave the process to the one that this one was forked from."""
+        self._lock = threading.Lock()
+        process, self._process = self._process, None
+        if process is not None:
+            _close(process)
+            process.returncode = 0  # it is no child of this process: nothing to wait for
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is not None:
+            self.stop()
+        if self._process is None:
+            self._process = _started()
+        return self._process
+
+    def _exchange(
+        self,
+        process: subprocess.Popen[bytes],
+        body: dict[str, Any],
+        blobs: Sequence[bytes],
+        seconds: float,
+        *,
+        most: int,
+    ) -> Message:
+        assert process.stdin is not None  # noqa: S101 - made with pipes
+        try:
+            for part in packed(body, blobs):
+                process.stdin.write(part)
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise _EndedError from None
+        deadline = time.monotonic() + seconds
+        return unpacked(lambda length: _read(process, length, deadline), most=most)
+
+    def _failure(self, where: str, process: subprocess.Popen[bytes], seconds: float) -> FormatError | ResourceError:
+        """Say what ended the process."""
+        try:
+            status = process.wait(_WAITING)
+        except subprocess.TimeoutExpired:
+            status = 0  # it answered nonsense and goes on
+        self.stop()
+        if status == -signal.SIGKILL:
+            return ResourceError(
+                f"{where}: the process that looks at it was killed, as the system does when memory runs out; give the "
+                "machine more memory, or try again"
+            )
+        if status == -signal.SIGPROF:
+            return FormatError(
+                f"{where}: damaged HDF5 file: looking at it took longer than {seconds:.0f} s of computing; get it "
+                "again from its source"
+            )
+        cause = signal.Signals(-status).name if status < 0 else f"status {status}"
+        return FormatError(
+            f"{where}: damaged HDF5 file: it crashed the HDF5 library ({cause}), in a process apart from this one; "
+            "get it again from its source"
+        )
+
+
+def _checked(where: str, answer: Message, memory: int) -> Message:
+    body = answer.body
+    if "error" in body:
+        raise FormatError("".join(each if each.isprintable() else "?" for each in str(body["error"])[:_MOST_TEXT]))
+    if "damaged" in body:
+        raise FormatError(f"{where}: damaged HDF5 file: {' '.join(str(body['damaged']).split())[:300]}")
+    if "unreadable" in body:
+        raise FormatError(f"{where}: cannot be read: {str(body['unreadable'])[:200]}")
+    if "memory" in body:
+        raise FormatError(
+            f"{where}: damaged HDF5 file: looking at it takes more than {memory >> 20} MiB of memory; get it again "
+            "from its source"
+        )
+    return answer
+
+
+def _started() -> subprocess.Popen[bytes]:
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    environment |= {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-m", "pbg_tasks.formats.examining"]
+    with tempfile.TemporaryFile() as log:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
+            )
+        except OSError as error:
+            raise ResourceError(f"cannot start a process that looks at HDF5 files: {error.strerror}") from None
+        try:
+            if _read(process, len(_READY), time.monotonic() + _START_SECONDS) == _READY:
+                return process
+        except (_EndedError, _LateError):
+            pass
+        process.kill()
+        process.communicate()
+        log.seek(0)
+        said = " ".join(log.read().decode("utf-8", "replace").split())[-500:]
+        raise ResourceError(
+            f"cannot start a process that looks at HDF5 files: {said or f'status {process.returncode}'}"
+        )
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # a request that was not sent in full
+                pipe.close()
+
+
+def _read(process: subprocess.Popen[bytes], length: int, deadline: float) -> bytes:
+    """Read exactly ``length`` bytes."""
+    assert process.stdout is not None  # noqa: S101 - made with pipes
+    data = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while len(data) < length:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise _LateError
+            part = os.read(process.stdout.fileno(), min(length - len(data), 1 << 20))
+            if not part:
+                raise _EndedError
+            data += part
+    return bytes(data)
+
+
+EXAMINER = Examiner()
+"""That of this process."""
+atexit.register(EXAMINER.stop)
+os.register_at_fork(after_in_child=EXAMINER.forget)

@@ -1,0 +1,285 @@
+"""The numbers of an HDF5 dataset, read from their places in the file without the HDF5 library.
+
+The places come from ``formats.layout``, perhaps of a process under the influence of a hostile file: each is checked
+here against the file's size, so that the worst that a wrong one gives is wrong numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pbg_tasks.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_TYPE = re.compile(r"[<>|][iuf][1248]|\|V1")
+_DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3  # HDF5's numbers of its filters
+_DEFLATE_RATIO = 1032  # zlib packs no better
+_CHECKSUM = 4  # bytes behind a chunk
+_MAX_RATIO = 2000
+_READ = 1 << 30  # Linux reads at most 2 GiB in one call
+
+
+class _Chunk(NamedTuple):
+    """A stored chunk: its first element, and where in the file it is."""
+
+    start: tuple[int, ...]
+    offset: int
+    size: int
+    skipped: int
+
+
+class Stored:
+    """A dataset of a file that is open.
+
+    Args:
+        source: what messages call the file.
+        name: of the dataset.
+        facts: its entry of ``Layout.datasets``.
+        blobs: of the layout.
+        file: descriptor of the file.
+        size: bytes of the file.
+
+    Attributes:
+        source: what messages call the file.
+        dtype: of the stored numbers.
+        shape: of the dataset.
+        chunks: shape of a chunk; None where there are none.
+
+    Raises:
+        FormatError: the facts do not fit the file.
+    """
+
+    def __init__(
+        self, source: str, name: str, facts: dict[str, Any], blobs: Sequence[bytes], file: int, size: int
+    ) -> None:
+        self.source, self._name, self._file, self._file_size = source, name, file, size
+        try:
+            self.dtype = _dtype(facts["dtype"])
+            self.shape = _naturals(facts["shape"])
+            self.chunks = None if facts["chunks"] is None else _naturals(facts["chunks"])
+            self._fill = np.frombuffer(bytes.fromhex(facts["fill"]), self.dtype)[0]
+            self._filters = [(int(code), int(value)) for code, value in facts["filters"]]
+            self.size = math.prod(self.shape)
+            self.nbytes = self.size * self.dtype.itemsize
+            self._offset = None if "offset" not in facts else int(facts["offset"])
+            self._inline = None if "inline" not in facts else blobs[facts["inline"]]
+            self._table = self._chunk_table(blobs[facts["table"]]) if "table" in facts else []
+        except (LookupError, TypeError, ValueError, OverflowError):
+            raise self._damaged("its description makes no sense") from None
+        self._check_places()
+        self._kept: dict[int, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def place(self) -> int | None:
+        """Where in the file the numbers are, one after the other; None where they are in several pieces or packed."""
+        return self._offset if self.nbytes else None
+
+    def read_rows(self, start: int, out: np.ndarray) -> None:
+        """Fill ``out`` from row ``start`` on, converting to its type.
+
+        Raises:
+            FormatError: the file is damaged or shorter than it was.
+        """
+        if not out.size:
+            return
+        if self._offset is not None:
+            self._stretch(self._offset + start * self._row_bytes, out)
+        elif self._inline is not None:
+            _convert(np.frombuffer(self._inline, self.dtype).reshape(self.shape)[start : start + len(out)], out)
+        else:
+            self._from_chunks(start, out)
+
+    def whole(self) -> np.ndarray:
+        """Return all of it in its own type.
+
+        Raises:
+            FormatError: the file is damaged or shorter than it was.
+        """
+        out = np.empty(self.shape, self.dtype)
+        if self.shape:
+            self.read_rows(0, out)
+        else:
+            self._scalar(out)
+        return out
+
+    def mapped(self, place: int) -> np.ndarray:
+        """Map its numbers at ``place`` into memory, read-only."""
+        with os.fdopen(os.dup(self._file), "rb") as file:
+            return np.memmap(file, dtype=self.dtype, mode="r", offset=place, shape=self.shape)
+
+    @property
+    def _row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def _scalar(self, out: np.ndarray) -> None:
+        if self._offset is not None:
+            self._stretch(self._offset, out.reshape(1))
+        else:
+            out[...] = self._fill if self._inline is None else np.frombuffer(self._inline, self.dtype)[0]
+
+    def _chunk_table(self, data: bytes) -> list[_Chunk]:
+        if self.chunks is None or len(self.chunks) != len(self.shape) or 0 in self.chunks:
+            raise ValueError(self.chunks)
+        rank = len(self.shape)
+        rows = np.frombuffer(data, "<i8").reshape(-1, rank + 3)
+        if len(rows) and rows.min() < 0:
+            raise ValueError(rows.min())
+        table = [_Chunk(tuple(row[:rank]), *row[rank:]) for row in rows.tolist()]
+        return sorted(table)
+
+    def _check_places(self) -> None:
+        limit = self._file_size * (_MAX_RATIO if self._filters else 1)
+        if self.nbytes > limit or (self._offset is not None and not self._holds(self._offset, self.nbytes)):
+            raise self._damaged(f"{self.nbytes} bytes of data do not fit into it")
+        if self._inline is not None and len(self._inline) != self.nbytes:
+            raise self._damaged("its data have another length than its shape")
+        if not self._table or self.chunks is None:
+            return
+        if any(at % step for chunk in self._table for at, step in zip(chunk.start, self.chunks, strict=True)):
+            raise self._damaged("its chunks are not where chunks can be")
+        if len({chunk.start for chunk in self._table}) < len(self._table):
+            raise self._damaged("it has a chunk twice")
+        fits = all(self._holds(chunk.offset, chunk.size) for chunk in self._table)
+        if not fits or sum(chunk.size for chunk in self._table) > self._file_size:
+            raise self._damaged("its chunks do not fit into it")
+        most = max(chunk.size for chunk in self._table) * (_DEFLATE_RATIO if self._filters else 1)
+        if self._chunk_bytes > most:
+            raise self._damaged(f"its chunks are of {self._chunk_bytes} bytes, more than the stored ones can hold")
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return math.prod(self.chunks or ()) * self.dtype.itemsize
+
+    def _holds(self, offset: int, size: int) -> bool:
+        return 0 <= offset <= offset + size <= self._file_size
+
+    def _stretch(self, offset: int, out: np.ndarray) -> None:
+        """Fill ``out`` with what is stored from ``offset`` on."""
+        if out.dtype == self.dtype and out.flags.c_contiguous:
+            self._fetch(offset, out)
+            return
+        block = np.empty(out.shape, self.dtype)
+        self._fetch(offset, block)
+        _convert(block, out)
+
+    def _fetch(self, offset: int, out: np.ndarray) -> None:
+        view = memoryview(out.reshape(-1).view(np.uint8))
+        while view:
+            try:
+                count = os.preadv(self._file, [view[:_READ]], offset)
+            except OSError as error:
+                raise self._damaged(f"cannot be read: {error.strerror}") from None
+            if not count:
+                raise self._damaged("it ends before its data do")
+            view, offset = view[count:], offset + count
+
+    def _from_chunks(self, start: int, out: np.ndarray) -> None:
+        """Fill ``out`` from the chunks that hold its rows; of those that its last row cuts, keep what was unpacked."""
+        if self.chunks is None:
+            out[...] = self._fill
+            return
+        stop, height = start + len(out), self.chunks[0]
+        if len(self._table) < math.prod(
+            -(-length // step) for length, step in zip(self.shape, self.chunks, strict=True)
+        ):
+            out[...] = self._fill
+        kept, self._kept = self._kept, {}
+        for index in range(self._first_from(start - height + 1), self._first_from(stop)):
+            chunk = self._table[index]
+            first = chunk.start[0]
+            low, high = max(start, first), min(stop, first + height)
+            inner = [slice(at, at + step) for at, step in zip(chunk.start[1:], self.chunks[1:], strict=True)]
+            target = out[(slice(low - start, high - start), *inner)]
+            if not self._filters and self.chunks[1:] == self.shape[1:]:
+                self._stretch(self._plain(chunk) + (low - first) * self._row_bytes, target)
+                continue
+            block = kept[index] if index in kept else self._unpacked(chunk)
+            if first + height > stop:
+                self._kept[index] = block
+            _convert(block[(slice(low - first, high - first), *map(slice, target.shape[1:]))], target)
+
+    def _first_from(self, row: int) -> int:
+        """Return the number of the first stored chunk that begins at ``row`` or after it."""
+        low, high = 0, len(self._table)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._table[middle].start[0] < row else (low, middle)
+        return low
+
+    def _plain(self, chunk: _Chunk) -> int:
+        if chunk.size != self._chunk_bytes:
+            raise self._damaged(f"a chunk has {chunk.size} bytes, expected {self._chunk_bytes}")
+        return chunk.offset
+
+    def _unpacked(self, chunk: _Chunk) -> np.ndarray:
+        raw = np.empty(chunk.size, np.uint8)
+        self._fetch(chunk.offset, raw)
+        data: bytes | memoryview = raw.data
+        for index, (code, value) in reversed(list(enumerate(self._filters))):
+            if not chunk.skipped >> index & 1:
+                data = self._undone(code, value, data)
+        if len(data) != self._chunk_bytes:
+            raise self._damaged(f"a chunk has {len(data)} bytes, expected {self._chunk_bytes}")
+        return np.frombuffer(data, self.dtype).reshape(self.chunks or ())
+
+    def _undone(self, code: int, value: int, data: bytes | memoryview) -> bytes | memoryview:
+        if code == _DEFLATE:
+            try:
+                return zlib.decompressobj().decompress(data, self._chunk_bytes + _CHECKSUM)
+            except zlib.error as error:
+                raise self._damaged(f"a chunk cannot be unpacked: {error}") from None
+        if code == _SHUFFLE:
+            if value != self.dtype.itemsize or len(data) % value:
+                raise self._damaged("a chunk is shuffled by another length than its numbers have")
+            return np.frombuffer(data, np.uint8).reshape(value, -1).T.tobytes()
+        if code == _FLETCHER32:
+            body, stored = data[:-_CHECKSUM], int.from_bytes(data[-_CHECKSUM:], "little")
+            if len(data) < _CHECKSUM or not _same_fletcher32(fletcher32(body), stored):
+                raise self._damaged("the checksum of a chunk is wrong")
+            return body
+        raise self._damaged(f"it uses the HDF5 filter {code}")
+
+    def _damaged(self, reason: str) -> FormatError:
+        return FormatError(f"{self.source}: damaged or truncated HDF5 file: dataset {self._name[:200]!r}: {reason}")
+
+
+def fletcher32(data: bytes | memoryview) -> int:
+    """Return HDF5's checksum of some bytes: Fletcher's, of big-endian words of 16 bits, in uint32."""
+    words = np.frombuffer(bytes(data) + b"\0" * (len(data) % 2), ">u2").astype(np.uint64)
+    places = np.arange(len(words), 0, -1, dtype=np.uint64)
+    first, second = int(words.sum()) % 0xFFFF, int((words * (places % 0xFFFF) % 0xFFFF).sum()) % 0xFFFF
+    return second << 16 | first
+
+
+def _same_fletcher32(one: int, other: int) -> bool:
+    """Compare two checksums; a sum of 65535 and one of 0 are the same to Fletcher."""
+    return all((one >> shift & 0xFFFF) % 0xFFFF == (other >> shift & 0xFFFF) % 0xFFFF for shift in (0, 16))
+
+
+def _dtype(text: str) -> np.dtype:
+    if not _TYPE.fullmatch(text):
+        raise ValueError(text)
+    return np.dtype(text)
+
+
+def _naturals(values: object) -> tuple[int, ...]:
+    if not isinstance(values, list | tuple) or any(type(value) is not int or value < 0 for value in values):
+        raise ValueError(values)
+    return tuple(itertools.chain(values))
+
+
+def _convert(block: np.ndarray, out: np.ndarray) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        out[...] = block
