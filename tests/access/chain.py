@@ -201,7 +201,8 @@ def _large_objects(chain: Chain) -> None:
 
         chain.do(task, work)
     with chain.role("train"):  # what a killed writer leaves
-        boto3.client("s3").create_multipart_upload(Bucket=BUCKET, Key=f"{PREFIX}runs/large/checkpoint/lost.h5")
+        client = boto3.session.Session().client("s3")  # boto3.client would keep these credentials for the next role
+        client.create_multipart_upload(Bucket=BUCKET, Key=f"{PREFIX}runs/large/checkpoint/lost.h5")
 
 
 def _upkeep(chain: Chain) -> None:

@@ -43,12 +43,11 @@ class RecordingProxy(FaultProxy):
         super().__init__(upstream)
         self.taken: list[tuple[Permission, int]] = []
 
-    def _answer(
-        self, request: BaseHTTPRequestHandler, status: int | None, headers: dict[str, str], body: bytes
-    ) -> None:
-        assert status is not None
+    def _forward(self, request: BaseHTTPRequestHandler, body: bytes) -> bytes:
+        answer = super()._forward(request, body)
+        status = int(answer.split(maxsplit=2)[1])
         self.taken += [(each, status) for each in permissions(request.command, request.path, request.headers, status)]
-        FaultProxy._answer(request, status, headers, body)
+        return answer
 
 
 def permissions(method: str, path: str, headers: Mapping[str, str], status: int) -> Iterator[Permission]:

@@ -168,7 +168,8 @@ def test_bucket_policy_on_seaweedfs_enforces_nothing(limited_store, chain):
     limited_store.create_bucket("conditional")
     policy = json.dumps(load("bucket")).replace(f":::{BUCKET}/{PREFIX}", ":::conditional/")
     with chain.role("owner"):
-        boto3.client("s3", endpoint_url=limited_store.endpoint).put_bucket_policy(Bucket="conditional", Policy=policy)
+        client = boto3.session.Session().client("s3", endpoint_url=limited_store.endpoint)
+        client.put_bucket_policy(Bucket="conditional", Policy=policy)
         store = open_store("s3://conditional")
         assert store.put_new("runs/r/spec.json", b"{}")
         assert store.put("runs/r/spec.json", b"{}")
