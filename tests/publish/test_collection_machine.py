@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from pbg_tasks.errors import ConflictError, InputError, NotFoundError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.collection import collect
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.holds import hold, hold_key
 from pbg_tasks.publish.retention import Retention, pin, pins, unpin
 from tests.publish.runs import candidate, whole, write_run
 from tests.publish.turned_store import TurnedStore
@@ -57,6 +57,10 @@ class Run:
     keys: set[str]
     used: float
     fields: dict
+
+
+def is_hold(key):
+    return key == hold_key(key.split("/")[1])
 
 
 class Collections(RuleBasedStateMachine):
@@ -174,6 +178,9 @@ class Collections(RuleBasedStateMachine):
         young = {run.name for run in self.runs.values() if now - run.used <= GRACE}
         continued = {self.runs[name].previous for name in young} - {None}
         assert self.there() == {self.releases[seq][0].name for seq in stay} | young | (continued & self.there())
+        # Publishing a run that is gone leaves a hold of it, which a later collection removes.
+        alone = [info for info in self.store.list("runs/") if info.key.split("/")[1] not in self.there()]
+        assert all(now - info.modified <= GRACE for info in alone)
 
     @rule(keep=st.integers(0, 2), after=st.integers(0, 60))
     def a_collection_that_is_killed(self, keep, after):
@@ -217,7 +224,7 @@ class Collections(RuleBasedStateMachine):
         return {release.seq for release in self.channel.releases()}
 
     def there(self):
-        return {info.key.split("/")[1] for info in self.store.list("runs/")}
+        return {info.key.split("/")[1] for info in self.store.list("runs/") if not is_hold(info.key)}
 
     def alive(self, run):
         """Whether a run cannot have been removed: it is in use, or of a release that readers may come to."""
