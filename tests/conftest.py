@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from examples.stack.object_store import ObjectStore
+from tests.rotation import fix_rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,14 @@ settings.register_profile("suite", deadline=None)  # how long an example takes d
 settings.load_profile("suite")
 
 pytest.register_assert_rewrite("tests.contract")  # it asserts like a test, so that its failures show both sides, too
+
+
+fix_rotation()  # before the workers of a run start, and before modules choose by it what they test
+
+
+def pytest_report_header() -> str:
+    """Name what repeats the choice of this run."""
+    return f"PBG_ROTATION={fix_rotation()}"
 
 
 def pytest_collection_finish() -> None:

@@ -24,6 +24,13 @@ SNAPSHOT_BUCKET, SNAPSHOT_FOLDER = "raw", "lake/shop"
 _ELEMENTS = {"Sid", "Effect", "Principal", "Action", "Resource", "Condition"}
 
 Document = dict[str, Any]
+ALLOW_ALL: Document = {
+    "Sid": "All",
+    "Effect": "Allow",
+    "Action": ["s3:PutObject", "s3:GetObject"],
+    "Resource": ["arn:aws:s3:::*"],
+}
+"""A statement that permits what the bucket's policy may deny."""
 
 
 def load(name: str) -> Document:

@@ -17,7 +17,18 @@ from pbg_tasks.tasks.adopt import adopt
 from pbg_tasks.tasks.chain import TASKS
 from pbg_tasks.tasks.repartition import repartition
 from tests.access.chain import ROLE_OF, STORE, released_run
-from tests.access.policies import BUCKET, PREFIX, ROLES, SNAPSHOT_BUCKET, SNAPSHOT_FOLDER, load, permits
+from tests.access.policies import (
+    ALLOW_ALL,
+    BUCKET,
+    PREFIX,
+    ROLES,
+    SNAPSHOT_BUCKET,
+    SNAPSHOT_FOLDER,
+    like,
+    load,
+    matching,
+    permits,
+)
 from tests.access.recording import Permission
 
 pytestmark = pytest.mark.s3
@@ -61,12 +72,77 @@ ACCESS = {
 """Which roles may do what with a key: Prepare, Train, pUblish, Reader, Gc."""
 LETTERS = dict(zip(ROLES, "PTURG", strict=True))
 ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+AFTER_A_FAILURE = {"s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"}
+"""What only an upload that failed takes, or a server that does not say when an upload began."""
+IN_A_RACE = {("gc", "TellWhatIsAbsent")}
+"""What only a collection meets whose objects another removes."""
+
+
+def taken_by(recorded, role):
+    return [permission for _, permission, _ in recorded.taken[role]]
 
 
 def test_chain_under_its_roles_meets_no_refusal(recorded):
     refused = [(role, *each) for role, taken in recorded.taken.items() for each in taken if each[2] == 403]
     assert not refused
     assert set(recorded.taken) == set(ROLES)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_policies_permit_all_that_was_recorded(recorded, role):
+    identity, bucket = load(role), load("bucket")
+    taken = taken_by(recorded, role)
+    assert taken
+    assert not [each for each in taken if not permits(each, identity, bucket)]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_resource_that_a_policy_names_is_used(recorded, role):
+    """A permission that nothing takes any more is one too many."""
+    policy, taken = load(role), taken_by(recorded, role)
+    unused = [
+        (statement["Sid"], action, resource)
+        for statement in policy["Statement"]
+        for action in statement["Action"]
+        for resource in statement["Resource"]
+        if action not in AFTER_A_FAILURE
+        and (role, statement["Sid"]) not in IN_A_RACE
+        and not any(
+            each.action == action
+            and like(resource, f"arn:aws:s3:::{each.resource}")
+            and statement in matching(each, load(role))
+            for each in taken
+        )
+    ]
+    assert not unused
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_without_a_statement_something_recorded_is_refused(recorded, role):
+    policy = load(role)
+    taken = taken_by(recorded, role)
+    for statement in policy["Statement"]:
+        if not set(statement["Action"]) <= AFTER_A_FAILURE and (role, statement["Sid"]) not in IN_A_RACE:
+            rest = {**policy, "Statement": [each for each in policy["Statement"] if each is not statement]}
+            assert not all(permits(each, rest) for each in taken), statement["Sid"]
+
+
+def test_bucket_policy_covers_writes_that_decide(recorded):
+    """Each is conditional in fact, none is a copy, and the same write without its condition is denied."""
+    bucket, everything = load("bucket"), {"Statement": [ALLOW_ALL]}
+    covered = {resource: 0 for statement in bucket["Statement"] for resource in statement["Resource"]}
+    for role in ROLES:
+        for each in taken_by(recorded, role):
+            arn = f"arn:aws:s3:::{each.resource}"
+            hit = [resource for resource in covered if each.action == "s3:PutObject" and like(resource, arn)]
+            for resource in hit:
+                covered[resource] += 1
+                assert "s3:x-amz-copy-source" not in each.conditions, "S3 may refuse to copy below such a policy"
+                assert permits(each, everything, bucket)
+                blind = Permission(each.action, each.resource, {"s3:ObjectCreationOperation": "true"})
+                if each.conditions["s3:ObjectCreationOperation"] == "true":
+                    assert not permits(blind, everything, bucket), each
+    assert all(covered.values()), covered
 
 
 def test_every_task_of_the_chain_has_a_role():

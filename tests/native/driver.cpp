@@ -216,12 +216,13 @@ int run(unsigned seed, int64_t batches, bool halves) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 3 || pbg_use_instruction_set(arguments[1])) return 2;
+  if (count != 4 || pbg_use_instruction_set(arguments[1])) return 2;
   const int64_t batches = std::atoll(arguments[2]);
+  const unsigned seed = 2 * static_cast<unsigned>(std::atoll(arguments[3]));
   const bool halves = std::string(arguments[1]) == "avx512_bf16";
   int failed[2] = {};
-  std::thread other([&] { failed[1] = run(2, batches, halves); });
-  failed[0] = run(1, batches, halves);
+  std::thread other([&] { failed[1] = run(seed + 1, batches, halves); });
+  failed[0] = run(seed, batches, halves);
   other.join();
   if (!failed[0] && !failed[1]) std::puts("done");
   return failed[0] | failed[1];

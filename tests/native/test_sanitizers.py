@@ -10,10 +10,11 @@ import pytest
 
 from pbg_tasks import native
 from pbg_tasks.native import library
+from tests.rotation import rotation
 from tests.train.test_engine_native import INSTRUCTIONS
 
 SOURCES = Path(native.__file__).parent
-BATCHES = 3 * 144  # operators x comparators x losses x modes, thrice
+BATCHES = 3 * 144  # operators x comparators x losses x modes, thrice, of other sizes each day
 
 COMPILER = shutil.which("g++")
 
@@ -34,8 +35,7 @@ def build(tmp_path_factory):
             options = [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", f"-I{SOURCES}", "-pthread"]
             options += [
                 "-std=c++17",
-                "-O1",
-                "-g",
+                "-O1",  # and no -g, which takes a quarter more of compiling
                 "-ffp-contract=fast",
                 "-fno-math-errno",
                 "-fopenmp-simd",
@@ -53,7 +53,11 @@ def build(tmp_path_factory):
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_nothing_is_found(build, sanitizer, instructions):
     done = subprocess.run(
-        [str(build(sanitizer)), instructions, str(BATCHES)], capture_output=True, text=True, timeout=300, check=False
+        [str(build(sanitizer)), instructions, str(BATCHES), str(rotation())],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout == "done\n"

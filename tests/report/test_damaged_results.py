@@ -23,12 +23,14 @@ from pbg_tasks.tasks.gate import _gate
 from pbg_tasks.tasks.publish import _data
 from pbg_tasks.tasks.reporting import read_graph, read_run
 from pbg_tasks.tasks.show import history, history_table, outcome, show, table
+from tests.rotation import rotation
 from tests.tasks.conftest import ring, workplace
 
 LINKS = Links(assets="assets", history="history", run="{run}", comparison="comparison")
 WRONG = (None, True, 1e400, 10**400, "x", [], {"x": ["y"]})
 """Values that a key may hold by mistake: of every type of JSON, and numbers too large to be written out."""
 EVERY = 50  # of so many documents that are refused as they are read, one is given to all commands
+DAYS = 6  # that come to all documents that are not refused, which are given to all commands
 SEVERAL = 2  # of a list or mapping of many alike, so many are damaged
 ALIKE = {(key,) for key in ("relations", "modelled", "seconds", "tasks", "lines", "memory", "usage")}
 
@@ -123,6 +125,11 @@ def survives(damage, commands):
     return said
 
 
+def is_todays(refused, accepted, error):
+    """Whether all commands are given a document, by how many came before it and whether it was refused."""
+    return refused % EVERY == 0 if error else accepted % DAYS == rotation() % DAYS
+
+
 def refusal(read):
     """Return why a document is refused as it is read; None where it is not."""
     try:
@@ -138,7 +145,7 @@ def test_release_without_figure_leaves_nights_whole(night):
     file = Path(run.store.url) / "channels/production/releases/00000001.json"
     good = file.read_bytes()
     able = {name: command for name, command in commands(run, spec).items() if name != "plan"}
-    refused, channel = 0, Channel(run.store, run.spec.graph.channel)
+    refused, accepted, channel = 0, 0, Channel(run.store, run.spec.graph.channel)
     try:
         for path, data in damages(json.loads(good)):
             if path[:1] in {("metrics",), ("data",)}:
@@ -146,7 +153,8 @@ def test_release_without_figure_leaves_nights_whole(night):
                 error = refusal(lambda: channel.release(1))
                 assert error is None or "releases/00000001.json" in error
                 refused += error is not None
-                if error is None or refused % EVERY == 0:
+                accepted += error is None
+                if is_todays(refused, accepted, error):
                     survives(f"{file.name}, {path}", able)
     finally:
         file.write_bytes(good)
@@ -171,7 +179,7 @@ def test_damaged_result_gives_page_or_sentence(night, task):
     good = file.read_bytes()
     able = commands(run, spec)
     assert not survives("nothing", able)
-    refused = 0
+    refused = accepted = 0
     try:
         for path, data in damages(json.loads(good)):
             file.write_bytes(data)
@@ -180,9 +188,10 @@ def test_damaged_result_gives_page_or_sentence(night, task):
             if error is not None:
                 assert f"results/{task}.json" in error
                 assert not path or set(map(str, path)) & set(re.findall(r"\w+", error)), (path, error)
-                refused += 1
-                if refused % EVERY:
-                    continue  # all commands read results through this one method
+            refused += error is not None
+            accepted += error is None
+            if not is_todays(refused, accepted, error):
+                continue  # all commands read results through this one method
             for error in survives(told, able).values():
                 assert isinstance(error, FormatError), error
         file.unlink()

@@ -1,7 +1,7 @@
 """Work on an S3 store that is killed at one of its writes, begun again, and held against what was never disturbed.
 
-Each day kills other writes, so that runs on ten days come to all of them; a failure names the ``PBG_ROTATION`` that
-repeats it. With ``PBG_EVERY_WRITE=1`` in the environment work is killed at every write, which takes some ten minutes.
+Each day kills other writes, so that runs on ``DAYS`` days come to all of them; a failure names the ``PBG_ROTATION``
+that repeats it. With ``PBG_EVERY_WRITE=1`` in the environment work is killed at every write, in some ten minutes.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import itertools
 import json
 import os
 import re
-import time
 from contextlib import contextmanager
 
 import pytest
 
 from pbg_tasks.storage.s3 import S3Store
+from tests.rotation import of_today
 
 WRITES = ("put_new", "swap", "put", "copy", "delete")
 KILLED = 77
-SECONDS_OF_A_DAY = 86_400
-DAYS = 10
+DAYS = 20
 OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|training_stats)\.json|checkpoint/manifest\.v\d+\.json)$")
 """They tell of times and of writers; that they are there is all that can be compared."""
 BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$")
@@ -85,17 +84,10 @@ def bucket(object_store, name, folder):
         yield object_store.create_bucket(name)
 
 
-def rotation():
-    """Return the number that chooses which writes are killed: ``PBG_ROTATION``, or the day since 1970."""
-    return int(os.environ.get("PBG_ROTATION") or time.time() // SECONDS_OF_A_DAY)
-
-
 def deaths(count):
     """Return the writes of some to be killed today, and whether each arrives; ``DAYS`` days come to all of them."""
     every = [{"write": write, "sent": sent} for write in range(count) for sent in (False, True)]
-    if os.environ.get("PBG_EVERY_WRITE"):
-        return every
-    return every[rotation() % DAYS :: DAYS] or [every[rotation() % len(every)]]
+    return every if os.environ.get("PBG_EVERY_WRITE") else of_today(every, DAYS)
 
 
 def killed(work, write, *, sent):

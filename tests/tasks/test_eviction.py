@@ -21,6 +21,7 @@ from pbg_tasks.errors import EvictedError
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.eviction import Notice
 from tests.kill_ranks import Graph
+from tests.rotation import of_today
 from tests.waiting import wait_until
 
 GRACE = 30.0
@@ -104,9 +105,10 @@ def live_buckets(graph, model):
         return -1
 
 
-@pytest.fixture(scope="module", params=[0.0, 0.05], ids=["", "with held-out edges"])
-def graph(tmp_path_factory, request):
-    made = make_graph(tmp_path_factory.mktemp("graph") / "graph", eval_fraction=request.param)
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    (eval_fraction,) = of_today([0.0, 0.05], days=2)
+    made = make_graph(tmp_path_factory.mktemp("graph") / "graph", eval_fraction=eval_fraction)
     finish(made, "whole")
     return made
 

@@ -22,6 +22,7 @@ from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.plan import plan
 from pbg_tasks.train.partitions import Layout
+from tests.rotation import of_today
 from tests.tasks.conftest import MODEL, ring
 
 AUTO = {"entities": {"n": {"num_partitions": "auto"}}}
@@ -214,7 +215,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", of_today(list(SHAPES), days=3))
 def test_the_peak_that_a_plan_prints_is_within_a_tenth_of_what_training_takes(place, shape):
     """Each task in a process of its own, as in Airflow."""
     keys, partitions = SHAPES[shape]

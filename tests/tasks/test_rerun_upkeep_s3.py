@@ -19,8 +19,9 @@ from pbg_tasks.tasks.plan import plan
 from pbg_tasks.tasks.releases import drill, gc, pin, rollback, skip, unpin
 from pbg_tasks.tasks.repartition import repartition
 from pbg_tasks.tasks.reporting import report, report_graph
+from tests.rotation import rotation
 from tests.tasks.conftest import Workplace, ring
-from tests.tasks.reruns import BY_THE_CLOCK, State, bucket, deaths, killed, objects, rotation, timeless, writes_of
+from tests.tasks.reruns import BY_THE_CLOCK, State, bucket, deaths, killed, objects, timeless, writes_of
 
 pytestmark = pytest.mark.s3
 

@@ -1,0 +1,37 @@
+"""A part of what is expensive each day, so that a number of days comes to all of it.
+
+The day is the same in all processes of a run, which prints it; ``PBG_ROTATION`` in the environment repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Item = TypeVar("Item")
+_SECONDS_OF_A_DAY = 86_400
+
+
+def fix_rotation() -> int:
+    """Choose the day for this process and its children, unless the environment did; return it."""
+    os.environ.setdefault("PBG_ROTATION", str(int(time.time()) // _SECONDS_OF_A_DAY))
+    return rotation()
+
+
+def rotation() -> int:
+    """Return the day."""
+    return int(os.environ["PBG_ROTATION"])
+
+
+def of_today(items: Sequence[Item], days: int) -> list[Item]:
+    """Return the items of one day, at least one; ``days`` days come to all of them.
+
+    Args:
+        items: in an order that is the same every day.
+        days: number of them.
+    """
+    return list(items[rotation() % days :: days]) or [items[rotation() % len(items)]]
