@@ -12,7 +12,7 @@ import numpy as np
 
 from pbg_tasks.checkpoint import open_committed, open_preserved, preserved_prefix
 from pbg_tasks.config import RunLayout
-from pbg_tasks.evaluate import evaluate_edges
+from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, read_edges
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.entities import entity_names_file_name, read_entity_names, read_relation_names

@@ -151,7 +151,7 @@ def _sums(file: OpenFile, params: dict[str, np.ndarray]) -> dict[str, np.ndarray
 def _entity_order(file: OpenFile) -> list[str]:
     """Return the entity types in the order of the config inside the file; PBG's blob knows parameters by number."""
     try:
-        return list(json.loads(file.attrs[CONFIG])["entities"])
+        return list(json.loads(str(file.attrs[CONFIG]))["entities"])
     except (LookupError, TypeError, ValueError, RecursionError):
         return []
 

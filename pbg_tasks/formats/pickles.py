@@ -214,9 +214,7 @@ _OPCODES: dict[str, Callable[[_Interpreter, Any], None]] = {
 }
 
 
-def _tensor(
-    storage: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object
-) -> np.ndarray:
+def _tensor(storage: object, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object) -> np.ndarray:
     """Return a tensor as a view of its numbers, all of it inside of them.
 
     Raises:

@@ -175,7 +175,7 @@ class Stored:
         _convert(block, out)
 
     def _fetch(self, offset: int, out: np.ndarray) -> None:
-        view = memoryview(out.reshape(-1).view(np.uint8))
+        view = out.reshape(-1).view(np.uint8).data
         while view:
             try:
                 count = os.preadv(self._file, [view[:_READ]], offset)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import NotFoundError
-from pbg_tasks.evaluate import PIECE_EDGES, Candidates, Health, evaluate_edges
+from pbg_tasks.evaluate.candidates import Candidates
+from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
+from pbg_tasks.evaluate.health import Health
 from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
 from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet

@@ -11,7 +11,7 @@ from pbg_tasks.checkpoint import checkpoint_names, open_directory
 from pbg_tasks.config import Evaluation
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, InputError
-from pbg_tasks.evaluate import evaluate_edges
+from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.formats.directory import EvalStats
 from pbg_tasks.formats.edges import EdgeList, edge_file_name
 from pbg_tasks.formats.embeddings import embeddings_file_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from pbg_tasks.errors import InputError, QualityGateError, UnusableError
-from pbg_tasks.evaluate import judge
+from pbg_tasks.evaluate.gate import judge
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.approval import approval, beyond_approval

@@ -17,7 +17,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.run import id_layout
 from pbg_tasks.config.schema import ConfigSchema
 from pbg_tasks.errors import ConflictError, InputError, NotFoundError
-from pbg_tasks.evaluate import Candidates
+from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.prepare import connect, entity_ids_file_name, follow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pbg_tasks.config import Evaluation
-from pbg_tasks.evaluate import Candidates
+from pbg_tasks.evaluate.candidates import Candidates
 from tests.evaluate.test_evaluation import Graph, make_config
 
 

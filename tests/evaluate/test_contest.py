@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from pbg_tasks.evaluate import Candidates, contest
+from pbg_tasks.evaluate import contest
+from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.evaluate.contest import paired_difference
 from pbg_tasks.evaluate.rival import Rival
 from pbg_tasks.formats.embeddings import embeddings_file_name, write_embeddings

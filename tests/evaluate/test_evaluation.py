@@ -11,8 +11,9 @@ import torch
 
 from pbg_tasks.config import ConfigSchema, Evaluation
 from pbg_tasks.errors import FormatError
-from pbg_tasks.evaluate import comparison, evaluate_edges, ranking, tables
+from pbg_tasks.evaluate import comparison, ranking, tables
 from pbg_tasks.evaluate import evaluation as evaluation_room
+from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.evaluate.metrics import figures, random_scorer
 from pbg_tasks.evaluate.tables import Budget
 from pbg_tasks.formats.edges import EdgeList

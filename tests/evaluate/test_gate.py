@@ -6,7 +6,7 @@ import math
 import pytest
 
 from pbg_tasks.config import Gates
-from pbg_tasks.evaluate import judge
+from pbg_tasks.evaluate.gate import judge
 
 
 def evaluation(mrr, *, raw=0.1, current=None, reason=None, **more):

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from pbg_tasks.evaluate import Health, health
+from pbg_tasks.evaluate import health
+from pbg_tasks.evaluate.health import Health
 
 
 def normal(rows, dimension=16):

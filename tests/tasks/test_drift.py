@@ -66,7 +66,7 @@ def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
     rows = [row for row in ring(60) if "e9" not in (row[0], row[2]) or row[1] == "next"]
     rows += [("e3", "far", f"e{i}") for i in range(20, 40)] + ring(10, first=500)
     place.snapshot("d2", rows)
-    monkeypatch.setattr("pbg_tasks.tasks.drift.MOST_MOVED", 60)
+    monkeypatch.setattr("pbg_tasks.tasks.moved_vectors.MOST_MOVED", 60)
     second = run_chain(place.spec, "d2")
     evaluated, drift, gate = results(second, "eval", "drift", "gate")
 
