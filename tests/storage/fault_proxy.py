@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -131,7 +132,7 @@ class FaultProxy:
         request.close_connection = True
         if fault.reset:
             request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            request.connection.close()
+            os.close(request.connection.detach())  # or else the server would say good-bye first
 
     def _forward(self, request: BaseHTTPRequestHandler, body: bytes) -> bytes:
         """Send a request to the server, and return its answer as the bytes that a client gets."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Barrier
 from typing import TYPE_CHECKING, Literal
 
-from pbg_tasks.errors import ConflictError, NotFoundError, StorageError
+from pbg_tasks.errors import ConflictError, NotFoundError, OvertakenError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pbg_tasks.storage import ObjectInfo, Store
 
@@ -42,36 +43,54 @@ class Write:
         ended: moment of the answer.
         expected: the value it replaces; None: it creates the object.
         value: that it writes, which no other does.
-        outcome: what the answer was; ``unknown``: none came, and it may take place at any time after.
+        outcome: what the answer was; ``overtaken``: another's value was there, and it may have taken place before;
+            ``unknown``: none came, and it may take place at any time after.
     """
 
     began: float
     ended: float
     expected: str | None
     value: str
-    outcome: Literal["done", "refused", "unknown"] = "done"
+    outcome: Literal["done", "refused", "overtaken", "unknown"] = "done"
 
 
 def race(stores: Sequence[Store], key: str, operations: int, *, seed: int = 0) -> list[Read | Write]:
     """Let a thread for each store read, create and replace one object at random; return what each did, and when."""
     start = Barrier(len(stores))
 
-    def act(number: int) -> list[Read | Write]:
-        store, rng, done = stores[number], random.Random(f"{seed} {number}"), []
-        known: tuple[str | None, ObjectInfo | None] = None, None
+    def run(number: int) -> list[Read | Write]:
         start.wait()
-        for count in range(operations // len(stores)):
-            if rng.random() < 0.5:
-                operation, known = _read(store, key)
-            else:
-                expected = known if rng.random() < 0.9 else (None, None)
-                operation, made = _write(store, key, *expected, value=f"{number}.{count}")
-                known = known if made is None else (operation.value, made)
-            done.append(operation)
-        return done
+        rng = random.Random(f"{seed} {number}")
+        return list(act(stores[number], key, operations // len(stores), rng, lambda count: f"{number}.{count}"))
 
     with ThreadPoolExecutor(len(stores)) as pool:
-        return [operation for done in pool.map(act, range(len(stores))) for operation in done]
+        return [operation for done in pool.map(run, range(len(stores))) for operation in done]
+
+
+def act(
+    store: Store, key: str, operations: int, rng: random.Random, value: Callable[[int], str]
+) -> Iterator[Read | Write | None]:
+    """Read, create and replace one object at random; yield each operation, None for a read without an answer.
+
+    Args:
+        store: where it is.
+        key: of the object.
+        operations: how many.
+        rng: that chooses them.
+        value: gives the value that a write of this number writes; no other write, of any thread, writes the same.
+    """
+    known: tuple[str | None, ObjectInfo | None] = None, None
+    for count in range(operations):
+        if rng.random() < 0.5:
+            try:
+                operation, known = _read(store, key)
+            except StorageError:
+                operation = None
+        else:
+            expected = known if rng.random() < 0.9 else (None, None)
+            operation, made = _write(store, key, *expected, value=value(count))
+            known = known if made is None else (operation.value, made)
+        yield operation
 
 
 def _read(store: Store, key: str) -> tuple[Read, tuple[str | None, ObjectInfo | None]]:
@@ -84,6 +103,21 @@ def _read(store: Store, key: str) -> tuple[Read, tuple[str | None, ObjectInfo | 
     return Read(began, ended, value), (value, blob.info)
 
 
+def lost(history: Sequence[Read | Write]) -> list[str]:
+    """Return the values whose writes were answered, and which none of those that followed has replaced.
+
+    They were there when they were written, and another write that did not expect them took their place. The last read
+    of the history is of what is there at the end.
+    """
+    writes = {each.value: each for each in history if isinstance(each, Write) and each.outcome != "refused"}
+    reads = [each for each in history if isinstance(each, Read)]
+    value, kept = max(reads, key=lambda read: read.ended).value if reads else None, set[str]()
+    while value in writes and value not in kept:
+        kept.add(value)
+        value = writes[value].expected
+    return [write.value for write in writes.values() if write.outcome == "done" and write.value not in kept]
+
+
 def _write(
     store: Store, key: str, expected: str | None, info: ObjectInfo | None, *, value: str
 ) -> tuple[Write, ObjectInfo | None]:
@@ -92,6 +126,8 @@ def _write(
     try:
         made = store.put_new(key, data) if info is None else store.swap(key, data, expected=info)
         outcome = "done"
+    except OvertakenError:
+        outcome = "overtaken"
     except ConflictError:
         outcome = "refused"
     except StorageError:
@@ -109,20 +145,24 @@ def faults(history: Sequence[Read | Write]) -> list[str]:
     writes = [each for each in history if isinstance(each, Write)]
     done = [each for each in writes if each.outcome == "done"]
     refused = [each for each in writes if each.outcome == "refused"]
-    unknown = [each for each in writes if each.outcome == "unknown"]
+    overtaken = [each for each in writes if each.outcome == "overtaken"]
+    unknown = [each for each in writes if each.outcome == "unknown"] + overtaken
     seen = {each.value for each in reads} | {each.expected for each in done}
     took_place = done + [each for each in unknown if each.value in seen]
     # Of those that nobody saw, one may have taken place at the end.
     ends = [[], *([each] for each in unknown if each.value not in seen)]
-    return min((_faults(reads, [*took_place, *end], refused) for end in ends), key=len)
+    return min((_faults(reads, [*took_place, *end], refused, overtaken) for end in ends), key=len)
 
 
-def _faults(reads: list[Read], writes: list[Write], refused: list[Write]) -> list[str]:
+def _faults(reads: list[Read], writes: list[Write], refused: list[Write], overtaken: list[Write]) -> list[str]:
     order, wrong = _in_order(writes)
     wrong += [f"{read.value} was read, and was never there" for read in reads if read.value not in order]
     if wrong:
         return wrong
     after = dict(pairwise(order))
+    # Another's value was there by the answer: one that replaced its own, or the one that it was to replace.
+    replaced = [(each, each.value if each.value in order else each.expected) for each in overtaken]
+    replaced += [(each, each.expected) for each in refused]
     not_before = [
         *((write.value, write.began) for write in writes),
         *((after[read.value], read.began) for read in reads if read.value in after),
@@ -130,12 +170,10 @@ def _faults(reads: list[Read], writes: list[Write], refused: list[Write]) -> lis
     by = [
         *((write.value, write.ended) for write in writes if write.outcome == "done"),
         *((read.value, read.ended) for read in reads),
-        *((after[write.expected], write.ended) for write in refused if write.expected in after),
+        *((after[value], write.ended) for write, value in replaced if value in after),
     ]
     wrong = [
-        f"{each.value} was refused, although {each.expected} was there"
-        for each in refused
-        if each.expected == order[-1]
+        f"{each.value} was {each.outcome}, although {value} was there" for each, value in replaced if value == order[-1]
     ]
     earliest = float("-inf")
     for value in order[1:]:
@@ -149,7 +187,11 @@ def _faults(reads: list[Read], writes: list[Write], refused: list[Write]) -> lis
 def _in_order(writes: list[Write]) -> tuple[list[str | None], list[str]]:
     """Return the values as they followed each other, from none at all, and what is wrong with that."""
     after: dict[str | None, str] = {}
-    wrong = []
+    wrong = [
+        f"{value} was written twice" for value, times in Counter(each.value for each in writes).items() if times > 1
+    ]
+    if wrong:
+        return [None], wrong
     for write in writes:
         other = after.setdefault(write.expected, write.value)
         if other != write.value:

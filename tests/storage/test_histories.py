@@ -56,7 +56,15 @@ RIGHT = {
     "no answer, and it did not": [A, Write(2, 3, "a", "b", "unknown"), Write(4, 5, "a", "c"), Read(5, 6, "c")],
     "refused by one without an answer": [A, Write(2, 3, "a", "b", "unknown"), Write(4, 5, "a", "c", "refused")],
 }
+RIGHT |= {
+    "overtaken after it took place": [A, Write(2, 9, "a", "b", "overtaken"), Write(4, 5, "b", "c"), Read(9, 10, "c")],
+    "overtaken before it could": [A, Write(2, 9, "a", "b", "overtaken"), Write(4, 5, "a", "c"), Read(9, 10, "c")],
+}
 WRONG = {
+    "overtaken by none": [A, Write(2, 3, "a", "b", "overtaken"), Read(4, 5, "b")],
+    "overtaken, and it did not take place": [A, Write(2, 3, "a", "b", "overtaken"), Read(4, 5, "a")],
+    "overtaken by one that came later": [A, Write(2, 3, "a", "b", "overtaken"), Write(4, 5, "b", "c"), Read(6, 7, "c")],
+    "a value that was written twice": [A, B, Write(4, 5, "b", "a"), Read(6, 7, "a")],
     "a stale read": [A, B, Read(4, 5, "a")],
     "nothing, after it was created": [A, Read(2, 3, None)],
     "a value of the future": [A, Read(1, 1.5, "b"), B],
