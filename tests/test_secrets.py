@@ -56,7 +56,7 @@ def hidden(text):
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_message_with_credentials_shows_none(text, capsys):
-    for error in (ConfigError(text), InputError(f"{text!r}: no such thing"), PbgError(1, text)):
+    for error in (ConfigError(text), InputError(f"{text!r}: no such thing"), PbgError(text)):
         assert hidden(str(error) + repr(error))
     say(text)
     shown = capsys.readouterr().err
