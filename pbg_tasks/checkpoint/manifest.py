@@ -7,7 +7,7 @@ import json
 import secrets
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from pbg_tasks.config.base import Frozen, canonical_json, parse
 from pbg_tasks.config.results import check_format
@@ -15,6 +15,8 @@ from pbg_tasks.errors import FormatError, PbgError
 
 Document = TypeVar("Document", bound=Frozen)
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+REQUIRES = "requires"
+"""Key of a stored document that lists the keys which a reader has to know."""
 
 
 class ObjectRecord(Frozen):
@@ -72,12 +74,10 @@ class NamedRecord(Frozen):
 
 
 class Stamped(Frozen):
-    """A document that is replaced by compare-and-swap, and so is stored by ``encode_unique``.
+    """A document that is replaced by compare-and-swap, and so is stored by ``encode_unique`` with a nonce.
 
-    Its readers ignore keys that they do not know, the nonce among them, so that later versions may add some.
+    A writer of an earlier version that swaps it drops the keys that it does not know.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
 
 class Head(Stamped):
@@ -111,22 +111,46 @@ def encode_unique(document: Stamped) -> bytes:
     return canonical_json({**document.model_dump(mode="json"), "nonce": secrets.token_hex(16)})
 
 
-def decode(model: type[Document], data: bytes, *, source: str) -> Document:
+def decode(model: type[Document], data: bytes, *, source: str, ignore_unknown: bool = True) -> Document:
     """Read a stored document.
 
+    Keys that the model lacks are left out, so that a later version may add some without locking this one out. A
+    document in which such a key changes the meaning of the others names it in ``requires`` (docs/dev/stored-documents).
+
+    Args:
+        model: of the document.
+        data: its bytes.
+        source: its URL, for messages.
+        ignore_unknown: False for a document in which every key decides what a task does, such as a run spec.
+
     Raises:
-        FormatError: it is not JSON, not this document, or of a format of a later version.
+        FormatError: it is not JSON, not this document, of a format of a later version, or requires a key that this
+            version does not know.
     """
     try:
         document = json.loads(data)
         check_format(document, source=source)
-        return parse(model, document, source=source)
+        _check_required(model, document, source=source)
+        return parse(model, document, source=source, ignore_unknown=ignore_unknown)
     except FormatError:
         raise
     except (ValueError, AttributeError, RecursionError) as error:
         raise FormatError(f"{source}: not valid JSON ({error}); it was damaged or edited by hand") from None
     except PbgError as error:
-        raise FormatError(f"{error}; it was damaged or edited by hand") from None
+        later = "" if ignore_unknown else ", or is of a later version"
+        raise FormatError(f"{error}; it was damaged or edited by hand{later}") from None
+
+
+def _check_required(model: type[Frozen], document: object, *, source: str) -> None:
+    """Refuse a document that requires readers to know a key which the model lacks."""
+    required = document.get(REQUIRES, []) if isinstance(document, dict) else []
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
+        raise FormatError(f"{source}: {REQUIRES!r} takes a list of keys; it was damaged or edited by hand")
+    if unknown := sorted(set(required) - model.model_fields.keys()):
+        raise FormatError(
+            f"{source}: requires {', '.join(map(repr, unknown))}, which this version does not know; read it with the "
+            "version that wrote it"
+        )
 
 
 def sha256(data: bytes) -> str:

@@ -49,8 +49,15 @@ def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def parse(model: type[Model], data: Mapping[str, Any], *, source: str) -> Model:
+def parse(model: type[Model], data: Mapping[str, Any], *, source: str, ignore_unknown: bool = False) -> Model:
     """Validate ``data``; every problem goes into one ConfigError that names ``source`` and the key.
+
+    Args:
+        model: of the document.
+        data: its keys.
+        source: file or URL, for the message.
+        ignore_unknown: whether to leave out keys that the model lacks, at every level; for documents of tasks, never
+            for what users write.
 
     Raises:
         ConfigError: a key is unknown (the nearest known one is named), missing, of the wrong type or contradictory, or
@@ -62,7 +69,7 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str) -> Model:
             "or the Airflow connection"
         )
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, extra="ignore" if ignore_unknown else None)
     except ValidationError as error:
         raise ConfigError(f"{source}: {explain(model, error)}") from None
 

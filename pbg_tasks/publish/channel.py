@@ -233,7 +233,8 @@ class Channel:
             _hold(self.store, pointer.release)  # its readers are given the grace to finish
         current = Current(
             seq=release.seq,
-            release_sha256=sha256(encode(release)),
+            # Of the bytes as stored: a document of another version need not be encoded alike by this one.
+            release_sha256=sha256(self.store.get(self.release_key(release.seq)).data),
             moved_by=moved_by,
             highest=max(release.seq, self._highest(pointer)),
         )

@@ -77,7 +77,7 @@ class RunContext:
             blob = store.get(f"runs/{run_id}/{RunLayout.spec}")
         except NotFoundError:
             raise ConfigError(f"{url}: no such run; `pbg plan` makes one") from None
-        spec = decode(RunSpec, blob.data, source=f"{url}/{RunLayout.spec}")
+        spec = decode(RunSpec, blob.data, source=f"{url}/{RunLayout.spec}", ignore_unknown=False)
         if (found := run_id_of(spec.snapshot, blob.data)) != run_id:
             raise FormatError(f"{url}/{RunLayout.spec}: changed after it was planned (it would be run {found})")
         replays = blob.info.metadata.get(_REPLAYS)

@@ -62,7 +62,8 @@ class ReleaseSizes:
         files = open_preserved(store, release.directory, expected_sha256=release.manifest_sha256)
         with Scratch() as scratch:
             document = files.fetch("config.json", scratch.path).read_bytes()
-        config, rows = decode(ConfigSchema, document, source=f"{files.url}/config.json"), {}
+        config = decode(ConfigSchema, document, source=f"{files.url}/config.json", ignore_unknown=False)
+        rows = {}
         for entity, schema in config.entities.items():
             names = [embeddings_file_name(entity, part, files.version) for part in range(schema.num_partitions)]
             row = 4 * (config.entity_dimension(entity) + 2)  # the sums are there twice, see formats.optimizer
