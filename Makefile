@@ -1,6 +1,8 @@
 # make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
-# make test    the whole test-suite, in JOBS=2 processes
-# make lint    style, types, import rules
+# make help    this list
+# make test    the whole test-suite, in JOBS=2 processes; a part of it: make test T=tests/storage
+# make lint    style, types, import rules, language
+# make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
 # make audit   looks up known vulnerabilities of everything that is locked, where a service answers
 # make sbom    build/sbom: what each image and the tested environment are made of, as CycloneDX
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
@@ -22,6 +24,8 @@ JOBS ?= 2
 # For `make image`, and what its base is a version of.
 TARGET ?= train
 BASE_IMAGE := docker.io/library/python:3.11-slim-bookworm
+# For `make test`: files or folders of tests, or options of pytest; all tests where it is empty.
+T ?=
 # For `make nights`: the name of a data set, or a folder of tab-separated lines: head, relation, tail, day.
 DATA ?= icews14
 DAYS ?= 10
@@ -31,10 +35,13 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights e2e-nights
+.PHONY: setup help diagrams demo test lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights e2e-nights
 .DELETE_ON_ERROR:
 
 setup: $(READY)
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 # torch comes first and alone: resolved together with the rest, pip may replace it by a CUDA build of 5 GB.
 $(READY): requirements.lock pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/native/*.inc)
@@ -56,7 +63,7 @@ down:
 
 # Two workers share the tests, a file at a time; each computes with one thread, so that they do not fight over two cores.
 test: setup
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
 
 # One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
 quality: setup
@@ -83,6 +90,10 @@ lint: setup
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/mypy --package examples --package benchmarks
 	@$(VENV)/bin/lint-imports
+	@$(PY) .ci/language.py
+
+diagrams:
+	@$(PYTHON) .ci/diagrams.py
 
 UV_COMPILE = $(VENV).lock/bin/uv pip compile --quiet --python-version 3.11 --no-emit-package torch --no-header \
   --generate-hashes $(if $(TORCH_WHEELS),--find-links $(TORCH_WHEELS))

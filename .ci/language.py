@@ -1,0 +1,253 @@
+"""Check of the project's language: docstrings, comments, names of tests, subjects of commits.
+
+    make lint                          # every file against the baseline, and the commits since the rule
+    python .ci/language.py FILE ...    # these files alone
+    python .ci/language.py --update    # after an improvement: lower the counts of the baseline
+
+CONTRIBUTING.md has the rules with examples. Older prose breaks them thousands of times, so the check is a ratchet: the
+baseline has a count for each file and rule, and a count may fall but never rise. A file that is not listed has none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BASELINE = REPOSITORY / ".ci" / "language-baseline.json"
+ROOMS = ("pbg_tasks", "operators", "dags", "tests", "benchmarks", "examples", "docker", ".ci", "setup.py")
+RULED_SINCE = "4c1a3809f4"
+"""The last commit that the rule for subjects does not cover."""
+
+WORDS = {
+    "told": (r"tells?|telling|told", "report, log, raise or return; a process gets a signal, a caller an error"),
+    "said": (r"says?|saying|said", "report, log, contain or mean"),
+    "nobody": (
+        r"nobody|somebody|everybody|anybody|someone|everyone|anyone",
+        "name the run, task, rank, store, reader or user",
+    ),
+    "who": (r"who|whoever|whom|whomever", "name the thing of the system that acts"),
+    "lies": (r"lies|lie|lay|lain", "is stored, is, stands"),
+}
+"""For each rule its words, and what to write instead."""
+FIRST_LINE_WORDS = 12
+TEST_NAME_WORDS = 8
+SUBJECT_LENGTH = 72
+
+_WORD = re.compile("|".join(rf"(?P<{rule}>\b(?:{words})\b)" for rule, (words, _) in WORDS.items()), re.IGNORECASE)
+_OPENING = re.compile(r"(what|which|whom|whose|who|how|where)\b", re.IGNORECASE)
+_CODE = re.compile(r"``.*?``|`[^`\n]*`", re.DOTALL)
+_PRAGMA = re.compile(r"#\s*(?:noqa|type:|pragma|ruff:|mypy:|fmt:|!)")
+_SUBJECT = re.compile(r"[a-z0-9][a-z0-9_./-]*(?:, [a-z0-9_./-]+)*: [a-z0-9`_]\S*(?: \S+)+")
+
+Counts = dict[str, dict[str, int]]
+
+
+class Finding(NamedTuple):
+    """A place where a rule is broken.
+
+    Attributes:
+        line: of the file, from 1.
+        rule: its name, as in the baseline.
+        text: the fault and its repair.
+    """
+
+    line: int
+    rule: str
+    text: str
+
+
+def check_source(source: str) -> list[Finding]:
+    """Return the findings of a Python file, by line.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    return sorted([*_of_docstrings(ast.parse(source)), *_of_comments(source)])
+
+
+def _of_docstrings(tree: ast.Module) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        yield from _of_test_name(node)
+        for number, statement in enumerate(node.body):
+            constant = _string(statement)
+            if constant is None:
+                continue
+            text = str(constant.value)
+            yield from _of_text(text, constant.lineno)
+            if number == 0:
+                yield from _of_first_line(text.strip().splitlines()[0] if text.strip() else "", constant.lineno)
+
+
+def _string(statement: ast.stmt) -> ast.Constant | None:
+    """Return the string that a statement consists of: a docstring, of an attribute too."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return statement.value if isinstance(statement.value.value, str) else None
+    return None
+
+
+def _of_test_name(node: ast.AST) -> Iterator[Finding]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+        words = len(node.name.split("_")) - 1
+        if words > TEST_NAME_WORDS:
+            fault = f"{node.name} has {words} words; at most {TEST_NAME_WORDS}: subject_condition_result"
+            yield Finding(node.lineno, "test-name", fault)
+
+
+def _of_first_line(line: str, number: int) -> Iterator[Finding]:
+    words = len(line.split())
+    if words > FIRST_LINE_WORDS:
+        yield Finding(number, "first-line", f"{words} words in the first line; at most {FIRST_LINE_WORDS}")
+    if found := _OPENING.match(line):
+        fault = f"the first line begins with {found[0]!r}; begin with a noun or an imperative"
+        yield Finding(number, "first-line", fault)
+
+
+def _of_comments(source: str) -> Iterator[Finding]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and not _PRAGMA.match(token.string):
+            yield from _of_text(token.string, token.start[0])
+
+
+def _of_text(text: str, line: int) -> Iterator[Finding]:
+    prose = _CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
+    for found in _WORD.finditer(prose):
+        rule = str(found.lastgroup)
+        yield Finding(line + prose.count("\n", 0, found.start()), rule, f"{found[0]!r}: {WORDS[rule][1]}")
+
+
+def check_subject(subject: str) -> str | None:
+    """Return the fault of a commit's subject; None where it has none. A verb cannot be told from a noun here."""
+    if len(subject) > SUBJECT_LENGTH:
+        return f"{len(subject)} characters; at most {SUBJECT_LENGTH}"
+    if not _SUBJECT.fullmatch(subject) or subject.endswith("."):
+        return "not of the form `area: verb object`, in lower case, without a full stop"
+    return None
+
+
+def count(findings: Mapping[str, list[Finding]]) -> Counts:
+    """Return the numbers of findings by file and rule, without zeros."""
+    counts = {path: dict(Counter(each.rule for each in found)) for path, found in findings.items()}
+    return {path: dict(sorted(rules.items())) for path, rules in sorted(counts.items()) if rules}
+
+
+def worse(findings: Mapping[str, list[Finding]], baseline: Counts) -> list[str]:
+    """Return a line for each finding of a rule that a file breaks more often than the baseline allows."""
+    lines = []
+    for path, rules in count(findings).items():
+        for rule, number in rules.items():
+            allowed = baseline.get(path, {}).get(rule, 0)
+            if number > allowed:
+                lines.append(f"{path}: {rule}: {number} found, {allowed} allowed")
+                lines += [f"  {path}:{each.line}: {each.text}" for each in findings[path] if each.rule == rule]
+    return lines
+
+
+def total(counts: Counts) -> Counter[str]:
+    """Return the numbers of findings by rule."""
+    return sum((Counter(rules) for rules in counts.values()), Counter())
+
+
+def lowered(counts: Counts, baseline: Counts) -> Counts:
+    """Return the baseline for what is found now; files may have moved, but no rule is broken more often than before.
+
+    Raises:
+        ValueError: one is.
+    """
+    before, now = total(baseline), total(counts)
+    if risen := [f"{rule} from {before[rule]} to {now[rule]}" for rule in now if now[rule] > before[rule]]:
+        raise ValueError(f"the baseline may only shrink, and these counts rise: {', '.join(risen)}")
+    return counts
+
+
+def write_baseline(path: Path, counts: Counts) -> None:
+    """Write a baseline, a line for each file, so that branches merge."""
+    lines = (f"{json.dumps(file)}: {json.dumps(rules)}" for file, rules in counts.items())
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def read_baseline(path: Path) -> Counts:
+    """Read a baseline; empty where there is none."""
+    counts: Counts = json.loads(path.read_text()) if path.exists() else {}
+    return counts
+
+
+def files() -> list[Path]:
+    """List the Python files of the repository."""
+    roots = [REPOSITORY / room for room in ROOMS if (REPOSITORY / room).exists()]
+    return sorted(path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root]))
+
+
+def check_files(paths: list[Path]) -> dict[str, list[Finding]]:
+    """Return the findings by file, named from the repository's root."""
+    return {str(path.resolve().relative_to(REPOSITORY)): check_source(path.read_text()) for path in paths}
+
+
+def check_commits(since: str) -> list[str]:
+    """Return a line for each commit after a base whose subject breaks the rule."""
+    found = _git("merge-base", "--is-ancestor", since, "HEAD")
+    if found.returncode != 0:
+        print(f"language: no commit was checked: {since} is not in this history (a shallow clone, or no clone)")
+        return []
+    log = _git("log", "--no-merges", "--format=%h %s", f"{since}..HEAD").stdout.splitlines()
+    faults = ((*line.split(" ", 1), check_subject(line.partition(" ")[2])) for line in log)
+    return [f"commit {name}: {subject!r}: {fault}" for name, subject, fault in faults if fault]
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["git", "-C", str(REPOSITORY), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(command, 127, "", "no git")
+
+
+def main() -> int:
+    """Check what the arguments name and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, help="all files and the commits where none is given")
+    parser.add_argument("--baseline", type=Path, default=BASELINE)
+    parser.add_argument("--since", default=RULED_SINCE, help="check the subjects of the commits after this one")
+    parser.add_argument("--message", type=Path, help="check the first line of this file as a subject, nothing else")
+    parser.add_argument("--update", action="store_true", help="lower the baseline to what is found")
+    given = parser.parse_args()
+    if given.message:
+        fault = check_subject((given.message.read_text().splitlines() or [""])[0])
+        if fault:
+            print(f"language: the commit's subject: {fault}")
+        return 1 if fault else 0
+    baseline = read_baseline(given.baseline)
+    findings = check_files([path for path in given.files if path.suffix == ".py"] if given.files else files())
+    if given.update:
+        try:
+            write_baseline(given.baseline, lowered(count(findings), baseline) if baseline else count(findings))
+        except ValueError as error:
+            print(f"language: {error}")
+            return 1
+        baseline = read_baseline(given.baseline)
+    failing = worse(findings, baseline)
+    if not given.files:
+        failing += check_commits(given.since)
+    for line in failing:
+        print(f"language: {line}")
+    left = sum(total(count(findings)).values())
+    print(f"language: {len(findings)} files, {left} findings, {sum(total(baseline).values())} allowed by the baseline")
+    return 1 if failing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""The language check: its rules, its ratchet, and commits' subjects. Pure but for one test in a repository of git."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[1] / ".ci" / "language.py"
+
+
+@pytest.fixture(scope="module")
+def language():
+    spec = importlib.util.spec_from_file_location("language", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["language"] = module  # a NamedTuple looks its annotations up there
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["language"]
+
+
+def found(language, source):
+    return [(each.line, each.rule) for each in language.check_source(source)]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "rule"),
+    [
+        ("The rank is told to end.", "told"),
+        ("A check tells what is wrong.", "told"),
+        ("The spec says how.", "said"),
+        ("Nobody reads it.", "nobody"),
+        ("Everyone is a candidate.", "nobody"),
+        ("The rank who asked.", "who"),
+        ("Whoever resumes.", "who"),
+        ("Where the file lies.", "lies"),
+    ],
+)
+def test_word_in_docstring_or_comment_is_found(language, sentence, rule):
+    assert (3, rule) in found(language, f'"""Module.\n\nMore.\n{sentence}\n"""\n'.replace("More.\n", ""))
+    assert found(language, f"x = 1  # {sentence}\n") == [(1, rule)]
+    assert (2, rule) in found(language, f'x = 1\n"""{sentence}"""\n')
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Return the store whose tag differs; a foretold, whole, holy underlay."""\n',
+        '"""Call ``say`` or `tell`."""\n',
+        "x = 'nobody is told who lies'\n",
+        "def say(who):\n    nobody = who\n    return nobody\n",
+        "x = 1  # noqa: S603 - nobody\n",
+    ],
+)
+def test_code_strings_and_pragmas_are_free(language, source):
+    assert found(language, source) == []
+
+
+def test_first_line_is_short_and_begins_plainly(language):
+    twelve = "One two three four five six seven eight nine ten eleven twelve."
+    assert found(language, f'"""{twelve}"""\n') == []
+    assert found(language, f'"""{twelve[:-1]} thirteen."""\n') == [(1, "first-line")]
+    assert found(language, f'"""Short.\n\n{twelve[:-1]} thirteen.\n"""\n') == []
+    for opening in ("What", "Which", "How", "Where", "Whose"):
+        assert (2, "first-line") in found(language, f'def f():\n    """{opening} it is."""\n')
+    assert found(language, 'class A:\n    """However, whatever and whichever."""\n') == []
+
+
+def test_test_name_has_eight_words_at_most(language):
+    eight = "test_one_two_three_four_five_six_seven_eight"
+    assert found(language, f"def {eight}(): ...\n") == []
+    assert found(language, f"async def {eight}_nine(): ...\n") == [(1, "test-name")]
+
+
+@pytest.mark.parametrize(
+    "subject", ["storage: refuse credentials in URLs", "train, ranks: end at SIGTERM", "docs/dev: add `make help`"]
+)
+def test_subject_of_area_verb_object_passes(language, subject):
+    assert language.check_subject(subject) is None
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "Storage: refuse credentials",
+        "refuse credentials in URLs",
+        "storage: Refuse credentials",
+        "storage:refuse credentials",
+        "storage: refuse",
+        "storage: refuse credentials.",
+        "",
+        f"storage: refuse {'x' * 60}",
+    ],
+)
+def test_other_subject_is_refused(language, subject):
+    assert language.check_subject(subject) is not None
+
+
+def test_subject_of_72_characters_is_the_longest(language):
+    subject = f"storage: refuse {'x' * 56}"
+    assert len(subject) == 72
+    assert language.check_subject(subject) is None
+    assert language.check_subject(f"{subject}x") == "73 characters; at most 72"
+
+
+# ---- the ratchet
+
+
+def findings(language, **numbers):
+    return {
+        path: [language.Finding(line, "told", "fault") for line in range(1, number + 1)]
+        for path, number in numbers.items()
+    }
+
+
+def test_file_above_its_count_fails_by_line(language):
+    baseline = {"a": {"told": 2}}
+    assert language.worse(findings(language, a=2), baseline) == []
+    assert language.worse(findings(language, a=1), baseline) == []
+    lines = language.worse(findings(language, a=3), baseline)
+    assert lines[0] == "a: told: 3 found, 2 allowed"
+    assert lines[1:] == ["  a:1: fault", "  a:2: fault", "  a:3: fault"]
+
+
+def test_unlisted_file_or_rule_allows_nothing(language):
+    assert language.worse(findings(language, b=1), {"a": {"told": 9}})[0] == "b: told: 1 found, 0 allowed"
+    assert language.worse(findings(language, a=1), {"a": {"who": 9}})[0] == "a: told: 1 found, 0 allowed"
+
+
+def test_baseline_follows_moves_and_never_grows(language):
+    baseline = {"a": {"told": 2, "who": 1}}
+    assert language.lowered({"b": {"told": 2}}, baseline) == {"b": {"told": 2}}
+    with pytest.raises(ValueError, match="these counts rise: told from 2 to 3"):
+        language.lowered({"a": {"told": 2}, "b": {"told": 1}}, baseline)
+    with pytest.raises(ValueError, match="lies from 0 to 1"):
+        language.lowered({"a": {"lies": 1}}, baseline)
+
+
+def test_baseline_is_written_a_line_a_file(language, tmp_path):
+    counts = language.count(findings(language, b=1, a=2, c=0))
+    language.write_baseline(tmp_path / "baseline.json", counts)
+    assert (tmp_path / "baseline.json").read_text() == '{\n"a": {"told": 2},\n"b": {"told": 1}\n}\n'
+    assert language.read_baseline(tmp_path / "baseline.json") == counts
+    assert language.read_baseline(tmp_path / "none.json") == {}
+
+
+def test_committed_baseline_names_files_that_exist(language):
+    """A renamed file takes its counts along by `--update`."""
+    baseline = language.read_baseline(language.BASELINE)
+    assert [path for path in baseline if not (language.REPOSITORY / path).exists()] == []
+
+
+# ---- the command
+
+
+def run(*arguments, script=SCRIPT):
+    done = subprocess.run(
+        [sys.executable, str(script), *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def test_message_hook_checks_the_first_line(tmp_path):
+    message = tmp_path / "message"
+    message.write_text("storage: refuse credentials in URLs\n\nNobody was told.\n")
+    assert run("--message", message) == (0, "")
+    message.write_text("Fix\n")
+    assert run("--message", message)[0] == 1
+
+
+def test_command_checks_files_and_commits(tmp_path):
+    """In a repository of its own, with the script in its place."""
+    script = tmp_path / ".ci" / "language.py"
+    script.parent.mkdir()
+    shutil.copy(SCRIPT, script)
+    source = tmp_path / "pbg_tasks" / "a.py"
+    source.parent.mkdir()
+    (tmp_path / "setup.py").write_text("")
+    source.write_text('"""Nobody."""\n')
+
+    def git(*arguments):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        command = [str(shutil.which("git")), "-C", str(tmp_path), *identity, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "Old subjects are free.")
+    since = git("rev-parse", "HEAD")
+    git("commit", "-q", "--allow-empty", "-m", "storage: refuse credentials")
+    assert "pbg_tasks/a.py: nobody: 1 found, 0 allowed" in run("--since", since, script=script)[1]
+    assert run("--since", since, "--update", script=script)[0] == 0
+    assert json.loads((tmp_path / ".ci" / "language-baseline.json").read_text())["pbg_tasks/a.py"] == {"nobody": 1}
+    git("commit", "-q", "--allow-empty", "-m", "Fixed it")
+    status, text = run("--since", since, script=script)
+    assert status == 1
+    assert "'Fixed it': not of the form `area: verb object`" in text
+    assert "Old subjects" not in text
+    status, text = run("--since", "0" * 40, script=script)
+    assert status == 0
+    assert "no commit was checked" in text
+    source.write_text('"""Nobody told."""\n')
+    assert run(source, script=script)[0] == 1
+    assert run("--update", "--since", since, script=script)[0] == 1
