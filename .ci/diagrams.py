@@ -1,8 +1,9 @@
-"""Draws the diagrams of docs/dev/diagrams: an SVG from each Graphviz file, with the hash of what it was made from.
+"""Drawing of the diagrams in docs/dev/diagrams.
 
     make diagrams    # takes `dot`: apt-get install graphviz
 
-A test compares the hashes, so that a diagram that was not drawn anew is found without Graphviz.
+Each Graphviz file gives an SVG, which ends with the hash of its source. A test compares the hashes, so that an outdated
+diagram is found without Graphviz.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "dev" / "diagrams"
 
 
 def mark(source: Path) -> str:
-    """Return the last line of the SVG that is made from a file."""
+    """Return the last line of a file's SVG."""
     return f"<!-- made from {source.name}, sha256 {hashlib.sha256(source.read_bytes()).hexdigest()} -->\n"
 
 
 def outdated() -> list[str]:
-    """Name the diagrams whose SVG is missing or was made from another text than there is now."""
+    """Name the diagrams whose SVG is missing or of another source."""
     sources = sorted(FOLDER.glob("*.dot"))
     return [source.stem for source in sources if not _drawn(source).endswith(mark(source))]
 

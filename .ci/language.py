@@ -1,4 +1,4 @@
-"""Check of the project's language: docstrings, comments, names of tests, subjects of commits.
+"""Language check of docstrings, comments, names of tests and commits.
 
     make lint                          # every file against the baseline, and the commits since the rule
     python .ci/language.py FILE ...    # these files alone
@@ -94,7 +94,7 @@ def _of_docstrings(tree: ast.Module) -> Iterator[Finding]:
 
 
 def _string(statement: ast.stmt) -> ast.Constant | None:
-    """Return the string that a statement consists of: a docstring, of an attribute too."""
+    """Return the string of a docstring, also an attribute's."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
         return statement.value if isinstance(statement.value.value, str) else None
     return None
@@ -131,7 +131,7 @@ def _of_text(text: str, line: int) -> Iterator[Finding]:
 
 
 def check_subject(subject: str) -> str | None:
-    """Return the fault of a commit's subject; None where it has none. A verb cannot be told from a noun here."""
+    """Return the fault of a commit's subject; None where it has none."""
     if len(subject) > SUBJECT_LENGTH:
         return f"{len(subject)} characters; at most {SUBJECT_LENGTH}"
     if not _SUBJECT.fullmatch(subject) or subject.endswith("."):
@@ -146,7 +146,7 @@ def count(findings: Mapping[str, list[Finding]]) -> Counts:
 
 
 def worse(findings: Mapping[str, list[Finding]], baseline: Counts) -> list[str]:
-    """Return a line for each finding of a rule that a file breaks more often than the baseline allows."""
+    """Return lines about the files with more findings than the baseline allows."""
     lines = []
     for path, rules in count(findings).items():
         for rule, number in rules.items():
@@ -162,15 +162,22 @@ def total(counts: Counts) -> Counter[str]:
     return sum((Counter(rules) for rules in counts.values()), Counter())
 
 
-def lowered(counts: Counts, baseline: Counts) -> Counts:
-    """Return the baseline for what is found now; files may have moved, but no rule is broken more often than before.
+def lowered(findings: Mapping[str, list[Finding]], baseline: Counts) -> Counts:
+    """Return the baseline for the present findings.
+
+    A listed file may have fewer than before. Files that are new may have those of files that are gone, so that a
+    rename takes its counts along.
 
     Raises:
-        ValueError: one is.
+        ValueError: a count rises.
     """
-    before, now = total(baseline), total(counts)
-    if risen := [f"{rule} from {before[rule]} to {now[rule]}" for rule in now if now[rule] > before[rule]]:
-        raise ValueError(f"the baseline may only shrink, and these counts rise: {', '.join(risen)}")
+    counts = count(findings)
+    risen = worse({path: each for path, each in findings.items() if path in baseline}, baseline)
+    gone = total({path: rules for path, rules in baseline.items() if path not in findings})
+    new = total({path: rules for path, rules in counts.items() if path not in baseline})
+    risen += [f"new files: {rule}: {new[rule]} found, {gone[rule]} in files that are gone" for rule in new - gone]
+    if risen:
+        raise ValueError("the baseline may only shrink:\n" + "\n".join(risen))
     return counts
 
 
@@ -198,7 +205,7 @@ def check_files(paths: list[Path]) -> dict[str, list[Finding]]:
 
 
 def check_commits(since: str) -> list[str]:
-    """Return a line for each commit after a base whose subject breaks the rule."""
+    """Return a line for each later commit with a faulty subject."""
     found = _git("merge-base", "--is-ancestor", since, "HEAD")
     if found.returncode != 0:
         print(f"language: no commit was checked: {since} is not in this history (a shallow clone, or no clone)")
@@ -234,7 +241,7 @@ def main() -> int:
     findings = check_files([path for path in given.files if path.suffix == ".py"] if given.files else files())
     if given.update:
         try:
-            write_baseline(given.baseline, lowered(count(findings), baseline) if baseline else count(findings))
+            write_baseline(given.baseline, lowered(findings, baseline) if baseline else count(findings))
         except ValueError as error:
             print(f"language: {error}")
             return 1

@@ -1,7 +1,8 @@
-"""The errors a user can meet, one class for each thing a handler would do about it.
+"""Errors that users meet: one class for each reaction of a handler.
 
-Every error has a stable ``kind`` (the word a log search or a retry policy matches) and an exit code, so that a
-scheduler tells *retry* from *fail* without reading logs. The message names the file, line or key and what to do.
+Every error has a stable ``kind`` (the word that a log search or a retry policy matches) and an exit code, so that a
+scheduler distinguishes *retry* from *fail* without reading logs. The message is ``where: what is wrong; what to do``,
+where *where* is a file with its line, an object's URL or a key.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from typing import ClassVar
 from pbg_tasks.redaction import redacted
 
 SHOWN = 2000
-"""Characters of an error's message that are shown; of a longer one the middle is left out."""
+"""Longest message of an error, in characters; a longer one is shown without its middle."""
 _BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 
 
 def one_line(text: str) -> str:
-    """Return a text as one printable line: breaks become spaces, control characters escapes, the middle is cut.
+    """Return a text as one printable line.
 
-    Libraries put paragraphs, and names from data, into their messages; a log search and a terminal take one line.
+    Line breaks become spaces, control characters become escapes, and a text of more than ``SHOWN`` characters loses its
+    middle. Libraries put paragraphs, and names from data, into their messages, while a log search and a terminal need
+    one line.
     """
     line = _BREAKS.sub(" ", text.strip())
     if not line.isprintable():
@@ -31,12 +34,14 @@ def one_line(text: str) -> str:
 
 
 class PbgError(Exception):
-    """Root of every error this package raises on purpose; its message is one line without credentials.
+    """Root of the errors that this package raises on purpose.
+
+    The message is stored as one line without credentials.
 
     Attributes:
         kind: stable identifier of the category.
-        exit_code: the process exit status the ``pbg`` command ends with.
-        retryable: whether the same command may succeed later without anyone changing anything.
+        exit_code: exit status of the ``pbg`` command.
+        retryable: whether the same command may succeed later although nothing was changed.
     """
 
     kind: ClassVar[str] = "internal"
@@ -48,39 +53,42 @@ class PbgError(Exception):
 
 
 class ConfigError(PbgError):
-    """A spec, config, option or environment setting is wrong: someone has to edit it."""
+    """Wrong spec, config, option or environment setting, to be edited."""
 
     kind = "config"
     exit_code = 2
 
 
 class InputError(PbgError):
-    """A snapshot or other input is missing or holds bad data: its producer has to mend it."""
+    """Missing or bad input, to be repaired by its producer."""
 
     kind = "input"
     exit_code = 3
 
 
 class FormatError(PbgError):
-    """A file of our own formats is damaged, foreign or of an unknown version."""
+    """Damaged or foreign file, or one of an unknown version."""
 
     kind = "format"
     exit_code = 4
 
 
 class ConflictError(PbgError):
-    """Another writer owns what this one wanted to change; the store decided."""
+    """Refused change of another writer's object, as the store decided."""
 
     kind = "conflict"
     exit_code = 5
 
 
 class OvertakenError(ConflictError):
-    """Another writer's object is there, and this write may have taken place before it and been replaced."""
+    """Conflict after which it is open whether the write took place.
+
+    Another writer's object is there, and this write may have come before it and been replaced.
+    """
 
 
 class StorageError(PbgError):
-    """The store could not be reached or failed."""
+    """Failure of the store, or of the way to it."""
 
     kind = "storage"
     exit_code = 6
@@ -88,7 +96,7 @@ class StorageError(PbgError):
 
 
 class AccessError(StorageError):
-    """The store refused the credentials or the permission: retrying cannot help."""
+    """Refused credentials or permission; a retry cannot help."""
 
     exit_code = 9
     kind = "access"
@@ -96,7 +104,7 @@ class AccessError(StorageError):
 
 
 class NotFoundError(StorageError):
-    """The object is not in the store."""
+    """Object that is missing in the store."""
 
     kind = "not_found"
     exit_code = 10
@@ -104,7 +112,10 @@ class NotFoundError(StorageError):
 
 
 class ResourceError(PbgError):
-    """Memory, disk or another resource of this machine ran out; a retry elsewhere may succeed."""
+    """Lack of memory, disk or another resource of this machine.
+
+    A retry on another machine may succeed.
+    """
 
     kind = "resource"
     exit_code = 7
@@ -112,7 +123,10 @@ class ResourceError(PbgError):
 
 
 class RankLostError(PbgError):
-    """A rank of the gang died, fell silent or never came; what was stored stays, a new gang goes on from there."""
+    """Loss of a rank, which died, fell silent or never came.
+
+    Objects that the gang had stored stay, and a new gang resumes from them.
+    """
 
     kind = "rank_lost"
     exit_code = 12
@@ -120,7 +134,10 @@ class RankLostError(PbgError):
 
 
 class EvictedError(PbgError):
-    """This process was told to end (SIGTERM) and stored what it had; a new gang goes on from there."""
+    """End of the process at SIGTERM.
+
+    The work that it had done is stored, and a new process or gang resumes from it.
+    """
 
     kind = "evicted"
     exit_code = 13
@@ -128,7 +145,7 @@ class EvictedError(PbgError):
 
 
 class OutOfTurnError(PbgError):
-    """The snapshot is not whole yet, or the night before has not finished, and this one continues it."""
+    """Incomplete snapshot, or unfinished night that this one continues."""
 
     kind = "out_of_turn"
     exit_code = 14
@@ -136,21 +153,24 @@ class OutOfTurnError(PbgError):
 
 
 class QualityGateError(PbgError):
-    """The work succeeded, the result is not good enough to be published."""
+    """Result of finished work, not good enough to be published."""
 
     kind = "quality_gate"
     exit_code = 8
 
 
 class UnusableError(QualityGateError):
-    """The result is of no use to anybody, so nobody can approve it: of an empty snapshot, or not finite."""
+    """Result without any use, which a person cannot approve either.
+
+    Examples are vectors of an empty snapshot and vectors that are not finite.
+    """
 
     kind = "unusable"
     exit_code = 15
 
 
 class TrainingDivergedError(QualityGateError):
-    """Training produced NaN or infinity; nothing of that epoch was committed."""
+    """NaN or infinity in training; nothing of that epoch was committed."""
 
     kind = "diverged"
     exit_code = 11
@@ -176,4 +196,4 @@ BY_EXIT_CODE: dict[int, type[PbgError]] = {
         PbgError,
     )
 }
-"""What an exit status of the ``pbg`` command means."""
+"""Class of error for each exit status of the ``pbg`` command."""

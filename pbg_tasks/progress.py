@@ -1,4 +1,4 @@
-"""What long work tells the person who waits: how far, how fast, how long yet."""
+"""Lines on stderr about long work: share done, rate, time left."""
 
 from __future__ import annotations
 
@@ -29,21 +29,24 @@ def human_seconds(seconds: float) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line for a person, without credentials of its URLs; stdout is kept for results."""
+    """Print a line for people on stderr, without credentials of its URLs.
+
+    Standard output is kept for results.
+    """
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {redacted(text)}\n")
     sys.stderr.flush()
 
 
 class Progress:
-    """A counter that prints a line at most every ``interval`` seconds, and once when it ends.
+    """Counter that prints a line at intervals and at its end.
 
     Args:
-        what: what is being done, e.g. ``"train epoch 3/10"``.
-        total: how much there is to do, in ``unit``; None when nobody knows.
-        unit: what is counted, in the plural.
-        interval: seconds between two lines.
+        what: title of the work, e.g. ``"train epoch 3/10"``.
+        total: amount of work, in ``unit``; None where it is not known.
+        unit: name of the counted things, in the plural.
+        interval: seconds between two lines, at least.
         clock: monotonic seconds.
-        out: takes each finished line.
+        out: receives each finished line.
     """
 
     def __init__(
@@ -73,7 +76,12 @@ class Progress:
         return self.done / max(self.seconds, 1e-9)
 
     def advance(self, count: int, **figures: float) -> None:
-        """Count ``count`` more units done; ``figures`` (such as ``loss=0.3``) are shown with the line."""
+        """Count units as done, and print a line if due.
+
+        Args:
+        count: units that were done since the last call.
+        **figures: shown at the end of the line, such as ``loss=0.3``.
+        """
         self.done += count
         if figures:
             self._figures = "".join(f"  {name} {value:.4g}" for name, value in figures.items())
@@ -82,7 +90,7 @@ class Progress:
             self._out(self.line())
 
     def line(self) -> str:
-        """Return the line that stands for the present moment."""
+        """Return a line about the present state."""
         counted = f"{human_count(self.done)} {self.unit}"
         rate = f"{human_count(self.rate)} {self.unit}/s"
         if not self.total:

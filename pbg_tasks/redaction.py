@@ -1,4 +1,4 @@
-"""Credentials in URLs: found before they are used, and left out of every message."""
+"""Detection and removal of credentials in URLs and messages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ _QUERY = re.compile(rf"://\S*[?&;]{_NAME}=[^&\s]", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
-    """Return a text with ``***`` in place of user names, passwords and signatures of its URLs and options."""
+    """Return a text without the credentials of its URLs and options.
+
+    User names, passwords and signatures are replaced by ``***``.
+    """
     return _PAIR.sub(rf"\g<1>{MASK}", _USER.sub(rf"\g<1>{MASK}@", text))
 
 
 def credentials_in(text: str) -> str | None:
-    """Return the kind of credentials that a location or another text holds, in words; None when it holds none."""
+    """Return the kind of credentials in a text; None without any."""
     dense = _dense(text)
     if _USER.search(dense) and not dense.lower().startswith("file:///"):
         return "a user name or password"
@@ -33,10 +36,13 @@ def credentials_in(text: str) -> str | None:
 
 
 def shown(location: str) -> str:
-    """Return a location that holds credentials as a message may show it."""
+    """Return a location without its credentials, for a message about them."""
     return redacted(_dense(location))
 
 
 def _dense(text: str) -> str:
-    """Fill the blanks of a text that is one URL: elsewhere they end a URL, and here they are a part of it."""
+    """Fill the blanks of a text that is one URL.
+
+    In a sentence a blank ends a URL; in a text that is a URL as a whole it is a part of it, such as of a password.
+    """
     return re.sub(r"\s", "~", text) if _URL.match(text) else text

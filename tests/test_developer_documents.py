@@ -46,7 +46,7 @@ def test_links_of_document_lead_to_files(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_modules_of_document_exist(document):
-    """A module may be named from the repository, from the package or, after another one, from its room."""
+    """Names start at the repository, the package or a room."""
     named = re.findall(r"`((?:[\w.]+/)*[\w-]+\.(?:py|cpp|inc|dot|toml))`", document.read_text())
     without_example = set(named) - {"rotations.py"}
     assert [name for name in sorted(without_example) if not any((root / name).exists() for root in ROOTS)] == []

@@ -1,4 +1,4 @@
-"""Documents that earlier versions stored are read, and so are those of a later one: docs/dev/stored-documents.md."""
+"""Stored documents of earlier and later versions are read: docs/dev/stored-documents.md."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def is_marker(path):
 
 
 def read_by_its_reader(path):
-    """Read a document as the package does; the date of a marker is all that it says."""
+    """Read a document as the package does."""
     data, source = path.read_bytes(), path.name
     model = model_of(path)
     if model is not None:
@@ -96,7 +96,7 @@ def read_by_its_reader(path):
 
 
 def lost(stored, found, key=""):
-    """Name what a reader did not take over; keys that it has besides have come since."""
+    """Name values that a reader lost; it may have more."""
     if isinstance(stored, dict):
         return [name for each in stored for name in lost(stored[each], found.get(each, "nothing"), f"{key}.{each}")]
     if isinstance(stored, list):
@@ -128,7 +128,7 @@ def every_model():
 
 
 def test_every_stored_model_has_fixtures_and_line():
-    """A new document needs a fixture, a reader here and its line on the page."""
+    """A new document needs a fixture, a reader and a line."""
     models = set(every_model())
     numbered = {model for model in models if model.model_fields.get("format", NO_FIELD).default == 1}
     numbered |= {model for model in models if issubclass(model, Stamped)} - {Stamped}
@@ -142,7 +142,7 @@ def test_every_stored_model_has_fixtures_and_line():
 
 
 def later(value):
-    """Return a document as a later version might write it, with a key more in each of its parts."""
+    """Return a document with one unknown key in each part."""
     if isinstance(value, BaseModel):
         return {name: later(getattr(value, name)) for name in type(value).model_fields} | {"of_a_later_version": 1}
     if isinstance(value, dict):
@@ -210,7 +210,7 @@ def test_runs_of_earlier_version_open_and_show(store):
 
 
 def test_later_versions_run_spec_is_refused(store):
-    """Every key of a spec decides what is trained: to leave one out would train something else under the run's name."""
+    """Every key of a spec matters, so none may be ignored."""
     spec = json.loads(store.get(f"runs/{run_of(store, 'd1')}/spec.json").data)
     for changed in (spec | {"sampler": "new"}, spec | {"graph": spec["graph"] | {"sampler": "new"}}):
         with pytest.raises(FormatError, match=r"unknown key '(graph\.)?sampler'.*or is of a later version"):
@@ -237,7 +237,7 @@ def test_gang_record_of_earlier_version_is_read(store):
 
 @pytest.mark.parametrize("written_by", ["an earlier version", "a later version"])
 def test_rollback_to_foreign_release_leaves_readable_pointer(tmp_path, written_by):
-    """The pointer holds the hash of the release as stored, not of what this version would write instead."""
+    """The pointer holds the hash of the release as stored."""
     shutil.copytree(VERSIONS[0], tmp_path / "store")
     store = LocalStore(tmp_path / "store")
     channel = Channel(store, "production")
@@ -252,7 +252,7 @@ def test_rollback_to_foreign_release_leaves_readable_pointer(tmp_path, written_b
     assert channel.current().release.seq == 2
 
 
-def test_nonce_is_ignored_and_no_part_of_a_document():
+def test_nonce_is_no_part_of_a_document():
     tombstone = Tombstone(state="rescued")
     assert decode(Tombstone, encode_unique(tombstone), source="gc") == tombstone
     assert b"requires" not in encode(tombstone)  # an earlier version would refuse it

@@ -1,7 +1,7 @@
-"""The one seam between this package and bytes: what every store must do.
+"""Protocol of stores, the one seam between this package and bytes.
 
 Data objects are written once (``put_new``); the few pointers that change do so by ``swap`` (compare-and-swap on the
-version tag). Nothing above this room knows whether bytes lie on a disk or in S3.
+version tag). Code above this room does not depend on whether bytes are stored on a disk or in S3.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store knows of one object.
+    """Facts about one object, as its store has them.
 
     Attributes:
         key: ``/``-separated name below the store's root.
         size: bytes.
-        tag: the store's version tag (ETag): an object whose bytes changed has another one. It tells versions of one
-            key apart, never objects of two keys. In S3 it is a hash of the bytes: two writes of equal bytes share it.
+        tag: version tag of the store (ETag): an object whose bytes changed has another one. Tags distinguish versions
+            of one key, never objects of two keys. In S3 the tag is a hash of the bytes, so two writes of equal bytes
+            share it.
         metadata: small string pairs written with the object.
-        modified: when it was written, in seconds since 1970 by the store's clock, as ``head``, ``get`` and ``list``
-            tell it (S3 to the second); None in a write's answer.
+        modified: time of the write, in seconds since 1970 by the store's clock, from ``head``, ``get`` and ``list``
+            (in S3 to the second); None in the answer to a write.
     """
 
     key: str
@@ -37,12 +38,12 @@ class ObjectInfo:
 
 
 class FinalFile(PosixPath):
-    """A file that nobody writes into any more: as a source, a store may keep the file itself instead of a copy."""
+    """Complete file: a store may keep the file itself, not a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """An object's bytes with what the store knew of it when they were read."""
+    """Bytes of an object, with its facts at the time of reading."""
 
     info: ObjectInfo
     data: bytes
@@ -50,11 +51,14 @@ class Blob:
 
 @runtime_checkable
 class Store(Protocol):
-    """Objects below one root. Keys are relative to it and never hold ``..``, a leading ``/`` or an empty segment.
+    """Objects below one root.
+
+    Keys are relative to the root and never contain ``..``, a leading ``/`` or an empty segment.
 
     A swap expects a tag. In a local store every write has a tag of its own. In S3 a tag stands for bytes, not for a
     write: an object that was replaced and then got its earlier bytes back passes for one that never changed. So a
-    document that is swapped holds what no other write of it does: ``checkpoint.manifest.encode_unique`` puts it there.
+    document that is swapped contains a random number that no other write of it has
+    (``checkpoint.manifest.encode_unique``).
 
     Every method raises ``StorageError`` (or its ``AccessError``) when the store fails or refuses, within a bounded
     time, naming the object's URL; ``ConfigError`` for a key or metadata that not every store can hold (``names``) and
@@ -63,15 +67,18 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """The root: ``s3://bucket/prefix`` or an absolute directory path, without a trailing slash."""
+        """URL of the root, without a trailing slash.
+
+        It is ``s3://bucket/prefix`` or the absolute path of a directory.
+        """
         ...
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Look an object up, with its metadata; None when it does not exist."""
+        """Return an object's facts with metadata; None without the object."""
         ...
 
     def get(self, key: str) -> Blob:
-        """Read a small object whole.
+        """Read a small object as a whole.
 
         Raises:
             NotFoundError: it does not exist.
@@ -79,7 +86,9 @@ class Store(Protocol):
         ...
 
     def fetch(self, key: str, target: Path) -> ObjectInfo:
-        """Download an object to a local file, in parallel ranges of one version; the file appears only when whole.
+        """Download an object to a local file, which appears only when complete.
+
+        The download takes parallel ranges of one version of the object.
 
         Raises:
             NotFoundError: it does not exist.
@@ -88,10 +97,11 @@ class Store(Protocol):
         ...
 
     def put_new(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
-        """Create an object that must not exist yet (a ``Path`` is uploaded in parts, visible only when whole).
+        """Create an object that must not exist yet.
 
-        Safe under retry: a write whose answer was lost is recognised as ours and succeeds. That holds within one call;
-        a second call is another writer.
+        A ``Path`` is uploaded in parts, and the object is visible only when complete. The call is safe under retry: a
+        write whose answer was lost is recognised as its own and succeeds. That holds within one call; a second call is
+        another writer.
 
         Raises:
             ConflictError: another writer created it.
@@ -101,7 +111,9 @@ class Store(Protocol):
     def swap(
         self, key: str, source: bytes | Path, *, expected: ObjectInfo | None, metadata: Mapping[str, str] | None = None
     ) -> ObjectInfo:
-        """Replace an object if it still is the version ``expected`` (None: it must not exist).
+        """Replace an object if it still is the version ``expected``.
+
+        With ``expected`` None, the object must not exist.
 
         Raises:
             ConflictError: it is another version, or gone.
@@ -109,17 +121,18 @@ class Store(Protocol):
         ...
 
     def put(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
-        """Write over whatever is there; never what decides between two writers, which takes ``put_new`` or ``swap``.
+        """Write an object without a condition, over any object with its key.
 
-        That is for marks whose date counts, heartbeats, pages, what is kept for people and for PBG's readers, and files
-        of a directory whose one writer holds a claim.
+        Use it for marks whose date counts, heartbeats, pages, files for people and for PBG's readers, and files of a
+        directory whose one writer holds a claim. An object that decides between two writers takes ``put_new`` or
+        ``swap``.
         """
         ...
 
     def copy(self, source: str, target: str) -> ObjectInfo:
-        """Copy within the store without moving bytes through this process; ``target`` must not exist yet.
+        """Copy an object to a key that must not exist yet.
 
-        Metadata is kept. Copying again what is already there with equal bytes succeeds.
+        The bytes do not pass through this process, and metadata is kept. A second copy of equal bytes succeeds.
 
         Raises:
             NotFoundError: ``source`` does not exist.
@@ -128,50 +141,62 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Walk the objects whose key starts with ``prefix``, in key order, without metadata."""
+        """Walk objects by a prefix of keys, in key order, without metadata."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove an object; removing one that does not exist is no error."""
+        """Remove an object, if it exists."""
         ...
 
     def abort_uploads(self, prefix: str, *, before: float, dry_run: bool = False) -> int:
-        """Give up uploads in parts that never ended: their parts are no object, in no list, and take up room.
+        """Abort uploads in parts that never ended.
+
+        Their parts are no objects and appear in no list, but they take up room.
 
         Args:
-            prefix: of the keys of the objects they would have become.
-            before: those go that began before, in seconds since 1970 by the store's clock.
+            prefix: of the keys of the objects that they would have become.
+            before: uploads that began before this time are aborted, in seconds since 1970 by the store's clock.
             dry_run: only count them.
 
         Returns:
-            How many.
+            Number of uploads.
         """
         ...
 
 
 @runtime_checkable
 class DirectoryStore(Protocol):
-    """A store without a server: objects are dated by the machines that write them, and what they leave stays."""
+    """Store without a server.
+
+    Objects are dated by the machines that write them. Files that a killed writer left stay until they are removed.
+    """
 
     def remove_orphans(self, *, before: float, dry_run: bool = False) -> int:
-        """Remove files of the store's own that no object has any more, as after a writer was killed.
+        """Remove files of the store's own that have no object.
+
+        A killed writer leaves such files.
 
         Args:
-            before: those go that were written before, in seconds since 1970.
+            before: files that were written before this time are removed, in seconds since 1970.
             dry_run: only count them.
 
         Returns:
-            How many.
+            Number of files.
         """
         ...
 
 
 @runtime_checkable
 class RangedStore(Protocol):
-    """A store that gives parts of its objects; those of a local one are files."""
+    """Store that reads parts of objects; a local one has files."""
 
     def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:
-        """Read bytes ``start`` to ``stop`` of the version ``info``, as far as it has any.
+        """Read a range of bytes of a version, where they exist.
+
+        Args:
+            info: the version.
+            start: first byte.
+            stop: byte after the last.
 
         Raises:
             NotFoundError: the object does not exist any more.
