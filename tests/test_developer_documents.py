@@ -19,13 +19,9 @@ DOCUMENTS = [
     *(REPOSITORY / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "README.md")),
     *sorted((REPOSITORY / "docs" / "dev").rglob("*.md")),
 ]
-ROOTS = [REPOSITORY, REPOSITORY / "pbg_tasks", REPOSITORY / "pbg_tasks" / "train" / "ranks"]
-ROOTS += [
-    REPOSITORY / "pbg_tasks" / "storage",
-    REPOSITORY / "pbg_tasks" / "train",
-    REPOSITORY / "pbg_tasks" / "formats",
-]
-ROOTS += [REPOSITORY / "pbg_tasks" / "prepare", REPOSITORY / "tests" / "publish", REPOSITORY / "pbg_tasks" / "publish"]
+PACKAGE = REPOSITORY / "pbg_tasks"
+ROOTS = [REPOSITORY, REPOSITORY / "tests" / "publish", PACKAGE, PACKAGE / "train" / "ranks"]
+ROOTS += [folder for folder in PACKAGE.iterdir() if folder.is_dir()]
 LAYERS = next(each for each in PYPROJECT["tool"]["importlinter"]["contracts"] if each["type"] == "layers")["layers"]
 ROOMS = [room.strip() for layer in LAYERS for room in layer.split("|")]
 
