@@ -177,7 +177,7 @@ def _bad_row(
     sentence: str,
     count: int,
 ) -> InputError:
-    """Look file by file for the first row that ``query`` finds, and tell it; there is one."""
+    """Look file by file for the first row that ``query`` finds, and return its error."""
     for file in files:
         place = open_numbered(connection, spec, file)
         found = connection.execute(
@@ -185,6 +185,10 @@ def _bad_row(
         ).fetchall()
         if found:
             break
+    else:  # read by itself, a damaged file may be another than read with the rest
+        names = ", ".join(file.uri for file in files)
+        fault = sentence or "unknown relation"
+        return InputError(f"{names}: {count} rows are wrong ({fault}), but none when read again; write the files again")
     ((row, *kind_of),) = found
     if spec.snapshots.format == "parquet":
         where = f"{file.uri}, row {row}"
