@@ -115,8 +115,8 @@ class Stored:
         return out
 
     def mapped(self, place: int) -> np.ndarray:
-        """Map its numbers at ``place`` into memory, read-only."""
-        with os.fdopen(os.dup(self._file), "rb") as file:
+        """Map its numbers at ``place`` into memory, read-only, under the name of the file."""
+        with open(self.source, "rb", opener=lambda *_: os.dup(self._file)) as file:  # noqa: PTH123 - Path has no opener
             return np.memmap(file, dtype=self.dtype, mode="r", offset=place, shape=self.shape)
 
     @property
