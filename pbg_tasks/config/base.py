@@ -7,9 +7,15 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.errors import ConfigError
@@ -29,6 +35,22 @@ class Frozen(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_enum_values=True, validate_default=True, hide_input_in_errors=True
     )
+
+
+class Growing(Frozen):
+    """Base of stored specs that have gained keys.
+
+    A key of ``later_keys`` is left out of a dump while it has its default, so that earlier versions read the dump and
+    the ids of runs, which are hashes of it, stay.
+    """
+
+    later_keys: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        unset = {key for key in self.later_keys if getattr(self, key) == fields[key].default}
+        return {key: value for key, value in serialize(self).items() if key not in unset}
 
 
 def canonical_json(value: Any, *, allow_nan: bool = True) -> bytes:  # noqa: ANN401 - any JSON value

@@ -8,11 +8,11 @@ files so that all keys of PBG's config are found in one place.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.names import EntityName
 from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
 
@@ -46,6 +46,7 @@ EXTENSIONS = (
     "lr_warmup_epochs",
     "lr_final",
     "mask_known_negatives",
+    "self_negatives",
     "partition_buffer",
     "precision",
     "store_interval",
@@ -57,7 +58,7 @@ ENTITY_EXTENSIONS = ("trainable",)
 
 def _drop_defaults(data: dict[str, Any], model: type[Frozen], keys: tuple[str, ...]) -> None:
     for key in keys:
-        if data[key] == model.model_fields[key].default:
+        if key in data and data[key] == model.model_fields[key].default:
             del data[key]
 
 
@@ -137,8 +138,10 @@ class Family:
     relations: tuple[int, ...] | None
 
 
-class ModelConfig(Frozen):
+class ModelConfig(Growing):
     """Everything of PBG's config that does not name a place."""
+
+    later_keys: ClassVar[tuple[str, ...]] = ("self_negatives",)
 
     entities: dict[EntityName, EntitySchema] = Field(min_length=1)
     relations: tuple[RelationSchema, ...] = Field(min_length=1)
@@ -181,6 +184,8 @@ class ModelConfig(Frozen):
     lr_final: Annotated[Float, Field(ge=0, le=1)] = 0.0
     # Not PBG's: a negative that is an edge of the bucket is not trained against.
     mask_known_negatives: bool = False
+    # Not PBG's: an edge's known end is one more negative on the other side.
+    self_negatives: bool = False
     # Not PBG's: what goes into the matrix products that compare edges with their negatives; sums are float32.
     precision: Precision = "f32"
 
@@ -218,6 +223,15 @@ class ModelConfig(Frozen):
     def entity_dimension(self, entity_type: str) -> int:
         """Return the embedding dimension of an entity type."""
         return self.entities[entity_type].dimension or self.dimension
+
+    def has_self_negatives(self, relation: RelationSchema) -> bool:
+        """Return whether the known end of a relation's edges can be a negative on the other side, and is to be one.
+
+        With ``all_negs`` it is one without the key, and a bag of features is no entity of its own.
+        """
+        entity = self.entities.get(relation.lhs)
+        single = entity is not None and not entity.featurized
+        return self.self_negatives and single and relation.lhs == relation.rhs and not relation.all_negs
 
     @property
     def product_precision(self) -> Precision:
@@ -356,6 +370,11 @@ def _negative_contradictions(config: ModelConfig) -> Iterator[str]:
     if config.num_batch_negs == 0 and config.num_uniform_negs == 0 and not all_negs:
         yield "num_batch_negs and num_uniform_negs cannot both be 0: nothing would be compared with the edges"
     yield from _featurized_contradictions(config)
+    if config.self_negatives and not any(map(config.has_self_negatives, config.relations)):
+        yield (
+            "self_negatives has no effect on any relation: each has different entity types on its sides, is featurized "
+            "or has all_negs; leave it out"
+        )
     if config.eval_fraction > 0 and not all_negs:
         batch, uniform = (
             usual if own is None else own

@@ -155,7 +155,8 @@ def _native_copies(config: ModelConfig, relation: RelationSchema, rows: _Rows) -
     matrices, operates = relation.operator in _MATRICES, relation.operator != "none"
     distances = config.comparator == "l2"
     copied = 2 if config.global_emb else (2 - operates) * distances
-    of_ends = _directions(config) * (2 * operates + copied)
+    directions = 2 if config.has_self_negatives(relation) else _directions(config)
+    of_ends = directions * (2 * operates + copied)
     of_drawn = int(config.global_emb or distances)
     if _operator_on_drawn(config, relation):
         of_drawn += 3 if matrices else 2
@@ -202,6 +203,8 @@ def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     if config.dynamic_relations:
         gathered = 0 if matrices else numbers / dimension
         ends += 2 * (1 + prepared) + 2 * gathered
+    if config.has_self_negatives(relation):
+        ends += 2.0 + (0 if config.dynamic_relations else 2 * (1 + prepared) + operator_rows)
     drawn = 3.0 * prepared + (0 if config.dynamic_relations else operator_rows)
     passing = sum(
         count * block * (1 if block > MAPPED else _KEPT)

@@ -62,6 +62,7 @@ class Step(Structure):
         ("drawn_per_chunk", c_int64 * 2),
         ("corrupted", c_int64 * 2),
         ("mask_true", c_int64 * 2),
+        ("selves", c_void_p),
         ("tables", POINTER(Table) * 2),
         ("parameters", (Parameter * 2) * 2),
         ("loss", c_double),

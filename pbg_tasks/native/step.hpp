@@ -49,13 +49,14 @@ struct pbg_step {
   int64_t drawn_per_chunk[2];
   int64_t corrupted[2];           // whether a side has negatives
   int64_t mask_true[2];           // whether the drawn are all entities, each edge's own masked
+  const uint8_t* selves;          // (edges), whether an edge's known end is a negative, the last one; null: no such column
   pbg_table* tables[2];           // twice the same where both are the same partition
   pbg_parameter parameters[2][2];
 
   double loss, penalty;  // results
   int64_t violators[2];
   float* positive[2];  // (edges), scores to be shown; or null
-  float* negative[2];  // (edges, chunk if `own`, then drawn_per_chunk)
+  float* negative[2];  // (edges, chunk if `own`, then drawn_per_chunk, then 1 if `selves`)
 };
 
 constexpr float MASKED = -1e9f;

@@ -16,6 +16,7 @@ from pbg_tasks.memory import (
     training_forecast,
     usable_cpus,
 )
+from pbg_tasks.model.families import Families
 from pbg_tasks.storage.names import join
 from pbg_tasks.train import PartitionKey, StartingPoint, Trainer, open_initial
 from pbg_tasks.train.engines import engine_name, make_engine, on_gpu
@@ -23,6 +24,7 @@ from pbg_tasks.train.environment import number_of
 from pbg_tasks.train.iterations import chunk_count
 from pbg_tasks.train.partitions import Layout
 from pbg_tasks.train.schedule import grid
+from pbg_tasks.train.self_negatives import relations_with_loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +122,12 @@ class Job:
         forecast = self.forecast(remote=_is_remote(store), gang=gang)
         self._check_fits(forecast, gang)
         return forecast, make_engine(
-            self.engine, self.config, self.relation_count, workers=self._workers, device=self.device
+            self.engine,
+            self.config,
+            self.relation_count,
+            workers=self._workers,
+            device=self.device,
+            loops=relations_with_loops(self.config, Families(self.config, self.relation_count), self.edges),
         )
 
     def prepare_server(self, store: Store, gang: GangPart) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pbg_tasks.model.negatives import mask_own, mask_true
+from pbg_tasks.model.negatives import MASKED, mask_own, mask_true
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +39,8 @@ class Contrast:
         drawn: other candidates, (C * K, D).
         true_B: offsets of the true ends, to mask them when the candidates are all entities.
         negatives: whether this side has any.
+        selves: the known ends as candidates, (B, D), each for its own edge; None: they are none.
+        self_B: bool, for which edges they are.
 
     Attributes:
         positive_B: scores of the edges.
@@ -46,7 +48,16 @@ class Contrast:
     """
 
     def __init__(
-        self, plan: ChunkPlan, query: Rows, own: Rows, drawn: Rows | None, true_B: Tensor, *, negatives: bool
+        self,
+        plan: ChunkPlan,
+        query: Rows,
+        own: Rows,
+        drawn: Rows | None,
+        true_B: Tensor,
+        *,
+        negatives: bool,
+        selves: Rows | None = None,
+        self_B: Tensor | None = None,
     ) -> None:
         self._plan, self._query, self._own = plan, query, own
         self._comparator = query.comparator
@@ -57,14 +68,20 @@ class Contrast:
             self._compare(own, plan.chunked(own.ready_ND))
         if drawn is not None:
             self._compare(drawn, drawn.ready_ND.view(plan.chunks, -1, drawn.ready_ND.shape[1]))
-        self.negative_BK = self._masked(true_B) if self._blocks else self.positive_B.new_empty(plan.edges, 0)
+        self._selves = selves if negatives else None
+        if self._selves is not None:
+            self._self_score_B = self._comparator.pairs(query.ready_ND, self._selves.ready_ND)
+        self.negative_BK = self._masked(true_B, self_B) if self._blocks else self.positive_B.new_empty(plan.edges, 0)
 
     def _compare(self, rows: Rows, candidate_CKD: Tensor) -> None:
         self._blocks.append(_Block(rows, candidate_CKD, self._comparator.all_pairs(self._query_CSD, candidate_CKD)))
 
-    def _masked(self, true_B: Tensor) -> Tensor:
-        plan = self._plan
-        score_CSK = torch.cat([block.score_CSK for block in self._blocks], dim=2)
+    def _masked(self, true_B: Tensor, self_B: Tensor | None) -> Tensor:
+        plan, scores = self._plan, [block.score_CSK for block in self._blocks]
+        if self._selves is not None and self_B is not None:
+            score_B1 = self._self_score_B.masked_fill(~self_B, MASKED).unsqueeze(1)
+            scores.append(plan.chunked(score_B1))
+        score_CSK = torch.cat(scores, dim=2)
         if plan.kind == "batch_uniform":
             mask_own(score_CSK[:, :, : plan.size], plan)
         negative_BK = plan.flat(score_CSK)
@@ -89,6 +106,9 @@ class Contrast:
         if not self._blocks:
             return
         widths = [block.score_CSK.shape[2] for block in self._blocks]
+        if self._selves is not None:
+            self._send_to_selves(self._selves, grad_BK[:, -1])
+            grad_BK = grad_BK[:, :-1]
         pieces = torch.split_with_sizes(plan.chunked(grad_BK), widths, dim=2)
         for block, piece in zip(self._blocks, pieces, strict=True):
             drawn = block.rows is not self._own
@@ -99,3 +119,10 @@ class Contrast:
             )
             self._query.add(plan.flat(grad_CSD))
             block.rows.add(place if drawn else plan.flat(out))
+
+    def _send_to_selves(self, selves: Rows, grad_B: Tensor) -> None:
+        grad_query, grad_self = self._comparator.pairs_backward(
+            self._query.ready_ND, selves.ready_ND, self._self_score_B, grad_B
+        )
+        self._query.add(grad_query)
+        selves.add(grad_self)

@@ -22,12 +22,13 @@ from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.registry import comparator
 from pbg_tasks.storage.parallel import work_off
 from pbg_tasks.train.batching import GatheredEdges, batches, check_edges
-from pbg_tasks.train.finite import check_finite
+from pbg_tasks.train.finite import check_trained
 from pbg_tasks.train.held_out import Ranking, evaluation_config
 from pbg_tasks.train.hogwild import forked
 from pbg_tasks.train.known import KnownEdges
 from pbg_tasks.train.parameters import SharedParameters
 from pbg_tasks.train.place import Host
+from pbg_tasks.train.self_negatives import SelfNegatives
 from pbg_tasks.train.step import Model, Step
 from pbg_tasks.train.tally import CHECK_EVERY, Tally
 from pbg_tasks.train.workspace import Workspace
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from pbg_tasks.train.batching import Batch, EdgeSource
     from pbg_tasks.train.step import Figures, Observer
     from pbg_tasks.train.tables import Table
-
-
-_SURE_STEP = 1e20  # what a step moves a number by at most, far below what could overflow, and above any training
 
 
 class Position(NamedTuple):
@@ -125,8 +123,10 @@ class Engine(ABC):
         relation_count: relations in the data, for a config that does not list them.
         workers: threads that train a bucket together (HOGWILD). Only one gives the same bits again.
         place: where buckets are trained; None: in this machine's memory.
+        loops: int64, ids of the relations that have loops among all edges; None: unknown, and taken for none.
 
     Attributes:
+        loops: as given.
         gate: that every step goes through; None: nobody else changes the shared parameters.
 
     Raises:
@@ -136,7 +136,13 @@ class Engine(ABC):
     name: ClassVar[str]
 
     def __init__(
-        self, config: ModelConfig, relation_count: int, *, workers: int = 1, place: Host | None = None
+        self,
+        config: ModelConfig,
+        relation_count: int,
+        *,
+        workers: int = 1,
+        place: Host | None = None,
+        loops: np.ndarray | None = None,
     ) -> None:
         check_supported(config, source=f"engine {self.name}")
         torch.set_num_threads(1)  # the products are too small for two threads to help each other
@@ -144,7 +150,8 @@ class Engine(ABC):
         keep_freed_memory()
         self.config, self.workers = config, workers
         self.place = Host() if place is None else place
-        self.families = Families(config, relation_count)
+        self.families, self.loops = Families(config, relation_count), loops
+        self.selves = SelfNegatives(config, self.families, loops, self.place.device)
         self.shared = SharedParameters(config, relation_count, self.place.device)
         self._model = Model(config, self.shared.values, comparator(config.comparator, bias=config.bias))
         self.gate: StepGate | None = None
@@ -262,7 +269,7 @@ class Engine(ABC):
         if stop is not None:
             cut = takewhile(lambda _: not stop(), cut)
         work_off(enumerate(cut, start=begun.batches + 1), self.workers, work, delay=pace.delay)
-        self._check_finite(lhs, rhs)
+        check_trained(self.config, self.shared, lhs, rhs)
 
     def evaluate(
         self,
@@ -381,20 +388,3 @@ class Engine(ABC):
             f"the loss is {loss}; "
             "try a smaller lr, or set max_norm"
         )
-
-    def _check_finite(self, *sides: Mapping[str, Table]) -> None:
-        """Refuse what has diverged, without reading embeddings: a row's sum of squared gradients tells of all of it.
-
-        A gradient that is not finite, or whose square overflows, makes the sum so for good. Any other moves a number by
-        no more than lr * sqrt(dimension), as |g| <= sqrt(dimension * mean(g^2)); added to a finite float32, that
-        overflows only from 2^103 on. ``max_norm`` shrinks. So rows that began finite still are. What tables begin with
-        is looked at when it is read, and all of them when they are written (``check_partition``): that finds, too, what
-        one of several workers hides by putting its sum over another's.
-        """
-        for path, value in self.shared.values.items():
-            check_finite(f"parameter {path!r}", value)
-            check_finite(f"sums of squared gradients of parameter {path!r}", self.shared.sums[path])
-        for entity, table in {id(table): (name, table) for side in sides for name, table in side.items()}.values():
-            if self.config.lr * math.sqrt(table.embeddings.shape[1]) > _SURE_STEP:
-                check_finite(f"embeddings of entity type {entity!r}", table.embeddings)
-            check_finite(f"sums of squared gradients of entity type {entity!r}", table.row_sums)

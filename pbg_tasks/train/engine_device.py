@@ -49,6 +49,7 @@ class DeviceEngine(TorchEngine):
         config: the model.
         relation_count: relations in the data, for a config that does not list them.
         place: the device.
+        loops: as ``Engine`` takes them.
         record: records steps; None: CUDA graphs on a CUDA device, none on others.
 
     Raises:
@@ -56,11 +57,17 @@ class DeviceEngine(TorchEngine):
     """
 
     def __init__(
-        self, config: ModelConfig, relation_count: int, *, place: Host, record: Callable[[], Recorder] | None = None
+        self,
+        config: ModelConfig,
+        relation_count: int,
+        *,
+        place: Host,
+        loops: np.ndarray | None = None,
+        record: Callable[[], Recorder] | None = None,
     ) -> None:
         if config.mask_known_negatives:
             raise ConfigError("mask_known_negatives: true is for the CPU; set device to cpu (and num_gpus to 0)")
-        super().__init__(config, relation_count, place=place)
+        super().__init__(config, relation_count, place=place, loops=loops)
         cuda = place.device.type == "cuda"
         self._record = CudaRecorder if record is None and cuda else record
         self._graphs: Graphs | None = None
@@ -124,7 +131,8 @@ class DeviceEngine(TorchEngine):
         observe: Observer | None = None,
     ) -> Figures:
         """Do a step all of whose numbers are on the device."""
-        step = Step(self._trained, batch, tables, drawn, workspace, observe)
+        selves = self.selves.of(batch, tables)
+        step = Step(self._trained, batch, tables, drawn, workspace, observe, selves=selves)
         lr, relation_lr = self._rates.unbind()
         for grads in step.row_grads:
             row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)

@@ -20,6 +20,7 @@ from pbg_tasks.train.step import Figures
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import numpy as np
     from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
@@ -41,7 +42,9 @@ class NativeEngine(Engine):
 
     name = "native"
 
-    def __init__(self, config: ModelConfig, relation_count: int, *, workers: int = 1) -> None:
+    def __init__(
+        self, config: ModelConfig, relation_count: int, *, workers: int = 1, loops: np.ndarray | None = None
+    ) -> None:
         loaded, left = library(), list(left_to_torch(config))
         if loaded is None:
             raise ResourceError(
@@ -50,7 +53,7 @@ class NativeEngine(Engine):
             )
         if left:
             raise ConfigError(f"engine native: left to engine torch: {'; '.join(left)}")
-        super().__init__(config, relation_count, workers=workers)
+        super().__init__(config, relation_count, workers=workers, loops=loops)
         self._library = loaded
         self._memories = [_new_workspace(loaded) for _ in range(workers)]
         for memory in self._memories:
@@ -133,6 +136,10 @@ class _Call:
             relations=None if batch.rel is None else self._pointer(batch.rel, torch.int64),
             weights=None if batch.weight is None else self._pointer(batch.weight, torch.float32),
         )
+        selves = engine.selves.of(batch, tables)
+        self._alone = int(selves is not None)
+        if selves is not None:
+            self.step.selves = self._pointer(selves, torch.bool)
         self._add_sides(tables)
 
     def _pointer(self, tensor: Tensor, dtype: torch.dtype) -> int:
@@ -200,8 +207,9 @@ class _Call:
         shown: dict[Side, tuple[Tensor, Tensor]] = {}
         for index, side in enumerate(SIDES):
             own = self._plan.size if self._plan.kind == "batch_uniform" and self.step.corrupted[index] else 0
+            alone = self._alone if self.step.corrupted[index] else 0
             positive_B = torch.empty(len(self._batch))
-            negative_BK = torch.empty(len(self._batch), own + self.step.drawn_per_chunk[index])
+            negative_BK = torch.empty(len(self._batch), own + self.step.drawn_per_chunk[index] + alone)
             self.step.positive[index] = self._in_place(positive_B)
             self.step.negative[index] = self._in_place(negative_BK)
             shown[side] = positive_B, negative_BK

@@ -17,6 +17,7 @@ from pbg_tasks.train.step import Step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import numpy as np
     from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
@@ -34,9 +35,15 @@ class TorchEngine(Engine):
     name = "torch"
 
     def __init__(
-        self, config: ModelConfig, relation_count: int, *, workers: int = 1, place: Host | None = None
+        self,
+        config: ModelConfig,
+        relation_count: int,
+        *,
+        workers: int = 1,
+        place: Host | None = None,
+        loops: np.ndarray | None = None,
     ) -> None:
-        super().__init__(config, relation_count, workers=workers, place=place)
+        super().__init__(config, relation_count, workers=workers, place=place, loops=loops)
         products = comparator(config.comparator, bias=config.bias, bfloat16=config.product_precision == "bf16")
         self._trained = replace(self._model, comparator=products)
 
@@ -55,7 +62,8 @@ class TorchEngine(Engine):
         """Train one batch; see ``Engine.step``."""
         tables = self._tables(batch, lhs, rhs)
         drawn = self._draw(self.config, batch, tables, sampler)
-        step = Step(self._trained, batch, tables, drawn, self._workspaces[worker], observe, known)
+        selves = self.selves.of(batch, tables)
+        step = Step(self._trained, batch, tables, drawn, self._workspaces[worker], observe, known, selves=selves)
         lr, relation_lr = self._learning_rates(rate)
         for grads in step.row_grads:
             row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)

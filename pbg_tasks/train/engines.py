@@ -12,6 +12,8 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.config.graph import DeviceName, EngineName
     from pbg_tasks.train.engine import Engine
@@ -44,7 +46,13 @@ def engine_name(name: EngineName, config: ModelConfig, device: DeviceName = "cpu
 
 
 def make_engine(
-    name: EngineName, config: ModelConfig, relation_count: int, *, workers: int = 1, device: DeviceName = "cpu"
+    name: EngineName,
+    config: ModelConfig,
+    relation_count: int,
+    *,
+    workers: int = 1,
+    device: DeviceName = "cpu",
+    loops: np.ndarray | None = None,
 ) -> Engine:
     """Make the engine of a training.
 
@@ -54,6 +62,7 @@ def make_engine(
         relation_count: relations in the data, for a config that does not list them.
         workers: threads that train a bucket together; a GPU has one.
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
+        loops: int64, ids of the relations that have loops among all edges; None: unknown.
 
     Raises:
         ConfigError: the engine that was asked for does not compute the config, or not on this device.
@@ -70,11 +79,11 @@ def make_engine(
     if chosen == "native":
         from pbg_tasks.train.engine_native import NativeEngine
 
-        return NativeEngine(config, relation_count, workers=workers)
+        return NativeEngine(config, relation_count, workers=workers, loops=loops)
     if isinstance(place, Accelerator):
         from pbg_tasks.train.engine_device import DeviceEngine
 
-        return DeviceEngine(config, relation_count, place=place)
+        return DeviceEngine(config, relation_count, place=place, loops=loops)
     from pbg_tasks.train.engine_torch import TorchEngine
 
-    return TorchEngine(config, relation_count, workers=workers)
+    return TorchEngine(config, relation_count, workers=workers, loops=loops)

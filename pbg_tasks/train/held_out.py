@@ -41,11 +41,12 @@ def split_off(edges: EdgeList, fraction: float, generator: torch.Generator) -> t
 
 
 def evaluation_config(config: ModelConfig) -> ModelConfig:
-    """Return the config with the negatives of the evaluation (``eval_num_*``; null means those of training)."""
+    """Return the config with the negatives of the evaluation (``eval_num_*``; null means those of training), PBG's."""
     own = {
         "num_batch_negs": config.eval_num_batch_negs,
         "num_uniform_negs": config.eval_num_uniform_negs,
         "regularization_coef": 0.0,
+        "self_negatives": False,
     }
     return config.model_copy(update={key: value for key, value in own.items() if value is not None})
 

@@ -72,6 +72,20 @@ class Model:
     comparator: Comparator
 
 
+class _Compared(NamedTuple):
+    """Ends of a batch's edges as they are compared on one corrupted side.
+
+    Attributes:
+        query: the known ends.
+        own: the true candidates.
+        known: the known ends as candidates; None: they are not asked for.
+    """
+
+    query: Rows
+    own: Rows
+    known: Rows | None
+
+
 class Step:
     """The forward and backward pass of one batch. Nothing is changed but rows that ``max_norm`` shrinks.
 
@@ -83,6 +97,7 @@ class Step:
         workspace: large buffers.
         observe: shown the scores.
         known: edges that are no negatives.
+        selves: bool (B,), whether each edge's known end is a negative (``SelfNegatives.of``); None: of none it is.
         train: whether gradients are wanted.
 
     Attributes:
@@ -101,10 +116,12 @@ class Step:
         observe: Observer | None = None,
         known: KnownEdges | None = None,
         *,
+        selves: Tensor | None = None,
         train: bool = True,
     ) -> None:
         self._model, self._config, self._batch, self._tables = model, model.config, batch, tables
         self._workspace, self._observe, self._known, self._train = workspace, observe, known, train
+        self._selves_B = selves
         self._relation = self._config.relations[batch.relation]
         self._types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
         self._plan = chunk_plan(self._config, self._relation, len(batch))
@@ -163,42 +180,56 @@ class Step:
             found += self._model.values[global_path(self._types[side])]
         return found
 
-    def _prepared(self, side: Side, raw_ND: Tensor, *, operator: bool) -> Rows:
+    def _prepared(self, side: Side, raw_ND: Tensor, operator: Side | None = None) -> Rows:
+        """Prepare rows of a side for the comparator, by the operator of a side if one is given."""
         bound = None
-        if operator:
+        if operator is not None:
             batch = self._batch
-            bound = bind(self._config, self._model.values, side, batch.family, batch.rel, batch.groups)
+            bound = bind(self._config, self._model.values, operator, batch.family, batch.rel, batch.groups)
         return Rows(side, raw_ND, bound, self._model.comparator)
 
-    def _pairs(self) -> dict[Side, tuple[Rows, Rows]]:
-        """Return, for each corrupted side, the queries and the true candidates."""
+    def _compared(self) -> dict[Side, _Compared]:
+        """Return what is compared on each corrupted side."""
         raw = {side: self._look_up(side, self._ends[side], "ends") for side in SIDES}
         if self._config.dynamic_relations:
-            queries = {side: self._prepared(side, raw[side], operator=True) for side in SIDES}
-            return {
-                side: (queries[OTHER_SIDE[side]], self._prepared(side, raw[side], operator=False)) for side in SIDES
-            }
-        lhs, rhs = self._prepared("lhs", raw["lhs"], operator=False), self._prepared("rhs", raw["rhs"], operator=True)
-        return {"lhs": (rhs, lhs), "rhs": (lhs, rhs)}
+            queries = {side: self._prepared(side, raw[side], side) for side in SIDES}
+            ends = {side: self._prepared(side, raw[side]) for side in SIDES}
+            return {side: _Compared(queries[OTHER_SIDE[side]], ends[side], ends[OTHER_SIDE[side]]) for side in SIDES}
+        lhs, rhs = self._prepared("lhs", raw["lhs"]), self._prepared("rhs", raw["rhs"], "rhs")
+        selves: dict[Side, Rows] = {}
+        if self._selves_B is not None:
+            selves = {"lhs": self._prepared("rhs", raw["rhs"]), "rhs": self._prepared("lhs", raw["lhs"], "rhs")}
+        return {"lhs": _Compared(rhs, lhs, selves.get("lhs")), "rhs": _Compared(lhs, rhs, selves.get("rhs"))}
 
     def _run(self) -> Figures:
-        pairs = self._pairs()
-        (loss_lhs, violators_lhs), (loss_rhs, violators_rhs) = (self._corrupt(side, *pairs[side]) for side in SIDES)
-        # In standard mode the two pairs are of the same rows.
-        ends = list({id(rows): rows for pair in pairs.values() for rows in pair}.values())
+        compared = self._compared()
+        (loss_lhs, violators_lhs), (loss_rhs, violators_rhs) = (self._corrupt(side, compared[side]) for side in SIDES)
+        # In standard mode the two sides compare the same rows.
+        ends = list({id(rows): rows for each in compared.values() for rows in (each.query, each.own)}.values())
         reg = self._regularize(ends) if self._config.regularization_coef else loss_lhs.new_zeros(())
+        known = [each.known for each in compared.values() if each.known is not None]
+        looked_up = {id(rows): rows for rows in (*ends, *known)}
         for side in SIDES if self._train else ():
-            total, *others = (self._sent_back(rows) for rows in ends if rows.side == side)
+            total, *others = (self._sent_back(rows) for rows in looked_up.values() if rows.side == side)
             for other in others:
                 total = total + other
             self._ends[side].spread(total, self._end_grads[side])
         return Figures(loss_lhs + loss_rhs, reg, violators_lhs, violators_rhs)
 
-    def _corrupt(self, side: Side, query: Rows, own: Rows) -> tuple[Tensor, Tensor]:
+    def _corrupt(self, side: Side, compared: _Compared) -> tuple[Tensor, Tensor]:
         """Compare edges with their negatives on one side, collect the gradients; return loss and violators."""
         drawn = self._drawn_rows(side)
         disabled = self._config.disable_lhs_negs if side == "lhs" else self._config.disable_rhs_negs
-        contrast = Contrast(self._plan, query, own, drawn, self._ends[side].rows_M, negatives=not disabled)
+        contrast = Contrast(
+            self._plan,
+            compared.query,
+            compared.own,
+            drawn,
+            self._ends[side].rows_M,
+            negatives=not disabled,
+            selves=None if self._selves_B is None else compared.known,
+            self_B=self._selves_B,
+        )
         positive_B, negative_BK = contrast.positive_B, contrast.negative_BK
         if self._known is not None and negative_BK.shape[1]:
             self._mask_known(self._known, side, negative_BK)
@@ -237,7 +268,7 @@ class Step:
         if side not in self._drawn:
             return None
         raw = self._look_up(side, self._drawn[side], "drawn")
-        return self._prepared(side, raw, operator=side == "rhs" and not self._config.dynamic_relations)
+        return self._prepared(side, raw, "rhs" if side == "rhs" and not self._config.dynamic_relations else None)
 
     def _sent_back(self, rows: Rows) -> Tensor:
         """Return the gradient of looked-up rows, having kept those of the shared parameters they met."""

@@ -112,11 +112,11 @@ def penalty(config, operator, x):
 class ReferenceStep:
     """One step of ``config`` on ``state`` (changed in place).
 
-    ``draws`` gives the drawn offsets of each side, (chunks, negatives).
+    ``draws`` gives the drawn offsets of each side, (chunks, negatives); ``loops`` the relations that have loops.
     """
 
-    def __init__(self, config, state, batch, draws):
-        self.config, self.state, self.draws = config, state, draws
+    def __init__(self, config, state, batch, draws, loops=()):
+        self.config, self.state, self.draws, self.loops = config, state, draws, loops
         self.index = batch.family
         self.relation = config.relations[self.index]
         self.rel = [self.index] * len(batch) if batch.rel is None else batch.rel.tolist()
@@ -168,6 +168,10 @@ class ReferenceStep:
         for edge, rel in enumerate(self.rel):
             query = self.compared(other, self.ends[other][edge], rel, query=True)
             offsets, columns = ([], 0) if disabled else negatives[edge]
+            if not disabled and self._takes_known_ends():
+                columns += 1
+                if rel not in self.loops and self.ends["lhs"][edge] != self.ends["rhs"][edge]:
+                    offsets = [*offsets, self.ends[other][edge]]
             positive, *others = (
                 compare(config, query, self.compared(side, offset, rel, query=False))
                 for offset in (self.ends[side][edge], *offsets)
@@ -175,6 +179,9 @@ class ReferenceStep:
             self.scores[side].append(float(positive.detach()))
             total = total + self.weight[edge] * edge_loss(config, positive, others, columns)
         return total
+
+    def _takes_known_ends(self):
+        return self.config.self_negatives and self.relation.lhs == self.relation.rhs and not self.relation.all_negs
 
     def _penalties(self):
         config, operator = self.config, self.relation.operator

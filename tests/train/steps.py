@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from pbg_tasks.config import ModelConfig
@@ -37,7 +38,11 @@ FEATURES = {
     "relation_weight": {},
     "all_negs": {},
     "one_type": {},
+    "self_negatives": {"self_negatives": True},
+    "self_negatives_on_one_side": {"self_negatives": True, "disable_lhs_negs": True},
+    "self_negatives_with_uniform_only": {"self_negatives": True, "num_batch_negs": 0},
 }
+ONE_TYPE = {name for name in FEATURES if name.startswith(("one_type", "self_negatives"))}
 
 
 class Draws:
@@ -53,7 +58,7 @@ class Draws:
 
 
 def make_config(mode, operator, comparator, loss, feature=None, **changes):
-    relation = {"name": "r", "lhs": "a", "rhs": "a" if feature == "one_type" else "b", "operator": operator}
+    relation = {"name": "r", "lhs": "a", "rhs": "a" if feature in ONE_TYPE else "b", "operator": operator}
     if feature == "relation_weight":
         relation["weight"] = 0.3
     if feature == "all_negs":
@@ -84,11 +89,20 @@ class Case:
     """A config with random state, a batch and draws.
 
     ``spread`` is the standard deviation of embeddings and parameters: with 1 and many dimensions scores are so large
-    that their rounding alone moves gradients.
+    that their rounding alone moves gradients. ``loops`` are the relations that have loops.
     """
 
     def __init__(
-        self, config, *, weighted=False, seed=0, make_engine=TorchEngine, edges=EDGES, spread=1.0, counts=COUNTS
+        self,
+        config,
+        *,
+        weighted=False,
+        seed=0,
+        make_engine=TorchEngine,
+        edges=EDGES,
+        spread=1.0,
+        counts=COUNTS,
+        loops=(),
     ):
         generator = torch.Generator().manual_seed(seed)
         dimension = config.dimension
@@ -96,8 +110,8 @@ class Case:
         def random(*shape):
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        self.config, self.counts = config, counts
-        self.engine = make_engine(config, RELATIONS)
+        self.config, self.counts, self.loops = config, counts, loops
+        self.engine = make_engine(config, RELATIONS, loops=np.array(loops, np.int64))
         params = {path: random(*value.shape) * spread for path, value in self.engine.shared.values.items()}
         self.state = State(
             embeddings={name: random(count, dimension) * spread for name, count in counts.items()},
@@ -137,7 +151,7 @@ class Case:
 
     def reference(self):
         state = self.state.copy()
-        return ReferenceStep(self.config, state, self.batch, self.draws), state
+        return ReferenceStep(self.config, state, self.batch, self.draws, self.loops), state
 
 
 def assert_equal(ours, theirs, bound=1e-9):

@@ -16,6 +16,7 @@ from pbg_tasks.train import partition_files
 from pbg_tasks.train.buffer import PartitionBuffer
 from pbg_tasks.train.engine_device import DeviceEngine
 from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.finite import check_trained
 from pbg_tasks.train.partition_files import PartitionFiles
 from pbg_tasks.train.partitions import PartitionKey
 from pbg_tasks.train.place import Accelerator
@@ -57,7 +58,7 @@ def summed(monkeypatch):
 @pytest.mark.parametrize("where", ["host", "device"])
 def test_a_bucket_is_checked_by_its_sums_alone_each_table_once(summed, where):
     engine, both, other = make_engine(where, make_config()), random_table(), random_table(1)
-    engine._check_finite({"n": both, "m": other}, {"n": both})
+    check_trained(engine.config, engine.shared, {"n": both, "m": other}, {"n": both})
     shared = engine.shared
     parameters = [each[path].data_ptr() for path in shared.values for each in (shared.values, shared.sums)]
     assert summed == [*parameters, both.row_sums.data_ptr(), other.row_sums.data_ptr()]
@@ -69,10 +70,10 @@ def test_sums_that_are_not_finite_stop_training(where, bad):
     engine, table = make_engine(where, make_config()), random_table()
     table.row_sums[7] = bad
     with pytest.raises(TrainingDivergedError, match="sums of squared gradients of entity type 'n': some are not"):
-        engine._check_finite({"n": random_table()}, {"n": table})
+        check_trained(engine.config, engine.shared, {"n": random_table()}, {"n": table})
     next(iter(engine.shared.sums.values())).view(-1)[0] = bad
     with pytest.raises(TrainingDivergedError, match="sums of squared gradients of parameter '"):
-        engine._check_finite({"n": random_table()})
+        check_trained(engine.config, engine.shared, {"n": random_table()})
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
@@ -96,11 +97,11 @@ def test_whatever_the_gradient_the_sum_tells_of_the_row(where, gradient):
 
 def test_with_steps_that_may_overflow_rows_are_looked_at(summed):
     engine, table = TorchEngine(make_config(lr=1e20), 1), random_table()
-    engine._check_finite({"n": table})
+    check_trained(engine.config, engine.shared, {"n": table})
     assert table.embeddings.data_ptr() in summed
     table.embeddings[1, 1] = math.inf
     with pytest.raises(TrainingDivergedError, match="embeddings of entity type 'n': some are not finite; try"):
-        engine._check_finite({"n": table})
+        check_trained(engine.config, engine.shared, {"n": table})
 
 
 class Spoiling(TorchEngine):

@@ -1,0 +1,103 @@
+"""The known end of an edge as one more negative (``self_negatives``, not PBG's).
+
+A question (h, r, ?) names h, and a model that never sees h as a negative may score it above every other answer. Loops
+are true edges, so they have no such negative, and neither have the edges of a relation that has loops: there h is an
+answer like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pbg_tasks.train.schedule import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+    from pbg_tasks.config import ConfigSchema, ModelConfig
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.families import Families
+    from pbg_tasks.model.parameters import Side
+    from pbg_tasks.train.batching import Batch
+    from pbg_tasks.train.edge_files import EdgeFiles
+    from pbg_tasks.train.schedule import Bucket
+    from pbg_tasks.train.tables import Table
+
+_PIECE_EDGES = 1 << 20  # read at a time: 24 MiB
+
+
+class SelfNegatives:
+    """Which edges have their known end as a negative.
+
+    Args:
+        config: the model.
+        families: of its relations.
+        loops: int64, ids of the relations that have loops; None: unknown, and taken for none.
+        device: of the batches.
+    """
+
+    def __init__(self, config: ModelConfig, families: Families, loops: np.ndarray | None, device: torch.device) -> None:
+        self._config = config
+        loopless = np.ones(len(families), bool)
+        if loops is not None:
+            loopless[loops] = False
+        # In a family's stacks its relations come in ascending order.
+        self._loopless = {
+            first: torch.from_numpy(loopless[families.first == first]).to(device) for first in families.sizes
+        }
+
+    def of(self, batch: Batch, tables: Mapping[Side, Table]) -> Tensor | None:
+        """Return whether each edge of a batch has it: bool (B,); None where its relation takes none.
+
+        Args:
+            batch: the edges.
+            tables: of both sides; the same object where both are the same partition.
+        """
+        if not self._config.has_self_negatives(self._config.relations[batch.relation]):
+            return None
+        loopless = self._loopless[batch.family]
+        found_B = loopless.expand(len(batch)) if batch.rel is None else loopless.index_select(0, batch.rel)
+        if tables["lhs"] is not tables["rhs"]:
+            return found_B  # equal offsets are different entities
+        return found_B & (batch.lhs.rows_M != batch.rhs.rows_M)
+
+
+def relations_with_loops(config: ConfigSchema, families: Families, edges: EdgeFiles) -> np.ndarray:
+    """Find the relations that have loops among the training edges.
+
+    Only buckets that can hold loops are read. Edges of relations that do not exist are left to the check of a bucket.
+
+    Returns:
+        int64, their ids, ascending.
+
+    Raises:
+        FormatError: a bucket's file is damaged.
+    """
+    same, single = np.zeros((2, len(config.relations)), bool)
+    for index, relation in enumerate(config.relations):
+        entity = config.entities[relation.lhs]
+        same[index] = relation.lhs == relation.rhs and not entity.featurized
+        single[index] = same[index] and entity.num_partitions == 1
+    # The edges of a type with one partition are spread over all buckets.
+    on_diagonal, elsewhere = same[families.first], single[families.first]
+    found = np.zeros(len(families), bool)
+    for bucket in grid(config.partitions("lhs"), config.partitions("rhs")):
+        possible = on_diagonal if bucket.lhs == bucket.rhs else elsewhere
+        if possible.any():
+            for read in _pieces(config, edges, bucket):
+                rel = read.rel[(read.lhs == read.rhs) & (read.rel >= 0) & (read.rel < len(families))]
+                found[rel[possible[rel]]] = True
+    return np.flatnonzero(found)
+
+
+def _pieces(config: ConfigSchema, edges: EdgeFiles, bucket: Bucket) -> Iterator[EdgeList]:
+    """Yield the edges of a bucket of all edge paths, some at a time."""
+    for path in range(len(config.edge_paths)):
+        count = edges.count(path, bucket)
+        for start in range(0, count, _PIECE_EDGES):
+            yield edges.read(path, bucket, start, min(start + _PIECE_EDGES, count))
