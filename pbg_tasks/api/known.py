@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from pbg_tasks.evaluate.filters import Answers
+from pbg_tasks.evaluate.ids import Triples
 from pbg_tasks.evaluate.questions import ends
 
 if TYPE_CHECKING:
-    from pbg_tasks.evaluate.ids import Triples
     from pbg_tasks.model.parameters import Side
 
 
@@ -42,12 +42,29 @@ class KnownEdges:
         fresh[1:] = (np.diff(question) != 0) | (np.diff(answer) != 0)
         return question[fresh], answer[fresh]
 
-    def answers(self, rel: np.ndarray, known: np.ndarray, predict: Side) -> Answers:
-        """Return the known answers of each query (relation, known end), int64 (Q,) both."""
+    @classmethod
+    def none(cls, entities: int) -> Self:
+        """Return an index without edges."""
+        nothing = np.empty(0, np.int64)
+        return cls(Triples(nothing, nothing, nothing), entities)
+
+    def answers(self, rel: np.ndarray, known: np.ndarray, predict: Side, selves: np.ndarray | None = None) -> Answers:
+        """Return the known answers of each query.
+
+        Args:
+            rel: int64 (Q,), relations.
+            known: int64 (Q,), known ends.
+            predict: the side asked for.
+            selves: bool (Q,), whether the known end counts as one; None: nowhere.
+        """
         questions, answers = self._sides[predict]
         asked = rel * self._entities + known
         start = np.searchsorted(questions, asked)
         sizes = np.searchsorted(questions, asked, side="right") - start
         row = np.repeat(np.arange(len(asked)), sizes)
         within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return Answers(row * self._entities + answers[start[row] + within], self._entities)
+        keys = row * self._entities + answers[start[row] + within]
+        if selves is not None:
+            own = np.flatnonzero(selves)
+            keys = np.union1d(keys, own * self._entities + known[own])
+        return Answers(keys, self._entities)

@@ -46,6 +46,7 @@ class Contents:
         version: of its files.
         config: of the model.
         params: shared parameters by PBG's path below ``model/``.
+        loops: int64, ids of the relations that had loops in training; None: unknown.
         relations: names by id.
         entities: by type.
     """
@@ -54,6 +55,7 @@ class Contents:
     version: int
     config: ConfigSchema
     params: Mapping[str, np.ndarray]
+    loops: np.ndarray | None
     relations: tuple[str, ...]
     entities: Mapping[str, EntityTable]
 
@@ -89,11 +91,11 @@ def _load(source: Source, scratch: Path) -> Contents:
     config = source.config
     vectors = {entity: _vectors(source, entity, scratch) for entity in config.entities}
     relations = source.relations(scratch)
-    params = source.parameters(scratch, len(relations))
+    model = source.model(scratch, len(relations))
     entities = {
         entity: EntityTable(_entity_names(source, entity, table, scratch), table) for entity, table in vectors.items()
     }
-    return Contents(source.checkpoint.url, source.version, config, params, relations, entities)
+    return Contents(source.checkpoint.url, source.version, config, model.params, model.loops, relations, entities)
 
 
 def _vectors(source: Source, entity: str, scratch: Path) -> Vectors:

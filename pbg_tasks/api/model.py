@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from pbg_tasks.api.loading import Contents, EntityTable
     from pbg_tasks.api.names import Column
+    from pbg_tasks.api.scoring import Ends
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.evaluate.filters import Answers
     from pbg_tasks.model.parameters import Side
 
 
@@ -186,6 +188,7 @@ class Model:
         k: int = 10,
         *,
         exclude_known: Any = None,  # noqa: ANN401 - KnownEdges, or edges in any form that train takes
+        exclude_self: bool | None = None,
         lhs_type: str | None = None,
         rhs_type: str | None = None,
     ) -> Answers:
@@ -201,6 +204,9 @@ class Model:
             k: how many answers are wanted.
             exclude_known: edges that may not come out as answers: an index that ``known`` made, or edges in any form
                 that it takes.
+            exclude_self: whether the known end may not come out as an answer. By default so where both ends are of one
+                entity type and the relation had no loops in training; a model that does not tell which had, as one that
+                PBG or an earlier version trained, leaves it in.
             lhs_type: as in ``score``.
             rhs_type: same.
 
@@ -228,11 +234,9 @@ class Model:
                     f"entities of type {entity!r} are bags of features, of which there is no list to search"
                 )
             ends, numbers = self._resolver.ends(query, family, known, rows), query.rel[rows]
-            excluded = None
-            if index is not None:
-                if not isinstance(ends, np.ndarray):
-                    raise InputError("exclude_known: edges of featurized entities cannot be indexed")
-                excluded = index.answers(numbers, ends, predict)
+            if index is not None and not isinstance(ends, np.ndarray):
+                raise InputError("exclude_known: edges of featurized entities cannot be indexed")
+            excluded = self._excluded(index, family, numbers, ends, predict, exclude_self)
             found = self._scorer.complete(family, ends, numbers, predict, k, excluded)
             for row, answers in zip(rows, self._named(entity, found), strict=True):
                 results[row] = answers
@@ -300,6 +304,29 @@ class Model:
         if self.config.global_emb:
             vectors += self._contents.params[global_path(kind)]
         return vectors[0] if single else vectors
+
+    def _excluded(
+        self,
+        index: KnownEdges | None,
+        family: int,
+        rel: np.ndarray,
+        known: Ends,
+        predict: Side,
+        exclude_self: bool | None,  # noqa: FBT001 - as top_k takes it
+    ) -> Answers | None:
+        """Return what may not come out of the queries of a family."""
+        if not isinstance(known, np.ndarray):
+            return None
+        relation, selves = self.config.relations[family], np.zeros(len(rel), bool)
+        if relation.lhs == relation.rhs:
+            if exclude_self is not None:
+                selves[:] = exclude_self
+            elif self._contents.loops is not None:
+                selves = ~np.isin(rel, self._contents.loops)
+        if index is None and not selves.any():
+            return None
+        index = KnownEdges.none(1 + len(self._table(relation.rhs).names)) if index is None else index
+        return index.answers(rel, known, predict, selves)
 
     def _as_known(self, edges: Any) -> KnownEdges | None:  # noqa: ANN401 - KnownEdges or edges
         return edges if edges is None or isinstance(edges, KnownEdges) else self.known(edges)

@@ -163,12 +163,17 @@ def evaluate(
     filtered: Annotated[
         bool, typer.Option("--filtered", help="Also give figures without candidates known to be right.")
     ] = False,
+    exclude_self: Annotated[
+        bool,
+        typer.Option("--exclude-self", help="With --filtered: leave the known end out too, but where loops are true."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Rank held-out edges (of a config: those of its edge_paths) against all entities."""
     given = _given(
         filtered=filtered,
         known=known,
+        exclude_self=exclude_self,
         negatives=negatives,
         max_candidates=max_candidates,
         memory_gb=memory_gb,

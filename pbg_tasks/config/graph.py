@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.costs import Costs, Limits
 from pbg_tasks.config.exports import Export
 from pbg_tasks.config.gates import EVERY_OTHER, Gates
@@ -122,7 +122,7 @@ class Vanished(Frozen):
     nights: PositiveInt = 28
 
 
-class Evaluation(Frozen):
+class Evaluation(Growing):
     """How held-out edges are ranked.
 
     Attributes:
@@ -130,11 +130,16 @@ class Evaluation(Frozen):
         max_candidates: with more entities than this of one type, that many are sampled once and stored, for the nights
             that follow, too; another number samples all types anew.
         max_edges: evaluate at most this many edges (the first by their stable hash); null means all.
+        exclude_self: leave the known end of an edge out of the candidates of the filtered figures, unless its relation
+            had loops in training. PBG leaves it in.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("exclude_self",)
 
     split: Literal["valid", "test"] = "test"
     max_candidates: PositiveInt = 1_000_000
     max_edges: PositiveInt | None = None
+    exclude_self: bool = False
 
 
 class Resources(Frozen):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pbg_tasks.config.relations import relation_labels
+from pbg_tasks.errors import ConfigError
 from pbg_tasks.evaluate.candidates import Candidates, eligible
 from pbg_tasks.evaluate.contest import compete
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples, by_types
@@ -47,6 +48,7 @@ def evaluate_edges(
     *,
     evaluation: Evaluation,
     relation_names: list[str],
+    loops: np.ndarray | None = None,
     train: EdgeStream | None = None,
     candidates: Candidates | None = None,
     hidden: EntitySet | None = None,
@@ -66,6 +68,7 @@ def evaluate_edges(
         known: every edge known to be true, by bucket; called once. A bucket may come in several pieces.
         evaluation: how many edges and candidates.
         relation_names: by relation id.
+        loops: int64, ids of the relations that had loops in training; ``evaluation.exclude_self`` needs it.
         train: training edges, in the same way. They count as known, so ``known`` need not repeat them, and the
             popularity baseline is made of them.
         candidates: a sample to use again, for the types that it has.
@@ -79,6 +82,7 @@ def evaluate_edges(
         The figures, and the sample of candidates when one was needed.
 
     Raises:
+        ConfigError: ``evaluation.exclude_self``, and it is unknown which relations had loops.
         FormatError: an embeddings file is damaged, of another shape, or not finite.
     """
     torch.set_num_threads(1)
@@ -88,6 +92,8 @@ def evaluate_edges(
     numbering = Numbering(config, counts, families)
     asked = numbering.triples(_limited(held_out, evaluation.max_edges).items())
     sides = {side: OneSide(side, asked, max(map(numbering.total, config.entities))) for side in SIDES}
+    if evaluation.exclude_self:
+        _exclude_known_ends(config, families, asked, loops, sides)
     _stream(known, numbering, [side.add_known for side in sides.values()])
     if train is not None:
         _stream(train, numbering, [add for side in sides.values() for add in (side.add_known, side.add_training)])
@@ -121,6 +127,22 @@ def evaluate_edges(
         against=against,
     )
     return report, sample
+
+
+def _exclude_known_ends(
+    config: ModelConfig, families: Families, asked: Triples, loops: np.ndarray | None, sides: Mapping[Side, OneSide]
+) -> None:
+    """Let every question's known end count as known to be right, but of relations with loops: there it is an answer."""
+    if loops is None:
+        raise ConfigError(
+            "exclude_self: the model does not tell which relations had loops in training, because PBG or an earlier "
+            "version wrote it; train it with this version, or leave exclude_self out"
+        )
+    same = np.array([relation.lhs == relation.rhs for relation in config.relations])[families.first]
+    same[np.isin(np.arange(len(same)), loops)] = False
+    chosen = asked.select(np.flatnonzero(same[asked.rel]))
+    sides["rhs"].add_known(Triples(chosen.lhs, chosen.rel, chosen.lhs))
+    sides["lhs"].add_known(Triples(chosen.rhs, chosen.rel, chosen.rhs))
 
 
 def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[Triples], None]]) -> None:

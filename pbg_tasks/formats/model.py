@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.guard import OpenFile
     from pbg_tasks.formats.metadata import IterationInfo
 
+LOOPS = "relations_with_loops"
 _OPERATOR = re.compile(r"relations/([0-9]{1,9})/operator/(lhs|rhs)/([^./]+)")
 _GLOBAL = re.compile(r"entities/([^./]+)/global_embedding")
 # In the order in which PBG's operators define them; other names follow by the alphabet.
@@ -39,10 +40,13 @@ class ModelState:
         params: float32 arrays by PBG's path below ``model/``: ``relations/{idx}/operator/{lhs|rhs}/{param}`` or
             ``entities/{type}/global_embedding``. With dynamic relations the first axis is the relation.
         sums: accumulated squares, same keys and shapes; or empty: none are known.
+        loops: int64, ids of the relations that have loops among the training edges, ascending; None: unknown, as of
+            PBG's models.
     """
 
     params: dict[str, np.ndarray]
     sums: dict[str, np.ndarray] = field(default_factory=dict)
+    loops: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         wanted = {name: value.shape for name, value in self.params.items()}
@@ -105,6 +109,8 @@ def write_model(path: Path, state: ModelState, *, config: ConfigSchema, iteratio
             item.attrs["state_dict_key"] = state_dict_key(name)
         if state.sums or not names:
             write_state(file, adagrad_state([state.sums[name] for name in names], lr))
+        if state.loops is not None:  # a data set that PBG and earlier versions do not look at
+            file.create_dataset(LOOPS, data=state.loops, dtype=np.int64, track_times=False)
         for name in names if state.sums else ():
             data = state.sums[name]
             file.create_dataset(f"{PLAIN_SUMS}/{name}", data=data, dtype=np.float32, track_times=False)
@@ -120,7 +126,8 @@ def read_model(path: Path) -> ModelState:
         if "model" not in file.groups:
             raise FormatError(f"{path}: group 'model' is missing")
         params = {name: _parameter(file, name) for name in _names_below(file, "model/")}
-        return ModelState(_renamed(params), _renamed(_sums(file, params)))
+        loops = dataset(file, LOOPS, kinds="iu", shape=(None,)).whole().astype(np.int64) if LOOPS in file else None
+        return ModelState(_renamed(params), _renamed(_sums(file, params)), loops)
 
 
 def _names_below(file: OpenFile, prefix: str) -> list[str]:

@@ -34,11 +34,10 @@ from pbg_tasks.train.partitions import PartitionKey, partition_keys
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
-
     from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.edges import EdgeFacts, EdgeList
+    from pbg_tasks.formats.model import ModelState
     from pbg_tasks.storage import ObjectInfo, Store
     from pbg_tasks.train.schedule import Bucket
 
@@ -264,10 +263,8 @@ def _fetch_listed(store: Store, info: ObjectInfo, path: Path) -> None:
         )
 
 
-def stored_parameters(
-    config: ConfigSchema, files: CheckpointFiles, entities: EntityPath, scratch: Path
-) -> dict[str, np.ndarray]:
-    """Return a checkpoint's shared parameters by PBG's path: all the config's, and no others.
+def stored_model(config: ConfigSchema, files: CheckpointFiles, entities: EntityPath, scratch: Path) -> ModelState:
+    """Return a checkpoint's shared parameters: all the config's, and no others.
 
     Raises:
         FormatError: the file is damaged, or of another config's relations or entities.
@@ -275,9 +272,9 @@ def stored_parameters(
     name = model_file_name(files.version)
     path = files.fetch(name, scratch)
     with named(path, f"{files.url}/{name}"):
-        params = read_model(path).params
+        state = read_model(path)
     try:
-        SharedParameters(config, entities.relation_count).load(params, {})
+        SharedParameters(config, entities.relation_count).load(state.params, {})
     except FormatError as error:
         raise FormatError(f"{files.url}/{name}: {error}") from None
-    return params
+    return state

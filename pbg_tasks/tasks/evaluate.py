@@ -67,9 +67,10 @@ def _evaluate(run: RunContext) -> Result:
         baseline = bring_baseline(run, current, counts, before) if current is not None else None
         reason = incomparable(run, current) if current is not None else None
         coverage = open_coverage(run, baseline, paths, len(relations), start) if baseline is not None else None
+        model = read_model(directory / model_name)
         report, candidates = evaluate_edges(
             config,
-            read_model(directory / model_name).params,
+            model.params,
             paths,
             counts,
             held_out,
@@ -77,6 +78,7 @@ def _evaluate(run: RunContext) -> Result:
             train=lambda: _noted(buckets.pieces("train", edges=PIECE_EDGES), coverage),
             evaluation=graph.eval,
             relation_names=relations,
+            loops=model.loops,
             candidates=stored_candidates(run),
             hidden=_hidden(release, directory),
             rival=baseline.rival(config, relations) if baseline is not None and reason is None else None,

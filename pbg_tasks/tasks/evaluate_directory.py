@@ -21,7 +21,7 @@ from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch, named
-from pbg_tasks.tasks.dataset import EdgePaths, EntityPath, stored_parameters
+from pbg_tasks.tasks.dataset import EdgePaths, EntityPath, stored_model
 from pbg_tasks.train import StartingPoint, TorchEngine, partition_keys
 from pbg_tasks.train.buffer import PartitionBuffer
 from pbg_tasks.train.edge_files import FiledEdges
@@ -45,6 +45,7 @@ def evaluate_directory(
     *,
     filtered: bool = False,
     known: Sequence[str] = (),
+    exclude_self: bool = False,
     negatives: Negatives = "all",
     max_candidates: int = 1_000_000,
     memory_gb: float = 4.0,
@@ -57,6 +58,7 @@ def evaluate_directory(
         config: its paths may be local or ``s3://``.
         filtered: leave other edges known to be true out of the candidates, and give those figures too.
         known: edge paths of such edges, beside those of ``edge_paths`` themselves.
+        exclude_self: leave the known end out of them as well (``Evaluation.exclude_self``).
         negatives: ``all`` ranks against every entity of the type, over all partitions; ``config`` against the negatives
             the config asks for, of the bucket's own partitions, as PBG does.
         max_candidates: with more entities than this of one type, that many are drawn.
@@ -75,6 +77,8 @@ def evaluate_directory(
         raise ConfigError("edge_paths: is empty, so there is nothing to evaluate; -p edge_paths=PATH names some")
     if negatives == "config" and (filtered or known):
         raise ConfigError("filtered figures need every entity as a candidate: leave --negatives config out")
+    if exclude_self and not (filtered or known):
+        raise ConfigError("exclude_self changes the filtered figures alone: give --filtered (and --known) with it")
     started = time.monotonic()
     with Scratch() as scratch:
         place = _Place(config, scratch.path)
@@ -87,7 +91,7 @@ def evaluate_directory(
             figures = _against_all(
                 place,
                 (*config.edge_paths, *known) if filtered or known else (),
-                Evaluation(max_candidates=max_candidates),
+                Evaluation(max_candidates=max_candidates, exclude_self=exclude_self),
                 threads=threads or usable_cpus(),
                 memory_bytes=int(memory_gb * 1e9),
                 seed=seed,
@@ -156,15 +160,17 @@ def _against_all(
         name = embeddings_file_name(*key, place.files.version)
         paths[key.entity, key.partition] = place.files.fetch(name, place.scratch)
     with named(place.scratch, place.files.url):
+        model = stored_model(config, place.files, place.entities, place.scratch)
         report, _ = evaluate_edges(
             config,
-            stored_parameters(config, place.files, place.entities, place.scratch),
+            model.params,
             paths,
             place.entities.listed,
             held_out,
             lambda: place.edges(known),
             evaluation=evaluation,
             relation_names=place.entities.relation_names(),
+            loops=model.loops,
             threads=threads,
             memory_bytes=memory_bytes,
             seed=seed,

@@ -139,7 +139,7 @@ def _load(
         if (reason := unsafe_name(name)) is not None:
             say(f"warning: {source.checkpoint.url}: {reason}")
     relations = source.relations(_names(scratch))
-    params = source.parameters(scratch, len(relations))
+    params = source.model(scratch, len(relations)).params
     entities = {
         name: _rows(source, name, scratch, global_embedding(config, params, name), on_rows)
         for name in config.entities

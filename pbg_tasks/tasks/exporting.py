@@ -13,7 +13,7 @@ from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.publish.tsv import global_embedding, write_embeddings_tsv, write_relations_tsv
 from pbg_tasks.storage import FinalFile, open_file, open_store
 from pbg_tasks.storage.staging import Scratch, named
-from pbg_tasks.tasks.dataset import EntityPath, stored_parameters
+from pbg_tasks.tasks.dataset import EntityPath, stored_model
 from pbg_tasks.train.partitions import partition_keys
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def export_directory(
     with Scratch() as scratch:
         entities = EntityPath(config, scratch.path)
         files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
-        params = stored_parameters(config, files, entities, scratch.path)
+        params = stored_model(config, files, entities, scratch.path).params
         texts = [scratch.path / "entities.tsv", scratch.path / "relations.tsv"]
         total = sum(entities.counts.values())
         with (

@@ -13,7 +13,7 @@ from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.formats.embeddings import embeddings_file_name, write_embeddings
 from pbg_tasks.formats.entities import write_relation_names
 from pbg_tasks.formats.metadata import IterationInfo, read_iteration
-from pbg_tasks.formats.model import ModelState, model_file_name, read_model, write_model
+from pbg_tasks.formats.model import model_file_name, write_model
 from pbg_tasks.prepare import MovedRows, Reassignment
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish.holds import hold
@@ -81,12 +81,11 @@ def move_model(
     config = config.model_copy(update={"entity_path": ".", "checkpoint_path": ".", "edge_paths": ()})
     version = max(1, source.version)
     relations = source.relations(scratch)
-    params = source.parameters(scratch, len(relations))
+    stored = source.model(scratch, len(relations))
     (path,) = source.checkpoint.bring([model_file_name(source.version)], scratch)
     with named(path, f"{source.checkpoint.url}/{path.name}"):
-        iteration, sums = read_iteration(path) or _UNKNOWN, read_model(path).sums
-    state = ModelState(params, {name: sums[name] for name in params} if sums else {})
-    write_model(out / model_file_name(version), state, config=config, iteration=iteration)
+        iteration = read_iteration(path) or _UNKNOWN
+    write_model(out / model_file_name(version), stored, config=config, iteration=iteration)
     write_relation_names(out, relations, dynamic=config.dynamic_relations)
     moved = Moved(config, version, {}, {})
     for entity, schema in config.entities.items():

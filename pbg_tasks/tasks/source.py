@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.model import ModelState
     from pbg_tasks.storage import Store
 
 Loaded = TypeVar("Loaded")
@@ -136,8 +137,8 @@ class Source:
     checkpoint: Directory
     entities: Directory
 
-    def parameters(self, scratch: Path, relation_count: int) -> dict[str, np.ndarray]:
-        """Return the shared parameters by PBG's path below ``model/``.
+    def model(self, scratch: Path, relation_count: int) -> ModelState:
+        """Return the shared parameters, of which the config has all.
 
         Raises:
             FormatError: the file is damaged, or lacks a parameter of the config or has it in another shape.
@@ -145,16 +146,16 @@ class Source:
         name = model_file_name(self.version)
         (path,) = self.checkpoint.bring([name], scratch)
         with named(path, f"{self.checkpoint.url}/{name}"):
-            params = read_model(path).params
+            state = read_model(path)
             for parameter, value in initial_parameters(self.config, relation_count).items():
-                found = params.get(parameter)
+                found = state.params.get(parameter)
                 if found is None or found.shape != value.shape:
                     what = "is missing" if found is None else f"has shape {found.shape}"
                     raise FormatError(
                         f"{path}: parameter model/{parameter} {what}; config and relation names ask for shape "
                         f"{tuple(value.shape)}"
                     )
-        return params
+        return state
 
     def embeddings(self, entity: str, scratch: Path) -> list[Path]:
         """Return the local files of a type's embeddings, by partition."""

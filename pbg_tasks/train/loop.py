@@ -358,7 +358,8 @@ class Trainer:
 
     def _write_model(self, stamp: Stamp) -> Path:
         path = self.scratch / model_file_name(stamp.version)
-        write_model(path, ModelState(*self.engine.parameters()), config=self.config, iteration=stamp.iteration)
+        state = ModelState(*self.engine.parameters(), self.engine.loops)
+        write_model(path, state, config=self.config, iteration=stamp.iteration)
         return path
 
     def _commit(

@@ -16,7 +16,7 @@ INFO = IterationInfo(1, 0, 1, 0, "edges", 1, 0)
 class Trained:
     """A plain PBG directory with random numbers in it, and these numbers."""
 
-    def __init__(self, root, *, version=3, seed=0, relation_names=(), sizes=None, checkpoint=None, **keys):
+    def __init__(self, root, *, version=3, seed=0, relation_names=(), sizes=None, checkpoint=None, loops=None, **keys):
         rng = np.random.default_rng(seed)
         entities = keys.pop("entities", {"n": {"num_partitions": 3}})
         self.root = root
@@ -50,9 +50,8 @@ class Trained:
             name: (value.numpy() + rng.normal(size=value.shape) * 0.3).astype(np.float32)
             for name, value in start.items()
         }
-        write_model(
-            self.checkpoint / model_file_name(version), ModelState(self.params), config=self.config, iteration=INFO
-        )
+        state = ModelState(self.params, loops=None if loops is None else np.array(loops, np.int64))
+        write_model(self.checkpoint / model_file_name(version), state, config=self.config, iteration=INFO)
         (self.checkpoint / "config.json").write_bytes(config_bytes(self.config))
         (self.checkpoint / "checkpoint_version.txt").write_bytes(checkpoint_version_bytes(version))
 

@@ -115,6 +115,56 @@ def test_equal_scores_come_by_number_and_answers_may_run_out(trained):
         assert model.top_k(rhs="n0_0", k=1) == [Answer("n0_0", 8.0)]
 
 
+def names_of(answers):
+    return [[answer.name for answer in listed] for listed in answers]
+
+
+@pytest.mark.parametrize("given", ["lhs", "rhs"])
+@pytest.mark.parametrize(
+    ("loops", "wanted", "left_out"),
+    [
+        (None, None, ()),  # unknown: as PBG and earlier versions leave it
+        ([], None, ("a", "b", "c")),
+        ([1], None, ("a", "c")),
+        ([0, 1, 2], None, ()),
+        (None, True, ("a", "b", "c")),
+        ([1], True, ("a", "b", "c")),
+        ([], False, ()),
+    ],
+)
+def test_known_end_is_left_out_where_asked(trained, given, loops, wanted, left_out):
+    data = trained(loops=loops, **MODES["dynamic"])
+    names = data.names["n"]
+    with Model.open(data.checkpoint) as model:
+        asked, relations = ["n0_7", "n1_3", "n2_9"], ["a", "b", "c"]
+        plain = names_of(model.top_k(rel=relations, k=len(names), exclude_self=False, **{given: asked}))
+        found = names_of(model.top_k(rel=relations, k=len(names), exclude_self=wanted, **{given: asked}))
+        for own, relation, before, after in zip(asked, relations, plain, found, strict=True):
+            assert own in before
+            assert after == [name for name in before if name != own or relation not in left_out]
+
+
+def test_known_end_and_known_edges_are_left_out_together(trained):
+    data = trained(loops=[], **MODES["dynamic"])
+    with Model.open(data.checkpoint) as model:
+        plain = names_of([model.top_k("n0_7", "b", k=200, exclude_self=False)])[0]
+        taken = [("n0_7", "b", plain[2]), ("n0_7", "b", plain[5]), ("n0_8", "b", plain[0])]
+        found = names_of([model.top_k("n0_7", "b", k=200, exclude_known=taken)])[0]
+        assert found == [name for name in plain if name not in {plain[2], plain[5], "n0_7"}]
+
+
+def test_known_end_of_another_type_takes_nothing_out(trained):
+    """Entities of two types may have one number, and are not the same."""
+    data = trained(
+        loops=[],
+        entities={"n": {"num_partitions": 1}, "m": {"num_partitions": 1}},
+        relations=[{"name": "r", "lhs": "n", "rhs": "m"}],
+    )
+    with Model.open(data.checkpoint) as model:
+        for wanted in (None, True):
+            assert len(model.top_k("n0_7", "r", k=200, exclude_self=wanted)) == len(data.names["m"])
+
+
 def test_known_edges_are_left_out(trained):
     data = trained(**MODES["dynamic"])
     names = data.names["n"]

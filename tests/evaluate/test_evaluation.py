@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pbg_tasks.config import ConfigSchema, Evaluation
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.evaluate import comparison, ranking, tables
 from pbg_tasks.evaluate import evaluation as evaluation_room
 from pbg_tasks.evaluate.evaluation import evaluate_edges
@@ -106,8 +106,11 @@ class Graph:
         rows = scorer.candidates(torch.from_numpy(self.embeddings[other][[candidate]]), predict=predict)
         return scorer.score(query, rows).item()
 
-    def oracle(self, held_out, eligible=None):
-        """Return raw and filtered ranks and the candidates of each, of all edges on the left, then on the right."""
+    def oracle(self, held_out, eligible=None, selfless=()):
+        """Return raw and filtered ranks and the candidates of each, of all edges on the left, then on the right.
+
+        Of the relations ``selfless`` the known end is no candidate of the filtered ranks.
+        """
         true = {tuple(t) for t in self.triples.tolist()}
         found = []
         for predict in ("lhs", "rhs"):
@@ -119,6 +122,8 @@ class Graph:
                 others = set(range(len(self.embeddings[entity]))) - {answer}
                 others &= others if eligible is None else eligible[entity]
                 wrong = {o for o in others if ((o, rel, rhs) if predict == "lhs" else (lhs, rel, o)) not in true}
+                if rel in selfless:
+                    wrong -= {known}
                 better = {other for other in others if self.score(index, rel, predict, known, other) >= own}
                 found.append((1 + len(better), 1 + len(better & wrong), 1 + len(others), 1 + len(wrong)))
         return np.array(found).T
@@ -152,6 +157,38 @@ def test_ranks_are_those_of_brute_force(tmp_path, operator, comparator, dynamic)
     of_relation = np.tile(held_out[:, 1], 2) == 1
     assert report.relations["knows"]["filtered"]["count"] == of_relation.sum()
     assert report.relations["knows"]["filtered"]["mr"] == pytest.approx(filtered[of_relation].mean(), abs=1e-5)
+
+
+@pytest.mark.parametrize(("loops", "selfless"), [([], {0, 1}), ([1], {0}), ([0, 1], set())])
+def test_known_end_is_left_out_of_filtered_ranks(tmp_path, loops, selfless):
+    graph = Graph(make_config(partitions=3, dynamic=True, operator="none"), users=15)
+    graph.triples[3, 2] = graph.triples[3, 0]  # a loop among the held-out edges is an answer all the same
+    held_out = graph.triples[:20]
+    raw, filtered, _, candidates = graph.oracle(held_out, selfless=selfless)
+    plain = graph.oracle(held_out)
+    report, _ = graph.evaluate(
+        tmp_path, held_out, evaluation=Evaluation(exclude_self=True), loops=np.array(loops, np.int64)
+    )
+    assert report.filtered["mrr"] == pytest.approx((1 / filtered).mean(), abs=1e-6)
+    assert report.filtered["mr"] == pytest.approx(filtered.mean(), abs=1e-5)
+    assert report.raw["mrr"] == pytest.approx((1 / raw).mean(), abs=1e-6)
+    assert bool((candidates < plain[3]).any()) == bool(selfless)
+
+
+def test_known_end_of_another_type_stays_a_candidate(tmp_path):
+    graph = Graph(make_config(operator="none"))
+    held_out = graph.triples[:20]
+    filtered = graph.oracle(held_out, selfless={1})[1]
+    report, _ = graph.evaluate(
+        tmp_path, held_out, evaluation=Evaluation(exclude_self=True), loops=np.empty(0, np.int64)
+    )
+    assert report.filtered["mr"] == pytest.approx(filtered.mean(), abs=1e-5)
+
+
+def test_leaving_the_known_end_out_needs_loops_known(tmp_path):
+    graph = Graph(make_config())
+    with pytest.raises(ConfigError, match="exclude_self: the model does not tell which relations had loops"):
+        graph.evaluate(tmp_path, graph.triples[:3], evaluation=Evaluation(exclude_self=True))
 
 
 def test_partitions_and_block_sizes_do_not_change_ranks(tmp_path, monkeypatch):

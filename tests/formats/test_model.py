@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
@@ -198,3 +200,13 @@ def test_global_embeddings_of_unknown_order_are_not_guessed(path, state, config,
 def test_sums_must_fit_the_parameters():
     with pytest.raises(ValueError, match="names and shapes"):
         ModelState({"a": np.zeros(2)}, {"a": np.zeros(3)})
+
+
+@pytest.mark.parametrize("loops", [None, [], [0, 3, 70_000]])
+def test_relations_with_loops_come_back(path, state, config, iteration, loops):
+    known = None if loops is None else np.array(loops, np.int64)
+    write_model(path, replace(state, loops=known), config=config, iteration=iteration)
+    found = read_model(path)
+    assert (None if found.loops is None else found.loops.tolist()) == loops
+    assert_equal(found.params, state.params)
+    assert_equal(found.sums, state.sums)

@@ -95,7 +95,8 @@ class SharedState:
             {name.removeprefix(prefix): tensor.numpy() for name, tensor in copies.items() if name.startswith(prefix)}
             for prefix in (_VALUES, _SUMS)
         )
-        write_model(path, ModelState(params, sums), config=self._config, iteration=shelf.stamp.iteration)
+        state = ModelState(params, sums, self._engine.loops)
+        write_model(path, state, config=self._config, iteration=shelf.stamp.iteration)
         stored = {path.name: shelf.partial.put(path, folder)}
         path.unlink()
         for name in self.tables:
