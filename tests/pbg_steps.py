@@ -39,7 +39,7 @@ class RecordedDraws:
     def __init__(self, draws):
         self.left = list(draws)
 
-    def draw(self, chunks, negatives, entities):
+    def draw(self, chunks, negatives, entities, *_):
         drawn = torch.from_numpy(self.left.pop(0).astype(np.int64)).reshape(chunks, negatives)
         assert drawn.max() < entities
         return drawn

@@ -47,6 +47,7 @@ EXTENSIONS = (
     "lr_final",
     "mask_known_negatives",
     "self_negatives",
+    "negatives_by_degree",
     "partition_buffer",
     "precision",
     "store_interval",
@@ -141,7 +142,7 @@ class Family:
 class ModelConfig(Growing):
     """Everything of PBG's config that does not name a place."""
 
-    later_keys: ClassVar[tuple[str, ...]] = ("self_negatives",)
+    later_keys: ClassVar[tuple[str, ...]] = ("self_negatives", "negatives_by_degree")
 
     entities: dict[EntityName, EntitySchema] = Field(min_length=1)
     relations: tuple[RelationSchema, ...] = Field(min_length=1)
@@ -186,6 +187,8 @@ class ModelConfig(Growing):
     mask_known_negatives: bool = False
     # Not PBG's: an edge's known end is one more negative on the other side.
     self_negatives: bool = False
+    # Not PBG's: `num_uniform_negs` are drawn with chances of (1 + edges)^this; 0 is uniformly.
+    negatives_by_degree: Annotated[Float, Field(ge=0, le=1)] = 0.0
     # Not PBG's: what goes into the matrix products that compare edges with their negatives; sums are float32.
     precision: Precision = "f32"
 
@@ -375,6 +378,11 @@ def _negative_contradictions(config: ModelConfig) -> Iterator[str]:
             "self_negatives has no effect on any relation: each has different entity types on its sides, is featurized "
             "or has all_negs; leave it out"
         )
+    if config.negatives_by_degree and not _draws_negatives(config):
+        yield (
+            "negatives_by_degree has no effect, because no negatives are drawn: num_uniform_negs is 0, or every "
+            "relation has all_negs or featurized ends; leave it out"
+        )
     if config.eval_fraction > 0 and not all_negs:
         batch, uniform = (
             usual if own is None else own
@@ -387,6 +395,13 @@ def _negative_contradictions(config: ModelConfig) -> Iterator[str]:
             yield "eval_num_batch_negs and eval_num_uniform_negs cannot both be 0 while eval_fraction is above 0"
     if config.num_batch_negs > 0 and config.batch_size % config.num_batch_negs:
         yield f"batch_size ({config.batch_size}) must be a multiple of num_batch_negs ({config.num_batch_negs})"
+
+
+def _draws_negatives(config: ModelConfig) -> bool:
+    """Return whether any relation has negatives that are drawn."""
+    drawn = {name for name, entity in config.entities.items() if not entity.featurized}
+    ends = {end for relation in config.relations if not relation.all_negs for end in (relation.lhs, relation.rhs)}
+    return config.num_uniform_negs > 0 and bool(ends & drawn)
 
 
 def _featurized_contradictions(config: ModelConfig) -> Iterator[str]:

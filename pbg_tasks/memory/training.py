@@ -81,6 +81,7 @@ def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecas
         Line("edges as they were read", _left_over(size), _EDGE_KEYS),
         Line("shared parameters", 2 * parameters, ("dimension",)),
         Line(batches, workers.kept, _BATCH_KEYS),
+        Line("chances of negatives", _chances(size), ("negatives_by_degree",)),
         Line("uploads", _S3_UPLOAD if size.remote else 0),
     ]
     blob = _blob(max(parameters, max(map(max, size.counts.values())) * FLOAT))
@@ -145,6 +146,15 @@ def _of_gang(size: TrainingSize, parameters: int) -> list[Line]:
 def _blob(sums: int) -> int:
     """Return bytes of what torch.save makes of so many bytes of sums, in a buffer that grows by an eighth."""
     return sums * 5 // 4
+
+
+def _chances(size: TrainingSize) -> int:
+    """Return bytes of what draws negatives by degree: a number for each entity of a side, and how it is made."""
+    if not size.config.negatives_by_degree:
+        return 0
+    ends = {(side, getattr(each, side)) for each in size.config.relations for side in ("lhs", "rhs")}
+    largest = [max(size.counts[entity]) for _, entity in ends]
+    return (sum(largest) + 3 * max(largest)) * INT
 
 
 def _untrained(size: TrainingSize) -> int:

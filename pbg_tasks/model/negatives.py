@@ -2,7 +2,7 @@
 
 A batch of B edges is cut into C chunks of S, the last one padded. The negatives of an edge on one side are the other
 edges' entities of its chunk on that side and U entities drawn uniformly, once a chunk; or the drawn ones alone; or all
-entities of the partition.
+entities of the partition. With ``negatives_by_degree``, which PBG lacks, entities with many edges are drawn more often.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def mask_true(score_BK: Tensor, true_B: Tensor) -> None:
 class NegativeSampler(Protocol):
     """Draws entities to compare edges with."""
 
-    def draw(self, chunks: int, negatives: int, entities: int) -> Tensor:
-        """Return int64 (chunks, negatives) offsets below ``entities``."""
+    def draw(self, chunks: int, negatives: int, entities: int, side: Side, entity: str) -> Tensor:
+        """Return int64 (chunks, negatives) offsets below ``entities``, the size of a side's partition of a type."""
         ...
 
 
@@ -100,9 +100,28 @@ class UniformSampler:
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
 
-    def draw(self, chunks: int, negatives: int, entities: int) -> Tensor:
+    def draw(self, chunks: int, negatives: int, entities: int, side: Side, entity: str) -> Tensor:
         """Return int64 (chunks, negatives) offsets below ``entities``."""
+        del side, entity
         return torch.randint(entities, (chunks, negatives), generator=self._generator)
+
+
+class ShareSampler:
+    """Draws entities of a partition by their chances, with replacement.
+
+    Args:
+        generator: the stream of draws.
+        shares: float64 (N,), chances summed up to each entity, by side and entity type.
+    """
+
+    def __init__(self, generator: torch.Generator, shares: Mapping[tuple[Side, str], Tensor]) -> None:
+        self._generator, self._shares = generator, shares
+
+    def draw(self, chunks: int, negatives: int, entities: int, side: Side, entity: str) -> Tensor:
+        """Return int64 (chunks, negatives) offsets below ``entities``."""
+        del entities
+        chosen = torch.rand((chunks, negatives), generator=self._generator, dtype=torch.float64)
+        return torch.searchsorted(self._shares[side, entity], chosen, right=True)
 
 
 def draw_negatives(
@@ -135,5 +154,5 @@ def draw_negatives(
         if plan.kind == "all":
             drawn[side] = torch.arange(entities[side])
         elif plan.uniform:
-            drawn[side] = sampler.draw(plan.chunks, plan.uniform, entities[side]).view(-1)
+            drawn[side] = sampler.draw(plan.chunks, plan.uniform, entities[side], side, entity).view(-1)
     return drawn

@@ -22,6 +22,7 @@ from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.registry import comparator
 from pbg_tasks.storage.parallel import work_off
 from pbg_tasks.train.batching import GatheredEdges, batches, check_edges
+from pbg_tasks.train.degrees import bucket_samplers
 from pbg_tasks.train.finite import check_trained
 from pbg_tasks.train.held_out import Ranking, evaluation_config
 from pbg_tasks.train.hogwild import forked
@@ -253,7 +254,8 @@ class Engine(ABC):
         cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=begun.batches)
         if begun.drawn and self.workers == 1:
             generator.set_state(torch.frombuffer(bytearray(base64.b64decode(begun.drawn)), dtype=torch.uint8))
-        samplers = [UniformSampler(generator), *map(UniformSampler, forked(generator, self.workers - 1))]
+        generators = [generator, *forked(generator, self.workers - 1)]
+        samplers = bucket_samplers(self.config, self.families, generators, edges, {"lhs": lhs, "rhs": rhs})
         known = KnownEdges(edges) if self.config.mask_known_negatives else None
         gate = self.gate
 

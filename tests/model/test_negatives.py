@@ -47,7 +47,7 @@ def test_padding_is_zero_and_leaves_again():
 
 
 def test_uniform_draws_reach_every_entity_and_repeat_with_the_seed():
-    draws = [UniformSampler(torch.Generator().manual_seed(5)).draw(20, 50, 10) for _ in range(2)]
+    draws = [UniformSampler(torch.Generator().manual_seed(5)).draw(20, 50, 10, "lhs", "e") for _ in range(2)]
     assert torch.equal(*draws)
     counts = torch.bincount(draws[0].view(-1), minlength=10)
     assert len(counts) == 10

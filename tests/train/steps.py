@@ -51,7 +51,7 @@ class Draws:
     def __init__(self, draws):
         self.left = list(draws)
 
-    def draw(self, chunks, negatives, entities):
+    def draw(self, chunks, negatives, entities, *_):
         assert self.left[0].shape == (chunks, negatives)
         assert int(self.left[0].max()) < entities
         return self.left.pop(0)

@@ -1,0 +1,67 @@
+"""How often entities are ends of a bucket's edges, for negatives that are drawn by it (``negatives_by_degree``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pbg_tasks.model.negatives import ShareSampler, UniformSampler
+from pbg_tasks.model.parameters import SIDES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence, Sized
+
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.families import Families
+    from pbg_tasks.model.negatives import NegativeSampler
+    from pbg_tasks.model.parameters import Side
+
+
+def bucket_samplers(
+    config: ModelConfig,
+    families: Families,
+    generators: Sequence[torch.Generator],
+    edges: EdgeList,
+    tables: Mapping[Side, Mapping[str, Sized]],
+) -> Sequence[NegativeSampler]:
+    """Return what draws the negatives of a bucket, one sampler for each generator; see ``degree_shares``."""
+    if not config.negatives_by_degree:
+        return [UniformSampler(generator) for generator in generators]
+    shares = degree_shares(config, families, edges, tables)
+    return [ShareSampler(generator, shares) for generator in generators]
+
+
+def degree_shares(
+    config: ModelConfig, families: Families, edges: EdgeList, tables: Mapping[Side, Mapping[str, Sized]]
+) -> dict[tuple[Side, str], Tensor]:
+    """Return the chances of the entities of a bucket's partitions, summed up to each.
+
+    An entity's chance is proportional to (1 + d)^a, where d of the bucket's edges end at it on that side and a is
+    ``negatives_by_degree``: the 1 leaves a chance to entities without such an edge.
+
+    Args:
+        config: the model.
+        families: of its relations.
+        edges: of the bucket.
+        tables: of each side by entity type.
+
+    Returns:
+        float64 (N,) by side and entity type, ascending to 1; featurized types have none.
+    """
+    shares: dict[tuple[Side, str], Tensor] = {}
+    first = families.first[edges.rel]
+    for side in SIDES:
+        types = np.array([getattr(relation, side) for relation in config.relations])
+        for entity in sorted(set(types.tolist())):
+            count = len(tables[side][entity])
+            if config.entities[entity].featurized or not count:
+                continue
+            degrees = np.bincount(getattr(edges, side)[(types == entity)[first]], minlength=count)
+            summed = np.cumsum((1.0 + degrees) ** config.negatives_by_degree)
+            shares[side, entity] = torch.from_numpy(summed / summed[-1])
+    return shares
