@@ -20,13 +20,12 @@ from tests.kill_ranks import Graph
 
 @pytest.fixture
 def data(tmp_path):
-    """A ring in two partitions, of which relation 1 has a loop."""
+    """A ring in two partitions, of which relation 1 has three loops."""
     made = DataSet(tmp_path)
     path = made.edges / edge_file_name(1, 1)
-    edges = read_edges(path)
-    write_edges(
-        path, EdgeList(*(np.append(column, end) for column, end in ((edges.lhs, 4), (edges.rhs, 4), (edges.rel, 1))))
-    )
+    edges, ends = read_edges(path), np.array([4, 5, 6])
+    columns = ((edges.lhs, ends), (edges.rhs, ends), (edges.rel, np.ones(3, np.int64)))
+    write_edges(path, EdgeList(*map(np.concatenate, columns)))
     return made
 
 
@@ -76,7 +75,7 @@ def test_exclude_self_without_filtered_figures_is_refused(data):
 
 
 def test_ranks_of_a_gang_agree_on_loops(tmp_path):
-    graph = Graph.random(tmp_path / "graph", epochs=1, edges=2_000)
+    graph = Graph.random(tmp_path / "graph", epochs=1, edges=2_000, rows=200)
     graph.configure(
         entities={"n": {"num_partitions": 4}},
         relations=[{"name": name, "lhs": "n", "rhs": "n", "operator": "translation"} for name in ("r", "s")],

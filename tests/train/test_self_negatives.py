@@ -283,6 +283,23 @@ def test_loops_are_found_on_the_diagonal_of_all_edge_paths(tmp_path, monkeypatch
     assert loops_in(config, edges) == [1, 3]
 
 
+@pytest.mark.parametrize(("loops", "found"), [(1, []), (2, [0]), (0, [])])
+def test_relations_with_rare_loops_count_as_without(tmp_path, loops, found):
+    """One loop in 200 edges is an exception, two are one in a hundred."""
+    listed = [(end, 0, end + (end >= loops)) for end in range(200)]
+    config = schema({"a": 1}, [("a", "a")])
+    assert loops_in(config, write(tmp_path, {(0, 0, 0): listed})) == found
+
+
+@pytest.mark.parametrize(("loops", "found"), [(1, []), (2, [0])])
+def test_share_of_loops_is_that_of_all_buckets(tmp_path, loops, found):
+    """Half of the edges are in the buckets that are read, of two partitions."""
+    config = schema({"a": 2}, [("a", "a")])
+    buckets = {(0, 0, 0): [(end, 0, end + (end >= loops)) for end in range(50)]}
+    buckets |= {(0, *bucket): [(end, 0, end + 1) for end in range(50)] for bucket in ((0, 1), (1, 0), (1, 1))}
+    assert loops_in(config, write(tmp_path, buckets)) == found
+
+
 def test_loops_of_a_type_in_one_partition_are_found_in_all_buckets(tmp_path):
     config = schema({"a": 1, "b": 2}, [("a", "a"), ("b", "b"), ("a", "b")])
     edges = write(tmp_path, {(0, 1, 0): [(2, 0, 2), (2, 1, 2), (3, 2, 3)]})
