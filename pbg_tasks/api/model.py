@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pbg_tasks.api.names import Column
     from pbg_tasks.api.scoring import Ends
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.evaluate.filters import Answers
+    from pbg_tasks.evaluate.filters import Answers as KnownAnswers
     from pbg_tasks.model.parameters import Side
 
 
@@ -313,7 +313,7 @@ class Model:
         known: Ends,
         predict: Side,
         exclude_self: bool | None,  # noqa: FBT001 - as top_k takes it
-    ) -> Answers | None:
+    ) -> KnownAnswers | None:
         """Return what may not come out of the queries of a family."""
         if not isinstance(known, np.ndarray):
             return None
