@@ -116,7 +116,7 @@ class Stored:
 
     def mapped(self, place: int) -> np.ndarray:
         """Map its numbers at ``place`` into memory, read-only, under the name of the file."""
-        with open(self.source, "rb", opener=lambda *_: os.dup(self._file)) as file:  # noqa: PTH123 - Path has no opener
+        with open(self.source, "rb", opener=lambda *_: os.dup(self._file)) as file:
             return np.memmap(file, dtype=self.dtype, mode="r", offset=place, shape=self.shape)
 
     @property
