@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 
 MASK = "***"
+# Every pattern takes time linear in a text: messages quote names, which others choose, and a long one must not stop a
+# task. So each is applied to one word at a time, where the first possible beginning decides.
+_WORD = re.compile(r"\S+")
 # A password may hold slashes, as the secret keys of AWS do: a colon before the first slash may begin one, and it ends
-# at the last @. The schemes of a Path have lost a slash.
+# at the last @, which ends what this is applied to. The schemes of a Path have lost a slash.
 _USER = re.compile(r"(?<![\w+.-])([a-z][a-z0-9+.-]*:/+)(?:[^\s/?#:]*:\S*|[^\s/?#]*)(?:@|%40)", re.IGNORECASE)
 _URL = re.compile(r"\s*[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _NAME = (
-    r"(?:[\w.-]*(?:signature|credential|secret|passw(?:or)?d|token|access[_-]?key|accesskeyid|api[_-]?key)[\w.-]*"
+    r"(?:(?=[\w.-]*(?:signature|credential|secret|passw(?:or)?d|token|access[_-]?key|accesskeyid|api[_-]?key))[\w.-]++"
     r"|sig|pwd)"
 )
 _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s&;,"'<>)}\]]+)"""
 # name=value in a query or among options, and "name": "value" of a JSON object or a dict
 _PAIR = re.compile(rf"""((?:^|[?&;,\s({{\[<"'`])["']?{_NAME}["']?\s*(?:=|:\s*(?=["']))\s*){_VALUE}""", re.IGNORECASE)
-_QUERY = re.compile(rf"://\S*[?&;]{_NAME}=[^&\s]", re.IGNORECASE)
+_PARAMETER = re.compile(rf"[?&;]{_NAME}=[^&]", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
@@ -24,20 +27,32 @@ def redacted(text: str) -> str:
 
     User names, passwords and signatures are replaced by ``***``.
     """
-    return _PAIR.sub(rf"\g<1>{MASK}", _USER.sub(rf"\g<1>{MASK}@", text))
+    return _PAIR.sub(rf"\g<1>{MASK}", _WORD.sub(_without_user, text))
 
 
 def credentials_in(text: str) -> str | None:
     """Return the kind of credentials in a text; None without any."""
     dense = _dense(text)
-    if _USER.search(dense) and not dense.lower().startswith("file:///"):
+    words = _WORD.findall(dense)
+    if any(_USER.search(word[: _user_end(word)]) for word in words) and not dense.lower().startswith("file:///"):
         return "a user name or password"
-    return "a signature or key in its query" if _QUERY.search(dense) else None
+    queries = (word.partition("://")[2] for word in words)
+    return "a signature or key in its query" if any(map(_PARAMETER.search, queries)) else None
 
 
 def shown(location: str) -> str:
     """Return a location without its credentials, for a message about them."""
     return redacted(_dense(location))
+
+
+def _without_user(word: re.Match[str]) -> str:
+    end = _user_end(word[0])
+    return _USER.sub(rf"\g<1>{MASK}@", word[0][:end]) + word[0][end:]
+
+
+def _user_end(word: str) -> int:
+    """Return where the last sign of a user name ends, ``@`` or its code; 0 where there is none."""
+    return max(word.rfind(sign) + len(sign) if sign in word else 0 for sign in ("@", "%40"))
 
 
 def _dense(text: str) -> str:
