@@ -6,6 +6,7 @@ import difflib
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
+_MAX_INT = 2**64
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_EXPLAINED = 20
+"""Problems of one document that an error names."""
 
 
 class Frozen(BaseModel):
@@ -82,30 +87,49 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str, ignore_un
             for what users write.
 
     Raises:
-        ConfigError: a key is unknown (the nearest known one is named), missing, of the wrong type or contradictory, or
-            a URL in it holds credentials.
+        ConfigError: a key is unknown (the nearest known one is named), missing, of the wrong type or contradictory; or
+            a URL holds credentials, a text what no file can have, or a number more than 64 bits.
     """
-    if secret := [f"{key} holds {found}" for key, found in _credentials(data)]:
-        raise ConfigError(
-            f"{source}: {'; '.join(secret)}: write the place alone; credentials come from the environment, a profile "
-            "or the Airflow connection"
-        )
     try:
-        return model.model_validate(data, extra="ignore" if ignore_unknown else None)
+        if secret := [f"{key} holds {kind}" for key, value in _scalars(data) if (kind := _credentials(value))]:
+            raise ConfigError(
+                f"{source}: {'; '.join(secret)}: write the place alone; credentials come from the environment, a "
+                "profile or the Airflow connection"
+            )
+        found = model.model_validate(data, extra="ignore" if ignore_unknown else None)
+        if unfit := [f"{key} {fault}" for key, value in _scalars(data) if (fault := _unfit(value))]:
+            raise ConfigError(f"{source}: {'; '.join(unfit)}")
+    except RecursionError:
+        raise ConfigError(f"{source}: nested too deeply") from None
     except ValidationError as error:
         raise ConfigError(f"{source}: {explain(model, error)}") from None
+    return found
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> str:
-    """Return all problems of a document on one line, each with its key."""
-    return "; ".join(_explain(model, problem) for problem in error.errors())
+    """Return the problems of a document on one line, each with its key; of very many the first ones."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    left_out = [f"and {len(problems) - _EXPLAINED} more"] if len(problems) > _EXPLAINED else []
+    return "; ".join([*(_explain(model, problem) for problem in problems[:_EXPLAINED]), *left_out])
 
 
-def _credentials(value: object, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the keys of a document whose text holds credentials, and their kind."""
+def _credentials(value: str | int) -> str | None:
+    return credentials_in(value) if isinstance(value, str) else None
+
+
+def _unfit(value: str | int) -> str | None:
+    """Return what is wrong with a value that no key may have; None of any other."""
     if isinstance(value, str):
-        if found := credentials_in(value):
-            yield key, found
+        if "\0" in value:
+            return "holds a NUL character, which no path or name can have"
+        return "holds half of a surrogate pair, which no file can have" if _SURROGATES.search(value) else None
+    return "is a number of more than 64 bits" if abs(value) > _MAX_INT else None
+
+
+def _scalars(value: object, key: str = "") -> Iterator[tuple[str, str | int]]:
+    """Yield the texts and integers of a document, each with its key."""
+    if isinstance(value, str | int):
+        yield key, value
         return
     parts: Iterator[tuple[object, object]] = iter(())
     if isinstance(value, Mapping):
@@ -113,7 +137,7 @@ def _credentials(value: object, key: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         parts = iter(enumerate(value))
     for name, part in parts:
-        yield from _credentials(part, f"{key}.{name}" if key else str(name))
+        yield from _scalars(part, f"{key}.{name}" if key else str(name))
 
 
 def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:

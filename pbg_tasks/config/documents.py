@@ -15,13 +15,41 @@ from pbg_tasks.errors import ConfigError
 
 SUFFIXES = (".py", ".json", ".yaml", ".yml")
 _MAX_BYTES = 8 << 20
+_MAX_YAML_VALUES = 250_000
 _MERGE = "tag:yaml.org,2002:merge"
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML takes the last of two equal keys silently; here that is an error with its line."""
+    """YAML takes the last of two equal keys silently; here that is an error with its line.
+
+    Aliases let a few lines stand for a document without bound, or for one that holds itself: values are counted as
+    often as they appear, before they are built.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._values = 0
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        mark, before = self.peek_event().start_mark, self._values
+        self._values += 1
+        node = None
+        if self._values <= _MAX_YAML_VALUES:
+            is_alias = self.check_event(yaml.AliasEvent)
+            node = super().compose_node(parent, index)
+            if not is_alias:
+                self._sizes[id(node)] = self._values - before
+            elif id(node) not in self._sizes:
+                raise yaml.composer.ComposerError(None, None, "an alias stands for what it is a part of", mark)
+            else:
+                self._values = before + self._sizes[id(node)]
+        if self._values > _MAX_YAML_VALUES:
+            many = f"more than {_MAX_YAML_VALUES} values, aliases included; a large config is written as JSON"
+            raise yaml.composer.ComposerError(None, None, many, mark)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
         seen = set()
@@ -81,12 +109,12 @@ def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML val
     """Parse one YAML value, of plain types only.
 
     Raises:
-        ConfigError: it is not YAML, has a key twice, or asks for an object.
+        ConfigError: it is not YAML, has a key twice, asks for an object, or has too many values.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     # PyYAML lets the errors of a scalar that does not fit its tag (`!!int x`) through as they come.
-    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
             error.problem_mark.buffer = None  # else the error shows the line, cut so that a password may be unknown
             if error.context_mark is not None:

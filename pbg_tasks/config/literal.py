@@ -21,6 +21,7 @@ FUNCTION = "get_torchbiggraph_config"
 _MAX_INT = 2**63
 _MAX_EXPONENT = 1024
 _MAX_TEXT = 65_536
+_MAX_VALUES = 1_000_000
 _MAX_SHOWN = 80
 _OPAQUE = object()  # what a name is bound to that is no literal: a module, a function
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -59,11 +60,14 @@ class _Reader:
     Attributes:
         source: what errors call the file.
         names: values by the names they were bound to so far.
+        values: how many values were read so far, those of a name as often as it appears.
     """
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.names: dict[str, Any] = {}
+        self.values = 0
+        self._sizes: dict[str, int] = {}
 
     def config(self, module: ast.Module) -> Any:  # noqa: ANN401 - whatever the function returns
         functions = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION]
@@ -98,7 +102,9 @@ class _Reader:
                     for alias in aliases:
                         self._bind(alias.asname or alias.name.partition(".")[0], _OPAQUE, statement)
                 case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), value=ast.expr() as value):
+                    before = self.values
                     self._bind(name, self.value(value), statement)
+                    self._sizes[name] = self.values - before
                 case _:
                     raise self._refusal(statement, "this statement computes")
 
@@ -108,6 +114,9 @@ class _Reader:
         self.names[name] = value
 
     def value(self, node: ast.expr) -> Any:  # noqa: ANN401 - any literal
+        self.values += self._sizes.get(node.id, 1) if isinstance(node, ast.Name) else 1
+        if self.values > _MAX_VALUES:
+            raise self._refusal(node, f"more than {_MAX_VALUES} values")
         match node:
             case ast.Constant(str() | int() | float() | None as constant):
                 return self._bounded(constant, node)
@@ -189,7 +198,10 @@ class _Reader:
     def _refusal(self, node: ast.AST, what: str) -> ConfigError:
         stem = PurePosixPath(self.source).stem
         stem = stem if stem.isidentifier() else "my_config"
-        code = " ".join(ast.unparse(node).split())
+        try:
+            code = " ".join(ast.unparse(node).split())
+        except ValueError:  # Python writes no integer of thousands of digits
+            code = "..."
         line = getattr(node, "lineno", 0)
         return ConfigError(
             f"{self.source}:{line}: {what}: `{code[:_MAX_SHOWN]}`; a config is read, "
