@@ -10,12 +10,17 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** Replace names of colours, such as "--c1", by what the theme makes of them. */
+/** Replace names of colours, such as "--c1", by what the theme makes of them; other texts are shown as they stand. */
 function inTheme(value) {
-  if (typeof value === "string") return /^--[a-z0-9]+$/.test(value) ? colour(value) : value;
+  if (typeof value === "string") return /^--[a-z0-9]+$/.test(value) ? colour(value) : asText(value);
   if (Array.isArray(value)) return value.map(inTheme);
   if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, key === "x" || key === "y" ? inner : inTheme(inner)]));
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, inTheme(inner)]));
+}
+
+/** Escape a text for plotly.js, which makes links and styles of the markup in names. */
+function asText(value) {
+  return value.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 }
 
 function axis(given) {

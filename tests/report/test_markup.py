@@ -1,0 +1,218 @@
+"""Markup in every text of every page, in a real browser that ignores the pages' policy: nothing of it takes effect."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from pbg_tasks.publish import Channel
+from pbg_tasks.report import Links, comparison_document, history_document, live_sections, render, run_document
+from pbg_tasks.report.pages import POLICY, assets, plotly_name
+from pbg_tasks.tasks.reporting import read_graph, read_run
+from tests.browser import chromium
+from tests.report.conftest import DAYS
+from tests.report.document import Page, check_page
+
+RUN = "window.ran = true"
+MARKUP = (
+    f"<script>{RUN}</script>",
+    f'<img src=x onerror="{RUN}">',
+    f'" autofocus onfocus="{RUN}" x="',
+    f"' onmouseover='{RUN}' x='",
+    f'</title></textarea></script><svg onload="{RUN}">',
+    f'<a href="javascript:{RUN}">here</a>',
+    '<a href="https://elsewhere.example/">here</a>',
+    '<iframe srcdoc="<script>parent.ran = true</script>"></iframe>',
+    f"javascript:{RUN}",
+    '--></style><base href="https://elsewhere.example/">',
+    '<form action="https://elsewhere.example/"><button>Send</button></form>',
+    "{{ 7 * 7 }}{% raw %}",
+    "&lt;script&gt;\u2028\u202e<b",
+)
+LINKS = Links(assets="assets", history="nights", run="{run}", compare="compare", lookup="lookup", live="live.json")
+FOUND = """() => ({
+  ran: window.ran === true,
+  elements: [...document.querySelectorAll("base, iframe, object, embed, img, svg[onload], [onerror], [onfocus], " +
+    "[onmouseover], [autofocus], [srcdoc], [action*='elsewhere'], script:not([src^='assets/'])")]
+    .map((element) => element.outerHTML.slice(0, 200)),
+  addresses: [...document.querySelectorAll("a")]
+    .map((link) => link.getAttribute("href") ?? link.getAttribute("xlink:href") ?? "")
+    .map((address) => new URL(address, location)).filter((address) => address.origin !== location.origin).map(String),
+})"""
+LEAST = {"run": 40, "history": 9, "comparison": 15, "lookup": 5, "message": 2, "graphs": 1}
+"""Kinds of texts that have markup on each page: fewer would mean that the pages are no longer tested."""
+
+
+@pytest.fixture(scope="module")
+def documents(nights):
+    """A document of every kind, by kind."""
+    first, second = (run_document(read_run(nights.run(day))) for day in DAYS[:2])
+    lookup = {"graph": "toy", "entity": "e1", "types": ["n", "m"], "type": "n", "releases": [1], "release": 1, "k": 3}
+    lookup |= {"comparator": "l2", "answers": [{"name": "e2", "score": 0.5}], "problem": "none"}
+    return {
+        "run": second,
+        "history": history_document(read_graph("toy", Channel(nights.store, "production"))),
+        "comparison": comparison_document(first, second),
+        "lookup": lookup | {"kind": "lookup"},
+        "message": {"kind": "message", "graph": "", "title": "title", "text": "text"},
+        "graphs": {"kind": "graphs", "graph": "", "dags": [{"name": "reembed_toy", "href": "dags/reembed_toy"}]},
+    }
+
+
+def texts(document, path=()):
+    """Yield the place of each text of a document, the names of mappings among them."""
+    parts = document.items() if isinstance(document, dict) else enumerate(document)
+    for name, part in parts:
+        if isinstance(part, str):
+            yield (*path, name)
+        elif isinstance(part, dict | list | tuple):
+            yield from texts(part, (*path, name))
+
+
+def changed(document, path, text):
+    """Return a document with another text at a place."""
+    name, *rest = path
+    document = copy.copy(document) if isinstance(document, dict) else list(document)
+    document[name] = changed(document[name], rest, text) if rest else text
+    return document
+
+
+def kind_of(path):
+    """Return a place but for the numbers of lists: what stands for all entries of one."""
+    return tuple("*" if isinstance(name, int) else name for name in path)
+
+
+def with_type(value, name):
+    """Return a document whose entity type ``n`` has another name wherever it names a part of a mapping."""
+    if isinstance(value, dict):
+        return {name if key == "n" else key: with_type(part, name) for key, part in value.items()}
+    return [with_type(part, name) for part in value] if isinstance(value, list | tuple) else value
+
+
+def hostile(document):
+    """Return a document with markup at the first five places of each kind, and how many kinds that are.
+
+    Texts that select a template, are moments or addresses of the application stay.
+    """
+    markup, seen = itertools.cycle(MARKUP), {}
+    document = with_type(document, MARKUP[6])
+    for path in texts(document):
+        kind = kind_of(path)
+        if path[-1] in {"kind", "href"} or seen.get(kind, 0) >= 5:
+            continue
+        tried = changed(document, path, f"{next(markup)} {'.'.join(map(str, kind))}")
+        try:
+            render(tried, LINKS)
+        except (ValueError, TypeError, KeyError):
+            continue
+        document, seen[kind] = tried, seen.get(kind, 0) + 1
+    return document, len(seen)
+
+
+@pytest.fixture(scope="module")
+def pages(documents):
+    return {kind: hostile(document) for kind, document in documents.items()}
+
+
+def plotless(html):
+    """Return a page without plotly.js, which it would load for nothing, most of its time."""
+    return html.replace(f'<script src="assets/{plotly_name()}" defer></script>', "")
+
+
+@pytest.fixture(scope="module")
+def site(pages):
+    """Serve the pages, what they load, and one that runs whatever it holds."""
+    served = {f"/{kind}": render(document, LINKS) for kind, (document, _) in pages.items()}
+    sections = live_sections(pages["run"][0], LINKS)
+    served["/live.json"] = json.dumps({"version": "2", "finished": True, "sections": sections})
+    served["/open"] = f"<!doctype html><title>open</title>{''.join(MARKUP)}"
+    served["/guarded"] = f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{POLICY}">{MARKUP[0]}'
+    served = {path: text if 'class="plot"' in text else plotless(text) for path, text in served.items()}
+    served |= {f"/assets/{name}": path.read_text("utf-8") for name, path in assets().items()}
+    kinds = {"css": "text/css", "js": "text/javascript", "json": "application/json"}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            path = self.path.partition("?")[0]
+            self.send_response(200 if path in served else 404)
+            self.send_header("Content-Type", f"{kinds.get(path.rpartition('.')[2], 'text/html')}; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(served.get(path, "").encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def tabs():
+    """A page of a browser that heeds the pages' policy, and of one that does not, by that."""
+    with chromium() as browser:
+        tabs = {guarded: browser.new_context(bypass_csp=not guarded).new_page() for guarded in (True, False)}
+        for tab in tabs.values():
+            tab.set_default_timeout(90_000)
+        yield tabs
+
+
+@pytest.fixture
+def opened(tabs, site):
+    """Open a page; returns what of its markup took effect, and the addresses that it asked for."""
+
+    def open_page(path, *, guarded=False, ready="true"):
+        asked = set()
+        tab = tabs[guarded]
+        tab.on("dialog", lambda dialog: asked.add(f"dialog: {dialog.message}"))
+        tab.on("request", lambda request: asked.add(request.url.removeprefix(site).partition("?")[0]))
+        tab.goto(f"{site}/{path}")
+        tab.wait_for_function(ready)
+        return tab.evaluate(FOUND), asked
+
+    return open_page
+
+
+@pytest.mark.parametrize("kind", LEAST)
+def test_markup_stays_text_of_page(pages, kind):
+    document, count = pages[kind]
+    assert count >= LEAST[kind], count
+    html = render(document, LINKS)
+    page = Page(html)
+    assert not [element for element in page.elements if element["tag"] in {"img", "iframe", "base", "svg", "b"}]
+    check_page(html)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", LEAST)
+def test_markup_takes_no_effect_in_browser(opened, kind):
+    """Without the pages' policy, so that escaping alone is seen; plots are drawn, and the news of a run are in."""
+    ready = "[...document.querySelectorAll('figure.plot')].every((plot) => plot.querySelector('.main-svg'))"
+    if kind == "run":
+        ready += " && performance.getEntriesByName(location.origin + '/live.json?since=').length > 0"
+    found, asked = opened(kind, ready=ready)
+    assert found == {"ran": False, "elements": [], "addresses": []}
+    assert asked <= {f"/{kind}", "/live.json", "data:,", *(f"/assets/{name}" for name in assets())}
+
+
+@pytest.mark.browser
+def test_markup_takes_effect_where_nothing_stops_it(opened):
+    """The tests above can find what they look for."""
+    found, asked = opened("open", ready="window.ran === true")
+    assert found["ran"]
+    assert len(found["elements"]) >= 5
+    assert len(found["addresses"]) >= 2
+    assert "/x" in asked
+
+
+@pytest.mark.browser
+def test_policy_stops_script_that_escaping_missed(opened):
+    found, _ = opened("guarded", guarded=True)
+    assert not found["ran"]
+    assert len(found["elements"]) == 1
