@@ -34,7 +34,7 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        mark, before = self.peek_event().start_mark, self._values
+        mark, before = self.peek_event().start_mark, self._values  # type: ignore[no-untyped-call]
         self._values += 1
         node = None
         if self._values <= _MAX_YAML_VALUES:
