@@ -12,6 +12,7 @@ from tests.airflow_home import use_private_airflow
 
 use_private_airflow()
 
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity  # noqa: E402 - as below
 from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
 
 from operators.plugin import database  # noqa: E402
@@ -187,6 +188,32 @@ def test_user_without_rights_is_refused_as_before(site, place):
     for path in ("", f"/runs/{run_id}", f"/nights/{run}", live, f"/compare?left={run}&right={run}", "/neighbours"):
         assert site.get(path).status_code == 200, path
         assert site.get(path, role=None).status_code == 403, path
+
+
+def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
+    """As roles of one graph have them: Airflow is asked about this DAG, its runs and its XComs, each time."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
+    paths = ("", f"/runs/{run_id}", f"/nights/{run}", f"/nights/{run}/live", f"/compare?left={run}&right={run}")
+    manager = get_auth_manager()
+    allowed = manager.is_authorized_dag
+    for closed in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM):
+
+        def is_authorized(*, access_entity=None, details=None, _closed=closed, **asked):
+            hidden = details is not None and details.id == DAG and access_entity == _closed
+            return not hidden and allowed(access_entity=access_entity, details=details, **asked)
+
+        monkeypatch.setattr(manager, "is_authorized_dag", is_authorized)
+        for path in (*paths, "/neighbours?entity=e1"):
+            answer = site.get(path)
+            assert answer.status_code == 403, (closed, path)
+            assert run not in answer.text
+        listed = site.client.get("/pbg/", headers=site.headers["ADMIN"])
+        assert listed.status_code == 200
+        assert (DAG in listed.text) == (closed is not None)
+    monkeypatch.undo()
+    assert DAG in site.client.get("/pbg/", headers=site.headers["ADMIN"]).text
 
 
 def test_old_runs_stay_where_their_version_had_them(site, place):
