@@ -5,11 +5,13 @@ The tests of this file are one story and run in the order they stand in.
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 import time
 import urllib.error
 import urllib.request
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -19,6 +21,7 @@ import pytest
 
 from examples.stack import processes
 from examples.stack.watch import Watch
+from pbg_tasks.storage import open_store
 from tests.browser import CONTRAST
 from tests.stack.browser import signed_in
 from tests.stack.conftest import BUCKET, CLUSTERED, GRAPH
@@ -251,12 +254,22 @@ def test_a_night_on_a_cluster_of_four_ranks(api, stack, cluster):
     assert token not in log
 
 
-def test_scratch_is_empty_and_secrets_are_in_no_log(stack):
-    scratch = stack.directory / "scratch"
-    assert [path for path in scratch.rglob("*") if path.is_file()] == []
-    secret = stack.store.environment()["AWS_SECRET_ACCESS_KEY"].encode()
-    for log in [*(stack.directory / "airflow" / "logs").rglob("*.log"), *(stack.directory / "logs").iterdir()]:
-        assert secret not in log.read_bytes(), log
+def test_scratch_is_empty(stack):
+    assert [path for path in (stack.directory / "scratch").rglob("*") if path.is_file()] == []
+
+
+def test_keys_are_in_nothing_that_the_nights_wrote(stack, api, cluster):
+    """Logs, Airflow's database with XComs and rendered templates, all objects of the store, Jobs, and pages."""
+    settings, environment = stack.airflow().settings, stack.store.environment()
+    keys = [environment["AWS_SECRET_ACCESS_KEY"], settings.password, settings.fernet_key, settings.jwt_secret]
+    tokens = [secret["data"].get("PBG_RUN_TOKEN", "") for secret in cluster.objects.everything("secrets")]
+    keys += [b64decode(token).decode() for token in tokens if token]
+    written = writings_of(stack, api, cluster)
+    for kind, places in written.items():
+        names = (GRAPH.encode(), CLUSTERED.encode())
+        assert any(name in data for data in places.values() for name in names), f"{kind}: nothing of the nights"
+        for place, data in places.items():
+            assert not [key for key in keys if any(form in data for form in forms_of(key))], (kind, place)
 
 
 def test_down_leaves_no_process(stack, api):
@@ -292,3 +305,36 @@ def writers_below(directory):
             if any(output.is_relative_to(directory) for output in outputs):
                 found.append(int(entry.name))
     return found
+
+
+def forms_of(key):
+    """Return the bytes that a key may be written as: as it is, in a URL, in JSON, in base64."""
+    text = key.encode()
+    return {text, quote(key, safe="").encode(), json.dumps(key)[1:-1].encode(), b64encode(text).rstrip(b"=")[:-1]}
+
+
+def writings_of(stack, api, cluster):
+    """Return what was written by kind and place: but for settings and the store's own files, all there is."""
+    airflow = stack.directory / "airflow"
+    logs = [path for folder in (airflow / "logs", stack.directory / "logs") for path in folder.rglob("*")]
+    with closing(sqlite3.connect(f"file:{airflow}/airflow.db?mode=ro", uri=True)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        rows = {name: repr(database.execute(f'SELECT * FROM "{name}"').fetchall()).encode() for name in tables}
+    assert {"xcom", "rendered_task_instance_fields", "serialized_dag", "log"} <= set(tables)
+    environment = stack.store.environment() | {"PBG_SCRATCH": str(stack.directory / "scratch")}
+    store = open_store(f"s3://{BUCKET}", environment=environment)
+    runs = [run["dag_run_id"] for run in api.runs(DAG) if run["state"] == "success"]
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    pages = {}
+    for path in ("", "/neighbours?entity=node7", *(f"/runs/{quote(run)}" for run in runs)):
+        headers = {"Authorization": f"Bearer {api._token}"}
+        address = f"{stack.login()['url']}/pbg/dags/{DAG}{path}"
+        with opener.open(urllib.request.Request(address, headers=headers)) as answer:  # noqa: S310 - our own server's
+            pages[path] = answer.read()
+    return {
+        "logs": {str(path): path.read_bytes() for path in logs if path.is_file()},
+        "database": rows,
+        "objects": {stored.key: store.get(stored.key).data for stored in store.list("")},
+        "jobs": {str(at): repr(job).encode() for at, job in enumerate(cluster.objects.everything("jobs"))},
+        "pages": pages,
+    }
