@@ -86,7 +86,7 @@ def train(
         raise typer.BadParameter("--max-restarts: only with --ranks")
     from pbg_tasks.tasks.eviction import Notice
 
-    with Notice.taken():  # also while torch is imported and inputs are read
+    with Notice.taken(ends=True):  # also while torch is imported and inputs are read
         if is_config(target):
             from pbg_tasks.tasks.configs import load_config_from
             from pbg_tasks.tasks.train import train_directory

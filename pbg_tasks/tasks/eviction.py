@@ -50,8 +50,12 @@ class Notice:
 
     @classmethod
     @contextmanager
-    def taken(cls) -> Iterator[Self]:
+    def taken(cls, *, ends: bool = False) -> Iterator[Self]:
         """Heed SIGTERM for the length of the context; within another one, give that.
+
+        Args:
+            ends: whether the process ends with the context. Once it was told to, a further SIGTERM must not keep it
+                from ending with the status of an eviction.
 
         Raises:
             EvictedError: SIGTERM came before, and its error got lost: a library may catch every error, as of an import.
@@ -64,7 +68,7 @@ class Notice:
         notice = cls()
         token = _active.set(notice)
         try:
-            with heard(notice._note), on_sigterm(notice._act):
+            with heard(notice._note), on_sigterm(notice._act, stays=lambda: ends and notice.member.evicted.is_set()):
                 yield notice
         finally:
             _active.reset(token)
@@ -105,8 +109,13 @@ def evictable() -> Iterator[Member]:
 
 
 @contextmanager
-def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
-    """Do something at SIGTERM, in the main thread, for the length of the context; elsewhere nothing is changed."""
+def on_sigterm(act: Callable[[], None], *, stays: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Do something at SIGTERM, in the main thread, for the length of the context; elsewhere nothing is changed.
+
+    Args:
+        act: what is done.
+        stays: asked at the end of the context whether it goes on being done.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -114,7 +123,8 @@ def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if not stays():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -190,6 +190,22 @@ def test_process_that_cannot_store_in_time_commits_nothing(graph, tmp_path):
     assert bits(graph, "stuck") == bits(graph, "whole")
 
 
+def test_second_notice_keeps_the_first_ones_status(graph, tmp_path):
+    """It comes while the process says why it ends, which takes a second here."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\nfrom pbg_tasks import cli\nfail = cli._fail\n"
+        "cli._fail = lambda error: (print('ending', file=sys.stderr, flush=True), time.sleep(1), fail(error))\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', Path.cwd())}"
+    process = start(graph, "twice", PYTHONPATH=path)
+    wait_until(lambda: live_buckets(graph, "twice") >= 0, seconds=60)
+    process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "ending" in process.stderr.readline(), seconds=60)
+    status, _, said = tell(process)
+    assert status == 13, said
+    assert "error: evicted: told to end (SIGTERM) in epoch" in said
+
+
 def test_interrupt_ends_as_before(graph):
     process = start(graph, "interrupted")
     wait_until(lambda: live_buckets(graph, "interrupted") >= 0, seconds=60)
