@@ -15,7 +15,6 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.endpoint import ALLOWED_VARIABLE, ENDPOINT_VARIABLES, Endpoints
-from pbg_tasks.storage.s3_client import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,7 +45,9 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
 @lru_cache(maxsize=4)
 def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
     """Build the S3 filesystem, once for each state of the AWS environment; what that leaves out, the SDK finds."""
-    from pbg_tasks.storage.s3_async import session_class  # here, because a local snapshot needs no HTTP client
+    # Here, because a local snapshot needs neither the AWS SDK nor an HTTP client.
+    from pbg_tasks.storage.s3_async import session_class
+    from pbg_tasks.storage.s3_client import connect
 
     given = dict(environment)
     with closing(connect(given)):  # refuses an endpoint that is not allowed, a profile's too
