@@ -9,7 +9,7 @@ import numpy as np
 
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.formats.entities import read_relation_names
-from pbg_tasks.prepare.connection import loading, phase
+from pbg_tasks.prepare.connection import batches, loading, phase
 from pbg_tasks.prepare.features import FeaturizedBucketWriter, make_bags
 from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.relations import make_relations
@@ -247,18 +247,19 @@ class _SortedEdges:
                 return offset
             return f"if(({side}_id >> 56) IN ({', '.join(map(str, bagged))}), -1 - {offset}, {offset})"
 
-        self._batches = connection.sql(
+        edges = connection.sql(
             f"""
             SELECT {end("lhs")} AS lhs, {end("rhs")} AS rhs, rel::BIGINT AS rel{", weight" if weighted else ""}
             FROM placed WHERE bucket IS NOT NULL ORDER BY bucket, hash, lhs_id, rhs_id{", weight" if weighted else ""}
             """
-        ).to_arrow_reader(BATCH_ROWS)
+        )
+        self._batches = batches(edges, BATCH_ROWS)
         self._batch: pa.RecordBatch | None = None
 
     def take(self, count: int) -> Iterator[EdgeList]:
         """Yield the next ``count`` edges in pieces."""
         while count:
-            batch = self._batch or self._batches.read_next_batch()
+            batch = self._batch or next(self._batches)
             taken = batch.slice(0, count)
             self._batch = batch.slice(len(taken)) if len(taken) < len(batch) else None
             count -= len(taken)

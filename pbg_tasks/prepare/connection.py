@@ -18,6 +18,8 @@ from pbg_tasks.progress import human_seconds, say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import pyarrow as pa
+
     from pbg_tasks.config import Resources
 
 
@@ -86,6 +88,29 @@ def phase(connection: duckdb.DuckDBPyConnection, what: str, *, interval: float =
         stop.set()
         thread.join()
     say(f"{what}: done in {human_seconds(time.monotonic() - started)}")
+
+
+def batches(query: duckdb.DuckDBPyRelation, rows: int) -> Iterator[pa.RecordBatch]:
+    """Run a query and stream its rows, at most ``rows`` at a time.
+
+    Raises:
+        duckdb.OutOfMemoryException: there is no memory for them.
+        duckdb.IOException: scratch has no room left.
+    """
+    return _as_duckdb(query.to_arrow_reader(rows))
+
+
+def _as_duckdb(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Raise DuckDB's errors again: Arrow's look like faults of the file that the rows are written to."""
+    try:
+        yield from reader
+    except OSError as error:
+        text = str(error)
+        if text.startswith("Out of Memory Error"):
+            raise duckdb.OutOfMemoryException(text) from None
+        if "No space left" in text:
+            raise duckdb.IOException(text) from None
+        raise
 
 
 def is_disk_full(error: duckdb.Error) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from pbg_tasks.formats.edges import EdgeList, Features, write_edges
-from pbg_tasks.prepare.connection import loading, phase
+from pbg_tasks.prepare.connection import batches, loading, phase
 from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.prepare.sql import features_sql, one_file, quoted
 
@@ -100,8 +100,7 @@ def make_bags(
 
 def _fetch(connection: duckdb.DuckDBPyConnection) -> Features:
     counts, data = [np.zeros(1, np.int64)], [np.empty(0, np.int64)]
-    reader = connection.sql("SELECT features FROM bags ORDER BY number").to_arrow_reader(BATCH_ROWS)
-    for batch in reader:
+    for batch in batches(connection.sql("SELECT features FROM bags ORDER BY number"), BATCH_ROWS):
         lists = batch.column("features")
         counts.append(lists.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64))
         data.append(lists.flatten().to_numpy(zero_copy_only=False))

@@ -22,7 +22,7 @@ from pbg_tasks.formats.entities import (
     write_relation_names,
 )
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
-from pbg_tasks.prepare.connection import load_table, phase
+from pbg_tasks.prepare.connection import batches, load_table, phase
 from pbg_tasks.prepare.relations import make_relations
 from pbg_tasks.prepare.snapshot import open_snapshot, reading
 from pbg_tasks.prepare.sql import features_sql, md5_tail, one_file, quoted
@@ -265,10 +265,8 @@ def write_ids(connection: duckdb.DuckDBPyConnection, entity: str, partitions: in
 def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partition: int, out: Path) -> int:
     # The file is sorted by partition: unlike the table, it is not read whole for each.
     file = one_file(out / entity_ids_file_name(entity))
-    reader = connection.sql(
-        f'SELECT name FROM read_parquet({file}) WHERE partition = {partition} ORDER BY "offset"'
-    ).to_arrow_reader(FETCH_ROWS)
-    names = chain.from_iterable(batch.column("name").to_pylist() for batch in reader)
+    found = connection.sql(f'SELECT name FROM read_parquet({file}) WHERE partition = {partition} ORDER BY "offset"')
+    names = chain.from_iterable(batch.column("name").to_pylist() for batch in batches(found, FETCH_ROWS))
     count = write_entity_names(out, entity, partition, names)
     write_entity_count(out, entity, partition, count)
     return count

@@ -35,6 +35,32 @@ except ResourceError as error:
     print("refused:", error)
 """
 
+STREAM = f"""{LIMITED}
+from pathlib import Path
+from pbg_tasks.config.graph import Resources
+from pbg_tasks.errors import ResourceError
+from pbg_tasks.memory.address_space import address_limit, free_addresses
+from pbg_tasks.prepare import connect
+from pbg_tasks.prepare.buckets import _SortedEdges
+from pbg_tasks.storage.files import disk_errors
+from tests.prepare.test_bad_input import make_spec
+try:
+    with connect(Resources(memory_gb=4, threads=1), Path(sys.argv[1])) as connection, disk_errors("edges.h5"):
+        connection.execute(
+            "CREATE TABLE placed AS SELECT i AS lhs_id, i AS rhs_id, 0 AS rel, 0 AS bucket, 0 AS hash "
+            "FROM range(10000000) t(i)"
+        )
+        edges = _SortedEdges(connection, make_spec(sys.argv[1]), weighted=False).take(10000000)
+        next(edges)
+        taken = address_limit() - free_addresses()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + 1000000, resource.RLIM_INFINITY))
+        for piece in edges:
+            pass
+except ResourceError as error:
+    print("refused:", error, flush=True)
+os._exit(0)
+"""
+
 
 @pytest.fixture
 def place(tmp_path):
@@ -107,6 +133,12 @@ def test_database_spills_earlier_under_limit(tmp_path):
     count, memory = done.stdout.splitlines()
     assert count == "[(1000000,)]"
     assert "MiB" in memory  # of the 4 GB that were asked for
+
+
+def test_edges_beyond_limit_are_lack_of_memory(tmp_path):
+    """They are written to a file while they are read; that file is not at fault."""
+    done = limited(STREAM, 1500, tmp_path, scratch=tmp_path)
+    assert done.stdout.startswith("refused: preparation needs more than "), done.stderr[-2000:]
 
 
 def test_usable_bytes_keep_within_address_space():
