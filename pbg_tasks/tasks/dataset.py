@@ -29,7 +29,7 @@ from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.import_claim import UNFINISHED
 from pbg_tasks.train.batching import check_edges
 from pbg_tasks.train.parameters import SharedParameters
-from pbg_tasks.train.partitions import PartitionKey, partition_keys
+from pbg_tasks.train.partitions import Layout, PartitionKey, partition_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,11 +107,8 @@ class EntityPath:
             FormatError: naming ``source`` and the column.
         """
         lhs, rhs = (
-            {
-                entity: range(self.counts[PartitionKey(entity, index if schema.num_partitions > 1 else 0)])
-                for entity, schema in self._config.entities.items()
-            }
-            for index in bucket
+            {entity: range(self.counts[key]) for entity, key in side.items()}
+            for side in Layout(self._config).sides(bucket)
         )
         try:
             check_edges(edges, self._config, Families(self._config, self.relation_count), lhs, rhs)
