@@ -10,9 +10,12 @@ from pbg_tasks.errors import InputError
 from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, line_too_long
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pbg_tasks.config import Snapshots
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
+_COMMON = ("\t", ",", ";", "|", " ")
 
 
 def delimiter(snapshots: Snapshots) -> str:
@@ -44,6 +47,28 @@ def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None
         raise InputError(f"{uri}, line 1: is empty; a {snapshots.format} file needs a first line")
     fields: list[str] = next(_reader(snapshots, [line.rstrip("\r\n")]))
     return fields
+
+
+def column_names(snapshots: Snapshots, first: list[str]) -> list[str]:
+    """Return the names of a file's columns: its first record, or ``column0`` and so on without a header."""
+    return first if snapshots.header else [f"column{index}" for index in range(len(first))]
+
+
+def likely_delimiter(snapshots: Snapshots, uri: str, place: str, wanted: Collection[str]) -> str | None:
+    """Return the common delimiter with which a file's first line has each wanted column once; None without one.
+
+    Args:
+        snapshots: as the file was taken to be written.
+        uri: of the file, for messages.
+        place: path of its text.
+        wanted: names of columns.
+    """
+    for other in _COMMON:
+        changed = snapshots.model_copy(update={"delimiter": other})
+        names = column_names(changed, first_record(changed, uri, place) or [])
+        if other != delimiter(snapshots) and all(names.count(name) == 1 for name in wanted):
+            return other
+    return None
 
 
 def line_of(snapshots: Snapshots, place: str, record: int) -> int:

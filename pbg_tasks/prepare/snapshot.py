@@ -16,7 +16,7 @@ import duckdb
 
 from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.prepare.connection import is_disk_full, phase, what_duckdb_says
-from pbg_tasks.prepare.delimited import delimiter, first_record
+from pbg_tasks.prepare.delimited import column_names, delimiter, first_record, likely_delimiter
 from pbg_tasks.prepare.sql import quoted
 from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, copy_name, plain_texts, remove_copies
 from pbg_tasks.storage.columnar import check_unchanged, filesystem_for
@@ -132,7 +132,7 @@ def open_snapshot(
         layout = _layout(connection, spec.snapshots, file, places[file.uri])
         if layout is None:
             continue
-        _check_columns(spec.columns, file.uri, layout)
+        _check_columns(spec, file.uri, layout, places[file.uri])
         alike.setdefault(layout, []).append(places[file.uri])
     scans = {layout: _scan(spec.snapshots, uris, layout) for layout, uris in alike.items()}
     _make_raw(connection, [f"SELECT {_fields(spec, layout)} FROM {scan}" for layout, scan in scans.items()])
@@ -226,22 +226,38 @@ def _layout(
     first = first_record(snapshots, file.uri, place)
     if first is None:
         return None
-    columns = first if snapshots.header else [f"column{index}" for index in range(len(first))]
+    columns = column_names(snapshots, first)
     return _Layout(tuple(columns), ("VARCHAR",) * len(columns))
 
 
-def _check_columns(columns: Columns, uri: str, layout: _Layout) -> None:
-    for field, name in _chosen(columns).items():
+def _check_columns(spec: GraphSpec, uri: str, layout: _Layout, place: str) -> None:
+    for field, name in _chosen(spec.columns).items():
         times = layout.columns.count(name)
         if times != 1:
             fault = "no column" if times == 0 else f"{times} columns named"
-            raise InputError(f"{uri}: {fault} {name!r} (columns.{field}); its columns are: {', '.join(layout.columns)}")
+            raise InputError(
+                f"{uri}: {fault} {name!r} (columns.{field}); its columns are: {', '.join(layout.columns)}"
+                f"{_delimiter_hint(spec, uri, place)}"
+            )
         kind = layout.types[layout.columns.index(name)]
         if not _IS_PLAIN.fullmatch(kind):
             raise InputError(
                 f"{uri}: column {name!r} (columns.{field}) is of type {kind:.{_TOLD_CHARACTERS}}, which stands for no "
                 "one text; write it as strings or numbers"
             )
+
+
+def _delimiter_hint(spec: GraphSpec, uri: str, place: str) -> str:
+    """Return the end of a message about a missing column: the delimiter, where it is the likely cause."""
+    if spec.snapshots.format == "parquet":
+        return ""
+    other = likely_delimiter(spec.snapshots, uri, place, _chosen(spec.columns).values())
+    if other is None:
+        return ""
+    return (
+        f"; the likely cause is the delimiter, which is {delimiter(spec.snapshots)!r}: with {other!r} all columns are "
+        "there (--delimiter, or snapshots.delimiter in a graph spec)"
+    )
 
 
 def _chosen(columns: Columns) -> dict[str, str]:

@@ -75,6 +75,23 @@ def test_standard_relations_are_matched_by_name_and_unknown_ones_named_with_thei
         import_edges(config, [work.write([*ring(2), ("e0", "r2", "e1")], "other.tsv")], TSV)
 
 
+@pytest.mark.parametrize(("header", "columns"), [(False, ("0", "2", "1")), (True, ("from", "to", "how"))])
+@pytest.mark.parametrize(("written", "given"), [(" ", "\t"), (",", "\t"), (";", ","), ("|", " "), ("\t", ",")])
+def test_wrong_delimiter_is_named_for_missing_column(work, header, columns, written, given):
+    rows = [("from", "how", "to"), *ring(4)] if header else ring(4)
+    path = work.root / "train.txt"
+    path.write_text("".join(written.join(row) + "\n" for row in rows))
+    how = EdgeLists("tsv", *columns, header=header, delimiter=given)
+    with pytest.raises(InputError) as raised:
+        import_edges(work.config(1), [str(path)], how)
+    assert f"the delimiter, which is {given!r}: with {written!r} all columns are there" in str(raised.value)
+
+
+def test_column_missing_with_every_delimiter_blames_none(work):
+    with pytest.raises(InputError, match=r"no column 'column7' .*: column0, column1, column2$"):
+        import_edges(work.config(1), [work.write(ring(4))], EdgeLists("tsv", "0", "2", "7"))
+
+
 def test_without_a_relation_column_everything_is_the_one_relation(work):
     relations = [{"name": "only", "lhs": "n", "rhs": "n"}]
     config = work.config(1, relations=relations, dynamic_relations=False)
