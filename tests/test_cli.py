@@ -181,7 +181,7 @@ def test_only_a_missing_torch_is_foreseen(name):
     ],
 )
 def test_errors_of_python_are_told_by_what_they_mean(monkeypatch, capsys, raised, status, said):
-    def fail():
+    def fail(arguments):
         raise raised
 
     monkeypatch.setattr("pbg_tasks.cli.app", fail)
@@ -194,7 +194,7 @@ def test_errors_of_python_are_told_by_what_they_mean(monkeypatch, capsys, raised
 
 
 def test_an_interrupt_is_no_bug(monkeypatch):
-    def fail():
+    def fail(arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pbg_tasks.cli.app", fail)

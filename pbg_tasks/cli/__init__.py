@@ -16,6 +16,7 @@ import typer
 
 from pbg_tasks import __version__
 from pbg_tasks.cli import configs, exchange, info, migrations, models, nightly, releases, transfer
+from pbg_tasks.cli.overrides import spread_overrides
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
 from pbg_tasks.redaction import credentials_in, redacted
@@ -71,7 +72,7 @@ def main() -> None:
     """
     try:
         _check_arguments(sys.argv[1:])
-        app()
+        app(spread_overrides(sys.argv[1:]))
     except PbgError as error:
         _fail(error)
     except Exception as error:  # noqa: BLE001 - a scheduler tells a bug from other failures by its status, too
