@@ -15,6 +15,7 @@ from benchmarks.scaling.graphs import TIES, one_type
 from benchmarks.scaling.links import Network
 from benchmarks.scaling.simulate import Outcome, Work, simulate
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
+from pbg_tasks.checkpoint.stats import FILE_NAME, IO_FILE_NAME
 from pbg_tasks.cli.models import train
 from pbg_tasks.train.partitions import partition_keys
 from pbg_tasks.train.schedule import Bucket
@@ -100,13 +101,13 @@ def real_run(config: Mapping[str, Any], directory: Path, ranks: int, *, servers:
     path.write_text(json.dumps(document), encoding="utf-8")
     gang = ("--ranks", str(ranks)) if ranks > 1 else ()
     Pbg(directory, Clock())(name, "train", str(path), *gang)
-    lines = (Path(document["checkpoint_path"]) / "training_stats.json").read_text(encoding="utf-8").splitlines()
-    return parsed(lines, ranks, servers)
+    return parsed(Path(document["checkpoint_path"]), ranks, servers)
 
 
-def parsed(lines: list[str], ranks: int, servers: int) -> RealRun:
-    """Read the last iteration out of the lines of ``training_stats.json``."""
-    entries = [json.loads(line) for line in lines]
+def parsed(checkpoint: Path, ranks: int, servers: int) -> RealRun:
+    """Read the last iteration out of a checkpoint's statistics."""
+    texts = [(checkpoint / name).read_text(encoding="utf-8") for name in (FILE_NAME, IO_FILE_NAME)]
+    entries = [json.loads(line) for text in texts for line in text.splitlines()]
     io, last = entries[-1]["io"], entries[-1]["epoch_idx"]
     edges: Counter[Bucket] = Counter()
     for entry in entries:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.speed.measurement import Measurement, in_turns, per_second
 from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
+from pbg_tasks.checkpoint.stats import FILE_NAME, IO_FILE_NAME
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.progress import human_count
 from pbg_tasks.tasks.train import train_directory
@@ -46,17 +47,17 @@ class Ours:
         train_directory(ConfigSchema(**self._config | {"num_epochs": self._epochs}))
         return self._trained() - before
 
-    def _lines(self) -> list[dict[str, Any]]:
-        path = Path(self._config["checkpoint_path"]) / "training_stats.json"
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        path = Path(self._config["checkpoint_path"]) / name
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def _trained(self) -> int:
-        return sum(line["stats"]["count"] for line in self._lines())
+        return sum(line["stats"]["count"] for line in self._lines(FILE_NAME))
 
     def shares(self) -> list[float]:
         """Train all epochs at once; return the share of each that the trainer waited for partitions and edges."""
         train_directory(ConfigSchema(**self._config))
-        return [line["io"]["share"] for line in self._lines() if "io" in line]
+        return [line["io"]["share"] for line in self._lines(IO_FILE_NAME)]
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:

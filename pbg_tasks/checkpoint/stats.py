@@ -1,4 +1,8 @@
-"""``training_stats.json``: one JSON line a bucket, kept beside the checkpoint for people and PBG's readers."""
+"""Statistics of a training as JSON lines beside the checkpoint: for people, pages and PBG's readers.
+
+``training_stats.json`` is PBG's and has its keys alone. ``training_io.json`` is this package's: how long each iteration
+took and waited.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,47 @@ import json
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import NotFoundError
-from pbg_tasks.formats.directory import parse_stats_line
+from pbg_tasks.formats.directory import parse_stats_line, split_line
 from pbg_tasks.storage.names import join
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pbg_tasks.checkpoint.manifest import Iteration
     from pbg_tasks.storage import Store
 
+    Place = tuple[int, int, int]
+
 FILE_NAME = "training_stats.json"
+IO_FILE_NAME = "training_io.json"
 
 
 class StatsMirror:
     """The lines of all committed iterations; those of an interrupted one are dropped when it is trained again."""
 
     def __init__(self, store: Store, prefix: str, done: Iteration | None) -> None:
-        self._store, self._key = store, join(prefix, FILE_NAME)
-        self._lines = self._committed(done)
+        self._store, self._key, self._io_key = store, join(prefix, FILE_NAME), join(prefix, IO_FILE_NAME)
+        self._lines: list[str] = []
+        self._io: dict[Place, str] = {}
+        if done is not None:
+            last = (done.epoch_idx, done.edge_path_idx, done.edge_chunk_idx)
+            for key in (self._io_key, self._key):
+                self._add(line for line in self._stored(key) if (place := _place(line)) is not None and place <= last)
 
-    def _committed(self, done: Iteration | None) -> list[str]:
-        if done is None:
-            return []
-        last = (done.epoch_idx, done.edge_path_idx, done.edge_chunk_idx)
+    def _stored(self, key: str) -> list[str]:
         try:
-            text = self._store.get(self._key).data.decode("utf-8", "replace")
+            return self._store.get(key).data.decode("utf-8", "replace").splitlines()
         except NotFoundError:
             return []
-        return [line for line in text.splitlines() if (place := _place(line)) is not None and place <= last]
+
+    def _add(self, lines: Iterator[str]) -> None:
+        """Sort lines into the two files."""
+        for line in lines:
+            stats, io = split_line(line)
+            if stats is not None:
+                self._lines.append(stats)
+            if io is not None and (place := _place(io)) is not None:
+                self._io[place] = io
 
     def losses(self) -> list[float]:
         """Return the mean loss per edge of each committed iteration.
@@ -39,7 +58,7 @@ class StatsMirror:
         Raises:
             FormatError: another program left a line that holds no statistics.
         """
-        totals: dict[tuple[int, int, int], list[float]] = {}
+        totals: dict[Place, list[float]] = {}
         for text in self._lines:
             line = parse_stats_line(text, source=f"{self._store.url}/{self._key}")
             if line is not None:
@@ -49,12 +68,14 @@ class StatsMirror:
         return [round(loss / max(count, 1.0), 6) for _, (loss, count) in sorted(totals.items())]
 
     def append(self, lines: list[str]) -> None:
-        """Add an iteration's lines and write the file."""
-        self._lines += [line.rstrip("\n") for line in lines]
-        self._store.put(self._key, "".join(f"{line}\n" for line in self._lines).encode())
+        """Add an iteration's lines, each to the file of its kind, and write both."""
+        self._add(line.rstrip("\n") for line in lines)
+        # First the file that may take over lines of the other: a kill between the two loses none.
+        for key, kept in ((self._io_key, [self._io[place] for place in sorted(self._io)]), (self._key, self._lines)):
+            self._store.put(key, "".join(f"{line}\n" for line in kept).encode())
 
 
-def _place(line: str) -> tuple[int, int, int] | None:
+def _place(line: str) -> Place | None:
     """Return which iteration a line belongs to; None for a line cut off by a crash of another program."""
     try:
         entry = json.loads(line)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.formats.metadata import IterationInfo
 
+_PLACE = ("epoch_idx", "edge_path_idx", "edge_chunk_idx")
+
 
 def checkpoint_version_bytes(version: int) -> bytes:
     """Return ``checkpoint_version.txt``: how many iterations are complete."""
@@ -155,12 +157,12 @@ class StatsLine:
 
 @dataclass(frozen=True, slots=True)
 class IterationLine:
-    """The line of ``training_stats.json`` that ends an iteration.
+    """A line about a whole iteration, of ``training_stats.json`` or of ``training_io.json``.
 
     Attributes:
         place: epoch, edge path and chunk, from 0.
-        io: what it waited for; None in a file of PBG's.
-        held_out: figures of its held-out edges, where there were any.
+        io: time that it took and waited, where the line says so.
+        held_out: figures of its held-out edges, same.
     """
 
     place: tuple[int, int, int]
@@ -197,28 +199,41 @@ def stats_line(
     return json.dumps(entry | _place(iteration), allow_nan=False)
 
 
-def iteration_line(held_out: EvalStats | None, io: IoStats, index: int, iteration: IterationInfo) -> str:
-    """Return the line that ends an iteration.
+def iteration_line(held_out: EvalStats, index: int, iteration: IterationInfo) -> str:
+    """Return the line of ``training_stats.json`` that ends an iteration with held-out edges.
 
     Args:
-        held_out: figures of its held-out edges, over all buckets as each was trained.
-        io: what it waited for.
+        held_out: figures of these edges, over all buckets as each was trained.
         index: of its last bucket.
         iteration: its place.
     """
     # PBG 1.0.0 knows no such lines and cannot resume when one has no ``stats``; later ones let them be.
     entry: dict[str, Any] = {"index": index, "stats": {"count": 0, "metrics": {}}}
-    if held_out is not None:
-        entry["eval_stats_chunk_avg"] = held_out.to_json()
-    return json.dumps(_place(iteration) | entry | {"io": io.to_json()}, allow_nan=False)
+    return json.dumps(_place(iteration) | entry | {"eval_stats_chunk_avg": held_out.to_json()}, allow_nan=False)
+
+
+def io_line(io: IoStats, iteration: IterationInfo) -> str:
+    """Return the line of ``training_io.json`` for an iteration."""
+    return json.dumps(_place(iteration) | {"io": io.to_json()}, allow_nan=False)
+
+
+def split_line(line: str) -> tuple[str | None, str | None]:
+    """Return what of a line belongs into ``training_stats.json``, and what into ``training_io.json``.
+
+    Versions before the second file wrote ``io`` into the first, where it is a key that strict readers of PBG refuse.
+
+    Args:
+        line: a JSON object with a place, of either file.
+    """
+    entry = json.loads(line)
+    if "io" not in entry:
+        return line, None
+    io = {key: entry[key] for key in _PLACE} | {"io": entry.pop("io")}
+    return json.dumps(entry) if "eval_stats_chunk_avg" in entry else None, json.dumps(io)
 
 
 def _place(iteration: IterationInfo) -> dict[str, int]:
-    return {
-        "epoch_idx": iteration.epoch_idx,
-        "edge_path_idx": iteration.edge_path_idx,
-        "edge_chunk_idx": iteration.edge_chunk_idx,
-    }
+    return {key: getattr(iteration, key) for key in _PLACE}
 
 
 def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
@@ -254,7 +269,7 @@ def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
 
 
 def parse_iteration_line(line: str) -> IterationLine | None:
-    """Parse a line of ``training_stats.json`` about a whole iteration; None for any other line."""
+    """Parse a line about a whole iteration, of either file; None for any other line."""
     try:
         entry = json.loads(line)
         io, held_out = entry.get("io"), entry.get("eval_stats_chunk_avg")

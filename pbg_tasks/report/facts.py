@@ -24,7 +24,7 @@ class RunFacts:
         url: where it lies.
         tasks: of the chain, in order.
         results: of the tasks that have finished, by task.
-        stats: lines of ``training_stats.json``.
+        stats: lines of ``training_stats.json`` and ``training_io.json``.
         progress: of the iteration under way; None where there is none.
         heard: when training last said something, in seconds since 1970.
         planned: when the run was made first, same.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.formats.directory import parse_iteration_line, parse_stats_line
+from pbg_tasks.formats.directory import IterationLine, parse_iteration_line, parse_stats_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pbg_tasks.checkpoint import Progress
-    from pbg_tasks.formats.directory import BucketStats, IterationLine
+    from pbg_tasks.formats.directory import BucketStats
     from pbg_tasks.report.facts import Result, RunFacts
 
 Place = tuple[int, int, int]
@@ -61,7 +61,8 @@ def _read(
     for text in lines:
         end = parse_iteration_line(text)
         if end is not None:
-            ends[end.place] = end
+            before = ends.get(end.place, end)
+            ends[end.place] = IterationLine(end.place, end.io or before.io, end.held_out or before.held_out)
             continue
         line = parse_stats_line(text, source=source)
         if line is not None:

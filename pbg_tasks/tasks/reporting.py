@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved, watch_progress
 from pbg_tasks.checkpoint.stats import FILE_NAME as STATS
+from pbg_tasks.checkpoint.stats import IO_FILE_NAME
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
@@ -80,13 +81,14 @@ def read_run(run: RunContext) -> RunFacts:
     results = read_results(run)
     watched = None if "train" in results else watch_progress(run.store, prefix)
     stats, committed = _stats(run.store, f"{prefix}/{STATS}")
+    io, _ = _stats(run.store, f"{prefix}/{IO_FILE_NAME}")
     spec = run.store.head(run.key(RunLayout.spec))
     return RunFacts(
         spec=run.spec,
         url=run.url,
         tasks=CHAIN,
         results=results,
-        stats=stats,
+        stats=[*stats, *io],
         progress=watched[0] if watched else None,
         heard=max((each for each in (committed, watched and watched[1]) if each), default=None),
         planned=spec.modified if spec else None,

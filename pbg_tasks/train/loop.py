@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pbg_tasks.checkpoint import LiveMirror, StatsMirror
 from pbg_tasks.errors import EvictedError, FormatError, ResourceError, StorageError, TrainingDivergedError
-from pbg_tasks.formats.directory import EvalStats, IoStats, iteration_line, stats_line
+from pbg_tasks.formats.directory import EvalStats, IoStats, io_line, iteration_line, stats_line
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
 from pbg_tasks.progress import Progress, human_count, human_seconds, say
 from pbg_tasks.train.buffer import PartitionBuffer
@@ -203,7 +203,9 @@ class Trainer:
             stats_line(result.stats, *piece.bucket, index, info, before=result.before, after=result.after)
             for index, (piece, result) in enumerate(zip(pieces, results, strict=True), start=first)
         ]
-        lines.append(iteration_line(average, io, first + len(pieces) - 1, info))
+        if average is not None:
+            lines.append(iteration_line(average, first + len(pieces) - 1, info))
+        lines.append(io_line(io, info))
         self._commit(objects, iteration, edges=trained, lines=lines, retrained=self._remnant.retrained)
         self._remnant.committed()
         ended = time.monotonic()

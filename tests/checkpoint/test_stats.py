@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pbg_tasks.checkpoint import StatsMirror
-from pbg_tasks.checkpoint.stats import FILE_NAME
+from pbg_tasks.checkpoint.stats import FILE_NAME, IO_FILE_NAME
 from pbg_tasks.errors import FormatError
 from pbg_tasks.storage import open_store
 from tests.checkpoint.test_writer import iteration
@@ -34,6 +34,23 @@ def test_lines_of_committed_iterations_stay_whoever_wrote_them(tmp_path, prefix)
     stats.append([line(2, 0.5)])
     assert store.get(key).data.decode().splitlines() == [*kept, line(2, 0.5)]
     assert stats.losses() == [1.5, 1.0, 0.5]
+
+
+def io(epoch, seconds=2.0):
+    place = {"epoch_idx": epoch, "edge_path_idx": 0, "edge_chunk_idx": 0}
+    return json.dumps(place | {"io": {"seconds": seconds, "waited": 1.0, "share": 0.5}})
+
+
+def test_old_io_figures_move_to_their_file(tmp_path):
+    """Where both files have an iteration's, as after a kill between the two, there is one line of it in the end."""
+    store = open_store(tmp_path)
+    old = [line(0, 3.0), json.dumps(json.loads(held_out(0)) | json.loads(io(0))), line(1, 1.0), io(1)]
+    store.put(FILE_NAME, "\n".join(old).encode())
+    store.put(IO_FILE_NAME, f"{io(0)}\n{io(2)}\n".encode())
+    stats = StatsMirror(store, "", iteration(2))
+    stats.append([line(2, 0.5), io(2, seconds=4.0)])
+    assert store.get(FILE_NAME).data.decode().splitlines() == [line(0, 3.0), held_out(0), line(1, 1.0), line(2, 0.5)]
+    assert store.get(IO_FILE_NAME).data.decode().splitlines() == [io(0), io(1), io(2, seconds=4.0)]
 
 
 def test_nothing_is_kept_of_a_training_that_committed_nothing(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -15,11 +16,13 @@ from pbg_tasks.formats.directory import (
     StatsLine,
     checkpoint_version_bytes,
     config_bytes,
+    io_line,
     iteration_line,
     parse_iteration_line,
     parse_stats_line,
     read_checkpoint_version,
     read_config,
+    split_line,
     stats_line,
 )
 
@@ -71,22 +74,48 @@ def test_a_bucket_has_pbgs_line(iteration):
     assert parse_stats_line(line, source="x") == StatsLine(1, 0, 17, stats, 2, 0, 1)
 
 
+IO = IoStats(seconds=8.0, waited=0.5)
+HELD_OUT = EvalStats(7, 1.5, 3.0, 0.25, 0.125, 0.5, 0.75, 0.875)
+IO_LINE = (
+    '{"epoch_idx": 2, "edge_path_idx": 0, "edge_chunk_idx": 1, "io": {"seconds": 8.0, "waited": 0.5, "share": 0.0625}}'
+)
+
+
+def old_line(held_out, iteration):
+    """Return an iteration's line as it was when ``io`` stood in PBG's file."""
+    entry = {key: getattr(iteration, key) for key in ("epoch_idx", "edge_path_idx", "edge_chunk_idx")}
+    entry |= {"index": 17, "stats": {"count": 0, "metrics": {}}}
+    entry |= {} if held_out is None else {"eval_stats_chunk_avg": held_out.to_json()}
+    return json.dumps(entry | {"io": IO.to_json()})
+
+
 def test_an_iteration_ends_with_a_line_that_is_no_buckets(iteration):
-    line = iteration_line(None, IoStats(seconds=8.0, waited=0.5), 17, iteration)
+    line = iteration_line(HELD_OUT, 17, iteration)
     assert line == (
         '{"epoch_idx": 2, "edge_path_idx": 0, "edge_chunk_idx": 1, "index": 17, "stats": {"count": 0, "metrics": {}}, '
-        '"io": {"seconds": 8.0, "waited": 0.5, "share": 0.0625}}'
+        '"eval_stats_chunk_avg": {"count": 7, "metrics": {"loss": 1.5, "pos_rank": 3.0, "mrr": 0.25, "r1": 0.125, '
+        '"r10": 0.5, "r50": 0.75, "auc": 0.875}}}'
     )
     assert parse_stats_line(line, source="x") is None
+    assert io_line(IO, iteration) == IO_LINE
+    assert parse_stats_line(IO_LINE, source="x") is None
 
 
 def test_the_end_of_an_iteration_is_read_again(iteration):
-    io, held_out = IoStats(seconds=8.0, waited=0.5), EvalStats(7, 1.5, 3.0, 0.25, 0.125, 0.5, 0.75, 0.875)
-    for found in (None, held_out):
-        line = iteration_line(found, io, 17, iteration)
-        assert parse_iteration_line(line) == IterationLine(place=(2, 0, 1), io=io, held_out=found)
+    end = partial(IterationLine, place=(2, 0, 1))
+    assert parse_iteration_line(iteration_line(HELD_OUT, 17, iteration)) == end(io=None, held_out=HELD_OUT)
+    assert parse_iteration_line(io_line(IO, iteration)) == end(io=IO, held_out=None)
+    for held_out in (None, HELD_OUT):
+        assert parse_iteration_line(old_line(held_out, iteration)) == end(io=IO, held_out=held_out)
     assert parse_iteration_line(stats_line(BucketStats(1, 1.0, 0.0, 1.0, 1.0), 0, 0, 0, iteration)) is None
     assert parse_iteration_line("cut off") is None
+
+
+def test_old_iteration_line_is_split_by_file(iteration):
+    assert split_line(old_line(None, iteration)) == (None, IO_LINE)
+    assert split_line(old_line(HELD_OUT, iteration)) == (iteration_line(HELD_OUT, 17, iteration), IO_LINE)
+    assert split_line(IO_LINE) == (None, IO_LINE)
+    assert split_line(iteration_line(HELD_OUT, 17, iteration)) == (iteration_line(HELD_OUT, 17, iteration), None)
 
 
 def test_pbgs_other_lines():

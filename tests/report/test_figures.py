@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pbg_tasks.formats.directory import BucketStats, IoStats, iteration_line, stats_line
+from pbg_tasks.formats.directory import BucketStats, EvalStats, IoStats, io_line, iteration_line, stats_line
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.report import Links, RunFacts, figures, render, run_document
 from pbg_tasks.report.training import training_document
@@ -22,7 +22,7 @@ WAITED = (1.0, 0.5, 0.0)
 
 
 def statistics(*, timed=True):
-    """Return lines of ``training_stats.json`` for three epochs over two buckets."""
+    """Return lines of statistics for three epochs over two buckets."""
     lines = []
     for epoch, counts in enumerate(EDGES):
         place = IterationInfo(
@@ -38,7 +38,7 @@ def statistics(*, timed=True):
             bucket = BucketStats(count=count, loss=0.5, reg=0.0, violators_lhs=0.0, violators_rhs=0.0)
             lines.append(stats_line(bucket, 0, rhs, 2 * epoch + rhs, place))
         if timed:
-            lines.append(iteration_line(None, IoStats(SECONDS[epoch], WAITED[epoch]), 2 * epoch + 1, place))
+            lines.append(io_line(IoStats(SECONDS[epoch], WAITED[epoch]), place))
     return lines
 
 
@@ -66,6 +66,17 @@ def test_a_page_shows_what_each_epoch_trained_waited_and_how_fast_it_was(nights)
     assert drawn["speed"]["layout"]["yaxis"]["title"]["text"] == "edges a second"
     table = {row["text"].strip() for row in page.all("tr")}
     assert {"training1.03.0", "waiting for I/O1.01.0", "edges/s1.0300", "edges/s3.0800"} <= table
+
+
+def test_held_out_and_io_lines_make_one_iteration():
+    place = IterationInfo(3, 0, 1, 0, "edges", 1, 0)
+    ends = [iteration_line(EvalStats(7, 1.5, 3.0, 0.25, 0, 0, 0, 0), 1, place), *statistics()]
+    for stats in (ends, ends[::-1]):
+        spec = SimpleNamespace(epochs=3)
+        run = SimpleNamespace(spec=spec, url="/runs/r", results={}, stats=stats, progress=None, heard=None)
+        first, second, _ = training_document(run)["iterations"]
+        assert (first["mrr"], first["seconds"], first["waited"]) == (0.25, 4.0, 1.0)
+        assert (second["mrr"], second["seconds"]) == (None, 2.0)
 
 
 @pytest.mark.parametrize("draw", [figures.throughput, figures.speed])

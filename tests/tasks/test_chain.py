@@ -214,7 +214,8 @@ def test_a_killed_training_loses_one_epoch_at_most_and_ends_the_same(place):
     assert result["edges_trained"] == 3 * sum(
         map(sum, json.loads((Path(run) / "results/bucket.json").read_text())["matrix"])
     )
-    assert len((checkpoint / "training_stats.json").read_text().splitlines()) == 3 * (4 + 1)
+    assert len((checkpoint / "training_stats.json").read_text().splitlines()) == 3 * 4
+    assert len((checkpoint / "training_io.json").read_text().splitlines()) == 3
 
     # an uninterrupted training of the same run gives the same bits
     place.store = place.root / "other"

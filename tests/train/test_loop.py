@@ -371,12 +371,16 @@ def test_what_was_not_hidden_is_told(buckets, tmp_path, capsys, eval_fraction):
     store = Slow(tmp_path / "store")
     config = make_config(num_epochs=2, eval_fraction=eval_fraction)
     figures = train(config, buckets, store, tmp_path / "scratch")
-    lines = [json.loads(line) for line in store.get("training_stats.json").data.splitlines()]
-    told = [line for line in lines if "io" in line]
+    lines, told = (
+        [json.loads(line) for line in store.get(name).data.splitlines()]
+        for name in ("training_stats.json", "training_io.json")
+    )
     assert len(told) == 2
-    assert len(lines) == 2 * (PARTITIONS**2 + 1)
+    assert len(lines) == 2 * (PARTITIONS**2 + (eval_fraction > 0))
+    assert sum("eval_stats_chunk_avg" in line for line in lines) == 2 * (eval_fraction > 0)
+    assert not any("io" in line for line in lines)
     for figure, line in zip(figures, told, strict=True):
-        assert ("eval_stats_chunk_avg" in line) == (eval_fraction > 0)
+        assert line["epoch_idx"] == figure.epoch
         assert line["io"]["waited"] > 0.1  # for the model at least: nothing is trained while it is stored
         assert line["io"]["waited"] <= figure.waited < figure.seconds
         assert line["io"]["share"] == pytest.approx(line["io"]["waited"] / line["io"]["seconds"], abs=0.01)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import StatsMirror, StoredObject
-from pbg_tasks.formats.directory import EvalStats, IoStats, iteration_line, stats_line
+from pbg_tasks.formats.directory import EvalStats, IoStats, io_line, iteration_line, stats_line
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.progress import human_count, human_seconds, say
 from pbg_tasks.train.loop import EpochFigures
@@ -136,8 +136,9 @@ class Lead:
             )
             for index, piece in enumerate(found.done, start=first)
         ]
-        io = IoStats(figures.seconds, figures.waited)
-        return [*lines, iteration_line(figures.held_out, io, first + len(lines) - 1, info)]
+        if figures.held_out is not None:
+            lines.append(iteration_line(figures.held_out, first + len(lines) - 1, info))
+        return [*lines, io_line(IoStats(figures.seconds, figures.waited), info)]
 
     def _unneeded(self, iteration: Iteration) -> dict[str, ObjectRecord]:
         """Store the partitions of types that no relation names: a version has files of every type."""

@@ -106,7 +106,8 @@ def test_every_edge_is_trained_once_whoever_does_it(buckets, tmp_path, world, se
     assert sum(trainer.work.edges for trainer in trainers) == 2 * EDGES
     assert sum(trainer.work.buckets for trainer in trainers) == 2 * PARTITIONS**2
     expected = [f"embeddings_n_{p}.v2.h5" for p in range(PARTITIONS)] + ["manifest.v2.json", "model.v2.h5"]
-    assert names(store) == ["HEAD.json", "checkpoint_version.txt", *expected, "training_stats.json"]
+    statistics = ["training_io.json", "training_stats.json"]
+    assert names(store) == ["HEAD.json", "checkpoint_version.txt", *expected, *statistics]
 
 
 def test_a_gang_that_crashed_at_any_bucket_ends_with_the_same_bits(buckets, tmp_path):
