@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,18 @@ def creating(path: Path, *, data_bytes: int = 0) -> Iterator[h5py.File]:
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
+    vouch(path)
+
+
+def copied(source: Path, path: Path) -> None:
+    """Write a copy of a file that this package wrote.
+
+    Raises:
+        ResourceError: disk or quota is full.
+        StorageError: any other failure of the disk.
+    """
+    with replacing(path) as partial:
+        shutil.copyfile(source, partial)
     vouch(path)
 
 

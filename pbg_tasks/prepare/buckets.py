@@ -9,6 +9,7 @@ import numpy as np
 
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.formats.entities import read_relation_names
+from pbg_tasks.formats.files import copied
 from pbg_tasks.prepare.connection import batches, loading, phase
 from pbg_tasks.prepare.features import FeaturizedBucketWriter, make_bags
 from pbg_tasks.prepare.ids import entity_ids_file_name
@@ -212,16 +213,22 @@ def _write_grid(
     weighted = spec.columns.weight is not None
     with phase(connection, "sort"):
         edges = _SortedEdges(connection, spec, weighted=weighted)
+    empty: Path | None = None
     with Progress("write buckets", total=int(counts.sum())) as progress:
         for (split, lhs, rhs), count in np.ndenumerate(counts):
             if not count and NAMES[split] not in splits:
                 continue
             path = out / NAMES[split] / edge_file_name(lhs, rhs)
             path.parent.mkdir(exist_ok=True)
+            if not count and empty is not None:  # of a fine grid most are, and HDF5 takes milliseconds for each
+                copied(empty, path)
+                continue
             with _writer(path, int(count), bags, weighted=weighted) as writer:
                 for piece in edges.take(int(count)):
                     writer.append(piece)
                     progress.advance(len(piece))
+            if not count:
+                empty = path
 
 
 def _writer(path: Path, count: int, bags: Bags | None, *, weighted: bool) -> EdgeFileWriter | FeaturizedBucketWriter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 
 import h5py
 import numpy as np
@@ -13,8 +14,8 @@ from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError
 from pbg_tasks.formats.edges import EdgeList, count_edges, edge_file_name, read_edges, write_edges
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names
-from pbg_tasks.prepare import Minimum
-from pbg_tasks.storage import open_store
+from pbg_tasks.prepare import Minimum, buckets
+from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks import importing
 from pbg_tasks.tasks.evaluate_directory import evaluate_directory
 from pbg_tasks.tasks.exporting import export_directory
@@ -62,6 +63,35 @@ def test_plain_edge_file_with_bad_weight_is_named(work, weight):
     with pytest.raises(FormatError, match=r"train/edges_0_0\.h5: row 4 of dataset 'weight'"):
         train_directory(config)
     assert not list((work.root / "model").glob("embeddings_*"))
+
+
+def test_empty_buckets_of_fine_grid_are_copies(work, monkeypatch):
+    written = []
+    writer = buckets.EdgeFileWriter
+    monkeypatch.setattr(
+        buckets, "EdgeFileWriter", lambda path, *rest, **how: written.append(path) or writer(path, *rest, **how)
+    )
+    import_edges(work.config(20), [work.write(ring(10))], TSV)
+    files = list((work.root / "train").glob("edges_*.h5"))
+    assert len(files) == 400
+    assert len(written) <= 11
+    empty = [path for path in files if not count_edges(path)]
+    assert len(empty) >= 390
+    assert len({path.read_bytes() for path in empty}) == 1
+    assert len({path.stat().st_ino for path in empty}) == len(empty)  # an edge written into one is in no other
+
+
+def test_files_of_fine_grid_are_stored_side_by_side(work, monkeypatch):
+    together = threading.Barrier(4, timeout=20)
+    put = LocalStore.put
+
+    def slow(store, key, source, **more):
+        if key.startswith("edges_"):
+            together.wait()
+        return put(store, key, source, **more)
+
+    monkeypatch.setattr(LocalStore, "put", slow)
+    assert import_edges(work.config(2), [work.write(ring(10))], TSV)["edges"] == 10
 
 
 def test_standard_relations_are_matched_by_name_and_unknown_ones_named_with_their_line(work):
