@@ -119,12 +119,14 @@ def write_model(path: Path, state: ModelState, *, config: ConfigSchema, iteratio
 def read_model(path: Path) -> ModelState:
     """Read the shared parameters; matrices under PBG's names of before 1.0 come renamed and transposed.
 
+    A file without the group ``model`` holds none, as for PBG: whoever has vectors alone to start from writes one.
+
     Raises:
         FormatError: damaged, foreign, not finite, or with parameters that no relation or entity type has.
     """
     with open_foreign(path) as file:
-        if "model" not in file.groups:
-            raise FormatError(f"{path}: group 'model' is missing")
+        if "model" not in file.groups and ("model" in file.datasets or PLAIN_SUMS in file):
+            raise FormatError(f"{path}: group 'model' is missing, but the file is more than empty; copy it again")
         params = {name: _parameter(file, name) for name in _names_below(file, "model/")}
         loops = dataset(file, LOOPS, kinds="iu", shape=(None,)).whole().astype(np.int64) if LOOPS in file else None
         return ModelState(_renamed(params), _renamed(_sums(file, params)), loops)

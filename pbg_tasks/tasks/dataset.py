@@ -20,7 +20,7 @@ from pbg_tasks.formats.entities import (
 )
 from pbg_tasks.formats.files import parse_natural
 from pbg_tasks.formats.glimpse import glimpse
-from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.formats.model import ModelState, model_file_name, read_model
 from pbg_tasks.model.families import Families
 from pbg_tasks.storage import LocalStore, RangedStore, open_store
 from pbg_tasks.storage.copies import Copies
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.edges import EdgeFacts, EdgeList
-    from pbg_tasks.formats.model import ModelState
     from pbg_tasks.storage import ObjectInfo, Store
     from pbg_tasks.train.schedule import Bucket
 
@@ -263,6 +262,8 @@ def _fetch_listed(store: Store, info: ObjectInfo, path: Path) -> None:
 def stored_model(config: ConfigSchema, files: CheckpointFiles, entities: EntityPath, scratch: Path) -> ModelState:
     """Return a checkpoint's shared parameters: all the config's, and no others.
 
+    Where the checkpoint has none at all, they are those of an untrained model, as for PBG.
+
     Raises:
         FormatError: the file is damaged, or of another config's relations or entities.
     """
@@ -270,8 +271,9 @@ def stored_model(config: ConfigSchema, files: CheckpointFiles, entities: EntityP
     path = files.fetch(name, scratch)
     with named(path, f"{files.url}/{name}"):
         state = read_model(path)
+    shared = SharedParameters(config, entities.relation_count)
     try:
-        SharedParameters(config, entities.relation_count).load(state.params, {})
+        shared.load(state.params, {})
     except FormatError as error:
         raise FormatError(f"{files.url}/{name}: {error}") from None
-    return state
+    return ModelState(shared.arrays()[0], loops=state.loops)

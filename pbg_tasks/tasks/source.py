@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -138,7 +138,7 @@ class Source:
     entities: Directory
 
     def model(self, scratch: Path, relation_count: int) -> ModelState:
-        """Return the shared parameters, of which the config has all.
+        """Return the shared parameters; of a file without any, the untrained ones.
 
         Raises:
             FormatError: the file is damaged, or lacks a parameter of the config or has it in another shape.
@@ -146,8 +146,11 @@ class Source:
         name = model_file_name(self.version)
         (path,) = self.checkpoint.bring([name], scratch)
         with named(path, f"{self.checkpoint.url}/{name}"):
+            initial = initial_parameters(self.config, relation_count)
             state = read_model(path)
-            for parameter, value in initial_parameters(self.config, relation_count).items():
+            if not state.params:
+                state = replace(state, params={parameter: value.numpy() for parameter, value in initial.items()})
+            for parameter, value in initial.items():
                 found = state.params.get(parameter)
                 if found is None or found.shape != value.shape:
                     what = "is missing" if found is None else f"has shape {found.shape}"

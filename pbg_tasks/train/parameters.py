@@ -8,6 +8,7 @@ import torch
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.model.parameters import initial_parameters
+from pbg_tasks.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,12 +41,16 @@ class SharedParameters:
         """Take over stored parameters; with dynamic relations, those that came since keep their start.
 
         Args:
-            params: every parameter of the model.
+            params: every parameter of the model; or none, as of a PBG checkpoint of vectors alone: all keep their
+                start.
             sums: theirs, or none: they start at 0.
 
         Raises:
             FormatError: a parameter is missing, unknown or of another shape; nothing was taken over.
         """
+        if self.values and not params:
+            say("model: the checkpoint has no operators or global embeddings; they are those of an untrained model")
+            return
         for path in sorted(self.values.keys() ^ params.keys()):
             where = "not in the model file" if path in self.values else "in the model file, but not of this config"
             raise FormatError(

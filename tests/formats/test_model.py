@@ -189,6 +189,24 @@ def test_damaged_contents_are_named(path, state, config, iteration):
         read_model(path)
 
 
+@pytest.mark.parametrize("empty_group", [False, True])
+def test_file_without_parameters_holds_none(path, empty_group):
+    with h5py.File(path, "w") as file:
+        file.attrs["format_version"] = 1
+        if empty_group:
+            file.create_group("model")
+    state = read_model(path)
+    assert (state.params, state.sums) == ({}, {})
+
+
+def test_model_that_is_no_group_is_named(path):
+    with h5py.File(path, "w") as file:
+        file.attrs["format_version"] = 1
+        file["model"] = np.zeros(2, np.float32)
+    with pytest.raises(FormatError, match="group 'model' is missing"):
+        read_model(path)
+
+
 def test_global_embeddings_of_unknown_order_are_not_guessed(path, state, config, iteration):
     write_model(path, state, config=config, iteration=iteration)
     with h5py.File(path, "a") as file:

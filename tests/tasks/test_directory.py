@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from pbg_tasks.api import Model
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList, Features, edge_file_name, write_edges
 from pbg_tasks.formats.entities import write_entity_count
@@ -116,6 +117,28 @@ def test_held_out_edges_do_not_change_what_is_trained_but_by_their_absence(data)
     for config in (quiet, loud):
         train_directory(config)
     assert np.array_equal(data.embeddings(quiet, 2), data.embeddings(loud, 2))
+
+
+@pytest.mark.parametrize("empty_group", [False, True])
+def test_checkpoint_of_vectors_alone_serves_every_command(data, empty_group, tmp_path):
+    """PBG takes a model file without parameters for an untrained model; so do training, eval, export and queries."""
+    config = data.config(num_epochs=1)
+    train_directory(config)
+    for name in ("HEAD.json", "manifest.v1.json"):
+        (data.root / "model" / name).unlink()
+    with h5py.File(data.root / "model" / "model.v1.h5", "w") as file:
+        file.attrs["format_version"] = 1
+        if empty_group:
+            file.create_group("model")
+    assert evaluate_directory(config)["edges"] == 120
+    entities, relations = tmp_path / "entities.tsv", tmp_path / "relations.tsv"
+    export_directory(config, entities_output=str(entities), relation_types_output=str(relations))
+    written = {" ".join(line.split("\t")[5:]) for line in relations.read_text().splitlines()}
+    assert written == {" ".join(["1.000000000"] * 4), " ".join(["0.000000000"] * 4)}
+    with Model.open(data.root / "model") as model:
+        vectors = model.embedding(["e0_0", "e1_0"])
+        assert model.score("e0_0", "next", "e1_0") == pytest.approx(float(vectors[0] @ vectors[1]), rel=1e-5)
+    assert train_directory(data.config(num_epochs=2))["version"] == 2
 
 
 def test_a_missing_bucket_is_an_empty_one(data):

@@ -59,6 +59,16 @@ def test_what_does_not_fit_is_refused_and_nothing_is_taken(change, message):
     assert not params.arrays()[0][LHS].any()
 
 
+def test_checkpoint_without_parameters_keeps_their_start(capsys):
+    params = shared(3)
+    before = {path: value.copy() for path, value in params.arrays()[0].items()}
+    params.load({}, {})
+    assert before
+    for path, value in before.items():
+        assert np.array_equal(params.arrays()[0][path], value)
+    assert "has no operators or global embeddings" in capsys.readouterr().err
+
+
 def test_a_vector_of_standard_mode_never_grows():
     path = "relations/0/operator/rhs/translation"
     with pytest.raises(FormatError, match="shape"):
