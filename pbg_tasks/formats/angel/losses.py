@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.angel.row_types import RowType
 
     OnLoss = Callable[["Loss"], None]
+
+ONE_BYTE_VALUES = {"\x1e": math.inf, "-\x1e": -math.inf, "\xfd": math.nan}
+"""Values of which Angel kept the low byte of Java's character: an infinity sign, or the replacement character."""
 
 _ROUNDED = re.compile(r"-?[0-9]+(\.[0-9]{0,5}[1-9])?", re.ASCII)  # what six decimals can look like
 
@@ -100,17 +104,30 @@ def _lacks_keys(part: MatrixPartitionMeta) -> bool:
 def rounded_loss(sample: str, separator: str, where: str) -> Loss | None:
     """Return the loss of doubles that were written with six decimals, judged by whole lines of a partition.
 
-    It is certain if one is not as Java writes a double: whole without a point, or plain where that has an exponent.
+    It is certain if one is not as Java writes a double: whole without a point, plain where that has an exponent, or one
+    byte.
     """
-    values = [line.rpartition(separator)[2].strip() for line in sample.splitlines()]
-    if not values or not all(_ROUNDED.fullmatch(value) for value in values):
+    # Neither `splitlines` nor a bare `strip`: to both, the byte of an infinity is white space.
+    lines = [line for line in re.split("\r\n|\r|\n", sample) if line]
+    values = [line.rpartition(separator)[2].strip(" \t") for line in lines]
+    written = [value for value in values if value not in ONE_BYTE_VALUES]
+    if not values or not all(_ROUNDED.fullmatch(value) for value in written):
         return None
-    certain = any(value != java_text(float(value), single=False) for value in values)
+    certain = len(written) < len(values) or any(value != java_text(float(value), single=False) for value in written)
     return Loss(
         "six-decimals",
         certain=certain,
         message=f"{where}: {'' if certain else 'perhaps '}Angel rounded the doubles to six decimals, as since 2.3 in "
         "this format",
+    )
+
+
+def one_byte_loss(text: str, where: str) -> Loss:
+    """Return the loss of a value that was written as one byte."""
+    return Loss(
+        "one-byte-values",
+        certain=True,
+        message=f"{where}: an infinite value or NaN, which Angel wrote so that no program can read it: {text!r}",
     )
 
 

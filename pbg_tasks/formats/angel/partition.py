@@ -139,7 +139,7 @@ class Partition:
     def span(self) -> Span:
         """Return where its bytes are now."""
         path = self._reading.folder.local(self.meta.file_name)
-        return Span(path, self.meta.offset, self.meta.length, self.where)
+        return Span(path, self.meta.offset, self.meta.length, self.where, self._reading.on_loss)
 
     def check_decimals(self) -> None:
         """Tell ``on_loss`` if doubles look rounded to six decimals, judged by the first lines."""

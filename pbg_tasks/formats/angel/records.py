@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from pbg_tasks.formats.angel.losses import OnLoss
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -68,12 +70,14 @@ class Span:
         offset: of the first byte.
         length: bytes.
         where: what errors call it.
+        on_loss: told of values that Angel wrote so that they cannot be read; None: these are errors.
     """
 
     path: Path
     offset: int
     length: int
     where: str
+    on_loss: OnLoss | None = None
 
 
 class Format(ABC):

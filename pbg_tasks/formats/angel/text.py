@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.formats.angel.losses import ONE_BYTE_VALUES, one_byte_loss
 from pbg_tasks.formats.angel.numerals import numerals
 from pbg_tasks.formats.angel.records import Format, Records
 from pbg_tasks.storage.files import disk_errors
@@ -24,6 +25,7 @@ from pbg_tasks.storage.files import disk_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pbg_tasks.formats.angel.losses import OnLoss
     from pbg_tasks.formats.angel.records import Span, Style, Types
 
 BLOCK_BYTES = 1 << 22
@@ -33,7 +35,6 @@ ENCODED_NUMBERS = 1 << 17  # the texts of a block take a few megabytes
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _REAL = re.compile(r"[+-]?(NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII)
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?", re.ASCII)
-_LOST = {"\x1e", "-\x1e", "\xfd"}  # the low bytes of an infinity sign and of the replacement character
 
 
 class TextFormat(Format):
@@ -125,9 +126,7 @@ def parse_lines(
     for block in line_blocks(span):
         columns = _parse_block(block, types, check_separator(separator), check_separator(key_separator or separator))
         if columns is None:
-            columns = _parse_one_by_one(
-                block, types, separator, key_separator or separator, f"{span.where}, line", first
-            )
+            columns = _parse_one_by_one(block, types, separator, key_separator or separator, span, first)
         first += len(columns[0])
         yield columns
 
@@ -202,9 +201,10 @@ def _parse_keyed(
 
 
 def _parse_one_by_one(
-    block: bytes, types: list[np.dtype], separator: str, key_separator: str, where: str, first: int
+    block: bytes, types: list[np.dtype], separator: str, key_separator: str, span: Span, first: int
 ) -> list[np.ndarray]:
     """Parse lines as Java does."""
+    where = f"{span.where}, line"
     found: list[list[float]] = [[] for _ in types]
     lines = re.split(rb"\r\n|\r|\n", block)
     for number, line in enumerate(lines[: -1 if not lines[-1] else None], start=first):
@@ -215,13 +215,13 @@ def _parse_one_by_one(
                 f"{where} {number}: {len(texts)} fields, expected {len(types)} parted by {separator!r}: {line[:60]!r}"
             )
         for column, text, kind in zip(found, texts, types, strict=True):
-            column.append(_number(text, kind, f"{where} {number}"))
+            column.append(_number(text, kind, f"{where} {number}", span.on_loss))
     with np.errstate(over="ignore"):  # as Java, a number too large for a float is infinite
         return [np.array(column, kind) for column, kind in zip(found, types, strict=True)]
 
 
-def _number(text: str, kind: np.dtype, where: str) -> float:
-    """Parse a number as Java does."""
+def _number(text: str, kind: np.dtype, where: str, on_loss: OnLoss | None) -> float:
+    """Parse a number as Java does, or one of those that Angel wrote as one byte."""
     if kind.kind == "i":
         bound = 1 << (8 * kind.itemsize - 1)
         if _INTEGER.fullmatch(text) and len(text) <= len(str(bound)) + 1 and -bound <= int(text) < bound:
@@ -232,10 +232,12 @@ def _number(text: str, kind: np.dtype, where: str) -> float:
         return _narrow(bare[: real.end(1)], kind)
     if _HEXADECIMAL.fullmatch(bare):
         return _hexadecimal(bare.rstrip("fFdD"))
-    if bare in _LOST:
-        raise FormatError(
-            f"{where}: an infinite value or NaN, which Angel wrote so that no program can read it: {text!r}"
-        )
+    if bare in ONE_BYTE_VALUES:
+        loss = one_byte_loss(text, where)
+        if on_loss is None:
+            raise FormatError(loss.message)
+        on_loss(loss)
+        return ONE_BYTE_VALUES[bare]
     raise FormatError(f"{where}: {text!r:.40} is no number as Java writes it (not a number is NaN, infinity Infinity)")
 
 

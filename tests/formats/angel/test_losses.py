@@ -164,3 +164,41 @@ def test_doubles_in_full_are_not_suspected(tmp_path, value):
     )
     write_matrix(tmp_path, layout, [(np.arange(1), np.array([[value]]))])
     assert accepted(tmp_path / "m") == ({(0, 0): value}, set())
+
+
+def with_one_byte_values(folder, *, form="RowIdColIdValueTextRowFormat"):
+    """Write doubles as Angel does since 2.3, among them infinities and NaN."""
+    texts = {(0, 0): b"0.5", (0, 1): b"\x1e", (0, 2): b"-\x1e", (1, 0): b"\xfd", (1, 1): b"1.234568", (1, 2): b"7"}
+    data = b"".join(b"%d,%d,%s\n" % (*place, text) for place, text in texts.items())
+    save(folder, form, RowType.T_DOUBLE_DENSE, {0: dict.fromkeys(range(3), 0.0), 1: dict.fromkeys(range(3), 0.0)})
+    (folder / "0").write_bytes(data)
+    meta = json.loads((folder / "_meta").read_bytes()[4:])
+    meta["partMetas"]["0"] |= {"length": len(data)}
+    write_meta(folder, meta)
+    return folder
+
+
+def test_values_of_one_byte_leave_others_readable(tmp_path):
+    folder = with_one_byte_values(tmp_path / "m")
+    with pytest.raises(FormatError, match=r"m: Angel rounded the doubles to six decimals, .*accept losses"):
+        elements(open_matrix(LocalFolder(folder)))
+    found, kinds = accepted(folder)
+    assert kinds == {("six-decimals", True), ("one-byte-values", True)}
+    assert np.isnan(found.pop((1, 0)))
+    assert found == {(0, 0): 0.5, (0, 1): np.inf, (0, 2): -np.inf, (1, 1): 1.234568, (1, 2): 7.0}
+    ids, vectors = zip(*open_matrix(LocalFolder(folder), on_loss=[].append).vectors(), strict=True)
+    assert np.concatenate(ids).tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(np.concatenate(vectors), [[0.5, np.nan], [np.inf, 1.234568], [-np.inf, 7.0]])
+
+
+def test_values_of_one_byte_alone_are_refused_by_line(tmp_path):
+    """Where digits follow that Java would have written, six decimals are not suspected."""
+    folder = with_one_byte_values(tmp_path / "m")
+    data = (folder / "0").read_bytes().replace(b"1.234568", b"0.123456789").replace(b",0.5\n", b",1e5\n")
+    (folder / "0").write_bytes(data)
+    meta = json.loads((folder / "_meta").read_bytes()[4:])
+    meta["partMetas"]["0"] |= {"length": len(data)}
+    write_meta(folder, meta)
+    with pytest.raises(FormatError, match=r"partition 0, line 2: an infinite value .*: '\\x1e'; .*accept losses"):
+        elements(open_matrix(LocalFolder(folder)))
+    assert accepted(folder)[1] == {("one-byte-values", True)}
