@@ -3,7 +3,9 @@
     python -m tests.angel_goldens DIR
 
 DIR, any folder below it or an archive ``.tar.xz`` in it holds cases: a folder each with ``case.json``, ``input.tsv``,
-``model/`` and what Angel loads; and text of LINE named ``line_<key separator>_<feature separator>_<partitioner>.txt``.
+``model/`` and what Angel loads; and text of LINE named ``line_<key separator>_<feature separator>_<partitioner>.txt``,
+with the context vectors in ``.txt.context``. What was put into LINE is ``line_input.tsv`` (node, place, value a line)
+and ``line_context_input.tsv`` beside it, or where these are missing, ``LINE_INPUT``.
 One line a case: exact, refused-as-documented or wrong. Exit status 1 if any is wrong, or there is none.
 """
 
@@ -37,6 +39,7 @@ from pbg_tasks.formats.angel import (
     write_cells,
 )
 from pbg_tasks.formats.angel.formats import PACKAGE
+from pbg_tasks.formats.angel.java_digits import decimal_text
 from pbg_tasks.formats.angel.line import SEPARATORS
 from pbg_tasks.formats.angel.meta import META_NAMES
 from pbg_tasks.formats.angel.row_types import row_type
@@ -44,7 +47,12 @@ from pbg_tasks.formats.angel.text import format_lines
 
 EXACT, REFUSED, WRONG = "exact", "refused-as-documented", "wrong"
 MOST_COLUMNS = 100_000  # of rows that are compared as vectors
-UNREADABLE = "no program can read it"  # what the error says of an infinity that Angel wrote as one byte
+ONE_BYTE = "one-byte-values"  # infinities and NaN that Angel writes beside doubles of six decimals
+LINE_INPUT = {
+    "line_input.tsv": {4 + k: (k + 0.1, k * -1e-5, 3.0) for k in range(4)},
+    "line_context_input.tsv": {4 + k: (9.0, 8.0, k) for k in range(4)},
+}
+"""Vectors by node that were put into the samples of LINE that carry no input of their own."""
 
 
 class WrongError(Exception):
@@ -69,13 +77,28 @@ class Case:
 
     @cached_property
     def input(self):
-        """What was put into the matrix, by row and column."""
-        return self._table("input.tsv")
+        """What was put into the rows that were saved, by row and column."""
+        return self._of_saved_rows(self._table("input.tsv"))
+
+    @cached_property
+    def loaded(self):
+        """What Angel loads of the rows that were saved; None where it could not."""
+        return self._of_saved_rows(self._table("load-ps.tsv"))
+
+    def _of_saved_rows(self, table):
+        wanted = self.arguments.get("save_rows")
+        if table is None or wanted is None:
+            return table
+        rows = saved_rows(wanted, self._row_ids())
+        return {place: value for place, value in table.items() if place[0] in rows}
 
     def check(self):
         """Return the outcome and what there is to say of it; raises WrongError."""
         if self.meta_path.read_bytes() != serialize_meta(self.meta) and self._by_angel():
             raise WrongError("metadata that is read and written again has other bytes")
+        wanted, there = self.arguments.get("save_rows"), self._row_ids()
+        if wanted is not None and saved_rows(wanted, there) != there:
+            raise WrongError(f"rows {wanted} were to be saved, and metadata has {sorted(there)}")
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", AngelLossWarning)
             try:
@@ -84,13 +107,12 @@ class Case:
             except PbgError as error:
                 return self._refused(error)
         if not self._same(cells, self.input):
-            if said and self._same(cells, self._table("load-ps.tsv") or {}):
+            if said and self._same(cells, self.loaded or {}):
                 return REFUSED, f"warned: {said[0].message}"
             raise WrongError(f"reads {self._difference(cells, self.input)}")
         self._check_vectors(matrix, cells)
         notes = [self._rewrite(Style(self.separator))]
-        angel = self._table("load-ps.tsv")
-        if angel is not None and not self._same(angel, self.input):
+        if self.loaded is not None and not self._same(self.loaded, self.input):
             notes.append("Angel itself loads it wrong")
         return EXACT, "; ".join(filter(None, notes))
 
@@ -98,19 +120,19 @@ class Case:
         """Check that a refusal is for a loss that Angel's own loading shows too, or of what is none of the formats."""
         if not self.row_type.numeric or self.format not in FORMATS:
             return REFUSED, str(error)
-        losses, angel = [], self._table("load-ps.tsv")
-        try:
-            matrix = open_matrix(LocalFolder(self.model), separator=self.separator, on_loss=losses.append)
-            if self.meta.hashed and not self._form.has_columns:
-                return REFUSED, losses[0].message
-            cells = self._cells(matrix)
-        except FormatError as again:
-            if UNREADABLE in str(again):
-                return REFUSED, str(again)
-            raise
+        losses, angel = [], self.loaded
+        matrix = open_matrix(LocalFolder(self.model), separator=self.separator, on_loss=losses.append)
+        if self.meta.hashed and not self._form.has_columns:
+            return REFUSED, losses[0].message
+        cells = self._cells(matrix)
         kinds = {loss.kind for loss in losses}
         if not kinds:
             raise error
+        if ONE_BYTE in kinds:  # Angel itself cannot load it
+            rounded = {place: six_decimals(value) for place, value in self.input.items()}
+            if not self._same(cells, rounded):
+                raise WrongError(f"refused; what is left differs: {self._difference(cells, rounded)}")
+            return REFUSED, ", ".join(sorted(kinds))
         if self._same(cells, self.input) and cells.keys() == self.input.keys() and kinds != {"six-decimals"}:
             raise WrongError(f"refused, and nothing is lost: {error}")
         if angel is not None and not self._same(cells, angel):
@@ -166,7 +188,7 @@ class Case:
             start, end = self._columns()
             if entities == "rows" and not 0 < end - start <= MOST_COLUMNS:
                 continue
-            rows = sorted({row for part in self.meta.part_metas.values() for row in part.row_metas})
+            rows = sorted(self._row_ids())
             columns = range(start, end)
             for ids, block in matrix.vectors(entities):
                 for entity, vector in zip(ids.tolist(), block, strict=True):
@@ -178,6 +200,9 @@ class Case:
     @property
     def _form(self):
         return FORMATS[self.format]
+
+    def _row_ids(self):
+        return {row for part in self.meta.part_metas.values() for row in part.row_metas}
 
     def _columns(self):
         parts = self.meta.part_metas.values()
@@ -224,13 +249,51 @@ def bits(value):
     return b"NaN" if value != value else value.tobytes()  # noqa: PLR0124 (the test for NaN)
 
 
+def saved_rows(wanted, there):
+    """Return the rows that ``save_rows`` names: a list, text such as ``0,2-4``, one row, or a number of first rows.
+
+    Args:
+        wanted: value of ``save_rows``.
+        there: rows in the metadata, which tell one row from a number of them.
+    """
+    if isinstance(wanted, int):
+        return {wanted} if there == {wanted} else set(range(wanted))
+    if not isinstance(wanted, str):
+        return {int(row) for row in wanted}
+    spans = [part.partition("-") for part in wanted.split(",")]
+    return {row for first, _, last in spans for row in range(int(first), int(last or first) + 1)}
+
+
+def six_decimals(value):
+    """Return what is left of a double that was written with six decimals."""
+    return np.float64(decimal_text(float(value))) if np.isfinite(value) else value
+
+
+def line_input(path):
+    """Return the vectors that were put into a file of LINE, float32 by node."""
+    name = "line_context_input.tsv" if path.name.endswith(".context") else "line_input.tsv"
+    if not (path.parent / name).exists():
+        return {node: np.array(vector, np.float32) for node, vector in LINE_INPUT[name].items()}
+    found = {}
+    for line in (path.parent / name).read_text().splitlines():
+        node, place, value = line.split("\t")
+        found.setdefault(int(node), {})[int(place)] = np.float32(value)
+    return {node: np.array([vector[place] for place in sorted(vector)]) for node, vector in found.items()}
+
+
 def check_line(path):
-    """Read LINE text and write it again."""
+    """Read LINE text, compare it with what was put in, and write it again."""
     words = path.name.split(".")[0].split("_")[1:3]
     after, between = (SEPARATORS[word] for word in words)
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "0").symlink_to(path.resolve())
         blocks = list(read_line(LocalFolder(Path(scratch)), key_separator=words[0], feature_separator=words[1]))
+    wanted, read = line_input(path), [pair for nodes, vectors in blocks for pair in zip(nodes, vectors, strict=True)]
+    if sorted(node for node, _ in read) != sorted(wanted):
+        raise WrongError(f"holds nodes {[int(node) for node, _ in read]}, and {list(wanted)} were put in")
+    for node, vector in read:
+        if vector.tobytes() != wanted[node].tobytes():
+            raise WrongError(f"reads {vector.tolist()} for {wanted[node].tolist()} at node {node}")
     written = b"".join(format_lines([nodes], vectors, after, between) for nodes, vectors in blocks)
     if written != path.read_bytes():
         raise WrongError("text that is read and written again has other bytes")

@@ -50,6 +50,52 @@ def test_a_changed_sample_is_wrong(goldens, suffix, capsys):
         data.write_bytes(before)
 
 
+def test_any_changed_byte_of_a_line_sample_is_wrong(goldens):
+    found = {}
+    for path in sorted((goldens / "goldens_line").iterdir()):
+        before = path.read_bytes()
+        try:
+            for place, byte in enumerate(before):
+                path.write_bytes(before[:place] + (b"5" if byte != ord("5") else b"6") + before[place + 1 :])
+                [outcome] = [outcome for name, outcome, _ in outcomes(path.parent) if name == path.name]
+                found[path.name, place] = outcome
+        finally:
+            path.write_bytes(before)
+    assert len(found) > 100
+    assert not [place for place, outcome in found.items() if outcome != WRONG]
+
+
+def line(folder, name, vectors, given=None, after=":", between=" "):
+    """Write text of LINE, and what was put in beside it."""
+    folder.mkdir(exist_ok=True)
+    lines = (f"{node}{after}{between.join(map(str, vector))}\n" for node, vector in vectors.items())
+    (folder / name).write_text("".join(lines))
+    rows = (f"{node}\t{place}\t{v}\n" for node, vector in (given or vectors).items() for place, v in enumerate(vector))
+    source = "line_context_input.tsv" if name.endswith(".context") else "line_input.tsv"
+    (folder / source).write_text("".join(rows))
+
+
+VECTORS = {7: (0.5, -0.0), 3: (1.0e-5, 2.0)}
+
+
+@pytest.mark.parametrize("name", ["line_colon_space_hash.txt", "line_colon_space_hash.txt.context"])
+def test_line_text_is_compared_with_what_was_put_in(tmp_path, name):
+    near = np.nextafter(np.float32(0.5), np.float32(1))
+    for index, (given, outcome) in enumerate(
+        [
+            (None, EXACT),
+            ({7: (float(near), -0.0), 3: (1.0e-5, 2.0)}, WRONG),
+            ({7: (0.5, 0.0), 3: (1.0e-5, 2.0)}, WRONG),
+            ({7: (0.5, -0.0)}, WRONG),
+            ({7: (0.5, -0.0), 3: (1.0e-5, 2.0), 4: (1.0, 1.0)}, WRONG),
+            ({7: (0.5,), 3: (1.0e-5,)}, WRONG),
+        ]
+    ):
+        texts = {7: ("0.5", "-0.0"), 3: ("1.0E-5", "2.0")}
+        line(tmp_path / str(index), name, texts, given or VECTORS)
+        assert [found for _, found, _ in outcomes(tmp_path / str(index))] == [outcome], given
+
+
 def test_no_sample_at_all_is_a_failure(tmp_path, capsys):
     assert main(tmp_path) == 1
 
@@ -114,6 +160,53 @@ def test_cases_of_several_partitions_a_file(tmp_path, form, kind):
     rows = {row: {column: row + column / 4 for column in range(9)} for row in range(2)}
     case(tmp_path / "two", form, kind, rows, (0, 2, 4, 6, 8, 9), per_file=5)
     assert [outcome for _, outcome, _ in outcomes(tmp_path)] == [EXACT]
+
+
+def of_all_rows(meta):
+    """Let the partition be of all three rows, as Angel's is whichever rows of it are saved."""
+    meta |= {"row": 3, "blockRow": 3}
+    meta["partMetas"]["0"] |= {"startRow": 0, "endRow": 3}
+
+
+SAVED = [([0, 2], {0, 2}), ("0,2", {0, 2}), ("1-2", {1, 2}), (2, {0, 1}), (2, {2}), ("0-2", {0, 1, 2})]
+
+
+@pytest.mark.parametrize(("named", "saved"), SAVED, ids=str)
+@pytest.mark.parametrize("form", FORMATS)
+def test_rows_that_were_not_saved_are_not_expected(tmp_path, form, named, saved):
+    rows = {row: {column: 1 + row + column / 4 for column in range(5)} for row in range(3)}
+    for name, change in (("right", 0.0), ("wrong", 1.0)):
+        folder = tmp_path / name
+        case(folder, form, RowType.T_FLOAT_DENSE, rows, (0, 5))
+        shutil.rmtree(folder / "model")
+        kept = {row: {column: value + change for column, value in rows[row].items()} for row in sorted(saved)}
+        save_blocks(folder / "model" / "m", form, RowType.T_FLOAT_DENSE, kept, (0, 5), change=of_all_rows)
+        (folder / "case.json").write_text(json.dumps({"save_rc": 0, "args": {"save_rows": named}}))
+    found = {name: outcome for name, outcome, _ in outcomes(tmp_path)}
+    assert found == {"right": EXACT, "wrong": WRONG}
+
+
+def test_other_rows_than_were_to_be_saved_are_wrong(tmp_path):
+    rows = {row: {0: 1.5} for row in range(2)}
+    case(tmp_path / "one", "BinaryColumnFormat", RowType.T_FLOAT_DENSE, rows, (0, 1))
+    (tmp_path / "one" / "case.json").write_text(json.dumps({"save_rc": 0, "args": {"save_rows": "0"}}))
+    [(_, outcome, note)] = outcomes(tmp_path)
+    assert (outcome, note) == (WRONG, "rows 0 were to be saved, and metadata has [0, 1]")
+
+
+@pytest.mark.parametrize(("written", "outcome"), [(b"1.234568", REFUSED), (b"1.234567", WRONG)])
+def test_what_is_left_beside_one_byte_values_is_compared(tmp_path, written, outcome):
+    rows = {0: {0: np.inf, 1: 1.23456789, 2: np.nan, 3: -np.inf}}
+    folder = tmp_path / "one"
+    case(folder, "RowIdColIdValueTextRowFormat", RowType.T_DOUBLE_DENSE, rows, (0, 4), **{"load-ps_rc": 1})
+    data = b"0,0,\x1e\n0,1,%b\n0,2,\xfd\n0,3,-\x1e\n" % written
+    shutil.rmtree(folder / "model")
+    save_blocks(
+        folder / "model" / "m", "RowIdColIdValueTextRowFormat", RowType.T_DOUBLE_DENSE, rows, (0, 4),
+        change=lambda meta: meta["partMetas"]["0"].update(length=len(data)),
+    )  # fmt: skip
+    (folder / "model" / "m" / "0").write_bytes(data)
+    assert [found for _, found, _ in outcomes(tmp_path)] == [outcome]
 
 
 def test_what_angel_itself_cannot_save_or_loads_wrong_may_be_refused(tmp_path):
