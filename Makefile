@@ -44,13 +44,14 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 # torch comes first and alone: resolved together with the rest, pip may replace it by a CUDA build of 5 GB.
+# Python compiles what is imported; compiling all that is installed takes a minute.
 $(READY): requirements.lock pyproject.toml setup.py $(wildcard pbg_tasks/native/*.?pp pbg_tasks/native/*.inc)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing torch"
-	@$(PIP) install $(TORCH)
+	@$(PIP) install --no-compile $(TORCH)
 	@echo "installing what requirements.lock names"
-	@$(PIP) install --no-deps --require-hashes -r requirements.lock
+	@$(PIP) install --no-compile --no-deps --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps --editable .
 	@$(PIP) check
 	@touch $@
@@ -63,7 +64,7 @@ down:
 
 # Two workers share the tests, a file at a time; each computes with one thread, so that they do not fight over two cores.
 test: setup
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --durations=10 $(T)
 
 # One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
 quality: setup
