@@ -97,7 +97,7 @@ def test_workflow_runs_what_a_change_must_pass():
     assert workflow["permissions"] == {"contents": "read"}
     steps = workflow["jobs"]["ci"]["steps"]
     assert steps[-1] == {"run": ".ci/run"}
-    assert [step["uses"].partition("@")[0] for step in steps if "uses" in step] == ["actions/checkout"]
+    assert all(step.keys() == {"run"} for step in steps), "no action, which could move"
 
 
 def test_hooks_run_tools_of_the_environment():

@@ -151,15 +151,17 @@ def test_a_process_that_waits_too_long_is_no_damage(path, monkeypatch):
     assert len(read_edges(path)) == 1000
 
 
-def test_a_process_that_cannot_start_says_why(path, monkeypatch):
+def test_a_process_that_cannot_start_says_why(path, monkeypatch, tmp_path):
     compressed(path)
     EXAMINER.stop()
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(ResourceError, match="cannot start a process that looks at HDF5 files: No such file"):
         read_edges(path)
-    monkeypatch.undo()
-    monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(ResourceError, match=r"cannot start .*No module named"):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho a library is missing >&2; exit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(ResourceError, match=r"cannot start .*a library is missing"):
         read_edges(path)
 
 
