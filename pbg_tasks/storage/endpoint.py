@@ -72,7 +72,7 @@ class Endpoints:
                 f"{source} holds credentials: write the endpoint alone, and the keys into AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, a profile or the Airflow connection"
             )
-        if not _FORM.fullmatch(url):
+        if not _FORM.fullmatch(url) or not _has_port(url):
             raise ConfigError(f"{source} is no endpoint: write https://host, with :port where it needs one")
         literal = _literal(_host(url))
         if literal is not None:
@@ -118,6 +118,14 @@ class Endpoints:
 
 def _host(url: str) -> str:
     return _plain(urlsplit(url).hostname or "")
+
+
+def _has_port(url: str) -> bool:
+    """Whether a URL's port, if it names one, can be one."""
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def _plain(host: str) -> str:

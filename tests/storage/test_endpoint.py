@@ -94,6 +94,7 @@ METADATA = [
     "https://rebound-mapped.example",
 ]
 MALFORMED = [
+    "https://minio:99999",
     "minio:9000",
     "//minio:9000",
     "ftp://minio",
