@@ -43,7 +43,7 @@ app.add_typer(exchange.app)
 _NOTHING_HEAVY = {"schema", "config"}
 _STORE_ONLY = dict.fromkeys(("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc"), 300_000_000)
 _NO_TORCH = dict.fromkeys(
-    ("plan", "validate", "partition", "bucket", "import", "preserve", "publish", "report"), 750_000_000
+    ("plan", "validate", "partition", "bucket", "import", "preserve", "publish", "report", "verify"), 750_000_000
 )
 _EVERYTHING = 1_100_000_000
 _EACH_CPU = 50_000_000

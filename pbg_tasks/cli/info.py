@@ -1,4 +1,4 @@
-"""``pbg info``: what this installation can do on this machine."""
+"""``pbg info`` and ``pbg verify``: what an installation can do, and what a directory holds."""
 
 from __future__ import annotations
 
@@ -26,3 +26,22 @@ def info(
     from pbg_tasks.tasks.info import info as task
 
     show_result(task(config, param), as_json=as_json)
+
+
+@app.command()
+def verify(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR|RUN|RELEASE",
+            help="What `pbg import` wrote, a checkpoint, a run, a release or an export; local or s3://.",
+            show_default=False,
+        ),
+    ],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Compare files with their manifests, by size and hash, and say what no manifest lists."""
+    from pbg_tasks.tasks.verify import verify as task
+
+    show_result(task(place), as_json=as_json)

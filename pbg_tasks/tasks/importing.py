@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pbg_tasks.checkpoint import ObjectRecord
+from pbg_tasks.checkpoint.manifest import encode
 from pbg_tasks.config import Columns, GraphSpec, Resources, SnapshotFile, Snapshots, Split
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.support import check_supported
@@ -30,8 +32,9 @@ from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import FinalFile, open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.import_claim import claimed
+from pbg_tasks.storage.staging import Scratch, sha256_file
+from pbg_tasks.tasks.files import FileSet
+from pbg_tasks.tasks.import_claim import IMPORT_MANIFEST, claimed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +141,10 @@ def import_edges(
             raise InputError("nothing is left to import: no entity occurs as often as --entity-min-count asks for")
         claim.check()
         claim.changing = True
-        _upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")
+        for changed in (store, *targets):  # until all is written they would name bytes of before
+            changed.delete(IMPORT_MANIFEST)
+        written = _Written()
+        written.upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")
         reports = []
         for number, (listed, target) in enumerate(zip(staged, targets, strict=True)):
             buckets = scratch.path / str(number)
@@ -155,8 +161,9 @@ def import_edges(
                 splits=("train",),
             )
             claim.check()
-            _store_buckets(target, sorted((buckets / "train").iterdir()))
+            _store_buckets(target, sorted((buckets / "train").iterdir()), written)
             reports.append(report)
+        written.store_manifests()
     say(f"import: finished in {human_seconds(time.monotonic() - started)}")
     return _result(config, store, entities, reports, rows, time.monotonic() - started)
 
@@ -252,23 +259,39 @@ def _known_names(store: Store, entity: str, partition: int, there: set[str], dir
         raise ConfigError(f"{store.url}/{name}: went away while it was read; is another program at work?") from None
 
 
-def _store_buckets(target: Store, paths: list[Path]) -> None:
+class _Written:
+    """What an import has stored, by directory."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[Store, dict[str, ObjectRecord]]] = {}
+
+    def upload(self, store: Store, paths: list[Path], what: str) -> None:
+        """Store files, several at once."""
+        _, records = self._places.setdefault(store.url, (store, {}))
+        with Progress(f"store {what}", total=sum(path.stat().st_size for path in paths), unit="B") as progress:
+
+            def put(path: Path) -> ObjectRecord:
+                record = ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size)
+                store.put(path.name, FinalFile(path))
+                progress.advance(record.size)
+                return record
+
+            names = [path.name for path in paths]
+            records.update(zip(names, in_parallel(put, paths, _UPLOADS_AT_ONCE), strict=True))
+
+    def store_manifests(self) -> None:
+        """Write beside the files what they are, for `pbg verify`."""
+        for store, records in self._places.values():
+            store.put(IMPORT_MANIFEST, encode(FileSet(objects=dict(sorted(records.items())))))
+
+
+def _store_buckets(target: Store, paths: list[Path], written: _Written) -> None:
     """Put all buckets of an edge path in place, empty ones too, and remove those of another number of partitions."""
     wanted = {path.name for path in paths}
     for info in target.list("edges_"):
         if info.key.endswith(".h5") and info.key not in wanted:
             target.delete(info.key)
-    _upload(target, paths, "edges")
-
-
-def _upload(store: Store, paths: list[Path], what: str) -> None:
-    with Progress(f"store {what}", total=sum(path.stat().st_size for path in paths), unit="B") as progress:
-
-        def put(path: Path) -> None:
-            store.put(path.name, FinalFile(path))
-            progress.advance(path.stat().st_size)
-
-        in_parallel(put, paths, _UPLOADS_AT_ONCE)
+    written.upload(target, paths, "edges")
 
 
 def _result(
