@@ -162,12 +162,10 @@ class _Sweep:
             decision: that it does, which is renewed before each batch; None: only count.
         """
         documents = [self.store.head(channel.release_key(release.seq)) for channel, release in run.releases]
-        data = [*run.exports, *run.objects]
-        steps = (
-            [info for info in documents if info is not None],
-            [info for info in data if info.key.endswith(_MANIFEST)],  # without its manifest, a directory is none
-            [info for info in data if not info.key.endswith(_MANIFEST)],
-        )
+        steps = [[info for info in documents if info is not None]]
+        for data in (run.exports, run.objects):  # what is below runs/ last: the next collection finds the run by it
+            steps.append([info for info in data if info.key.endswith(_MANIFEST)])  # without it, a directory is none
+            steps.append([info for info in data if not info.key.endswith(_MANIFEST)])
         for infos in steps:
             for begin in range(0, len(infos), _BATCH):
                 if decision is not None and not decision.move("removing"):

@@ -27,9 +27,10 @@ each batch of deletions and stops when another collection has taken it over. A t
 belongs to a collection that has ended or was killed. Then it is swapped for ``removed``, which no process changes any
 more, and deleted; from then on the same inputs may be planned again.
 
-One thing is assumed: no process pauses for longer than the grace between a hold and what it is for, or within one batch
-of deletions. Earlier versions wrote tombstones without a random number. They are read; earlier versions refuse those of
-this one as damaged, so a collection or a task of an earlier version ends with an error rather than miss a decision.
+One thing is assumed: no process pauses for longer than the grace between a hold and what it is for, within one batch of
+deletions, or between the swap of a tombstone for ``removed`` and its deletion. Earlier versions wrote tombstones
+without a random number. They are read; earlier versions refuse those of this one as damaged, so a collection or a task
+of an earlier version ends with an error rather than miss a decision.
 """
 
 from __future__ import annotations
