@@ -243,7 +243,7 @@ class _Seat:
     ) -> None:
         config = job.config
         self.job, self.rank = job, rank
-        self.forecast, self.engine = job.prepare(objects.store, part)
+        self.forecast, self.engine = job.prepare(objects.store, part, rank=rank)
         self.gate = self.engine.gate = Gate(self.engine.workers)
         self.course = Course(config, job.edges, seed=job.seed)
         self.start = job.start(files, scratch)

@@ -109,25 +109,29 @@ class Job:
             figures = trainer.run()
         return self.result(writer, engine, forecast, figures, trainer.stats)
 
-    def prepare(self, store: Store, gang: GangPart | None = None) -> tuple[Forecast, Engine]:
+    def prepare(self, store: Store, gang: GangPart | None = None, *, rank: int = 0) -> tuple[Forecast, Engine]:
         """Return what memory the training will take, and the engine.
 
         Args:
             store: of the checkpoint.
             gang: what this process holds as one of several ranks; None: it trains alone.
+            rank: of this process; rank 0 stores which relations have loops, so it reads the edges for them in any case.
 
         Raises:
             ResourceError: it would need more memory than there is.
         """
         forecast = self.forecast(remote=_is_remote(store), gang=gang)
         self._check_fits(forecast, gang)
+        loops = None
+        if rank == 0 or self.config.self_negatives:
+            loops = relations_with_loops(self.config, Families(self.config, self.relation_count), self.edges)
         return forecast, make_engine(
             self.engine,
             self.config,
             self.relation_count,
             workers=self._workers,
             device=self.device,
-            loops=relations_with_loops(self.config, Families(self.config, self.relation_count), self.edges),
+            loops=loops,
         )
 
     def prepare_server(self, store: Store, gang: GangPart) -> None:

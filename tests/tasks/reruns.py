@@ -25,9 +25,9 @@ OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|training_stats|training_io)\.json|c
 """They tell of times and of writers; that they are there is all that can be compared."""
 BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$")
 """Written every few seconds, so seldom by a small training, or not at all."""
-DOCUMENTS = re.compile(r"/(results|decisions)/")
-FIGURES_OF_A_TRY = {"usage", "seconds", "second", "memory", "resumed", "at"}
-"""What tells of one try: when it was, where it began, how fast it was."""
+DOCUMENTS = re.compile(r"/(results|decisions)/|/CURRENT\.json$|^gc/")
+FIGURES_OF_A_TRY = {"usage", "seconds", "second", "memory", "resumed", "at", "nonce"}
+"""What tells of one try: when it was, where it began, how fast it was; and the random number of a swapped document."""
 
 
 class State:

@@ -114,7 +114,8 @@ def test_a_disk_with_room_for_one_bucket_is_enough(data, store, log, tmp_path, m
     far, near = settings(data, store), data.config("near", batch_size=1000)
     train_directory(far)
     assert beside == [[]] * len(beside)
-    assert 7 <= len(beside) <= 8  # two epochs of four buckets; the last of one may be the first of the next
+    # The two buckets that can hold loops, then two epochs of four; the last of each may be the first of the next.
+    assert 8 <= len(beside) <= 10
     train_directory(near)
     for ours, theirs in zip(trained(data, far), trained(data, near), strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -64,7 +64,7 @@ def small_job(tmp_path, monkeypatch, rows, servers):
         num_machines=2, num_partition_servers=servers, distributed_init_method=f"file://{tmp_path}/meeting"
     )
     counts = dict.fromkeys((PartitionKey("n", partition) for partition in range(2)), rows)
-    edges = SimpleNamespace(count=lambda *_: 100)
+    edges = SimpleNamespace(count=lambda *_: 0)
     return Job(config, counts, relation_count=2, edges=edges, names=None, warm_start=None, seed=0, engine="torch")
 
 
