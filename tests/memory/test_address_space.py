@@ -128,7 +128,7 @@ def test_database_of_any_process_is_refused(tmp_path):
 
 
 def test_database_spills_earlier_under_limit(tmp_path):
-    done = limited(DATABASE, 700, tmp_path, scratch=tmp_path)
+    done = limited(DATABASE, 800, tmp_path, scratch=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     count, memory = done.stdout.splitlines()
     assert count == "[(1000000,)]"
