@@ -100,5 +100,7 @@ def _collect(spec: GraphSpec, collect: Collection) -> DAG:
             "grace": collect.grace_hours,
         }
         arguments = [spec.store, *(f"--{name}={value}" for name, value in options.items())]
+        if collect.trust_clock:
+            arguments.append("--trust-clock")
         GraphOperator(task_id="remove_what_nothing_needs", command="gc", arguments=arguments)
     return dag

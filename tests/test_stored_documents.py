@@ -27,6 +27,7 @@ from pbg_tasks.formats.directory import parse_iteration_line, parse_stats_line, 
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.exchange.manifest import ExchangeManifest, UnfinishedMark
 from pbg_tasks.publish.holds import Tombstone, read_decision
+from pbg_tasks.publish.looks import Seen
 from pbg_tasks.publish.release import Current, Release
 from pbg_tasks.publish.retention import Pin, pins
 from pbg_tasks.publish.skips import Skipped, skipped
@@ -38,7 +39,8 @@ from pbg_tasks.tasks.show import show
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "documents"
-VERSIONS = sorted(FIXTURES.iterdir())
+VERSIONS = sorted(path for path in FIXTURES.iterdir() if (path / "runs").is_dir())
+"""Stores of whole nights; the other folders hold documents that a later version added."""
 FILES = sorted(path for path in FIXTURES.rglob("*") if path.is_file())
 PAGE = REPOSITORY / "docs" / "dev" / "stored-documents.md"
 
@@ -57,6 +59,7 @@ MODELS = {
     r"channels/\w+/CURRENT\.json": Current,
     r"channels/\w+/pins/\d+\.json": Pin,
     r"channels/\w+/skipped/[^/]+\.json": Skipped,
+    r"\.looks/[^/]+\.json": Seen,
     r"gc/[^/]+\.json": Tombstone,
     r"exports/[^/]+/[^/]+/_manifest\.json": ExchangeManifest,
     r"exports/[^/]+/_unfinished\.json": UnfinishedMark,

@@ -22,7 +22,8 @@ def unnamed_leftovers(store: Store, prefix: str, infos: Sequence[ObjectInfo]) ->
     Args:
         store: of the checkpoint directory.
         prefix: its key.
-        infos: objects below it, listed before this call and too old to belong to a record that is still to come.
+        infos: objects below it, listed before this call. Those of a record that is still to come are returned too: only
+            what is old may be removed.
 
     Raises:
         FormatError: HEAD.json or the record it names is damaged, or the record is missing.

@@ -117,7 +117,8 @@ def gc(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
     trust_clock: Annotated[
-        bool, typer.Option("--trust-clock", help="This machine's clock is right, though nothing was written for long.")
+        bool,
+        typer.Option("--trust-clock", help="In a directory, count by dates: all its writers' clocks are right."),
     ] = False,
     as_json: Json = False,
 ) -> None:

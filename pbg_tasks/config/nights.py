@@ -94,12 +94,15 @@ class Collection(Frozen):
         keep_releases: how many of the newest releases stay.
         keep_days: for how many days a release stays.
         grace_hours: for how long whatever was written or used stays.
+        trust_clock: count by the dates of files in a store that is a directory, as the clocks of all machines that
+            write to it are right. Needed where collections never run twice on one machine.
     """
 
     cron: str = "0 12 * * *"
     keep_releases: Annotated[int, Field(ge=0)] = 14
     keep_days: Annotated[float, Field(ge=0)] = 0.0
     grace_hours: Annotated[float, Field(gt=0)] = 72.0
+    trust_clock: bool = False
 
     @model_validator(mode="after")
     def _known(self) -> Self:

@@ -1,7 +1,7 @@
-"""Ages in a store whose objects are dated by the machines that write them, by a clock that may be wrong.
+"""Days of releases in a directory, whose objects are dated by the machines that write them.
 
-A collection that runs under a clock some days ahead sees no object of the last days, as if nothing had been written for
-so long. A store that was not used for some days looks the same, so no rule tells the two apart. But a wrong clock
+A collection that runs under a clock some days ahead sees no release of the last days, as if nothing had been published
+for so long. A store that was not used for some days looks the same, so no rule tells the two apart. But a wrong clock
 leaves a gap between the dates of two objects, or between the newest one and the collection. Such a silence therefore
 counts as half the grace at most: what was in use within the other half stays, also under a clock that is years ahead,
 and also once other machines, or the same one, have written by that clock. What a store really did not need for long

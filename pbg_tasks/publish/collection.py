@@ -4,7 +4,7 @@ A run stays whole or goes whole. It stays when a release that stays is made of i
 the grace (it is at work, or was held), or when a run at work continues it. A run that goes loses the documents of its
 releases first and its data after, so no reader ever sees a release with parts missing. What an interrupted collection
 left is removed by the next. Several collections may run at once: ``holds`` says which of them removes a run. Ages are
-told by the store's clock, since this machine's may be wrong; a directory has no clock of its own (``ages``).
+told by the store's clock, since this machine's may be wrong; in a directory, which has none, by ``looks``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pbg_tasks.errors import StorageError
 from pbg_tasks.progress import say
 from pbg_tasks.publish.ages import silence
 from pbg_tasks.publish.holds import condemn, removals
+from pbg_tasks.publish.looks import Dates, Looks
 from pbg_tasks.publish.reachability import EXPORTS, RUNS, at_work, of_another_channel, staying_releases, stored_runs
 from pbg_tasks.storage.base import DirectoryStore
 from pbg_tasks.storage.parallel import in_parallel
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pbg_tasks.publish.holds import Decision
+    from pbg_tasks.publish.looks import Ages
     from pbg_tasks.publish.reachability import StoredRun
     from pbg_tasks.publish.retention import Retention
     from pbg_tasks.storage import ObjectInfo, Store
@@ -51,7 +53,9 @@ class Collected:
         size: of them, in bytes.
         uploads: that never ended and are given up; how many bytes they hold is not told.
         orphans: files of a local store's own that belonged to objects which are gone.
-        silence: seconds that were not counted for any age, since nothing was written and the clock may be ahead.
+        unwatched: runs in a directory that stay, old by their dates, as no collection on this machine saw them a grace
+            ago.
+        silence: seconds that do not count as days of a release, since nothing was written and the clock may be ahead.
     """
 
     kept: int = 0
@@ -61,6 +65,7 @@ class Collected:
     size: int = 0
     uploads: int = 0
     orphans: int = 0
+    unwatched: list[str] = field(default_factory=list)
     silence: float = 0.0
 
 
@@ -81,39 +86,42 @@ def collect(
         grace: seconds for which whatever was written or held stays.
         channel: the only one whose releases and runs go; None: every channel's.
         dry_run: only tell what would go.
-        trust_clock: count ages by this machine's clock alone, also in a directory.
+        trust_clock: count ages by dates, also in a directory.
 
     Raises:
         ConfigError: what the store holds is another program's; nothing was removed.
         FormatError: a document that says what is reachable is damaged; nothing was removed.
     """
     now = _clock(store)
+    dates = Dates(now - grace)
+    no_clock = isinstance(store, DirectoryStore) and not trust_clock
+    ages = Looks.of(store, grace) if no_clock else dates
     runs = stored_runs(store)
-    surplus = 0.0
-    if isinstance(store, DirectoryStore) and not trust_clock:
-        surplus = silence(now, _dates(store, runs), grace)
-    now -= surplus
-    since = now - grace
-    staying = staying_releases(store, runs, retention, channel=channel, now=now)
-    reached = {run for run, _ in staying} | at_work(store, runs, since=since)
-    if channel is not None:
-        reached |= of_another_channel(store, runs, channel)
-    sweep = _Sweep(store, Collected(kept=len(staying), silence=surplus), dry_run=dry_run)
+    surplus = silence(now, _dates(store, runs), grace) if no_clock and retention.days else 0.0
+    staying = staying_releases(store, runs, retention, channel=channel, now=now - surplus)
+    needed = {run for run, _ in staying} | (of_another_channel(store, runs, channel) if channel is not None else set())
+    reached = needed | at_work(store, runs, ages)
+    unwatched = sorted(reached - needed - at_work(store, runs, dates)) if no_clock else []
+    sweep = _Sweep(store, ages, Collected(kept=len(staying), unwatched=unwatched, silence=surplus), dry_run=dry_run)
     doomed = removals(store)
-    over = [each for each in doomed.values() if each.is_over(since)]
-    for run in runs.values():
-        if run.run in doomed:
-            sweep.rest(run, doomed[run.run])
-        elif run.run not in reached:
-            sweep.run(run, since)
-        else:
-            sweep.leftovers(run, since)
-    sweep.delete(_old(store.list(_PROBES), since))
-    sweep.uploads(since)
-    sweep.orphans(since)
-    if not dry_run:
-        for each in over:
-            each.bury()
+    over = [each for each in doomed.values() if each.is_over(ages)]
+    try:
+        for run in runs.values():
+            if run.run in doomed:
+                sweep.rest(run, doomed[run.run])
+            elif run.run not in reached:
+                sweep.run(run)
+            else:
+                sweep.leftovers(run)
+        sweep.probes()
+        sweep.uploads(dates.since)
+        sweep.orphans()
+        if not dry_run:
+            for each in over:
+                each.bury()
+    finally:
+        if not dry_run:
+            ages.keep()
     return sweep.collected
 
 
@@ -139,14 +147,15 @@ class _Sweep:
     """Deletes and counts, or only counts."""
 
     store: Store
+    ages: Ages
     collected: Collected
     dry_run: bool
 
-    def run(self, run: StoredRun, since: float) -> None:
+    def run(self, run: StoredRun) -> None:
         """Remove a run, unless it is held or another process decides about it."""
         if self.dry_run:
             self._remove(run, None)
-        elif (decision := condemn(self.store, run.run)) is not None and decision.remove(since=since):
+        elif (decision := condemn(self.store, run.run)) is not None and decision.remove(self.ages, run.exports):
             self._remove(run, decision)
 
     def rest(self, run: StoredRun, decision: Decision) -> None:
@@ -175,11 +184,18 @@ class _Sweep:
         self.collected.releases += [f"{channel.name}/{release.seq}" for channel, release in run.releases]
         self.collected.runs.append(run.run)
 
-    def leftovers(self, run: StoredRun, since: float) -> None:
+    def leftovers(self, run: StoredRun) -> None:
         """Remove what gangs of a run that stays have stored and given up."""
         prefix = f"{RUNS}{run.run}/{RunLayout.checkpoint}"
-        inside = [info for info in _old(run.objects, since) if info.key.startswith(f"{prefix}/")]
-        self.delete(unnamed_leftovers(self.store, prefix, inside))
+        inside = [info for info in run.objects if info.key.startswith(f"{prefix}/")]
+        self.delete(self._old(unnamed_leftovers(self.store, prefix, inside)))
+
+    def probes(self) -> None:
+        """Remove the objects of probes that were killed."""
+        self.delete(self._old(self.store.list(_PROBES)))
+
+    def _old(self, infos: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+        return (info for info in infos if self.ages.unchanged([info]))
 
     def delete(self, infos: Iterable[ObjectInfo]) -> None:
         """Remove objects, in any order."""
@@ -197,15 +213,11 @@ class _Sweep:
         except StorageError as error:
             say(f"gc: uploads that never ended were left for the store to remove: {error}")
 
-    def orphans(self, since: float) -> None:
+    def orphans(self) -> None:
         """Remove what killed writers have left beside the objects of a directory."""
         if not isinstance(self.store, DirectoryStore):
             return
         try:
-            self.collected.orphans = self.store.remove_orphans(before=since, dry_run=self.dry_run)
+            self.collected.orphans = self.store.remove_orphans(old=self.ages.unchanged, dry_run=self.dry_run)
         except StorageError as error:
             say(f"gc: files that belong to no object were left for the next collection: {error}")
-
-
-def _old(infos: Iterable[ObjectInfo], since: float) -> Iterator[ObjectInfo]:
-    return (info for info in infos if info.modified is not None and info.modified < since)

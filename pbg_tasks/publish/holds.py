@@ -5,10 +5,11 @@ A task *holds* a run before it relies on it (works on it, plans on it, publishes
     1. write runs/{run}/held.json, whose date by the store's clock is when the run was last relied on
     2. read the tombstone gc/{run}.json: turn ``condemned`` into ``rescued``; refuse the run when it is being removed
 
-A collection reads the store's clock, looks up what is reachable, and removes a run that nothing reaches so::
+A collection reads the store's clock (``looks`` in a directory, which has none), looks up what is reachable, and removes
+a run that nothing reaches so::
 
     1. write the tombstone: ``condemned``
-    2. read the date of held.json, and leave the run if it was held within the grace
+    2. list the run again, and leave it if anything of it, held.json too, was written within the grace
     3. swap exactly the tombstone that step 1 wrote for ``removing``, or leave the run
 
 Every write of a tombstone holds a random number, so that two of them never have equal bytes: in S3 the tag by which
@@ -16,8 +17,8 @@ an object is swapped is a hash of its bytes.
 
 Why a run that is relied on is never removed: assume that step 3 succeeds. Then no other process wrote the tombstone
 after step 1. A task whose step 1 came before step 2 of the collection was seen there: it left the run, unless the hold
-was older than the grace when the collection read the clock; then what the run was held for was done by that time, and
-the collection found it reachable. A task whose step 1 came later reads the tombstone after the collection wrote it: it
+was older than the grace when the collection began; then what the run was held for was done by that time, and the
+collection found it reachable. A task whose step 1 came later reads the tombstone after the collection wrote it: it
 either finds ``condemned`` and swaps it, and step 3 fails, or finds ``removing``, and refuses the run. It does not
 matter how long ago a collection looked up what is reachable, nor how many collections there are: each needs its own
 tombstone unchanged, so of several that are at one run at most one gets past step 3.
@@ -42,6 +43,9 @@ from pbg_tasks.checkpoint.manifest import Stamped, decode, encode_unique
 from pbg_tasks.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pbg_tasks.publish.looks import Ages
     from pbg_tasks.storage import ObjectInfo, Store
 
 TOMBSTONES = "gc/"
@@ -120,21 +124,20 @@ class Decision:
         self.state = state
         return True
 
-    def remove(self, *, since: float) -> bool:
-        """Decide that a condemned run goes; return False where it was held, or where another process decided.
+    def remove(self, ages: Ages, exports: Iterable[ObjectInfo] = ()) -> bool:
+        """Decide that a condemned run goes; return False where it is in use, or where another process decided.
 
         Args:
-            since: holds at or after this moment of the store's clock count.
+            ages: of what the run consists of: it is in use where a part was written within the grace.
+            exports: objects that belong to the run besides those below its prefix.
         """
-        held = self.store.head(hold_key(self.run))
-        if held is not None and (held.modified is None or held.modified >= since):
-            return False
-        return self.move("removing")
+        objects = self.store.list(f"runs/{self.run}/")
+        return ages.unchanged([*objects, *exports]) and self.move("removing")
 
-    def is_over(self, since: float) -> bool:
-        """Whether no collection removes the run any more: it was not renewed since a moment of the store's clock."""
-        date = None if self.version is None else self.version.modified
-        return self.state == "removed" or (self.state == "removing" and date is not None and date < since)
+    def is_over(self, ages: Ages) -> bool:
+        """Whether no collection removes the run any more: the tombstone was not renewed within the grace."""
+        unchanged = self.version is not None and ages.unchanged([self.version])
+        return self.state == "removed" or (self.state == "removing" and unchanged)
 
     def bury(self) -> None:
         """Delete the tombstone of a run of which nothing is left and which no collection is removing any more."""

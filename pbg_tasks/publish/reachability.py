@@ -15,6 +15,7 @@ from pbg_tasks.publish.retention import Retention, kept, pins
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pbg_tasks.publish.looks import Ages
     from pbg_tasks.publish.release import Release
     from pbg_tasks.storage import ObjectInfo, Store
 
@@ -41,10 +42,9 @@ class StoredRun:
     exports: list[ObjectInfo] = field(default_factory=list)
     releases: list[tuple[Channel, Release]] = field(default_factory=list)
 
-    def used_since(self, moment: float) -> bool:
-        """Whether anything of it was written since."""
-        infos = (*self.objects, *self.exports)
-        return any(info.modified is None or info.modified >= moment for info in infos)
+    def unchanged(self, ages: Ages) -> bool:
+        """Whether nothing of it was written within the grace."""
+        return ages.unchanged((*self.objects, *self.exports))
 
 
 def stored_runs(store: Store) -> dict[str, StoredRun]:
@@ -128,9 +128,9 @@ def _kept(channel: Channel, releases: list[Release], retention: Retention, now: 
     )
 
 
-def at_work(store: Store, runs: Mapping[str, StoredRun], *, since: float) -> set[str]:
-    """Return the runs of which something was written since, and those they continue."""
-    used = {run.run for run in runs.values() if run.used_since(since)}
+def at_work(store: Store, runs: Mapping[str, StoredRun], ages: Ages) -> set[str]:
+    """Return the runs of which something was written within the grace, and those they continue."""
+    used = {run.run for run in runs.values() if not run.unchanged(ages)}
     continued = (_spec(store, run).get("previous") or {} for run in used)
     return used | {run_with(each.get("directory", ""), each["run"]) for each in continued if "run" in each}
 

@@ -11,7 +11,7 @@ from pathlib import PosixPath
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -171,13 +171,13 @@ class DirectoryStore(Protocol):
     Objects are dated by the machines that write them. Files that a killed writer left stay until they are removed.
     """
 
-    def remove_orphans(self, *, before: float, dry_run: bool = False) -> int:
+    def remove_orphans(self, *, old: Callable[[Sequence[ObjectInfo]], bool], dry_run: bool = False) -> int:
         """Remove files of the store's own that have no object.
 
         A killed writer leaves such files.
 
         Args:
-            before: files that were written before this time are removed, in seconds since 1970.
+            old: decides whether a file may go, by its name, size and date; one that a writer needs is young.
             dry_run: only count them.
 
         Returns:

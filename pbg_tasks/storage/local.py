@@ -35,7 +35,7 @@ from pbg_tasks.storage.files import (
 from pbg_tasks.storage.names import RESERVED, check_key, check_metadata, check_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _METADATA, _RECORDS = "metadata", f"{'[0-9a-f]' * 64}.*"  # a folder; and files in it, by the hash of their key
 _LOCKS = 64
@@ -148,16 +148,17 @@ class LocalStore:
         check_prefix(prefix)
         return 0
 
-    def remove_orphans(self, *, before: float, dry_run: bool = False) -> int:
+    def remove_orphans(self, *, old: Callable[[Sequence[ObjectInfo]], bool], dry_run: bool = False) -> int:
         """Remove metadata of versions that are gone: a writer was killed between two steps, or a file was removed."""
         folder, orphans = self._own / _METADATA, 0
         with disk_errors(folder):
             for record in [*folder.glob(_RECORDS), *folder.glob(f".{_RECORDS}")]:
                 status = _status(record)
-                if status is None or status.st_mtime >= before:
+                if status is None:
                     continue
                 with self._locked_by(record.name.lstrip(".")):  # so that no writer of its key is between two steps
-                    if self._is_orphan(record):
+                    info = ObjectInfo(record.name, status.st_size, _tag(status), modified=status.st_mtime)
+                    if self._is_orphan(record) and old([info]):
                         orphans += 1
                         if not dry_run:
                             record.unlink(missing_ok=True)

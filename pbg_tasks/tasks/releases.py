@@ -102,7 +102,7 @@ def gc(
         keep_days: for how many days a release stays; what either of the two keeps stays.
         grace_hours: how long whatever was written or used last stays in any case.
         dry_run: only tell what would go.
-        trust_clock: this machine's clock is right, so that times in which nothing was written count whole.
+        trust_clock: the clocks of all machines that write to a directory are right, so that its dates count.
 
     Raises:
         ConfigError: what the store holds is another program's; nothing was removed.
@@ -120,11 +120,17 @@ def gc(
         dry_run=dry_run,
         trust_clock=trust_clock,
     )
+    if found.unwatched:
+        say(
+            f"gc: left {len(found.unwatched)} runs that nothing needs: files in {place.url} are dated by the machines "
+            f"that write them, and this machine, since its start, has not yet seen these unchanged for {grace_hours:g} "
+            "h; a later collection on it removes them, or --trust-clock does at once, by the dates"
+        )
     if found.silence:
         clock = datetime.now(UTC).isoformat(sep=" ", timespec="minutes")
         say(
-            f"gc: {found.silence / HOUR_SECONDS:.1f} h before {clock} were not counted: nothing was written to "
-            f"{place.url} then, or this machine's clock is ahead; if it is right, --trust-clock counts them"
+            f"gc: {found.silence / HOUR_SECONDS:.1f} h before {clock} do not count as days of a release: nothing was "
+            f"written to {place.url} then, or this machine's clock is ahead; if it is right, --trust-clock counts them"
         )
     does = "would free" if dry_run else "freed"
     say(
@@ -142,6 +148,7 @@ def gc(
         "bytes": found.size,
         "uploads": found.uploads,
         "orphans": found.orphans,
+        "unwatched_runs": found.unwatched,
         "silent_hours": round(found.silence / HOUR_SECONDS, 1),
     }
 

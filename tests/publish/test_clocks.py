@@ -167,25 +167,6 @@ def test_a_machine_whose_clock_is_wrong_decides_as_the_others_do(tmp_path, right
     assert Nights(tmp_path, {machine: wrong}).walk() == right
 
 
-@pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
-def test_in_a_directory_a_wrong_clock_moves_only_the_moment_of_a_collection(tmp_path, wrong):
-    """There files are dated by the machine that writes them."""
-    store, grace = LocalStore(tmp_path), 72 * HOUR
-
-    def goes(after):
-        with clock_wrong_by(after):
-            return collect(store, Retention(), grace=grace).runs
-
-    with clock_wrong_by(wrong):
-        write_run(store, "r1")
-        hold(store, "r1")
-    for day in (1, 2, 3):
-        with clock_wrong_by(day * 24 * HOUR):
-            hold(store, f"of_day_{day}")
-    assert goes(after=grace - HOUR - MINUTE) == []
-    assert goes(after=grace + HOUR + MINUTE) == ["r1"]
-
-
 GRACE_OF_DAYS = 72 * HOUR
 DAY = 24 * HOUR
 
@@ -212,10 +193,6 @@ def gone(store, ahead, **options):
         return collect(store, Retention(releases=3), grace=GRACE_OF_DAYS, **options).runs
 
 
-def test_collection_under_right_clock_removes_what_is_old(directory):
-    assert gone(directory, 0.0) == ["left"]
-
-
 @pytest.mark.parametrize("ahead", [80 * HOUR, 365 * DAY])
 def test_collection_under_clock_ahead_keeps_half_grace(directory, ahead):
     """Every night for a week, while the other machines go on by the right clock."""
@@ -235,14 +212,6 @@ def test_releases_of_last_days_stay_under_clock_ahead(directory):
     with clock_wrong_by(30 * DAY):
         told = collect(directory, Retention(days=5.0), grace=GRACE_OF_DAYS)
     assert "production/2" not in told.releases
-
-
-def test_store_unused_for_month_is_collected_when_used_again(directory):
-    assert gone(directory, 30 * DAY, dry_run=True) == ["left", "still"]
-    for day, run in ((30, "r2"), (31, "r3")):
-        with clock_wrong_by(day * DAY):
-            hold(directory, run)
-    assert gone(directory, 32 * DAY) == ["at_work", "left", "still", "waits"]
 
 
 def test_trusted_clock_collects_unused_store_at_once(directory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -15,6 +16,7 @@ from pbg_tasks.errors import (
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import channels
 from pbg_tasks.publish.holds import condemn, hold
+from pbg_tasks.publish.looks import Dates
 from pbg_tasks.publish.retention import pin, unpin
 from tests.publish.nights import DAY, GRACE, gc, night
 from tests.publish.runs import candidate, whole, write_run
@@ -180,7 +182,7 @@ def test_what_is_being_removed_can_be_neither_published_nor_pinned_nor_rolled_ba
         "d1-production": lambda: channel.rollback(to=1),
         "d2-production": lambda: pin(channel, 2),
     }.items():
-        assert condemn(store, run).remove(since=store.now)
+        assert condemn(store, run).remove(Dates(math.inf))
         with pytest.raises(ConflictError, match=f"runs/{run}: is being removed"):
             action()
     store.now += DAY
@@ -196,8 +198,8 @@ def test_whoever_holds_a_condemned_run_keeps_it(store):
     hold(store, "after")  # sees the tombstone
     hold(store, "before")
     before = condemn(store, "before")  # is seen by the collector
-    assert not before.remove(since=store.now - GRACE)
-    assert not after.remove(since=store.now - GRACE)
+    assert not before.remove(Dates(store.now - GRACE))
+    assert not after.remove(Dates(store.now - GRACE))
     gc(store)
     assert runs(store) == ["after", "before"]
     store.now += DAY

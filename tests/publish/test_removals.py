@@ -8,6 +8,7 @@ import pytest
 
 from pbg_tasks.errors import ConflictError, StorageError
 from pbg_tasks.publish.holds import condemn, hold, read_decision, tombstone_key
+from pbg_tasks.publish.looks import Dates
 from tests.publish.nights import GRACE, gc
 from tests.publish.runs import write_run
 from tests.publish.stepper import HashTaggedStore, Process
@@ -47,7 +48,7 @@ def removal(store):
     write_run(store, "tried")
     store.now += 3 * GRACE
     decision = condemn(store, "tried")
-    assert decision.remove(since=store.now - GRACE)
+    assert decision.remove(Dates(store.now - GRACE))
     return decision
 
 

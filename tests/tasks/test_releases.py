@@ -65,8 +65,13 @@ def test_pins_and_collections_by_command(place, channel):
     command = ["gc", str(place.store), "--keep-releases", "1", "--json"]
     untouched = CliRunner().invoke(app, command)  # as under a clock that is a week ahead
     assert json.loads(untouched.stdout)["runs"] == []
-    assert "gc: 132.0 h before" in untouched.stderr
-    assert "--trust-clock counts them" in untouched.stderr
+    assert json.loads(untouched.stdout)["unwatched_runs"] == ["r2"]
+    assert "gc: left 1 runs that nothing needs" in untouched.stderr
+    assert "or --trust-clock does at once" in untouched.stderr
+    days = CliRunner().invoke(app, ["gc", str(place.store), "--keep-days", "1", "--json"])
+    assert json.loads(days.stdout)["silent_hours"] == 132.0
+    assert "gc: 132.0 h before" in days.stderr
+    assert "--trust-clock counts them" in days.stderr
     command.append("--trust-clock")
     told = json.loads(CliRunner().invoke(app, [*command, "--dry-run"]).stdout)
     assert (told["releases"], told["runs"]) == (["production/2"], ["r2"])

@@ -1,0 +1,143 @@
+"""How long the objects of a store have been as they are, for a collection.
+
+Objects of a store with a clock of its own (S3) are dated by it, and ``Dates`` compares dates. A directory has no clock:
+its files are dated by the machines that write them. One machine whose clock is days ahead would take a run that another
+one is training for an old one. So ``Looks`` compares no dates. A collection writes down what it saw, and when, by the
+time since its machine was started; no change of a clock moves that time. A later collection on the same machine, not
+restarted since, finds what has not changed in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from pbg_tasks.checkpoint.manifest import decode, encode
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pbg_tasks.storage import ObjectInfo, Store
+
+LOOKS = ".looks/"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Ages(Protocol):
+    """What tells how long objects have been as they are."""
+
+    def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
+        """Whether none of the objects was written within the grace, and none came or went.
+
+        Args:
+            infos: objects as listed in this collection. They belong together: no other call names a part of them.
+        """
+        ...
+
+    def keep(self) -> None:
+        """Store for later collections what this one saw."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """Ages by the dates of objects.
+
+    Attributes:
+        since: the moment at which the grace begins, by the clock that dates the objects.
+    """
+
+    since: float
+
+    def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
+        """Whether all objects are older than the grace."""
+        return all(info.modified is not None and info.modified < self.since for info in infos)
+
+    def keep(self) -> None:
+        """Store nothing: objects carry their dates."""
+
+
+class Seen(Frozen):
+    """What the collections of a machine saw since it was started.
+
+    Attributes:
+        first: seconds from the start of the machine to the collection that first saw objects as they are, by the
+            SHA-256 of their keys and tags.
+    """
+
+    format: Literal[1] = 1
+    first: dict[str, float]
+
+
+@dataclass(slots=True)
+class Looks:
+    """Ages by what earlier collections on this machine saw.
+
+    Several collections of a machine may replace each other's document: all that it may say is true.
+
+    Attributes:
+        store: a directory.
+        grace: in seconds.
+        machine: names the machine since its last start; None where that is not known, so that nothing is ever old.
+        began: seconds from the start of the machine to the start of this collection.
+        before: what earlier collections saw.
+        seen: what this one saw, as ``Seen.first``; None for what no earlier one did.
+    """
+
+    store: Store
+    grace: float
+    machine: str | None
+    began: float
+    before: dict[str, float]
+    seen: dict[str, float | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, store: Store, grace: float) -> Looks:
+        """Read what earlier collections on this machine saw.
+
+        Raises:
+            FormatError: the document is damaged.
+        """
+        machine, before = _machine(), dict[str, float]()
+        if machine is not None:
+            key = f"{LOOKS}{machine}.json"
+            with suppress(NotFoundError):
+                before = decode(Seen, store.get(key).data, source=f"{store.url}/{key}").first
+        return cls(store, grace, machine, _uptime(), before)
+
+    def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
+        """Whether a collection that is a grace or more ago saw the same objects, each with the same tag."""
+        digest = hashlib.sha256()
+        for info in sorted(infos, key=lambda info: info.key):
+            digest.update(f"{info.key}\0{info.tag}\0".encode())
+        token = digest.hexdigest()
+        first = self.seen[token] = self.before.get(token)
+        return self.grace <= (0.0 if first is None else self.began - first)
+
+    def keep(self) -> None:
+        """Store what this collection saw, for the next on this machine."""
+        if self.machine is not None:
+            now = _uptime()  # at the end, so that an age is never too long
+            first = {token: now if moment is None else moment for token, moment in self.seen.items()}
+            self.store.put(f"{LOOKS}{self.machine}.json", encode(Seen(first=first)))
+
+
+def _machine() -> str | None:
+    """Return the id that the kernel drew when it started; containers of a host share it, as they share its clock."""
+    try:
+        drawn = _BOOT_ID.read_text().strip()
+    except OSError:
+        return None
+    return drawn if re.fullmatch(r"[0-9a-f-]{36}", drawn) else None
+
+
+def _uptime() -> float:
+    """Return seconds since the start of the machine, time in which it slept included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

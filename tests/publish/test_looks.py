@@ -1,0 +1,182 @@
+"""Collections of a directory, whose files are dated by machines with clocks of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.checkpoint import claim
+from pbg_tasks.errors import FormatError
+from pbg_tasks.publish import Channel, looks
+from pbg_tasks.publish.collection import collect
+from pbg_tasks.publish.holds import condemn, hold, read_decision, tombstone_key
+from pbg_tasks.publish.looks import LOOKS, Dates
+from pbg_tasks.publish.retention import Retention
+from pbg_tasks.storage import LocalStore
+from tests.clocks import HOUR, clock_wrong_by
+from tests.publish.runs import candidate, write_run
+
+DAY = 24 * HOUR
+GRACE = 72 * HOUR
+
+
+class Machines:
+    """Machines that share a directory, each with its clock; time passes for all of them.
+
+    Attributes:
+        store: the directory.
+        passed: seconds since the beginning.
+    """
+
+    def __init__(self, monkeypatch, root):
+        self._monkeypatch = monkeypatch
+        self.store = LocalStore(root)
+        self.passed = 0.0
+
+    def clock(self, wrong=0.0):
+        """Give what this process writes the date of a machine whose clock is wrong."""
+        return clock_wrong_by(self.passed + wrong)
+
+    def collect(self, machine="a", wrong=0.0, **options):
+        self._monkeypatch.setattr(looks, "_machine", lambda: machine)
+        self._monkeypatch.setattr(looks, "_uptime", lambda: 1000.0 + self.passed)
+        with self.clock(wrong):
+            return collect(self.store, options.pop("retention", Retention()), **{"grace": GRACE, **options})
+
+    def write(self, run, wrong=0.0):
+        with self.clock(wrong):
+            write_run(self.store, run)
+            hold(self.store, run)
+
+    def publish(self, number, run, wrong=0.0):
+        with self.clock(wrong):
+            write_run(self.store, run)
+            fields = candidate(self.store, run, f"d{number}")
+            Channel(self.store, "production").publish(fields, planned_on=number - 1 or None)
+
+    def runs(self):
+        return sorted({info.key.split("/")[1] for info in self.store.list("runs/")})
+
+
+@pytest.fixture
+def machines(monkeypatch, tmp_path):
+    return Machines(monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("ahead", [80 * HOUR, -80 * HOUR, 365 * DAY])
+def test_run_at_work_on_machine_with_other_clock_stays(machines, ahead):
+    """One machine trains, by the right clock; another one writes and collects each night, by a wrong one."""
+    machines.write("trained")
+    for night in range(1, 7):
+        machines.publish(night, f"night{night}", wrong=ahead)
+        with machines.clock():
+            machines.store.put(f"runs/trained/checkpoint/epoch{night}", b"")
+        for machine, wrong in (("b", ahead), ("a", 0.0)):
+            assert "trained" not in machines.collect(machine, wrong).runs
+        machines.passed += DAY
+    machines.passed += GRACE
+    assert "trained" in machines.collect("b", ahead).runs
+
+
+def test_hold_by_other_clock_keeps_what_run_continues(machines):
+    """The release that a run continues has left the channel; only the run that is at work needs it."""
+    for number in range(1, 5):
+        machines.publish(number, f"night{number}")
+    machines.collect("b", 80 * HOUR, retention=Retention(releases=4))
+    machines.passed += GRACE
+    with machines.clock():
+        hold(machines.store, "night1")
+        write_run(machines.store, "tried", previous="night1")
+        hold(machines.store, "tried")
+    machines.passed += HOUR
+    assert machines.collect("b", 80 * HOUR).runs == ["night2"]
+
+
+def test_first_collection_of_machine_names_what_it_leaves(machines):
+    machines.write("left")
+    machines.passed += GRACE + HOUR
+    machines.write("young")
+    found = machines.collect()
+    assert (found.runs, found.unwatched) == ([], ["left"])
+    machines.passed += GRACE - 1
+    found = machines.collect()
+    assert (found.runs, found.unwatched) == ([], ["left"])
+    machines.passed += 2
+    found = machines.collect()
+    assert (found.runs, found.unwatched) == (["left", "young"], [])
+
+
+def test_collection_after_restart_counts_anew(machines):
+    machines.write("left")
+    machines.collect("a")
+    machines.passed += GRACE + 1
+    assert machines.collect("a since its restart").unwatched == ["left"]
+    assert machines.collect("a").runs == ["left"]
+
+
+def test_machine_without_boot_id_asks_for_trusted_clock(machines):
+    machines.write("left")
+    for _ in range(3):
+        machines.passed += GRACE
+        assert machines.collect(None).runs == []
+    assert machines.collect(None, trust_clock=True).runs == ["left"]
+
+
+def test_dry_run_leaves_no_look(machines):
+    machines.write("left")
+    machines.collect(dry_run=True)
+    machines.passed += GRACE + 1
+    assert not list(machines.store.list(LOOKS))
+    assert machines.collect().runs == []
+
+
+def test_clock_that_jumps_between_looks_ages_nothing(machines):
+    machines.write("waits")
+    machines.collect()
+    machines.passed += HOUR
+    assert machines.collect(wrong=10 * 365 * DAY).runs == []
+
+
+def test_half_written_part_by_other_clock_stays(machines):
+    """A gang stores parts of an epoch on a machine whose clock is behind the collection's."""
+    machines.publish(1, "night1")
+    part = "runs/night1/checkpoint/partial/embeddings"
+    with machines.clock(), claim(machines.store, "runs/night1/checkpoint", b"{}"):
+        machines.store.put(part, b"bytes")
+    machines.collect("b", 80 * HOUR)
+    assert machines.store.head(part) is not None
+    machines.passed += GRACE + 1
+    machines.collect("b", 80 * HOUR)
+    assert machines.store.head(part) is None
+
+
+def test_removal_under_way_by_other_clock_is_not_over(machines):
+    machines.write("left")
+    with machines.clock():
+        going = condemn(machines.store, "left")
+        assert going.remove(Dates(machines.passed + 1e12))
+    machines.collect("b", 80 * HOUR)
+    assert not machines.runs()
+    machines.collect("b", 80 * HOUR)
+    assert read_decision(machines.store, "left").state == "removing"
+    machines.passed += GRACE + 1
+    machines.collect("b", 80 * HOUR)
+    assert machines.store.head(tombstone_key("left")) is None
+
+
+def test_damaged_look_is_refused_by_name(machines):
+    machines.write("left")
+    machines.store.put(f"{LOOKS}a.json", b'{"format": 1}')
+    with pytest.raises(FormatError, match=r"\.looks/a\.json"):
+        machines.collect()
+    assert machines.runs() == ["left"]
+
+
+def test_look_names_kernel_start_and_survives_json(tmp_path):
+    """On this machine as it is: two collections, with a grace that is over in between."""
+    store = LocalStore(tmp_path)
+    write_run(store, "left")
+    assert collect(store, Retention(), grace=0.05).runs == []
+    assert len(list(store.list(LOOKS))) == 1
+    while not (found := collect(store, Retention(), grace=0.05)).runs:
+        pass
+    assert found.runs == ["left"]
