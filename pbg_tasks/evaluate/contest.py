@@ -141,10 +141,16 @@ def compete(
         of_types = [(its[lhs], its[rhs], rows) for (lhs, rhs), rows in chosen if len(rows)]
         return [side.rank(one, of_types).select(rows) for side in sides.values()]
 
-    if all(len(candidates[entity]) == table.candidates for entity, table in tables.items()):
-        ours = [ranks.select(rows) for ranks in ranked.values()]
-    else:
+    ours = [ranks.select(rows) for ranks in ranked.values()]
+    outside = {
+        entity: np.setdiff1d(table.candidate_numbers(), candidates[entity], assume_unique=True)
+        for entity, table in tables.items()
+    }
+    if sum(map(len, outside.values())) > sum(map(len, candidates.values())):
         ours = ranks_of(model, {entity: table.among(candidates[entity]) for entity, table in tables.items()})
+    elif any(map(len, outside.values())):  # few are new to the rival: cheaper than all others once more
+        among_outside = ranks_of(model, {entity: table.among(outside[entity]) for entity, table in tables.items()})
+        ours = [ranks.without(these) for ranks, these in zip(ours, among_outside, strict=True)]
     theirs = {
         entity: rival.table(entity, numbering.bases[entity], numbers)
         for entity, numbers in candidates.items()

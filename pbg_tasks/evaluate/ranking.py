@@ -65,6 +65,15 @@ class Ranks:
         """Return those of some edges."""
         return Ranks(*(getattr(self, field.name)[rows] for field in fields(self)))
 
+    def without(self, outside: Ranks) -> Ranks:
+        """Return the ranks of the same edges among fewer candidates.
+
+        Args:
+            outside: ranks among the candidates that are left out, none of which is the true entity of an edge.
+        """
+        own = 1  # the true entity, which both count
+        return Ranks(*(getattr(self, field.name) - getattr(outside, field.name) + own for field in fields(self)))
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
