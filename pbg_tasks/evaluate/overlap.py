@@ -53,7 +53,9 @@ def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
         own = block.columns(queries)
         (there,) = np.nonzero(own >= 0)
         score_QB[there, own[there]] = -torch.inf
-        numbers_QB = torch.from_numpy(block.numbers).expand(len(queries), -1)
-        best_QK, place = torch.cat((best_QK, score_QB), dim=1).topk(count)
-        number_QK = torch.cat((number_QK, numbers_QB), dim=1).gather(1, place)
+        (better_R,) = torch.nonzero(score_QB.amax(dim=1) > best_QK[:, -1], as_tuple=True)  # few, after some blocks
+        best_RB, place_RB = score_QB[better_R].topk(min(count, len(block.numbers)))
+        number_RB = torch.from_numpy(block.numbers)[place_RB]
+        best_QK[better_R], place_RK = torch.cat((best_QK[better_R], best_RB), dim=1).topk(count)
+        number_QK[better_R] = torch.cat((number_QK[better_R], number_RB), dim=1).gather(1, place_RK)
     return number_QK.numpy()
