@@ -132,16 +132,15 @@ def train_as(place: Place, undertaking: Undertaking, scratch: Path) -> Result:
         )
     if place.world > limit and place.rank == 0:
         say(f"with these num_partitions only {limit} of {place.world} ranks have a bucket at any time; the others wait")
-    join = _joining(place, undertaking)
     if place.rank:
-        with Notice.taken(), on_sigterm(end_at_once), join() as gang:
-            return _follow(gang, place, undertaking, scratch)
-    with Notice.taken(), on_sigterm(end_at_once), undertaking.claim() as writer, join() as gang:
-        return _lead(gang, place, undertaking, writer, scratch)
+        with Notice.taken(), on_sigterm(end_at_once):
+            return _follow(_join(place, undertaking), place, undertaking, scratch)
+    with Notice.taken(), on_sigterm(end_at_once), undertaking.claim() as writer:
+        return _lead(_join(place, undertaking), place, undertaking, writer, scratch)
 
 
-def _joining(place: Place, undertaking: Undertaking) -> Callable[[], AbstractContextManager[Gang]]:
-    return lambda: Gang.join(place, undertaking.spec, token=os.environ.get(TOKEN), timeout=JOIN_SECONDS)
+def _join(place: Place, undertaking: Undertaking) -> Gang:
+    return Gang.join(place, undertaking.spec, token=os.environ.get(TOKEN), timeout=JOIN_SECONDS)
 
 
 def _lead(gang: Gang, place: Place, undertaking: Undertaking, writer: CheckpointWriter, scratch: Path) -> Result:

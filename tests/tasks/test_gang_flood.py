@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 
@@ -30,9 +31,13 @@ def flood(process, kinds):
 
 
 @pytest.mark.parametrize("kinds", [["silent"], ["silent", "slow", "garbage"]], ids="-".join)
-@pytest.mark.parametrize("servers", [0, -1])
-def test_gang_forms_and_trains_under_a_flood(tmp_path, servers, kinds):
+@pytest.mark.parametrize(("servers", "meeting"), [(0, "file"), (-1, "file"), (0, "tcp")])
+def test_gang_forms_and_trains_under_a_flood(tmp_path, servers, meeting, kinds):
     """Both ranks are flooded at all their ports, from their own address, from their start to their end."""
+    where = f"file://{tmp_path}/meeting"
+    if meeting == "tcp":  # a port of torch's store, at which strangers press too
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            where = f"tcp://127.0.0.1:{server.getsockname()[1]}"
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=30_000)
     graph.configure(
         entities={"n": {"num_partitions": 4}},
@@ -40,7 +45,7 @@ def test_gang_forms_and_trains_under_a_flood(tmp_path, servers, kinds):
         dimension=32,
         num_partition_servers=servers,
     )
-    gang = [start_rank(graph, rank, 2, f"file://{tmp_path}/meeting", PBG_RUN_TOKEN="t" * 32) for rank in range(2)]
+    gang = [start_rank(graph, rank, 2, where, PBG_RUN_TOKEN="t" * 32) for rank in range(2)]
     with flood(gang[0], kinds) as first, flood(gang[1], kinds):
         assert first.readline(), "rank 0 listened nowhere"
         assert wait_for_end(gang, 120) == [0, 0], [(graph.directory / f"log-{rank}").read_text() for rank in range(2)]

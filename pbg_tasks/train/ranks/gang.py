@@ -1,12 +1,12 @@
-"""How processes become a gang: each knows its place, they meet, agree and form a gloo group of torch's.
+"""The gang of a distributed training: processes that know their places, meet, and agree.
 
-The group serves to agree and to wait for each other; what is trained travels over ``wire``. Nothing here waits without
-a limit: a rank that never comes is named, and a call of torch's that hangs is left behind in its thread.
+They agree and wait for each other in the store where they meet; what is trained travels over ``wire``. No process group
+of torch's is formed: gloo listens at a port of its own and lets every stranger in that connects. Nothing here waits
+without a limit: a rank that never comes is named, and a call of torch's that hangs is left behind in its thread.
 """
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
 import time
@@ -21,13 +21,13 @@ from pbg_tasks.errors import RankLostError
 from pbg_tasks.progress import say
 from pbg_tasks.train.ranks.frames import parse_object
 from pbg_tasks.train.ranks.handshake import Credentials
-from pbg_tasks.train.ranks.host import bind_gloo
 from pbg_tasks.train.ranks.place import Place
 from pbg_tasks.train.ranks.rendezvous import meet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import TracebackType
+    from collections.abc import Callable, Mapping
+
+    from torch.distributed import Store  # type: ignore[attr-defined]  # public, says the manual
 
 __all__ = ["Gang", "Place"]
 
@@ -35,30 +35,39 @@ Made = TypeVar("Made")
 
 _GRACE = 5.0  # seconds that torch may take beyond what it was given
 _SILENCE = 40.0  # seconds without any progress once all are there, or of the place where they meet before
+_PARTING_SECONDS = 3.0  # in which the others can read what all said, before rank 0 may take the store away
 _LOOK_SECONDS = 0.1  # between two looks at whether it is of any use to wait
 
 
 class Gang:
-    """The processes of one distributed training, as ``join`` makes it; the end of its ``with`` block leaves it.
+    """The processes of one distributed training, as ``join`` makes it.
+
+    Args:
+        place: of this process.
+        store: in which all processes say what the others wait for.
+        host: the address under which the others reach this process.
 
     Attributes:
         place: of this process.
+        host: the address under which the others reach it.
         credentials: what it shows to the others.
-        host: the address under which they reach it.
     """
 
-    def __init__(self, place: Place, credentials: Credentials, host: str) -> None:
-        self.place, self.credentials, self.host = place, credentials, host
+    credentials: Credentials
+
+    def __init__(self, place: Place, store: Store, host: str) -> None:
+        self.place, self.host = place, host
+        self._store, self._rounds = store, 0
 
     @classmethod
     def join(cls, place: Place, spec: str, *, token: str | None = None, timeout: float = 60.0) -> Self:
-        """Meet the others and form the group.
+        """Meet the others.
 
         Args:
             place: of this process.
             spec: hash of the run spec.
-            token: the gang's secret (``PBG_RUN_TOKEN``), the same for all; None: rank 0 makes one and tells the others
-                through the group, so that nothing but its network keeps strangers out.
+            token: the gang's secret (``PBG_RUN_TOKEN``), the same for all; None: rank 0 draws one and shares it where
+                all meet, so that nothing but the network keeps strangers out.
             timeout: seconds in which all have to come.
 
         Raises:
@@ -75,21 +84,16 @@ class Gang:
 
     @classmethod
     def _form(cls, place: Place, spec: str, token: str | None, timeout: float, pulse: _Pulse) -> Self:
-        from torch import distributed
-
-        store, host = meet(place, spec, token=token, timeout=timeout, beat=pulse.beat)
-        bind_gloo(host)
-        with _losses():
-            limit = timedelta(seconds=_SILENCE)
-            distributed.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size, timeout=limit)
+        gang = cls(place, *meet(place, spec, token=token, timeout=timeout, beat=pulse.beat))
         if token is None:
-            token = _share({"token": secrets.token_hex(32)})[0]["token"]
+            token = gang._round({"token": secrets.token_hex(32)}, _SILENCE)[0]["token"]
             if place.rank == 0:
-                say("PBG_RUN_TOKEN is not set: the ranks trust whoever joins their group")
-        return cls(place, Credentials(token.encode(), spec, place.rank, place.role), host)
+                say("PBG_RUN_TOKEN is not set: the ranks trust every process that reaches the place where they meet")
+        gang.credentials = Credentials(str(token).encode(), spec, place.rank, place.role)
+        return gang
 
     def share(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Give every rank a small JSON object of each; all have to call it at about the same time.
+        """Give every rank a small JSON object of each rank; all have to call it at about the same time.
 
         Returns:
             One object a rank, in the order of ranks.
@@ -97,7 +101,7 @@ class Gang:
         Raises:
             RankLostError: a rank is gone or does not call it in time.
         """
-        return _bounded(_SILENCE + _GRACE, lambda: _share(document))
+        return _bounded(_SILENCE + _GRACE, lambda: self._round(document, _SILENCE))
 
     def barrier(self, *, timeout: float, check: Callable[[], None] = lambda: None) -> None:
         """Wait until every rank calls this.
@@ -109,56 +113,39 @@ class Gang:
         Raises:
             RankLostError: a rank is gone or does not call it in time.
         """
-        from torch import distributed
+        _bounded(timeout + _GRACE, lambda: self._round({}, timeout), check)
 
-        def meet_again() -> None:
-            with _losses():
-                distributed.monitored_barrier(timeout=timedelta(seconds=timeout))
+    def _round(self, document: Mapping[str, Any], seconds: float) -> list[dict[str, Any]]:
+        """Store an object, and return those of all ranks, in their order, once all have come to this round."""
+        number, self._rounds = self._rounds, self._rounds + 1
+        keys = [f"rounds/{number}/{rank}" for rank in range(self.place.size)]
+        try:
+            self._store.set(keys[self.place.rank], canonical_json(document).decode())
+            try:
+                self._store.wait(keys, timedelta(seconds=seconds))
+            except RuntimeError:
+                late = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
+                if not late:
+                    raise
+                ranks = ", ".join(map(str, late))
+                raise RankLostError(f"no word of rank {ranks} for {seconds:g} s: see how it ended") from None
+            said = [parse_object(self._store.get(key)) for key in keys]
+            self._part(number)
+        except RuntimeError as error:  # torch's
+            reason = str(error).partition("\n")[0]
+            where = self.place.meeting_point
+            raise RankLostError(f"rank 0, or what it shares at {where}, is gone: {reason}") from None
+        except ValueError as error:
+            raise RankLostError(f"what the ranks share at {self.place.meeting_point} is damaged: {error}") from None
+        return said
 
-        _bounded(timeout + _GRACE, meet_again, check)
-
-    def close(self) -> None:
-        """Leave the group, whatever became of the others."""
-        from torch import distributed
-
-        with contextlib.suppress(RankLostError, ValueError, AssertionError):
-            _bounded(_GRACE, distributed.destroy_process_group)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _share(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    import torch
-    from torch import distributed
-
-    own = torch.frombuffer(bytearray(canonical_json(document)), dtype=torch.uint8)
-    size = distributed.get_world_size()
-    with _losses():
-        lengths = torch.empty(size, 1, dtype=torch.int64)
-        distributed.all_gather(list(lengths), torch.tensor([len(own)]))
-        longest = int(lengths.max())
-        documents = torch.empty(size, longest, dtype=torch.uint8)
-        distributed.all_gather(list(documents), torch.nn.functional.pad(own, (0, longest - len(own))))
-    said = [bytes(one[:length].tolist()) for one, length in zip(documents, lengths.flatten(), strict=True)]
-    try:
-        return [parse_object(each) for each in said]
-    except ValueError as error:
-        raise RankLostError(f"the group of ranks failed: {error}") from None
-
-
-@contextlib.contextmanager
-def _losses() -> Iterator[None]:
-    """Make of what torch raises when a peer is gone or late the loss of a rank."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise RankLostError(f"the group of ranks failed: {str(error).partition(chr(10))[0]}") from None
+    def _part(self, number: int) -> None:
+        """Let rank 0 go on when the others have read: it takes the store away with it."""
+        key = f"rounds/{number}/read"
+        self._store.add(key, 1)
+        deadline = time.monotonic() + _PARTING_SECONDS
+        while self.place.rank == 0 and self._store.add(key, 0) < self.place.size and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS / 10)
 
 
 class _Pulse:

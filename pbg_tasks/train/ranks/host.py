@@ -53,14 +53,6 @@ def common_host(own: str, others: Iterable[str]) -> str:
     return next((_local_end(other) for other in others if not is_loopback(other)), own)
 
 
-def bind_gloo(host: str) -> None:
-    """Let gloo use the interface of an address instead of what the host name resolves to, unless it has been told."""
-    if not os.environ.get(VARIABLE):
-        name = next((name for _, name in socket.if_nameindex() if _address_of(name) == host), None)
-        if name is not None:
-            os.environ[VARIABLE] = name
-
-
 def is_loopback(host: str) -> bool:
     """Tell whether a name or address is this machine's alone."""
     try:

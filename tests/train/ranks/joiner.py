@@ -32,17 +32,17 @@ def run(out, *, rank, world, servers, method, spec, token, timeout, then, enviro
     began = time.monotonic()
     try:
         place = gang.Place(rank, world, servers, method)
-        with gang.Gang.join(place, spec, token=token, timeout=timeout) as joined:
-            if then == "die":
-                os._exit(9)
-            result = {"host": joined.host, "token": joined.credentials.token.decode()}
-            result["shared"] = joined.share({"rank": rank, "text": "x" * rank})
-            joined.barrier(timeout=10)
-            if then == "vanish":
-                os._exit(9)
-            if then == "dawdle":
-                time.sleep(2)
-            joined.barrier(timeout=1)
+        joined = gang.Gang.join(place, spec, token=token, timeout=timeout)
+        if then == "die":
+            os._exit(9)
+        result = {"host": joined.host, "token": joined.credentials.token.decode()}
+        result["shared"] = joined.share({"rank": rank, "text": "x" * rank})
+        joined.barrier(timeout=10)
+        if then == "vanish":
+            os._exit(9)
+        if then == "dawdle":
+            time.sleep(2)
+        joined.barrier(timeout=1)
     except PbgError as error:
         result["error"] = [type(error).__name__, str(error)]
     result["seconds"] = time.monotonic() - began

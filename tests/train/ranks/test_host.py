@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import os
 import socket
 
 import pytest
 
 from pbg_tasks.errors import ConfigError, RankLostError
-from pbg_tasks.train.ranks.host import VARIABLE, bind_gloo, common_host, is_loopback, own_host
+from pbg_tasks.train.ranks.host import VARIABLE, common_host, is_loopback, own_host
 
 
 @pytest.fixture(autouse=True)
@@ -55,11 +54,3 @@ def test_a_loopback_address_is_given_up_when_others_are_elsewhere():
 def test_loopback():
     assert all(map(is_loopback, ("127.0.0.1", "127.0.1.1", "::1", "localhost")))
     assert not any(map(is_loopback, ("192.0.2.9", "rank-0.example")))
-
-
-def test_gloo_gets_the_interface_of_the_address(monkeypatch):
-    bind_gloo("127.0.0.1")
-    assert os.environ[VARIABLE] == "lo"
-    monkeypatch.setenv(VARIABLE, "eth7")
-    bind_gloo("127.0.0.1")
-    assert os.environ[VARIABLE] == "eth7"
