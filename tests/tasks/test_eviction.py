@@ -159,8 +159,16 @@ def test_process_told_while_it_starts_is_evicted(graph):
     assert bits(graph, "starting") == bits(graph, "whole")
 
 
-def test_gang_goes_on_with_what_a_process_left(graph):
-    process = start(graph, "gang")
+def changed(directory, lines):
+    """Return the PYTHONPATH of a process that runs ``lines`` before anything else."""
+    (directory / "sitecustomize.py").write_text(lines)
+    return f"{directory}{os.pathsep}{os.environ.get('PYTHONPATH', Path.cwd())}"
+
+
+def test_gang_goes_on_with_what_a_process_left(graph, tmp_path):
+    """Its mirror names every bucket at once, as the whole training may be shorter than its interval."""
+    path = changed(tmp_path, "from pbg_tasks.checkpoint import live\nlive.INTERVAL_SECONDS, live._SHARE = 0.0, 1.0\n")
+    process = start(graph, "gang", PYTHONPATH=path)
     wait_until(lambda: live_buckets(graph, "gang") >= 1, seconds=60)
     assert tell(process)[0] == 13
     command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json", "--ranks", "2"]
@@ -173,11 +181,11 @@ def test_gang_goes_on_with_what_a_process_left(graph):
 
 def test_process_that_cannot_store_in_time_commits_nothing(graph, tmp_path):
     """The library that stores stands still; the grace is 9 seconds."""
-    (tmp_path / "sitecustomize.py").write_text(
+    path = changed(
+        tmp_path,
         "import time\nfrom pbg_tasks.checkpoint import progress\n"
-        "progress.PartialObjects.put = lambda *_, **__: time.sleep(1000)\n"
+        "progress.PartialObjects.put = lambda *_, **__: time.sleep(1000)\n",
     )
-    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', Path.cwd())}"
     process = start(graph, "stuck", PYTHONPATH=path, PBG_GRACE_SECONDS="9")
     wait_until(lambda: live_buckets(graph, "stuck") >= 0, seconds=60)
     status, seconds, said = tell(process)
