@@ -1,9 +1,9 @@
-"""How long the objects of a store have been as they are, for a collection.
+"""Ages of a store's objects, for a collection.
 
 Objects of a store with a clock of its own (S3) are dated by it, and ``Dates`` compares dates. A directory has no clock:
 its files are dated by the machines that write them. One machine whose clock is days ahead would take a run that another
-one is training for an old one. So ``Looks`` compares no dates. A collection writes down what it saw, and when, by the
-time since its machine was started; no change of a clock moves that time. A later collection on the same machine, not
+one is training for an old one. So ``Looks`` compares no dates. A collection stores what it saw, and when, by the time
+since its machine was started; no change of a clock moves that time. A later collection on the same machine, not
 restarted since, finds what has not changed in between.
 """
 
@@ -31,10 +31,12 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Ages(Protocol):
-    """What tells how long objects have been as they are."""
+    """Measure of how long objects have been unchanged."""
 
     def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
-        """Whether none of the objects was written within the grace, and none came or went.
+        """Return whether objects are as they were a grace ago.
+
+        None was written within the grace, and none came or went.
 
         Args:
             infos: objects as listed in this collection. They belong together: no other call names a part of them.
@@ -65,7 +67,7 @@ class Dates:
 
 
 class Seen(Frozen):
-    """What the collections of a machine saw since it was started.
+    """Objects that the collections of a machine saw since its start.
 
     Attributes:
         first: seconds from the start of the machine to the collection that first saw objects as they are, by the
@@ -80,7 +82,7 @@ class Seen(Frozen):
 class Looks:
     """Ages by what earlier collections on this machine saw.
 
-    Several collections of a machine may replace each other's document: all that it may say is true.
+    Several collections of a machine may replace each other's document: each version of it is true.
 
     Attributes:
         store: a directory.
@@ -113,7 +115,7 @@ class Looks:
         return cls(store, grace, machine, _uptime(), before)
 
     def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
-        """Whether a collection that is a grace or more ago saw the same objects, each with the same tag."""
+        """Return whether a collection saw these objects and tags a grace ago."""
         digest = hashlib.sha256()
         for info in sorted(infos, key=lambda info: info.key):
             digest.update(f"{info.key}\0{info.tag}\0".encode())
@@ -130,7 +132,10 @@ class Looks:
 
 
 def _machine() -> str | None:
-    """Return the id that the kernel drew when it started; containers of a host share it, as they share its clock."""
+    """Return the id that the kernel drew at its start.
+
+    Containers of a host share it, as they share its clock. None where the system has no such id.
+    """
     try:
         drawn = _BOOT_ID.read_text().strip()
     except OSError:
@@ -139,5 +144,5 @@ def _machine() -> str | None:
 
 
 def _uptime() -> float:
-    """Return seconds since the start of the machine, time in which it slept included."""
+    """Return the seconds since the machine's start, sleep included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -131,8 +131,8 @@ def scored(monkeypatch):
     return counts
 
 
-def test_rival_that_misses_few_entities_costs_its_own_scores_and_theirs(tmp_path, scored):
-    """Tonight's model is not ranked a second time over the candidates that both models know."""
+def test_rival_without_few_entities_costs_their_scores(tmp_path, scored):
+    """Tonight's model is not ranked a second time over common candidates."""
     graph = Graph(make_config(partitions=2, operator="diagonal"))
     rival = rival_of(graph, graph, tmp_path / "rival", unknown=1)
     found = graph.evaluate(tmp_path, graph.triples, rival=rival)[0].against
@@ -147,8 +147,8 @@ def test_rival_that_misses_few_entities_costs_its_own_scores_and_theirs(tmp_path
     )
 
 
-def test_ranks_without_some_candidates_are_those_among_the_others(tmp_path):
-    """Also where known answers and true entities lie on both sides of the cut, and scores tie."""
+def test_ranks_without_some_candidates_are_exact(tmp_path):
+    """Known answers and ties stand on both sides of the cut."""
     graph = Graph(make_config(partitions=2, operator="diagonal"))
     for table in graph.embeddings.values():
         table[::3] = table[0]  # many ties

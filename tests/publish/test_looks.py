@@ -1,4 +1,4 @@
-"""Collections of a directory, whose files are dated by machines with clocks of their own."""
+"""Collections of a directory that machines with different clocks share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRACE = 72 * HOUR
 
 
 class Machines:
-    """Machines that share a directory, each with its clock; time passes for all of them.
+    """Machines that share a directory, each with its clock.
 
     Attributes:
         store: the directory.
@@ -33,7 +33,7 @@ class Machines:
         self.passed = 0.0
 
     def clock(self, wrong=0.0):
-        """Give what this process writes the date of a machine whose clock is wrong."""
+        """Date what this process writes by a wrong clock."""
         return clock_wrong_by(self.passed + wrong)
 
     def collect(self, machine="a", wrong=0.0, **options):
@@ -63,8 +63,8 @@ def machines(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("ahead", [80 * HOUR, -80 * HOUR, 365 * DAY])
-def test_run_at_work_on_machine_with_other_clock_stays(machines, ahead):
-    """One machine trains, by the right clock; another one writes and collects each night, by a wrong one."""
+def test_run_of_machine_with_other_clock_stays(machines, ahead):
+    """One machine trains by the right clock; another collects."""
     machines.write("trained")
     for night in range(1, 7):
         machines.publish(night, f"night{night}", wrong=ahead)
@@ -78,7 +78,7 @@ def test_run_at_work_on_machine_with_other_clock_stays(machines, ahead):
 
 
 def test_hold_by_other_clock_keeps_what_run_continues(machines):
-    """The release that a run continues has left the channel; only the run that is at work needs it."""
+    """The release has left its channel; a run at work continues it."""
     for number in range(1, 5):
         machines.publish(number, f"night{number}")
     machines.collect("b", 80 * HOUR, retention=Retention(releases=4))
@@ -137,7 +137,7 @@ def test_clock_that_jumps_between_looks_ages_nothing(machines):
 
 
 def test_half_written_part_by_other_clock_stays(machines):
-    """A gang stores parts of an epoch on a machine whose clock is behind the collection's."""
+    """The clock of the gang's machine is behind the collection's."""
     machines.publish(1, "night1")
     part = "runs/night1/checkpoint/partial/embeddings"
     with machines.clock(), claim(machines.store, "runs/night1/checkpoint", b"{}"):
@@ -149,7 +149,7 @@ def test_half_written_part_by_other_clock_stays(machines):
     assert machines.store.head(part) is None
 
 
-def test_removal_under_way_by_other_clock_is_not_over(machines):
+def test_removal_by_other_clock_is_not_over(machines):
     machines.write("left")
     with machines.clock():
         going = condemn(machines.store, "left")
@@ -172,7 +172,7 @@ def test_damaged_look_is_refused_by_name(machines):
 
 
 def test_look_names_kernel_start_and_survives_json(tmp_path):
-    """On this machine as it is: two collections, with a grace that is over in between."""
+    """Two collections of this machine with a short grace between them."""
     store = LocalStore(tmp_path)
     write_run(store, "left")
     assert collect(store, Retention(), grace=0.05).runs == []

@@ -166,7 +166,7 @@ def changed(directory, lines):
 
 
 def test_gang_goes_on_with_what_a_process_left(graph, tmp_path):
-    """Its mirror names every bucket at once, as the whole training may be shorter than its interval."""
+    """The training may be shorter than the interval of its mirror."""
     path = changed(tmp_path, "from pbg_tasks.checkpoint import live\nlive.INTERVAL_SECONDS, live._SHARE = 0.0, 1.0\n")
     process = start(graph, "gang", PYTHONPATH=path)
     wait_until(lambda: live_buckets(graph, "gang") >= 1, seconds=60)

@@ -35,7 +35,7 @@ Made = TypeVar("Made")
 
 _GRACE = 5.0  # seconds that torch may take beyond what it was given
 _SILENCE = 40.0  # seconds without any progress once all are there, or of the place where they meet before
-_PARTING_SECONDS = 3.0  # in which the others can read what all said, before rank 0 may take the store away
+_PARTING_SECONDS = 3.0  # in which the others can read a round, before rank 0 may take the store away
 _LOOK_SECONDS = 0.1  # between two looks at whether it is of any use to wait
 
 
@@ -44,7 +44,7 @@ class Gang:
 
     Args:
         place: of this process.
-        store: in which all processes say what the others wait for.
+        store: in which all processes leave what the others wait for.
         host: the address under which the others reach this process.
 
     Attributes:
@@ -128,8 +128,8 @@ class Gang:
                 if not late:
                     raise
                 ranks = ", ".join(map(str, late))
-                raise RankLostError(f"no word of rank {ranks} for {seconds:g} s: see how it ended") from None
-            said = [parse_object(self._store.get(key)) for key in keys]
+                raise RankLostError(f"no message of rank {ranks} for {seconds:g} s: see how it ended") from None
+            documents = [parse_object(self._store.get(key)) for key in keys]
             self._part(number)
         except RuntimeError as error:  # torch's
             reason = str(error).partition("\n")[0]
@@ -137,7 +137,7 @@ class Gang:
             raise RankLostError(f"rank 0, or what it shares at {where}, is gone: {reason}") from None
         except ValueError as error:
             raise RankLostError(f"what the ranks share at {self.place.meeting_point} is damaged: {error}") from None
-        return said
+        return documents
 
     def _part(self, number: int) -> None:
         """Let rank 0 go on when the others have read: it takes the store away with it."""

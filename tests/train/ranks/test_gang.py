@@ -182,4 +182,4 @@ def test_one_dies_after_joining(gather):
 
 def test_one_is_late_for_a_barrier(gather):
     first, _ = gather({}, {"then": "dawdle"})
-    assert "no word of rank 1 for 1 s" in errors([first], LOST)[0]
+    assert "no message of rank 1 for 1 s" in errors([first], LOST)[0]
