@@ -15,6 +15,7 @@ ExportFormat = Literal[
 ]
 FORMATS: tuple[str, ...] = get_args(ExportFormat)
 Separator = Annotated[str, Field(min_length=1, max_length=8)]
+FAISS_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
 RUN = "{run}"
 SNAPSHOT = "{snapshot}"
 _OPTIONS: dict[str, tuple[str, ...]] = {
@@ -26,6 +27,14 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "angel-line": ("escape", "key_separator", "feature_separator"),
     "faiss": ("index", "parameters", "neighbors", "queries", "min_recall"),
 }
+
+
+def no_faiss(comparator: str) -> str:
+    """Return why a model cannot be exported to FAISS, and what to do."""
+    return (
+        f"format faiss compares by {', '.join(FAISS_COMPARATORS)}, and has nothing for comparator {comparator!r}: its "
+        "neighbours would be others than the model's; export npy or parquet instead"
+    )
 
 
 class ExportOptions(Frozen):

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.costs import Costs, Limits
-from pbg_tasks.config.exports import Export
+from pbg_tasks.config.exports import FAISS_COMPARATORS, Export, no_faiss
 from pbg_tasks.config.gates import EVERY_OTHER, Gates
 from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.names import Name
@@ -259,6 +259,8 @@ class GraphSpec(Frozen):
         if len(set(names)) < len(names):
             raise ValueError("two exports have the same name: give them different ones with key 'name'")
         for export in self.exports:
+            if export.format == "faiss" and self.model.comparator not in FAISS_COMPARATORS:
+                raise ValueError(f"export {export.name!r}: {no_faiss(self.model.comparator)}")
             if unknown := [entity for entity in export.types if entity not in self.model.entities]:
                 raise ValueError(f"export {export.name!r} names entity type {unknown[0]!r}, which the model has not")
         return self

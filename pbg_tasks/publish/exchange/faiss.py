@@ -1,7 +1,9 @@
 """FAISS: an index of approximate nearest neighbours for each type, as the model compares its embeddings.
 
 ``dot`` becomes the inner product, ``cos`` the inner product of vectors of length 1, ``l2`` and ``squared_l2`` the
-Euclidean distance. An id of the index is the place of a name in ``{type}.json``. FAISS holds the whole index in memory.
+Euclidean distance; FAISS has nothing for a comparator of another package. With ``bias`` the first dimension is left
+out, as ``Model.neighbors`` does: it is no part of what is compared. An id of the index is the place of a name in
+``{type}.json``. FAISS holds the whole index in memory.
 
 The finished index is asked for the neighbours of a sample of its own vectors. The share of them that are as near as the
 k nearest, found by comparing all vectors, is its recall; the manifest tells it.
@@ -9,10 +11,12 @@ k nearest, found by comparing all vectors, is its recall; the manifest tells it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from pbg_tasks.config.exports import FAISS_COMPARATORS, no_faiss
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.names import names_file
@@ -22,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
+    from pbg_tasks.config import ModelConfig
     from pbg_tasks.config.exports import ExportOptions
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.outbox import Outbox
 
 _TRAINING_ROWS = 200_000
-_DISTANCES = ("l2", "squared_l2")
 _SHORTEST = 1e-12
 
 
@@ -35,20 +39,20 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
     """Write ``{type}.faiss`` and the names of each type.
 
     Raises:
-        ConfigError: FAISS is not installed, or knows no such index or parameter.
+        ConfigError: FAISS is not installed, or knows no such index, parameter or comparator.
         QualityGateError: an index finds too few of the nearest vectors.
         FormatError: an embedding is damaged, or a name is no text.
     """
-    faiss, comparator = _library(), contents.config.comparator
+    faiss, form = _library(), _Form.of(contents.config)
     measured = {}
     for rows in contents.entities.values():
         files = index_name, names_name = (f"{rows.entity}.faiss", f"{rows.entity}.json")
-        index = _build(faiss, rows, comparator, options)
+        index = _build(faiss, rows, form, options)
         with names_file(outbox.path(names_name)) as names:
             for block in rows.blocks():
                 names.append(block.names)
-                _call(index.add, _comparable(block.vectors, comparator))
-        recall = _measure(index, rows, comparator, options)
+                _call(index.add, form.prepared(block.vectors))
+        recall = _measure(index, rows, form, options)
         say(f"export faiss: {rows.entity}: recall@{options.neighbors} {recall:.4f} of index {options.index}")
         if recall < options.min_recall:
             raise QualityGateError(
@@ -59,8 +63,9 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
         faiss.write_index(index, str(outbox.path(index_name)))
         outbox.record(rows, *files)
         measured[rows.entity] = {
-            "metric": "l2" if comparator in _DISTANCES else "inner_product",
-            "normalized": comparator == "cos",
+            "metric": "l2" if form.distance else "inner_product",
+            "normalized": form.normalized,
+            "skipped_dimensions": form.skipped,
             "index": options.index,
             "parameters": options.parameters,
             "neighbors": options.neighbors,
@@ -68,6 +73,42 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
             "recall": round(recall, 6),
         }
     return {"recall": measured}
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Vectors as FAISS compares them.
+
+    Attributes:
+        distance: near means a small Euclidean distance; else, a large inner product.
+        normalized: vectors have length 1.
+        skipped: how many of the first dimensions are left out.
+    """
+
+    distance: bool
+    normalized: bool
+    skipped: int
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Self:
+        """Return the form for a model.
+
+        Raises:
+            ConfigError: FAISS cannot compare as the model's comparator does.
+        """
+        if config.comparator not in FAISS_COMPARATORS:
+            raise ConfigError(no_faiss(config.comparator))
+        distance = config.comparator in {"l2", "squared_l2"}
+        return cls(distance, normalized=config.comparator == "cos", skipped=1 if config.bias else 0)
+
+    def prepared(self, block_ND: np.ndarray) -> np.ndarray:
+        """Return embeddings, float32 (N, D), as float32 (N, D - skipped) in a row."""
+        kept: np.ndarray = np.ascontiguousarray(block_ND[:, self.skipped :])
+        if not self.normalized:
+            return kept
+        lengths = np.linalg.norm(kept, axis=1, keepdims=True)
+        scaled: np.ndarray = kept / np.maximum(lengths, _SHORTEST)
+        return scaled
 
 
 def _library() -> ModuleType:
@@ -79,12 +120,12 @@ def _library() -> ModuleType:
     return library
 
 
-def _build(faiss: ModuleType, rows: EntityRows, comparator: str, options: ExportOptions) -> Any:  # noqa: ANN401 - untyped
+def _build(faiss: ModuleType, rows: EntityRows, form: _Form, options: ExportOptions) -> Any:  # noqa: ANN401 - untyped
     """Return the index, trained where it has to be, and empty."""
-    metric = faiss.METRIC_L2 if comparator in _DISTANCES else faiss.METRIC_INNER_PRODUCT
-    index = _call(faiss.index_factory, rows.dimension, options.index, metric)
+    metric = faiss.METRIC_L2 if form.distance else faiss.METRIC_INNER_PRODUCT
+    index = _call(faiss.index_factory, rows.dimension - form.skipped, options.index, metric)
     if not index.is_trained:
-        _call(index.train, _sample(rows, _TRAINING_ROWS, comparator)[1])
+        _call(index.train, _sample(rows, _TRAINING_ROWS, form)[1])
     if options.parameters:
         _call(faiss.ParameterSpace().set_index_parameters, index, options.parameters)
     return index
@@ -101,17 +142,8 @@ def _call(function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - untyped
         ) from None
 
 
-def _comparable(block_ND: np.ndarray, comparator: str) -> np.ndarray:
-    """Return rows as the index compares them: of length 1 for ``cos``."""
-    if comparator != "cos":
-        return np.ascontiguousarray(block_ND)
-    lengths = np.linalg.norm(block_ND, axis=1, keepdims=True)
-    scaled: np.ndarray = block_ND / np.maximum(lengths, _SHORTEST)
-    return scaled
-
-
-def _sample(rows: EntityRows, count: int, comparator: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers, int64 (S,), and comparable vectors, float32 (S, D), of at most ``count`` rows from all over."""
+def _sample(rows: EntityRows, count: int, form: _Form) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers, int64 (S,), and prepared vectors, float32 (S, D), of at most ``count`` rows from all over."""
     total = len(rows)
     numbers = np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
     chosen, start = [], 0
@@ -120,19 +152,19 @@ def _sample(rows: EntityRows, count: int, comparator: str) -> tuple[np.ndarray, 
         chosen.append(block[inside - start])
         start += len(block)
     vectors = np.concatenate(chosen) if chosen else np.empty((0, rows.dimension), np.float32)
-    return numbers, _comparable(vectors, comparator)
+    return numbers, form.prepared(vectors)
 
 
-def _measure(index: Any, rows: EntityRows, comparator: str, options: ExportOptions) -> float:  # noqa: ANN401 - untyped
+def _measure(index: Any, rows: EntityRows, form: _Form, options: ExportOptions) -> float:  # noqa: ANN401 - untyped
     """Return recall@k over a sample of rows, each asked for its neighbours but itself."""
     neighbors = min(options.neighbors, len(rows) - 1)
     if neighbors < 1:
         return 1.0  # nobody has a neighbour
-    numbers_S, queries_SD = _sample(rows, options.queries, comparator)
+    numbers_S, queries_SD = _sample(rows, options.queries, form)
     _, found_SK = index.search(queries_SD, neighbors + 1)
-    recall = Recall(numbers_S, queries_SD, found_SK, neighbors, distance=comparator in _DISTANCES)
+    recall = Recall(numbers_S, queries_SD, found_SK, neighbors, distance=form.distance)
     for block in _pieces(rows, len(numbers_S)):
-        recall.compare(_comparable(block, comparator))
+        recall.compare(form.prepared(block))
     return recall.value()
 
 
