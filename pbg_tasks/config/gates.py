@@ -33,8 +33,8 @@ class DataGates(Frozen):
     """
 
     min_edges: AtLeast = AtLeast(block=1)
-    min_volume: AtLeast = AtLeast(warn=0.5)
-    max_volume: AtMost = AtMost(warn=2)
+    min_volume: AtLeast = AtLeast(warn=0.5, block=0.2)
+    max_volume: AtMost = AtMost(warn=2, block=5)
     max_added_edges: AtMost = AtMost()
     max_removed_edges: AtMost = AtMost()
     max_gone_relations: AtMost = AtMost(warn=0.05)
@@ -76,8 +76,11 @@ class Gates(Frozen):
 
     Attributes:
         min_mrr: floor of the filtered MRR.
+        min_over_popularity: filtered MRR as a multiple of what ranking by the number of edges in training reaches.
         max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %), both
             on the edges and among the entities that both know.
+        min_common_edges: with fewer held-out edges that both know, the fall decides nothing.
+        on_few_common_edges: what follows then: ``warn``, or ``block``, after which ``on_failure`` decides.
         relations: floors by the relation's name; ``*`` stands for every relation that has no entry.
         min_coverage: share of an entity type's new entities that are an end of a training edge and have moved.
         drift: how far vectors may move.
@@ -88,7 +91,10 @@ class Gates(Frozen):
     """
 
     min_mrr: NonNegativeFloat = 0.0
+    min_over_popularity: AtLeast = AtLeast(block=1)
     max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
+    min_common_edges: PositiveInt = 100
+    on_few_common_edges: Literal["warn", "block"] = "warn"
     relations: dict[str, RelationFloor] = Field(default_factory=dict)
     min_coverage: AtLeast = AtLeast(warn=0.9)
     drift: DriftGates = DriftGates()

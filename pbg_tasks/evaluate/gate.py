@@ -36,11 +36,12 @@ def _checks(gates: Gates, evaluation: Found, drift: Found, before: Found) -> Ite
     yield _finite(evaluation)
     mrr = _filtered_mrr(evaluation)
     yield _floor("min_mrr", mrr, gates.min_mrr, f"filtered MRR {mrr:.4f}")
+    yield from _over_popularity(gates, mrr, evaluation.get("popularity") or {})
     yield from _relations(gates.relations, evaluation.get("relations", {}))
     yield from _alive(evaluation)
     against = evaluation.get("against") or {}
     if against:
-        yield _drop(gates.max_mrr_drop, against)
+        yield _drop(gates, against)
     yield from _covered(gates, evaluation.get("coverage", {}))
     missing = against.get("awaited")
     norms = _norms(gates.drift, evaluation.get("health", {}), before.get("health", {}))
@@ -64,6 +65,17 @@ def _finite(evaluation: Found) -> Check:
 
 def _floor(name: str, value: float, limit: float, measured: str) -> Check:
     return Check(name, value >= limit, _or_none(value), limit, f"{measured}, at least {limit:g} asked")
+
+
+def _over_popularity(gates: Gates, mrr: float, popularity: Found) -> Iterator[Check]:
+    """Check that a model knows more than how many edges each entity has."""
+    of_popularity = popularity.get("mrr")
+    if of_popularity and gates.min_over_popularity.asked:
+        ratio = mrr / of_popularity
+        measured = (
+            f"filtered MRR {mrr:.4f} is {ratio:.3g} times that of ranking by edges in training, {of_popularity:.4f}"
+        )
+        yield gates.min_over_popularity.judge("min_over_popularity", ratio, measured, "{:g} times")
 
 
 def _relations(floors: Mapping[str, RelationFloor], found: Found) -> Iterator[Check]:
@@ -109,13 +121,18 @@ def _alive(evaluation: Found) -> Iterator[Check]:
         yield Check(f"health of {entity}", not problems, health["cosine"], None, sentence)
 
 
-def _drop(limit: float, against: Found) -> Check:
-    name = "max_mrr_drop"
+def _drop(gates: Gates, against: Found) -> Check:
+    name, limit = "max_mrr_drop", gates.max_mrr_drop
     now, then = (_filtered_mrr(against.get(model, {})) for model in ("candidate", "current"))
-    reason = against["reason"]
-    if reason is None and math.isnan(then):
-        reason = "no held-out edge is between entities that both know"
-    elif reason is None and then <= 0:
+    reason, edges = against["reason"], against.get("edges") or 0
+    if reason is None and edges < gates.min_common_edges:
+        sentence = (
+            f"not compared with release {against['release']}: only {edges} held-out edges are between entities that "
+            f"both know, fewer than min_common_edges {gates.min_common_edges}"
+        )
+        passed = gates.on_few_common_edges != "block"
+        return Check(name, passed=passed, value=None, limit=limit, sentence=sentence, warned=passed)
+    if reason is None and then <= 0:
         reason = f"its filtered MRR is {then:g}"
     if reason is not None:
         sentence = f"not compared with release {against['release']}: {reason}"

@@ -18,6 +18,7 @@ ELSEWHERE = (
     "gates.drift",
     "gates.relations",
     "gates.min_coverage",
+    "gates.min_over_popularity",
     "limits",
 )
 """Sections whose keys have tables of their own, or whose default is told as a whole."""

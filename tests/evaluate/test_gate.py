@@ -18,7 +18,7 @@ def evaluation(mrr, *, raw=0.1, current=None, reason=None, **more):
             for name, value in (("candidate", mrr), ("current", current))
         }
         difference = {"mrr": mrr - current, "low": mrr - current - 0.01, "high": mrr - current + 0.01}
-        more["against"] = {"release": 7, "reason": reason, "edges": 40, "difference": difference, **both}
+        more["against"] = {"release": 7, "reason": reason, "edges": 140, "difference": difference, **both}
     return figures | more
 
 
@@ -62,8 +62,8 @@ def test_a_fall_is_told_with_its_interval_and_measured_on_the_common_edges_alone
     assert not check.passed
     assert check.value == pytest.approx(0.2)
     assert check.sentence == (
-        "filtered MRR 0.2000 where release 7 has 0.2500 on the same 40 edges: -20.0% (95 % interval -24.0% to -16.0%), "
-        "a fall of 10% allowed"
+        "filtered MRR 0.2000 where release 7 has 0.2500 on the same 140 edges: -20.0% (95 % interval -24.0% to "
+        "-16.0%), a fall of 10% allowed"
     )
 
 
@@ -72,7 +72,10 @@ def test_a_fall_is_told_with_its_interval_and_measured_on_the_common_edges_alone
     [
         (evaluation(0.1, current=0.9, reason="another split had held out other edges"), "release 7: another split"),
         (evaluation(0.1, current=0.0), "its filtered MRR is 0"),
-        (evaluation(0.1) | {"against": {"release": 7, "reason": None, "edges": 0}}, "no held-out edge is between"),
+        (
+            evaluation(0.1) | {"against": {"release": 7, "reason": None, "edges": 0}},
+            "only 0 held-out edges are between entities that both know, fewer than min_common_edges 100",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_not_and_says_why(found, words):
@@ -82,6 +85,27 @@ def test_what_cannot_be_compared_is_not_and_says_why(found, words):
     assert check.value is None
     assert "not compared" in check.sentence
     assert words in check.sentence
+
+
+@pytest.mark.parametrize(("what", "passed"), [("warn", True), ("block", False)])
+def test_fall_on_few_common_edges_decides_nothing(what, passed):
+    found = evaluation(0.1, current=0.9)
+    found["against"]["edges"] = 19
+    verdict = judge(Gates(on_few_common_edges=what), found)
+    check = the(verdict, "max_mrr_drop")
+    assert (check.passed, check.warned, check.value) == (passed, passed, None)
+    assert check.sentence.startswith("not compared with release 7: only 19 held-out edges")
+    assert failed(judge(Gates(min_common_edges=19), found)) == ["max_mrr_drop"]
+
+
+@pytest.mark.parametrize(("mrr", "expected"), [(0.11, ["min_over_popularity"]), (0.121, []), (0.12, [])])
+def test_model_below_popularity_is_refused(mrr, expected):
+    found = evaluation(mrr, popularity={"count": 10, "mrr": 0.12})
+    verdict = judge(Gates(), found)
+    assert failed(verdict) == expected
+    assert the(verdict, "min_over_popularity").sentence.startswith(f"filtered MRR {mrr:.4f} is ")
+    assert failed(judge(Gates.model_validate({"min_over_popularity": {"warn": 1}}), found)) == []
+    assert failed(judge(Gates(), evaluation(mrr, popularity={"count": 0}))) == []
 
 
 def relations(**found):

@@ -33,6 +33,10 @@ def ring(count, *, first=0, seed=0):
     return rows
 
 
+SMALL_GRAPH = {"min_common_edges": 1, "min_over_popularity": {}}
+"""Gates that a graph of some dozen edges fails by chance."""
+
+
 class Workplace:
     """A directory with snapshots, a store and a spec."""
 
@@ -42,7 +46,7 @@ class Workplace:
         self.store = root / "store"
         self.write_spec()
 
-    def write_spec(self, model=None, **sections):
+    def write_spec(self, model=None, gates=None, **sections):
         self.spec.write_text(
             yaml.safe_dump(
                 {
@@ -52,7 +56,7 @@ class Workplace:
                     "model": {**MODEL, **(model or {})},
                     "split": {"valid": 0.02, "test": 0.1},
                     "resources": {"memory_gb": 1, "threads": 1},
-                    "gates": {"max_mrr_drop": 1.0},
+                    "gates": SMALL_GRAPH | ({"max_mrr_drop": 1.0} if gates is None else gates),
                     **sections,
                 }
             )
