@@ -42,6 +42,7 @@ from pbg_tasks.checkpoint.segments import Segments, read_progress
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import Scratch, sha256_file
+from pbg_tasks.storage.uploads import end_old_uploads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -322,6 +323,7 @@ def claim(
     with Lease(store, lease):
         if adopt is not None:
             writer.write_mirror()
+            end_old_uploads(store, prefix, written=lease)
         if found.manifest is not None:
             writer.catch_up()
         yield writer

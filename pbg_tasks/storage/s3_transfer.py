@@ -193,15 +193,22 @@ def _multipart(
         _abort(place, upload, error)
         raise
     began = time.monotonic()
-    try:
-        answer = place.client.complete_multipart_upload(
-            Bucket=place.bucket, Key=place.key, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
+
+    def complete() -> str:
+        return tag_of(
+            place.client.complete_multipart_upload(
+                Bucket=place.bucket, Key=place.key, UploadId=upload, MultipartUpload={"Parts": parts}, **condition
+            )
         )
+
+    try:
+        # Asked again for the same upload: a new one would send every part again, and leave this one open.
+        tag = persistently(complete)
     except ClientError as error:
         # Only after the server's word: aborting what it may still be completing could tear the object.
         _abort(place, upload, error)
         raise
-    return Completed(tag_of(answer), time.monotonic() - began)
+    return Completed(tag, time.monotonic() - began)
 
 
 def _begin(place: Place, metadata: Mapping[str, str]) -> str:

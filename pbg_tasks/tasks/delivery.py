@@ -19,6 +19,7 @@ from pbg_tasks.publish.exchange.manifest import MARK, STAGED, UnfinishedMark
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.storage.files import disk_errors, make_directory
 from pbg_tasks.storage.staging import sha256_file
+from pbg_tasks.storage.uploads import end_old_uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -114,6 +115,7 @@ class _Delivery:
         # The token is this mark's own, so in S3 too its tag is no other mark's (`Store`).
         document = UnfinishedMark(token=self._token, objects=(*sorted(files), *sorted(self._old)))
         self._mark = store.swap(MARK, encode(document), expected=None if mark is None else mark.info)
+        end_old_uploads(store, "", written=MARK)
         for info in list(store.list(STAGED)):
             store.delete(info.key)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
 from pbg_tasks.errors import ConflictError
+from pbg_tasks.storage.uploads import end_old_uploads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,6 +92,7 @@ def claimed(stores: Iterable[Store], *, patience: float = PATIENCE_SECONDS) -> I
                 wait_until_free(store, LEASE, patience=patience)
                 claim.take(store)
                 leases.enter_context(Lease(store, LEASE))
+                end_old_uploads(store, "", written=LEASE)
             yield claim
             claim.check()
             whole = True

@@ -129,6 +129,18 @@ def test_an_upload_whose_answers_are_cut_ends_and_leaves_no_other(
 
 
 @pytest.mark.s3
+@pytest.mark.parametrize("times", [1, SDK_ATTEMPTS, 2 * SDK_ATTEMPTS + 1])
+def test_completion_that_never_arrived_leaves_no_upload(proxy, parts, store, s3_bucket, tmp_path, unhurried, times):
+    path = tmp_path / "large"
+    path.write_bytes(bytes(6 * MIB))
+    proxy.faults = [Fault("POST", "uploadId=", times=times, forward=False)]
+    assert parts.put_new("k", path, metadata=METADATA) == store.head("k")
+    assert proxy.faults[0].times == 0
+    assert proxy.count("PUT") == 2, "no part is sent again"
+    assert uploads(s3_bucket) == set()
+
+
+@pytest.mark.s3
 def test_a_copy_in_parts_whose_answers_are_cut_ends(proxy, parts, store, s3_bucket, tmp_path, unhurried):
     path = tmp_path / "large"
     path.write_bytes(bytes(6 * MIB))
