@@ -176,7 +176,7 @@ class S3Store:
         """Give up multipart uploads that began before a moment; return how many."""
         check_prefix(prefix)
         with self._errors(prefix):
-            return abort_old(self._place(prefix), before, dry_run=dry_run)
+            return persistently(abort_old, self._place(prefix), before, dry_run=dry_run)
 
     def _url(self, key: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{key}"
