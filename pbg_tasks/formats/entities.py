@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -10,12 +12,17 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.files import parse_natural, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 RELATION_NAMES = "dynamic_rel_names.json"
 RELATION_COUNT = "dynamic_rel_count.txt"
 _NAMES_AT_ONCE = 1 << 16
+_READ_AT_ONCE = _LONGEST = 1 << 20
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NAME = "\ud800"  # stands for a string; UTF-8 text cannot contain it
+_NO_LIST = re.compile(rf"\^[^\[]|\[[^{_NAME}\]]|{_NAME}[^,\]]|,[^{_NAME}]|\].", re.DOTALL)
+"""Two tokens that do not follow each other in a list of strings; ``^`` is its beginning."""
 
 
 def entity_count_file_name(entity: str, partition: int) -> str:
@@ -60,6 +67,26 @@ def read_entity_names(directory: Path, entity: str, partition: int, *, count: in
     return names
 
 
+def count_names(path: Path) -> int:
+    """Count the names in a file without keeping them.
+
+    Raises:
+        FormatError: the file is missing or not a JSON list of strings.
+    """
+    count, last, unread = 0, "^", ""
+    with _readable(path), path.open(encoding="utf-8") as file:
+        while chunk := file.read(_READ_AT_ONCE):
+            bare, quote, rest = _STRING.sub(_NAME, unread + chunk).partition('"')
+            unread = quote + rest  # the beginning of a string
+            tokens = last + "".join(bare.split())
+            if _NO_LIST.search(tokens) or len(unread) > _LONGEST:
+                raise FormatError(f"{path}: not a JSON list of names")
+            count, last = count + tokens.count(_NAME, 1), tokens[-1]
+    if last != "]" or unread:
+        raise FormatError(f"{path}: the JSON list of names is not complete")
+    return count
+
+
 def write_relation_names(directory: Path, names: Iterable[str], *, dynamic: bool) -> None:
     """Write the relations' names in the order of their ids, and with dynamic relations their number."""
     count = _write_names(directory / RELATION_NAMES, names)
@@ -83,6 +110,24 @@ def read_relation_count(directory: Path) -> int:
         FormatError: the file is missing or holds no number.
     """
     return _read_count(directory / RELATION_COUNT)
+
+
+def check_relation_count(names: Sequence[str], count: int, *, directory: str) -> None:
+    """Compare the names of dynamic relations with their number.
+
+    Args:
+        names: of the relations.
+        count: what the directory says.
+        directory: path or URL, for the message.
+
+    Raises:
+        FormatError: they disagree.
+    """
+    if len(names) != count:
+        raise FormatError(
+            f"{directory}/{RELATION_NAMES}: holds {len(names)} names, {RELATION_COUNT} says {count}; restore both "
+            "as one import wrote them"
+        )
 
 
 def _write_count(path: Path, count: int) -> None:
@@ -124,8 +169,14 @@ def _read_names(path: Path) -> list[str]:
 
 
 def _read_text(path: Path) -> str:
-    try:
+    with _readable(path):
         return path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

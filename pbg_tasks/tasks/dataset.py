@@ -13,6 +13,8 @@ from pbg_tasks.formats.edges import edge_facts, edge_file_name
 from pbg_tasks.formats.entities import (
     RELATION_COUNT,
     RELATION_NAMES,
+    check_relation_count,
+    count_names,
     entity_count_file_name,
     entity_names_file_name,
     read_entity_names,
@@ -99,6 +101,35 @@ class EntityPath:
             return len(self._config.relations)
         return parse_natural(self._text(RELATION_COUNT).strip(), source=f"{self._store.url}/{RELATION_COUNT}")
 
+    def check_names(self) -> None:
+        """Compare the numbers of entities and relations with the names, where there are names.
+
+        Raises:
+            FormatError: naming the file that has more or fewer.
+        """
+        in_parallel(self._check_names, self.counts.items(), _LOOKS_AT_ONCE)
+        self.relation_names()
+
+    def _check_names(self, item: tuple[PartitionKey, int]) -> None:
+        key, count = item
+        name = entity_names_file_name(*key)
+        if self._store.head(name) is None:
+            return
+        if isinstance(self._store, LocalStore):
+            path = Path(self._store.url) / name
+        else:
+            path = self._scratch / name
+            self._store.fetch(name, path)
+        with named(path, f"{self._store.url}/{name}"):
+            found = count_names(path)
+        if found != count:
+            raise FormatError(
+                f"{self._store.url}/{name}: holds {found} names, but {entity_count_file_name(*key)} says {count} "
+                f"entities of type {key.entity!r}; restore both as one import wrote them"
+            )
+        if path.is_relative_to(self._scratch):
+            path.unlink()
+
     def check_edges(self, edges: EdgeList, bucket: Bucket, source: str) -> None:
         """Refuse edges that name relations or entities there are not.
 
@@ -123,11 +154,7 @@ class EntityPath:
         self._store.fetch(RELATION_NAMES, self._scratch / RELATION_NAMES)
         with named(self._scratch / RELATION_NAMES, f"{self._store.url}/{RELATION_NAMES}"):
             names = read_relation_names(self._scratch)
-        if len(names) != self.relation_count:
-            raise FormatError(
-                f"{self._store.url}/{RELATION_NAMES}: holds {len(names)} names, {RELATION_COUNT} says "
-                f"{self.relation_count}"
-            )
+        check_relation_count(names, self.relation_count, directory=self._store.url)
         return names
 
     def entity_names(self, key: PartitionKey) -> list[str]:

@@ -123,6 +123,7 @@ class _Place:
     def __init__(self, config: ConfigSchema, scratch: Path) -> None:
         self.config, self.scratch = config, scratch
         self.entities = EntityPath(config, scratch)
+        self.entities.check_names()
         self.files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
         self._grid = (config.partitions("lhs"), config.partitions("rhs"))
         self.buckets = grid(*self._grid)

@@ -153,7 +153,9 @@ def _rows(
 ) -> EntityRows:
     files = zip(source.embeddings(name, scratch), source.entity_names(name, _names(scratch)), strict=True)
     partitions = [Partition(*pair) for pair in files]
-    bases = np.cumsum([0, *(embeddings_shape(partition.embeddings)[0] for partition in partitions)])
+    sizes = [embeddings_shape(partition.embeddings)[0] for partition in partitions]
+    source.check_counts(name, sizes)
+    bases = np.cumsum([0, *sizes])
     dimension, hidden = source.config.entity_dimension(name), source.hidden(name, bases)
     return EntityRows(name, partitions, dimension, added=added, hidden=hidden, on_rows=on_rows)
 

@@ -37,6 +37,11 @@ class ImportClaim:
         self.changing = False
         self._marks: list[tuple[Store, ObjectInfo, bool]] = []
 
+    @property
+    def follows_cut_off(self) -> bool:
+        """Whether an earlier import into one of the directories was cut off."""
+        return any(was_there for _, _, was_there in self._marks)
+
     def take(self, store: Store) -> None:
         """Put our mark into a directory.
 

@@ -17,7 +17,17 @@ from pbg_tasks.config import Columns, GraphSpec, Resources, SnapshotFile, Snapsh
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
-from pbg_tasks.formats.entities import RELATION_NAMES, entity_count_file_name, entity_names_file_name, read_entity_names
+from pbg_tasks.formats.entities import (
+    RELATION_COUNT,
+    RELATION_NAMES,
+    check_relation_count,
+    entity_count_file_name,
+    entity_names_file_name,
+    read_entity_count,
+    read_entity_names,
+    read_relation_count,
+    read_relation_names,
+)
 from pbg_tasks.prepare import (
     Minimum,
     StagedFiles,
@@ -32,7 +42,7 @@ from pbg_tasks.progress import Progress, human_seconds, say
 from pbg_tasks.storage import FinalFile, open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.storage.staging import Scratch, sha256_file
+from pbg_tasks.storage.staging import Scratch, named, sha256_file
 from pbg_tasks.tasks.files import FileSet
 from pbg_tasks.tasks.import_claim import IMPORT_MANIFEST, claimed
 
@@ -121,7 +131,8 @@ def import_edges(
         claimed([store, *targets]) as claim,
         connect(graph.resources, scratch.path) as connection,
     ):
-        known = _known_ids(config, store, scratch.path / "known")
+        with named(scratch.path / "known", store.url):
+            known = _known_ids(config, store, scratch.path / "known", whole=not claim.follows_cut_off)
         staged = [stage_snapshot(connection, graph, listed, f"list_{number}") for number, listed in enumerate(files)]
         rows = [check_rows(connection, graph, listed).edges for listed in staged]
         out = scratch.path / "entities"
@@ -215,11 +226,18 @@ def found_lists(url: str) -> list[SnapshotFile]:
     return files
 
 
-def _known_ids(config: ConfigSchema, store: Store, directory: Path) -> Path | None:
+def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bool) -> Path | None:
     """Write the ids that the entity path has as ``prepare`` keeps them; None when it has none.
+
+    Args:
+        config: names the types.
+        store: of the entity path.
+        directory: to be made, for the ids.
+        whole: whether counts must agree with names; what a cut-off import left need not.
 
     Raises:
         ConfigError: it was imported with another number of partitions, or has entities without names.
+        FormatError: a file is damaged, or a count disagrees with the names.
     """
     there = {info.key for info in store.list("entity_")}
     if not there:
@@ -231,16 +249,26 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path) -> Path | No
                 f"{store.url}: was imported with more than {schema.num_partitions} partitions of {entity!r}; "
                 "ids cannot be kept when num_partitions changes: choose another entity_path"
             )
-        names = (_known_names(store, entity, partition, there, directory) for partition in range(schema.num_partitions))
+        counted = there if whole else set()
+        names = (
+            _known_names(store, entity, partition, there, counted, directory)
+            for partition in range(schema.num_partitions)
+        )
         write_known(directory, entity, names, seen="")
     if config.relations_from_data and store.head(RELATION_NAMES) is not None:
         store.fetch(RELATION_NAMES, directory / RELATION_NAMES)
+        if whole and store.head(RELATION_COUNT) is not None:
+            store.fetch(RELATION_COUNT, directory / RELATION_COUNT)
+            check_relation_count(read_relation_names(directory), read_relation_count(directory), directory=store.url)
     elif config.relations_from_data:
         (directory / RELATION_NAMES).write_text("[]", encoding="ascii")
     return directory
 
 
-def _known_names(store: Store, entity: str, partition: int, there: set[str], directory: Path) -> list[str]:
+def _known_names(
+    store: Store, entity: str, partition: int, there: set[str], counted: set[str], directory: Path
+) -> list[str]:
+    """Return the names of a partition; their number is compared where its file is one of ``counted``."""
     name = entity_names_file_name(entity, partition)
     if name not in there:
         if entity_count_file_name(entity, partition) in there:
@@ -254,7 +282,11 @@ def _known_names(store: Store, entity: str, partition: int, there: set[str], dir
         )
     try:
         store.fetch(name, directory / name)
-        return read_entity_names(directory, entity, partition)
+        count = None
+        if (number := entity_count_file_name(entity, partition)) in counted:
+            store.fetch(number, directory / number)
+            count = read_entity_count(directory, entity, partition)
+        return read_entity_names(directory, entity, partition, count=count)
     except NotFoundError:
         raise ConfigError(f"{store.url}/{name}: went away while it was read; is another program at work?") from None
 

@@ -20,11 +20,14 @@ from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.entities import (
     RELATION_COUNT,
     RELATION_NAMES,
+    check_relation_count,
+    entity_count_file_name,
     entity_names_file_name,
     read_relation_count,
     read_relation_names,
 )
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
+from pbg_tasks.formats.files import parse_natural
 from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
 from pbg_tasks.formats.model import model_file_name, read_model
@@ -38,7 +41,7 @@ from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.files import open_directory as open_directory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.config import ConfigSchema
@@ -169,6 +172,36 @@ class Source:
         """Return the local files of a type's names, by partition."""
         return self.entities.bring([entity_names_file_name(entity, part) for part in self._partitions(entity)], scratch)
 
+    def check_counts(self, entity: str, sizes: Sequence[int]) -> None:
+        """Compare a type's numbers of entities with its vectors, unless a manifest vouches for both.
+
+        Args:
+            entity: the type.
+            sizes: rows of each partition.
+
+        Raises:
+            FormatError: they disagree.
+        """
+        if self.entities.records is None:
+            in_parallel(lambda item: self._check_count(entity, *item), enumerate(sizes), _THREADS)
+
+    def _check_count(self, entity: str, partition: int, rows: int) -> None:
+        name = entity_count_file_name(entity, partition)
+        count = self._number(name)
+        if count not in {None, rows}:
+            raise FormatError(
+                f"{self.entities.url}/{name}: says {count}, but {self.checkpoint.url}/"
+                f"{embeddings_file_name(entity, partition, self.version)} holds {rows} rows; the two are "
+                "not of one import"
+            )
+
+    def _number(self, name: str) -> int | None:
+        """Return the number in a file beside the names; None without the file: names are enough to read a model."""
+        data = self.entities.read(name)
+        if data is None:
+            return None
+        return parse_natural(data.decode("utf-8", "replace").strip(), source=f"{self.entities.url}/{name}")
+
     def _partitions(self, entity: str) -> range:
         return range(self.config.entities[entity].num_partitions)
 
@@ -197,7 +230,11 @@ class Source:
         except NotFoundError:  # PBG itself needs their number only
             (path,) = self.entities.bring([RELATION_COUNT], scratch)
             return tuple(map(str, range(read_relation_count(path.parent))))
-        return tuple(read_relation_names(path.parent))
+        names = read_relation_names(path.parent)
+        count = None if self.entities.records is not None else self._number(RELATION_COUNT)
+        if count is not None:
+            check_relation_count(names, count, directory=self.entities.url)
+        return tuple(names)
 
 
 def load_newest(find: Callable[[], Source], load: Callable[[Source], Loaded]) -> Loaded:

@@ -204,12 +204,18 @@ def train_directory(
             weighted=any(fact.weighted for fact in facts.values()),
             ignore_memory=ignore_memory,
         )
+
+        def begin(version: int) -> Job:
+            if not version and (place is None or not place.rank):
+                entities.check_names()
+            return job
+
         undertaking = Undertaking(
             config=config,
             store=store,
             prefix="",
             spec=directory_spec(config),
-            job=lambda _: job,
+            job=begin,
             adopt=checkpoint_names(config),
         )
         result = _undertake(undertaking, place, scratch.path)

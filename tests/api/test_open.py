@@ -14,6 +14,7 @@ import pytest
 from pbg_tasks.api import Model
 from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.embeddings import embeddings_file_name, map_embeddings
+from pbg_tasks.formats.entities import write_entity_count
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.source import locate
@@ -64,6 +65,7 @@ def test_an_empty_partition_is_no_obstacle(trained):
     data = trained()
     data.rewrite("n", 1, np.empty((0, 8), np.float32))
     data.rename("n", 1, [])
+    write_entity_count(data.root / "entities", "n", 1, 0)
     with Model.open(data.checkpoint) as model:
         assert len(model.top_k("n0_0", k=500)) == 102
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -87,3 +88,27 @@ def test_relation_names_exist_in_both_modes_and_the_count_in_one(tmp_path, dynam
     assert (tmp_path / "dynamic_rel_count.txt").exists() == dynamic
     if dynamic:
         assert entities.read_relation_count(tmp_path) == 2
+
+
+@given(
+    names=st.lists(st.text(st.characters(codec="utf-8"), max_size=6)),
+    indent=st.sampled_from([None, 4]),
+    step=st.integers(1, 9),
+)
+def test_count_of_names_is_that_of_the_list(tmp_path_factory, names, indent, step):
+    path = tmp_path_factory.mktemp("n") / "names.json"
+    path.write_text(json.dumps(names, indent=indent, ensure_ascii=step % 2 == 0), encoding="utf-8", newline="")
+    with mock.patch.object(entities, "_READ_AT_ONCE", step):
+        assert entities.count_names(path) == len(names)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", '["a"', '["a]', '["a",]', '["a" "b"]', '[,"a"]', '["a"]]', '["a"] 1', "[s]", "[1]", '{"a": "b"}', '"a"'],
+)
+@pytest.mark.parametrize("step", [1, 1 << 20])
+def test_count_of_names_refuses_what_is_no_list(tmp_path, monkeypatch, text, step):
+    monkeypatch.setattr(entities, "_READ_AT_ONCE", step)
+    (tmp_path / "names.json").write_text(text)
+    with pytest.raises(FormatError, match=r"names\.json: (not a JSON|the JSON) list of names"):
+        entities.count_names(tmp_path / "names.json")

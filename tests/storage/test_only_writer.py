@@ -24,7 +24,7 @@ ROUNDS, WRITERS = 4, 2
 
 
 def train(store, _):
-    """Claim a directory and commit, as training does: two swaps of HEAD.json an iteration."""
+    """Train as a gang does: two swaps of HEAD.json an iteration."""
     with claim(store, "checkpoint", SPEC) as writer:
         for number in range(1, ROUNDS + 1):
             begun = iteration(number, epochs=ROUNDS)
