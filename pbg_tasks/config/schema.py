@@ -48,6 +48,7 @@ EXTENSIONS = (
     "mask_known_negatives",
     "self_negatives",
     "negatives_by_degree",
+    "checksums",
     "partition_buffer",
     "precision",
     "store_interval",
@@ -142,7 +143,7 @@ class Family:
 class ModelConfig(Growing):
     """Everything of PBG's config that does not name a place."""
 
-    later_keys: ClassVar[tuple[str, ...]] = ("self_negatives", "negatives_by_degree")
+    later_keys: ClassVar[tuple[str, ...]] = ("self_negatives", "negatives_by_degree", "checksums")
 
     entities: dict[EntityName, EntitySchema] = Field(min_length=1)
     relations: tuple[RelationSchema, ...] = Field(min_length=1)
@@ -160,6 +161,8 @@ class ModelConfig(Growing):
 
     init_path: str | None = None
     checkpoint_preservation_interval: PositiveInt | None = None
+    # Not PBG's: edges and embeddings are written with HDF5's checksum (fletcher32), which all readers of HDF5 compare.
+    checksums: bool = False
 
     num_epochs: NonNegativeInt = 1
     num_edge_chunks: PositiveInt | None = None

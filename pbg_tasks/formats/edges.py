@@ -18,14 +18,12 @@ import numpy as np
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.files import creating
 from pbg_tasks.formats.guard import FORMAT_VERSION, dataset, open_foreign
-from pbg_tasks.formats.slices import read_part
+from pbg_tasks.formats.slices import checked_layout, read_part, write_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
-
-    import h5py
 
     from pbg_tasks.formats.glimpse import Glimpse
     from pbg_tasks.formats.guard import OpenFile
@@ -121,8 +119,13 @@ def edge_file_name(lhs: int, rhs: int) -> str:
     return f"edges_{lhs}_{rhs}.h5"
 
 
-def write_edges(path: Path, edges: EdgeList) -> None:
-    """Write a bucket that is in memory, contiguously.
+def write_edges(path: Path, edges: EdgeList, *, checksums: bool = False) -> None:
+    """Write a bucket that is in memory.
+
+    Args:
+        path: where it goes.
+        edges: of the bucket.
+        checksums: whether datasets have a fletcher32 for each chunk; else they are contiguous.
 
     Raises:
         ResourceError: the disk is full; nothing appears under ``path``.
@@ -134,7 +137,8 @@ def write_edges(path: Path, edges: EdgeList) -> None:
             columns |= {f"{side}d_offsets": features.offsets, f"{side}d_data": features.data}
     with creating(path, data_bytes=sum(column.nbytes for column in columns.values())) as file:
         file.attrs["format_version"] = np.int64(FORMAT_VERSION)
-        _write_whole(file, columns)
+        for name, column in columns.items():
+            write_dataset(file, name, column, checksums=checksums)
 
 
 class EdgeFileWriter:
@@ -144,12 +148,13 @@ class EdgeFileWriter:
 
     Args:
         path: where it goes.
-        count: how many edges there will be; the datasets are laid out at once, contiguous.
+        count: how many edges there will be; the datasets are laid out at once.
         weighted: whether there is a ``weight`` dataset.
+        checksums: as in ``write_edges``.
     """
 
-    def __init__(self, path: Path, count: int, *, weighted: bool) -> None:
-        self._path, self._count, self._weighted = path, count, weighted
+    def __init__(self, path: Path, count: int, *, weighted: bool, checksums: bool = False) -> None:
+        self._path, self._count, self._weighted, self._checksums = path, count, weighted, checksums
         self._stack = ExitStack()
         self._written = 0
 
@@ -176,8 +181,12 @@ class EdgeFileWriter:
         file = self._stack.enter_context(creating(self._path, data_bytes=size))
         self._stack.push(self._finish)
         file.attrs["format_version"] = np.int64(FORMAT_VERSION)
+        shape = (self._count,)
         self._items = {
-            name: file.create_dataset(name, (self._count,), kind, track_times=False) for name, kind in types.items()
+            name: file.create_dataset(
+                name, shape, kind, track_times=False, **(checked_layout(shape, kind) if self._checksums else {})
+            )
+            for name, kind in types.items()
         }
         return self
 
@@ -292,8 +301,3 @@ def _datasets(file: OpenFile) -> dict[str, Stored]:
 
 def _names(*, weighted: bool) -> tuple[str, ...]:
     return (*_IDS, "weight") if weighted else _IDS
-
-
-def _write_whole(file: h5py.File, columns: dict[str, np.ndarray]) -> None:
-    for name, column in columns.items():
-        file.create_dataset(name, data=column, track_times=False)

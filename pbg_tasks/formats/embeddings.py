@@ -67,10 +67,10 @@ def write_embeddings(
     data_bytes = embeddings.size * 4 + (0 if row_sums is None else row_sums.size * 8)
     with creating(path, data_bytes=data_bytes) as file:
         write_metadata(file, config, iteration)
-        write_dataset(file, "embeddings", embeddings, dtype=np.float32)
+        write_dataset(file, "embeddings", embeddings, dtype=np.float32, checksums=config.checksums)
         if row_sums is not None:
             write_state(file, row_adagrad_state(row_sums, lr))
-            write_dataset(file, PLAIN_SUMS, row_sums, dtype=np.float32)
+            write_dataset(file, PLAIN_SUMS, row_sums, dtype=np.float32, checksums=config.checksums)
 
 
 def read_embeddings(

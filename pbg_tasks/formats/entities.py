@@ -117,7 +117,7 @@ def check_relation_count(names: Sequence[str], count: int, *, directory: str) ->
 
     Args:
         names: of the relations.
-        count: what the directory says.
+        count: their number in the directory.
         directory: path or URL, for the message.
 
     Raises:

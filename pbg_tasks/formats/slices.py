@@ -6,8 +6,9 @@ thread that opens the next bucket's file for as long as the disk takes.
 
 from __future__ import annotations
 
+import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,26 +23,48 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.stored import Stored
 
 _SLICE_BYTES = 64 << 20
+_CHUNK_BYTES = 1 << 20
+"""Of a dataset with checksums: as much as the HDF5 library keeps of one."""
 _TURN_SECONDS = 0.0005
 """The lock is not fair: who gives it back and asks for it at once has it again before another has woken up."""
 
 
-def write_dataset(file: h5py.Group, name: str, data: np.ndarray, *, dtype: DTypeLike | None = None) -> None:
-    """Write a new contiguous dataset of ``data``; the file's bytes are those of one call.
+def write_dataset(
+    file: h5py.Group, name: str, data: np.ndarray, *, dtype: DTypeLike | None = None, checksums: bool = False
+) -> None:
+    """Write a new dataset of ``data``; the file's bytes are those of one call.
 
     Args:
         file: to write into.
         name: path of the dataset.
         data: of any shape.
         dtype: that it gets; None: its own.
+        checksums: whether it is cut into chunks with a fletcher32 each; else it is contiguous.
     """
     kind = data.dtype if dtype is None else np.dtype(dtype)
+    layout = checked_layout(data.shape, kind) if checksums else {}
     if data.size * kind.itemsize <= _SLICE_BYTES:
-        file.create_dataset(name, data=data, dtype=dtype, track_times=False)
+        file.create_dataset(name, data=data, dtype=dtype, track_times=False, **layout)
         return
-    item = file.create_dataset(name, data.shape, kind, track_times=False)
+    item = file.create_dataset(name, data.shape, kind, track_times=False, **layout)
     for start, stop in _slices(item, 0, len(data)):
         item[start:stop] = data[start:stop]
+
+
+def checked_layout(shape: tuple[int, ...], kind: np.dtype[Any]) -> dict[str, Any]:
+    """Return the options of a dataset with checksums.
+
+    An empty one has nothing to check and gets none. Chunks get their places when the dataset is created, so that the
+    file's bytes do not depend on the order of writes.
+    """
+    if not math.prod(shape):
+        return {}
+    import h5py
+
+    creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    creation.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    rows = max(1, _CHUNK_BYTES * shape[0] // (math.prod(shape) * kind.itemsize))
+    return {"chunks": (min(rows, shape[0]), *shape[1:]), "fletcher32": True, "dcpl": creation}
 
 
 def read_into(item: Stored, start: int, out: np.ndarray) -> Iterator[np.ndarray]:

@@ -223,7 +223,7 @@ def _write_grid(
             if not count and empty is not None:  # of a fine grid most are, and HDF5 takes milliseconds for each
                 copied(empty, path)
                 continue
-            with _writer(path, int(count), bags, weighted=weighted) as writer:
+            with _writer(path, int(count), bags, weighted=weighted, checksums=spec.model.checksums) as writer:
                 for piece in edges.take(int(count)):
                     writer.append(piece)
                     progress.advance(len(piece))
@@ -231,10 +231,12 @@ def _write_grid(
                 empty = path
 
 
-def _writer(path: Path, count: int, bags: Bags | None, *, weighted: bool) -> EdgeFileWriter | FeaturizedBucketWriter:
+def _writer(
+    path: Path, count: int, bags: Bags | None, *, weighted: bool, checksums: bool
+) -> EdgeFileWriter | FeaturizedBucketWriter:
     if bags is None:
-        return EdgeFileWriter(path, count, weighted=weighted)
-    return FeaturizedBucketWriter(path, bags, weighted=weighted)
+        return EdgeFileWriter(path, count, weighted=weighted, checksums=checksums)
+    return FeaturizedBucketWriter(path, bags, weighted=weighted, checksums=checksums)
 
 
 class _SortedEdges:

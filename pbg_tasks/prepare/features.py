@@ -114,10 +114,11 @@ class FeaturizedBucketWriter:
         path: where it goes.
         bags: what ends below 0 stand for.
         weighted: whether there is a ``weight`` dataset.
+        checksums: as in ``write_edges``.
     """
 
-    def __init__(self, path: Path, bags: Bags, *, weighted: bool) -> None:
-        self._path, self._bags, self._weighted = path, bags, weighted
+    def __init__(self, path: Path, bags: Bags, *, weighted: bool, checksums: bool = False) -> None:
+        self._path, self._bags, self._weighted, self._checksums = path, bags, weighted, checksums
         self._pieces: list[EdgeList] = []
 
     def append(self, edges: EdgeList) -> None:
@@ -138,4 +139,4 @@ class FeaturizedBucketWriter:
         )
         weights = [piece.weight for piece in self._pieces if piece.weight is not None]
         weight = np.concatenate([np.empty(0, np.float32), *weights]) if self._weighted else None
-        write_edges(self._path, self._bags.unpack(EdgeList(lhs, rhs, rel, weight)))
+        write_edges(self._path, self._bags.unpack(EdgeList(lhs, rhs, rel, weight)), checksums=self._checksums)

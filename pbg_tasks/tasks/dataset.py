@@ -102,7 +102,9 @@ class EntityPath:
         return parse_natural(self._text(RELATION_COUNT).strip(), source=f"{self._store.url}/{RELATION_COUNT}")
 
     def check_names(self) -> None:
-        """Compare the numbers of entities and relations with the names, where there are names.
+        """Compare numbers of entities and relations with their names.
+
+        Types without files of names are left out.
 
         Raises:
             FormatError: naming the file that has more or fewer.

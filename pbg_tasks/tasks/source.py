@@ -173,7 +173,9 @@ class Source:
         return self.entities.bring([entity_names_file_name(entity, part) for part in self._partitions(entity)], scratch)
 
     def check_counts(self, entity: str, sizes: Sequence[int]) -> None:
-        """Compare a type's numbers of entities with its vectors, unless a manifest vouches for both.
+        """Compare a type's counts with its vectors.
+
+        Where the directory of the names has a manifest, that vouches for the counts.
 
         Args:
             entity: the type.
@@ -196,7 +198,7 @@ class Source:
             )
 
     def _number(self, name: str) -> int | None:
-        """Return the number in a file beside the names; None without the file: names are enough to read a model."""
+        """Return the number in a file beside the names; None without it."""
         data = self.entities.read(name)
         if data is None:
             return None

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.errors import FormatError
+from pbg_tasks.formats import slices
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, count_edges, edge_file_name, read_edges, write_edges
+from pbg_tasks.formats.stored import fletcher32
 
 
 def make_edges(count, *, weighted=False, seed=0):
@@ -52,14 +54,14 @@ def test_file_name_is_pbgs():
 
 
 @settings(deadline=None, max_examples=40)
-@given(data=st.data(), count=st.integers(0, 60), weighted=st.booleans())
-def test_pieces_give_the_same_bytes_however_they_are_cut(data, count, weighted):
+@given(data=st.data(), count=st.integers(0, 60), weighted=st.booleans(), checksums=st.booleans())
+def test_pieces_give_the_same_bytes_however_they_are_cut(data, count, weighted, checksums):
     edges = make_edges(count, weighted=weighted)
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
     with tempfile.TemporaryDirectory() as name:
         paths = [Path(name) / "edges_0_0.h5", Path(name) / "edges_0_1.h5"]
         for path, stops in zip(paths, ([count], [*cuts, count]), strict=True):
-            with EdgeFileWriter(path, count, weighted=weighted) as writer:
+            with EdgeFileWriter(path, count, weighted=weighted, checksums=checksums) as writer:
                 for start, stop in zip([0, *stops], stops, strict=False):
                     writer.append(part(edges, start, stop))
         assert paths[0].read_bytes() == paths[1].read_bytes()
@@ -89,6 +91,28 @@ def test_a_bucket_written_in_pieces_is_contiguous_and_no_larger_than_its_data(tm
     with h5py.File(path) as file:
         assert all(item.chunks is None for item in file.values())
     assert_equal(read_edges(path), edges)
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_edges_with_checksums_notice_each_changed_byte(tmp_path, monkeypatch, pieces):
+    monkeypatch.setattr(slices, "_CHUNK_BYTES", 256)
+    path, edges = tmp_path / "edges_0_0.h5", make_edges(100, weighted=True)
+    if pieces == 1:
+        write_edges(path, edges, checksums=True)
+    else:
+        with EdgeFileWriter(path, 100, weighted=True, checksums=True) as writer:
+            for start in range(0, 100, 40):
+                writer.append(part(edges, start, start + 40))
+    assert_equal(read_edges(path), edges)
+    assert_equal(read_edges(path, 30, 70), part(edges, 30, 70))
+    whole = path.read_bytes()
+    for column in (edges.lhs, edges.rhs, edges.rel, edges.weight):
+        place = whole.index(column[50:52].tobytes())
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(FormatError, match=r"edges_0_0\.h5: .*(checksum|fletcher32)"):
+            read_edges(path)
 
 
 def test_an_empty_bucket_may_have_weights(tmp_path):
@@ -208,3 +232,14 @@ def test_pbgs_own_empty_file_with_its_huge_chunks_is_read(tmp_path):
     empty = (np.zeros(0, np.int64), options)
     path = write_foreign(tmp_path / "edges_0_0.h5", lhs=empty, rhs=empty, rel=empty)
     assert len(read_edges(path)) == count_edges(path) == 0
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=50), st.sampled_from([0, 1, 8191, 8192, 8193, 50_000]), st.sampled_from([0, 1, 255]))
+def test_checksum_is_fletchers_of_big_endian_words(head, size, filling):
+    data = head + bytes([filling]) * size
+    first = second = 0
+    for word in np.frombuffer(data + b"\0" * (len(data) % 2), ">u2").tolist():
+        first = (first + word) % 65535
+        second = (second + first) % 65535
+    assert fletcher32(data) == second << 16 | first

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pbg_tasks.errors import FormatError, ResourceError
-from pbg_tasks.formats import files
+from pbg_tasks.formats import files, slices
 from pbg_tasks.formats.embeddings import (
     embeddings_file_name,
     embeddings_shape,
     iter_blocks,
+    map_embeddings,
     read_embeddings,
     read_rows,
     write_embeddings,
@@ -124,6 +125,25 @@ def test_equal_content_gives_equal_bytes_in_another_process(tmp_path, config, it
     path, rows = tmp_path / "embeddings_item_0.v9.h5", numbers(50)
     write_embeddings(path, rows, rows[:, 0] ** 2, lr=0.1, iteration=iteration, config=config)
     assert path.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 100])
+def test_embeddings_with_checksums_notice_changed_bytes(path, config, iteration, monkeypatch, rows):
+    monkeypatch.setattr(slices, "_CHUNK_BYTES", 256)
+    checked, vectors = config.model_copy(update={"checksums": True}), numbers(rows)
+    sums = np.arange(rows, dtype=np.float32)
+    write_embeddings(path, vectors, sums, lr=0.1, iteration=iteration, config=checked)
+    found, found_sums = read_embeddings(path)
+    np.testing.assert_array_equal(found, vectors)
+    np.testing.assert_array_equal(found_sums, sums)
+    np.testing.assert_array_equal(map_embeddings(path, dimension=4), vectors)
+    whole = path.read_bytes()
+    for row in range(0, rows, 30):
+        changed = bytearray(whole)
+        changed[whole.index(vectors[row].tobytes())] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(FormatError, match=r"\.h5: .*(checksum|fletcher32)"):
+            read_embeddings(path)
 
 
 def test_a_grown_partition_is_read_into_its_first_rows(path, config, iteration):

@@ -110,7 +110,8 @@ def write_graph(document: dict[str, Any], counts: Counts = COUNTS, seed: int = 0
     for directory, make in ((Path(config.edge_paths[0]), _random_ends), (held_out(config), _distinct_ends)):
         directory.mkdir()
         for lhs, rhs in product(range(config.partitions("lhs")), range(config.partitions("rhs"))):
-            write_edges(directory / edge_file_name(lhs, rhs), _bucket(config, counts, (lhs, rhs), make, rng))
+            edges = _bucket(config, counts, (lhs, rhs), make, rng)
+            write_edges(directory / edge_file_name(lhs, rhs), edges, checksums=config.checksums)
     return config
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import h5py
 import pytest
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.tasks.train import train_directory
 from tests.interop.checkpoints import snapshot
 from tests.interop.graphs import ROWS, write_graph
+from tests.interop.test_matrix import check_rows, exported_entities
 
 pytestmark = pytest.mark.interop
 
@@ -27,3 +31,21 @@ def test_pbgs_commands_continue_and_export_our_directory(tmp_path, oracle):
     assert len(entities.read_text().splitlines()) == 81
     assert len(relations.read_text().splitlines()) == 3 * 2 * 2
     train_directory(ConfigSchema(**longer | {"num_epochs": longer["num_epochs"] + 1}))
+
+
+def test_pbg_trains_on_files_with_checksums(tmp_path, oracle):
+    (row,) = [row for row in ROWS if str(row) == "complex_diagonal-dynamic-ids"]
+    document = row.document(tmp_path) | {"num_epochs": 1}
+    config = write_graph(document | {"checksums": True})
+    train_directory(config)
+    written = [*Path(config.checkpoint_path).glob("embeddings_*"), *Path(config.edge_paths[0]).glob("*.h5")]
+    for path in written:
+        with h5py.File(path) as file:
+            assert all(file[name].fletcher32 for name in ("embeddings", "lhs", "rhs", "rel") if name in file)
+    before = snapshot(config)
+    entities = tmp_path / "entities.tsv"
+    oracle.export(document, entities, tmp_path / "relations.tsv")
+    check_rows(entities, exported_entities(before.values), keys=1)
+    oracle.train(document | {"num_epochs": 2})
+    assert snapshot(config).version > before.version
+    assert train_directory(config.model_copy(update={"num_epochs": 3}))["edges_trained"]

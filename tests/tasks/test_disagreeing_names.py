@@ -1,4 +1,4 @@
-"""Names and numbers of entities and relations that disagree, of types with unequal partitions."""
+"""Names and numbers of entities and relations that disagree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EDGES = [(f"u{number}", "likes" if number % 2 else "sees", f"i{number * 7 % 30}"
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A directory with users in two partitions and items in three, trained once."""
+    """Train users in two partitions and items in three."""
     return make(tmp_path_factory.mktemp("trained"))
 
 

@@ -14,6 +14,7 @@ from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError
 from pbg_tasks.formats.edges import EdgeList, count_edges, edge_file_name, read_edges, write_edges
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names
+from pbg_tasks.formats.optimizer import PLAIN_SUMS
 from pbg_tasks.prepare import Minimum, buckets
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks import importing
@@ -63,6 +64,21 @@ def test_plain_edge_file_with_bad_weight_is_named(work, weight):
     with pytest.raises(FormatError, match=r"train/edges_0_0\.h5: row 4 of dataset 'weight'"):
         train_directory(config)
     assert not list((work.root / "model").glob("embeddings_*"))
+
+
+@pytest.mark.parametrize("checksums", [False, True])
+def test_checksums_are_written_as_the_config_says(work, checksums):
+    config = work.config(2, checksums=checksums)
+    import_edges(config, [work.write(ring(9))], TSV)
+    train_directory(config)
+    files = [*(work.root / "train").glob("edges_*.h5"), *(work.root / "model").glob("embeddings_*.h5")]
+    for path in files:
+        with h5py.File(path) as file:
+            named = [file[name] for name in ("lhs", "rhs", "rel", "embeddings", PLAIN_SUMS) if name in file]
+            assert {item.fletcher32 for item in named if item.size} <= {checksums}
+            assert {item.chunks is None for item in named if item.size} <= {not checksums}
+    assert len(files) > 4
+    assert ("checksums" in config.model_dump()) == checksums
 
 
 def test_empty_buckets_of_fine_grid_are_copies(work, monkeypatch):
