@@ -14,6 +14,7 @@ from pbg_tasks.publish.exchange.arrays import write_vectors
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.manifest import VectorSource
 from pbg_tasks.publish.exchange.names import decoded
+from pbg_tasks.publish.exchange.norms import Norms
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.delivery import check_free, deliver
@@ -53,15 +54,18 @@ def import_embeddings(
     check_free(store, overwrite=overwrite)
     with Scratch() as scratch:
         inbox, outbox = Inbox(source, scratch.path / "inbox"), Outbox(scratch.path / "outbox")
+        norms: dict[str, Norms] = {}
         for vectors in read(inbox, options):
-            if options.escaped or inbox.is_escaped:
-                _write(replace(vectors, blocks=_decoded(vectors)), outbox)
-            else:
-                _write(vectors, outbox)
+            plain = _decoded(vectors) if options.escaped or inbox.is_escaped else vectors.blocks
+            norms[vectors.entity] = Norms()
+            _write(replace(vectors, blocks=norms[vectors.entity].watch(plain)), outbox)
         if not outbox.types:
             raise InputError(f"{inbox.url}: holds no vectors")
         origin = VectorSource(url=inbox.url)
         manifest = deliver(store, outbox, exchange=exchange, source=origin, overwrite=overwrite)
+    odd = [f"{entity}: {oddity}" for entity, found in norms.items() for oddity in found.oddities()]
+    for oddity in odd:
+        say(f"warning: {inbox.url}: {oddity}; compare with the program that wrote them")
     seconds = time.monotonic() - started
     say(f"import-embeddings {exchange}: {store.url} is complete after {human_seconds(seconds)}; use it as init_path")
     return {
@@ -72,6 +76,8 @@ def import_embeddings(
         "types": {
             name: {"rows": record.rows, "dimension": record.dimension} for name, record in manifest.types.items()
         },
+        "norms": {entity: found.to_json() for entity, found in norms.items()},
+        **({"odd": odd} if odd else {}),
         "seconds": round(seconds, 3),
     }
 

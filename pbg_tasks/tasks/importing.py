@@ -268,7 +268,7 @@ def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bo
 def _known_names(
     store: Store, entity: str, partition: int, there: set[str], counted: set[str], directory: Path
 ) -> list[str]:
-    """Return the names of a partition, compared with its count if ``counted`` has it."""
+    """Return the names of a partition, as many as ``counted`` has."""
     name = entity_names_file_name(entity, partition)
     if name not in there:
         if entity_count_file_name(entity, partition) in there:
