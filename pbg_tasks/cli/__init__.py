@@ -20,6 +20,7 @@ from pbg_tasks.cli.overrides import spread_overrides
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
 from pbg_tasks.redaction import credentials_in, redacted
+from pbg_tasks.storage.files import disk_error
 
 app = typer.Typer(
     name="pbg",
@@ -104,9 +105,8 @@ def _foreseen(error: Exception) -> PbgError | None:
             return ResourceError(f"out of memory; lower resources.memory_gb or raise num_partitions{limit_hint()}")
         case RuntimeError() if "can't allocate memory" in str(error):  # torch's words for it
             return ResourceError("out of memory; lower dimension or raise num_partitions, and check the entity counts")
-        case OSError(errno=errno.ENOSPC):
-            where = error.filename or "the scratch directory"
-            return ResourceError(f"no room left on the disk of {where}; set PBG_SCRATCH")
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG | errno.EMFILE | errno.ENFILE):
+            return disk_error(error.filename or "the scratch directory (PBG_SCRATCH)", error)
     return None
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import Resources
 
+_FULL = ("No space left", "Disk quota exceeded", "File too large")
+"""Text of the system for a full disk or quota, in DuckDB's errors."""
+
 
 @contextmanager
 def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -33,22 +36,22 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
         ResourceError: a query needs more memory or disk than there is, or such a limit leaves no room for a database.
     """
     memory = database_memory(int(resources.memory_gb * 1e9), resources.threads)
-    connection = duckdb.connect(
-        scratch / "prepare.duckdb",
-        config={
-            "memory_limit": f"{memory}B",
-            "temp_directory": str(scratch / "spill"),
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            **({"threads": str(resources.threads)} if resources.threads else {}),
-        },
-    )
-    # Without the bar, which is not printed, nobody knows how far a query is.
-    connection.execute("SET enable_progress_bar = true")
-    connection.execute("SET enable_progress_bar_print = false")
-    connection.execute("SET progress_bar_time = 0")
     try:
-        yield connection
+        with duckdb.connect(
+            scratch / "prepare.duckdb",
+            config={
+                "memory_limit": f"{memory}B",
+                "temp_directory": str(scratch / "spill"),
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                **({"threads": str(resources.threads)} if resources.threads else {}),
+            },
+        ) as connection:
+            # Without the bar, which is not printed, nobody knows how far a query is.
+            connection.execute("SET enable_progress_bar = true")
+            connection.execute("SET enable_progress_bar_print = false")
+            connection.execute("SET progress_bar_time = 0")
+            yield connection
     except duckdb.OutOfMemoryException as error:
         raise ResourceError(
             f"preparation needs more than resources.memory_gb = {resources.memory_gb} or more room in {scratch}: "
@@ -58,8 +61,6 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
         if not is_disk_full(error):
             raise
         raise ResourceError(f"no room left in {scratch}; set PBG_SCRATCH to a larger disk") from None
-    finally:
-        connection.close()
 
 
 def scratch_of(connection: duckdb.DuckDBPyConnection) -> Path:
@@ -108,14 +109,14 @@ def _as_duckdb(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         text = str(error)
         if text.startswith("Out of Memory Error"):
             raise duckdb.OutOfMemoryException(text) from None
-        if "No space left" in text:
+        if any(sign in text for sign in _FULL):
             raise duckdb.IOException(text) from None
         raise
 
 
 def is_disk_full(error: duckdb.Error) -> bool:
     """Say whether a query ended because scratch has no room left."""
-    return isinstance(error, duckdb.IOException) and "No space left" in str(error)
+    return isinstance(error, duckdb.IOException) and any(sign in str(error) for sign in _FULL)
 
 
 def load_table(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _ABANDONED_SECONDS = 60.0  # what is younger may be between its creation and its hold
 
@@ -26,6 +27,8 @@ def disk_error(path: Path | str, error: OSError) -> PbgError:
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return ResourceError(f"{path}: the disk or its quota is full ({reason}); free some space or use another disk")
+    if error.errno in _NO_DESCRIPTORS:
+        return ResourceError(f"{path}: cannot be opened ({reason}); raise `ulimit -n`")
     if error.errno in _REFUSED:
         return AccessError(f"{path}: not permitted ({reason}); check the owner and mode, or use another place")
     return StorageError(f"{path}: {reason}")

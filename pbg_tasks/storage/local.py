@@ -189,6 +189,8 @@ class LocalStore:
             metadata = {}  # none was given, or the file is not of our making
         except (ValueError, LookupError, TypeError, ConfigError) as error:
             raise FormatError(f"{record}, the metadata of {key}, is damaged; write the object again") from error
+        except OSError as error:
+            raise disk_error(record, error) from error
         return ObjectInfo(key, status.st_size, tag, metadata, status.st_mtime)
 
     @contextmanager
