@@ -82,7 +82,7 @@ def _built(columns: dict[str, Any]) -> pa.Table:
     try:
         return pa.table({name: _array(column) for name, column in columns.items()})
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-        raise InputError(f"edges cannot be made a table: {' '.join(str(error).split())}") from None
+        raise InputError(f"edges cannot be made a table: {error}") from None
 
 
 def _array(column: Any) -> Any:  # noqa: ANN401 - a column in, a column out
@@ -121,4 +121,4 @@ def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedAr
     try:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"edges: column {name!r}: {' '.join(str(error).split())}") from None
+        raise InputError(f"edges: column {name!r}: {error}") from None

@@ -74,7 +74,7 @@ def tsv(
     header: Annotated[bool, typer.Option("--header", help="The first line names the columns.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Import text: columns are numbers from 0, or names with --header; .gz and .zst are read as they are."""
+    """Import text: columns are numbers from 0, or names with --header; .gz, .bz2 and .zst are read as they are."""
     from pbg_tasks.tasks.importing import EdgeLists
 
     how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter, feature_separator)

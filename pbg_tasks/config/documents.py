@@ -119,7 +119,7 @@ def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML val
             error.problem_mark.buffer = None  # else the error shows the line, cut so that a password may be unknown
             if error.context_mark is not None:
                 error.context_mark.buffer = None
-        raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{source}: not valid YAML: {error}") from None
 
 
 def parse_json(text: str, *, source: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.errors import FormatError, ResourceError
+from pbg_tasks.errors import FormatError, ResourceError, one_line
 from pbg_tasks.formats.frames import packed, unpacked
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _checked(where: str, answer: Message, memory: int) -> Message:
     if "error" in body:
         raise FormatError("".join(each if each.isprintable() else "?" for each in str(body["error"])[:_MOST_TEXT]))
     if "damaged" in body:
-        raise FormatError(f"{where}: damaged HDF5 file: {' '.join(str(body['damaged']).split())[:300]}")
+        raise FormatError(f"{where}: damaged HDF5 file: {one_line(str(body['damaged']))[:300]}")
     if "unreadable" in body:
         raise FormatError(f"{where}: cannot be read: {str(body['unreadable'])[:200]}")
     if "memory" in body:

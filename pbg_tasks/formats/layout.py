@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import FormatError, one_line
 
 if TYPE_CHECKING:
     from io import RawIOBase
@@ -64,7 +64,7 @@ def read_layout(path: Path | RawIOBase, size: int) -> Layout:
         with h5py.File(path, "r") as file:
             return _Walk(path, file, size).layout
     except _DAMAGE as error:
-        raise FormatError(f"{path}: damaged or truncated HDF5 file: {' '.join(str(error).split())[:300]}") from None
+        raise FormatError(f"{path}: damaged or truncated HDF5 file: {one_line(str(error))[:300]}") from None
 
 
 class _Walk:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pbg_tasks.errors import FormatError
+from pbg_tasks.errors import FormatError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ def load_state(blob: bytes, *, source: str) -> object:
     try:
         return _Interpreter(entries).run(steps)
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError, RecursionError) as error:
-        raise FormatError(f"{source}: not readable: {' '.join(str(error).split())[:200]}") from None
+        raise FormatError(f"{source}: not readable: {one_line(str(error))[:200]}") from None
 
 
 def _entries(archive: zipfile.ZipFile, source: str) -> dict[str, bytes]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 1 << 20
 _CHUNK = MAX_LINE_BYTES  # no more, so that no line within one is too long
-_COMPRESSIONS = {"gz": "gzip", "zst": "zstd"}
+_COMPRESSIONS = {"gz": "gzip", "gzip": "gzip", "bz2": "bz2", "zst": "zstd", "zstd": "zstd"}
 
 
 def plain_texts(connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotFile]) -> dict[str, str]:
@@ -81,7 +81,7 @@ def _copy_of(connection: duckdb.DuckDBPyConnection, file: SnapshotFile) -> Path:
 
 
 def _compression(uri: str) -> str | None:
-    return _COMPRESSIONS.get(uri.rpartition(".")[2])
+    return _COMPRESSIONS.get(uri.rpartition(".")[2].lower())
 
 
 def _read(file: SnapshotFile, copy: Path | None, progress: Progress) -> None:
@@ -119,8 +119,7 @@ def _chunks(source: _Source, uri: str) -> Iterator[bytes]:
             while data := stream.read(_CHUNK):
                 yield data
     except OSError as error:  # Arrow's own: what the store raised is an error of ours by now
-        reason = " ".join(str(error).split())
-        raise InputError(f"{uri}: cannot be read: {reason}; the file is damaged, write it again") from None
+        raise InputError(f"{uri}: cannot be read: {error}; the file is damaged, write it again") from None
 
 
 class _Source(io.RawIOBase):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from aiobotocore.httpsession import AIOHTTPSession
@@ -33,6 +34,9 @@ class _NoRedirects:
         if leads_elsewhere(response.status, response.headers):
             response.close()
             raise ClientError("it redirects to another place, which is not followed")
+        if response.status == HTTPStatus.MULTIPLE_CHOICES:  # no answer of S3; s3fs looks for an error's document in it
+            response.close()
+            raise ClientError(f"it answered {response.status:d}, as no S3 server does")
         return response
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import os
@@ -52,6 +53,13 @@ def zstd(data):
 
 
 @pytest.mark.parametrize(
+    ("name", "pack"), [("part.csv.GZ", gzip.compress), ("part.csv.gzip", gzip.compress), ("part.csv.bz2", bz2.compress)]
+)
+def test_each_suffix_of_compression_is_read(tmp_path, name, pack):
+    assert outcome(tmp_path, pack(ROWS.encode()), name) == outcome(tmp_path, ROWS.encode(), "plain.csv")
+
+
+@pytest.mark.parametrize(
     ("name", "packed"),
     [
         ("part.csv.gz", gzip.compress(ROWS.encode(), mtime=0)),
@@ -85,6 +93,8 @@ ZSTD = zstd(ROWS.encode())
         ("part.csv.gz", DEFLATED[:-9]),
         ("part.csv.gz", DEFLATED[: len(DEFLATED) // 2]),
         ("part.csv.gz", DEFLATED[:5]),
+        ("part.csv.bz2", bz2.compress(ROWS.encode())[:-5]),
+        ("part.csv.bz2", flipped(bz2.compress(ROWS.encode()), 300)),
         ("part.csv.gz", DEFLATED + b"x"),
         ("part.csv.gz", DEFLATED + b"other bytes after the end"),
         ("part.csv.gz", DEFLATED + bytes(600)),

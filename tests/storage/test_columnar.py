@@ -10,6 +10,7 @@ import pytest
 from pbg_tasks.errors import AccessError, ConfigError, InputError, StorageError
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import filesystem_for, list_files, list_keys
+from tests.storage.fault_proxy import Fault
 
 KEYS = ["a.csv", "b.csv", "sub/c.csv", "_SUCCESS", ".hidden", "_temporary/d.csv", "sub/.e.csv", "other.txt"]
 
@@ -102,6 +103,14 @@ def test_duckdb_reads_through_it(folder, tmp_path):
     if folder.startswith("s3://"):
         connection.register_filesystem(filesystem_for(folder))
     assert connection.read_parquet(f"{folder}/t.parquet").fetchall() == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("location", ["edges/", "edges/*.csv", "edges/a.csv"])
+def test_listing_answered_with_choices_is_an_error(s3_bucket, proxy, behind, location):
+    proxy.faults = [Fault("GET", times=99, status=300), Fault("HEAD", times=99, status=300)]
+    with pytest.raises(StorageError, match=r"cannot be listed .*check AWS_ENDPOINT_URL"):
+        list_files(f"{s3_bucket}/{location}")
 
 
 def test_other_protocols_are_refused():
