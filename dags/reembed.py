@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from operators.graphs import build_dags, graphs_folder
+from pbg_operators.graphs import build_dags, graphs_folder
 
 for dag in build_dags(graphs_folder(default=Path(__file__).resolve().parents[1] / "examples" / "graphs")):
     globals()[dag.dag_id] = dag

@@ -120,7 +120,7 @@ class Airflow:
             "no_proxy": "127.0.0.1,localhost",
             "PBG_GRAPHS": str(self._graphs),
             "PBG_SCRATCH": str(self.directory / "scratch"),
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "operators"))),
             "PYTHONUNBUFFERED": "1",
             MARK: str(self.directory),
             **self._extra,

@@ -10,7 +10,7 @@ import yaml
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.sdk import CronPartitionTimetable
 
-from operators.reembed import WAITING
+from pbg_operators.reembed import WAITING
 from tests.dags.test_reembed import CHAIN, DAGS
 from tests.operators.specs import small_spec
 

@@ -180,7 +180,8 @@ def parse(folder):
 
 
 def parse_once(folder):
-    environment = {**os.environ, "PBG_GRAPHS": str(folder), "PYTHONPATH": str(REPOSITORY)}
+    path = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "operators")))
+    environment = {**os.environ, "PBG_GRAPHS": str(folder), "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-c", PARSE], env=environment, capture_output=True, text=True, check=True, timeout=120
     )

@@ -84,7 +84,7 @@ def absent(image):
 def test_a_worker_has_whatever_any_command_imports():
     """Also inside functions, which import what not every command needs."""
     graph = grimp.build_graph(
-        "pbg_tasks", "operators", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+        "pbg_tasks", "pbg_operators", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
     )
     imported = {name.partition(".")[0] for name in graph.modules}
     assert {"torch", "duckdb", "airflow", "kubernetes"} <= imported
@@ -103,9 +103,9 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
-import operators
+import pbg_operators
 
-missing, modules = set(), [module.name for module in pkgutil.walk_packages(operators.__path__, "operators.")]
+missing, modules = set(), [module.name for module in pkgutil.walk_packages(pbg_operators.__path__, "pbg_operators.")]
 for name in modules:
     try:
         importlib.import_module(name)
@@ -116,7 +116,8 @@ print(json.dumps([len(modules), sorted(missing)]))
 
 
 def test_scheduler_triggerer_and_api_server_need_no_torch(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "AIRFLOW_HOME": str(tmp_path)}
+    path = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "operators")))
+    environment = {**os.environ, "PYTHONPATH": path, "AIRFLOW_HOME": str(tmp_path)}
     command = [sys.executable, "-c", IMPORT_OPERATORS, json.dumps(sorted(absent("airflow")))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     modules, missing = json.loads(done.stdout.splitlines()[-1])

@@ -37,7 +37,7 @@ def context() -> dict[str, Any]:
 @pytest.fixture
 def fake_pbg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Make ``python -m`` of the operators run the given lines, with ``sys``, ``os``, ``json`` and ``time`` imported."""
-    from operators.task import PbgOperator
+    from pbg_operators.task import PbgOperator
 
     def write(body: str) -> None:
         source = "import json, os, subprocess, sys, time\n" + textwrap.dedent(body)

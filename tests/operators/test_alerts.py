@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG, Asset
 
-from operators.alerts import Alert, check_notifiers, deadline, tell_late
-from operators.deadline import PublishedBy, next_time
-from operators.plan import PlanOperator
-from operators.publish import PublishOperator
-from operators.reembed import build_dags_of
-from operators.task import PbgOperator, Refused, RetryableError
-from operators.train_job import PBGTrainJobOperator
+from pbg_operators.alerts import Alert, check_notifiers, deadline, tell_late
+from pbg_operators.deadline import PublishedBy, next_time
+from pbg_operators.plan import PlanOperator
+from pbg_operators.publish import PublishOperator
+from pbg_operators.reembed import build_dags_of
+from pbg_operators.task import PbgOperator, Refused, RetryableError
+from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.alerts import Deadline
 from pbg_tasks.config.base import parse

@@ -9,7 +9,7 @@ from airflow.sdk import Asset
 from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.serialization.encoders import encode_asset_like, ensure_serialized_asset
 
-from operators.assets import S3Asset, channel_asset, edges_asset, export_asset
+from pbg_operators.assets import S3Asset, channel_asset, edges_asset, export_asset
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.errors import ConfigError
 from tests.operators.specs import small_spec

@@ -9,7 +9,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from operators.export import ExportOperator
+from pbg_operators.export import ExportOperator
 
 PLACE = Asset(name="g_production_npy", uri="file:///store/exports/npy")
 DONE = {

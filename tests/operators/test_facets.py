@@ -10,9 +10,9 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.export import ExportOperator
-from operators.publish import PublishOperator
-from operators.task import PbgOperator, Refused
+from pbg_operators.export import ExportOperator
+from pbg_operators.publish import PublishOperator
+from pbg_operators.task import PbgOperator, Refused
 from pbg_tasks.config.graph import Columns
 from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
-from operators.gate import ApprovalGateOperator
-from operators.task import PbgOperator, Refused, Unusable
+from pbg_operators.gate import ApprovalGateOperator
+from pbg_operators.task import PbgOperator, Refused, Unusable
 
 RUN = "/store/runs/d1-0123456789ab"
 GATE = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from operators.graphs import build_dags, graphs_folder
+from pbg_operators.graphs import build_dags, graphs_folder
 from pbg_tasks.errors import ConfigError
 from tests.operators.specs import small_spec
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 from airflow.sdk import DAG, Asset
 
-from operators.lineage import READ, WRITTEN, dataset_name, places
-from operators.publish import PublishOperator
-from operators.task import PbgOperator
+from pbg_operators.lineage import READ, WRITTEN, dataset_name, places
+from pbg_operators.publish import PublishOperator
+from pbg_operators.task import PbgOperator
 from pbg_tasks.tasks.context import CHAIN
 
 RUN = "s3://b/g/runs/2026-11-20-0123456789ab"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from operators.link import browsable
+from pbg_operators.link import browsable
 
 
 @pytest.mark.parametrize(

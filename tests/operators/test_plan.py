@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from operators.plan import PlanOperator, plan_arguments
+from pbg_operators.plan import PlanOperator, plan_arguments
 
 FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
 UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": True}

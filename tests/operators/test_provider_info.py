@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import jsonschema
 
-from operators.provider_info import get_provider_info
+from pbg_operators.provider_info import get_provider_info
 
 
 def test_it_follows_the_schema():

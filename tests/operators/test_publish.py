@@ -9,7 +9,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from operators.publish import PublishOperator
+from pbg_operators.publish import PublishOperator
 
 CHANNEL = Asset(name="g_production", uri="file:///store/channels/production")
 PUBLISHED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.report import ReportOperator
+from pbg_operators.report import ReportOperator
 
 
 def test_pages_are_written_whatever_went_before(fake_pbg, context):

@@ -11,12 +11,12 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 from structlog.testing import capture_logs
 
-from operators.connection import with_store
-from operators.form import trigger_form
-from operators.graphs import build_dags
-from operators.link import browsable
-from operators.plan import PlanOperator
-from operators.task import PbgOperator
+from pbg_operators.connection import with_store
+from pbg_operators.form import trigger_form
+from pbg_operators.graphs import build_dags
+from pbg_operators.link import browsable
+from pbg_operators.plan import PlanOperator
+from pbg_operators.task import PbgOperator
 from pbg_tasks.config import load_graph_spec
 from tests.operators.specs import small_spec
 

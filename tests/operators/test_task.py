@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
 
-from operators.task import KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
+from pbg_operators.task import KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
 from pbg_tasks.errors import BY_EXIT_CODE
 
 RUN = "s3://bucket/graphs/g/runs/day-0123456789ab"

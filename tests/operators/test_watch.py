@@ -12,8 +12,8 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from operators.task import RetryableError
-from operators.watch import SnapshotTrigger, WatchOperator, watermark_of
+from pbg_operators.task import RetryableError
+from pbg_operators.watch import SnapshotTrigger, WatchOperator, watermark_of
 from pbg_tasks.config.nights import Watch
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
@@ -76,7 +76,7 @@ def test_the_trigger_of_a_chain_waits_for_a_snapshot_before_those_after_it(tmp_p
 def test_another_triggerer_goes_on_where_one_was_lost(tmp_path):
     put(tmp_path, "d1/_SUCCESS")
     path, arguments = trigger(tmp_path, watermark=Watermark("0").passing(["d1"]).to_json()).serialize()
-    assert path == "operators.watch.SnapshotTrigger"
+    assert path == "pbg_operators.watch.SnapshotTrigger"
     again = SnapshotTrigger(**arguments)
     put(tmp_path, "d2/_SUCCESS")
     assert next_event(again) == {"snapshots": ["d2"]}
@@ -89,7 +89,7 @@ def test_it_looks_with_the_keys_of_the_connection_and_leaves_the_triggerer_its_o
     connection = {"conn_type": "aws", **keys, "extra": extra}
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr("operators.connection.Connection.get", lambda _: as_connection(connection))
+    monkeypatch.setattr("pbg_operators.connection.Connection.get", lambda _: as_connection(connection))
     assert next_event(trigger(s3_bucket, conn_id="team")) == {"snapshots": ["d1"]}
     assert "AWS_ACCESS_KEY_ID" not in os.environ
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowException
 
-from operators.kubernetes.api import Cluster
-from operators.train_job import PBGTrainJobOperator
+from pbg_operators.kubernetes.api import Cluster
+from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.config import KubernetesLaunch
 from tests.operators.kubernetes.double import KubernetesDouble
 

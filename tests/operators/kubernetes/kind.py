@@ -12,7 +12,7 @@ from tests.airflow_home import use_private_airflow
 
 def main(run: str, image: str) -> None:
     use_private_airflow()
-    from operators.train_job import PBGTrainJobOperator
+    from pbg_operators.train_job import PBGTrainJobOperator
     from tests.operators.kubernetes.conftest import State
 
     launch = KubernetesLaunch(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from operators.kubernetes import manifest
+from pbg_operators.kubernetes import manifest
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
 from tests.operators.kubernetes.double.problems import RefusedError
 from tests.operators.kubernetes.double.server import Handler

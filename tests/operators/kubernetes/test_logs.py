@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.kubernetes.logs import RankLogs, instant, recorded
-from operators.kubernetes.manifest import logged
+from pbg_operators.kubernetes.logs import RankLogs, instant, recorded
+from pbg_operators.kubernetes.manifest import logged
 from pbg_tasks.errors import AccessError, ResourceError
 from tests.operators.kubernetes.double.logs import since
 
@@ -64,7 +64,7 @@ class Failing:
 
     def __init__(self, monkeypatch, errors, seconds=0.0):
         self.errors, self.seconds, self.now, self.asked = errors, seconds, 0.0, []
-        monkeypatch.setattr("operators.kubernetes.logs.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("pbg_operators.kubernetes.logs.time", SimpleNamespace(monotonic=lambda: self.now))
 
     def log(self, pod, start):
         self.asked.append(pod)

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.kubernetes import manifest, watch
-from operators.kubernetes.manifest import Gang
+from pbg_operators.kubernetes import manifest, watch
+from pbg_operators.kubernetes.manifest import Gang
 from pbg_tasks.config import KubernetesLaunch
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.launch import SHORTEST_TTL

@@ -19,10 +19,10 @@ import yaml
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from structlog.testing import capture_logs
 
-from operators.kubernetes import manifest
-from operators.kubernetes.manifest import Gang
-from operators.task import RetryableError
-from operators.train_job import PBGTrainJobOperator
+from pbg_operators.kubernetes import manifest
+from pbg_operators.kubernetes.manifest import Gang
+from pbg_operators.task import RetryableError
+from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.errors import ConfigError, PbgError, ResourceError
 from tests.operators.kubernetes.conftest import JOB, RUN, launch, operator
 from tests.operators.test_task import CONNECTION
@@ -390,7 +390,7 @@ def test_an_api_that_fails_for_a_while_costs_nothing(double, fake_pbg, train, co
 
 @pytest.mark.parametrize("code", [403, 500, 504])
 def test_logs_that_can_never_be_read_cost_their_lines_and_no_training(double, fake_pbg, train, monkeypatch, code):
-    monkeypatch.setattr("operators.kubernetes.watch.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("pbg_operators.kubernetes.watch.PATIENCE_SECONDS", 1.0)
     fake_pbg(RANKS + "    print('trained', flush=True); time.sleep(0.5)")
     double.outage(code, sys.maxsize, "/log")
     with capture_logs() as logged:

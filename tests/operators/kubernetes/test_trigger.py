@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from structlog.testing import capture_logs
 
-from operators.task import RetryableError
+from pbg_operators.task import RetryableError
 from tests.operators.kubernetes.conftest import JOB, operator
 from tests.operators.kubernetes.test_train_job import QUICK, RANKS, RESULT, TRAIN, logged_lines
 

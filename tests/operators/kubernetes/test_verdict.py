@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from operators.kubernetes.trigger import error_of, event_of
-from operators.kubernetes.verdict import failure
+from pbg_operators.kubernetes.trigger import error_of, event_of
+from pbg_operators.kubernetes.verdict import failure
 from pbg_tasks.errors import BY_EXIT_CODE, ConfigError, EvictedError, PbgError, RankLostError, ResourceError
 
 POD = {"metadata": {"name": "j-0-x", "creationTimestamp": "2026-11-20T00:00:00Z"}, "spec": {"containers": [{}]}}

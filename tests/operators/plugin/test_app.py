@@ -14,9 +14,9 @@ use_private_airflow()
 
 from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
 
-from operators.plugin import PREFIX, PbgPlugin  # noqa: E402
-from operators.plugin.app import HEADERS, make_app  # noqa: E402
-from operators.plugin.pages import Pages, beside  # noqa: E402
+from pbg_operators.plugin import PREFIX, PbgPlugin  # noqa: E402
+from pbg_operators.plugin.app import HEADERS, make_app  # noqa: E402
+from pbg_operators.plugin.pages import Pages, beside  # noqa: E402
 from pbg_tasks.errors import ConfigError  # noqa: E402
 from pbg_tasks.publish import Channel  # noqa: E402
 from pbg_tasks.storage import open_store  # noqa: E402
@@ -75,9 +75,11 @@ def test_the_tabs_and_where_they_lead():
 
 def test_the_api_server_never_loads_torch():
     code = (
-        "import json, sys, operators.plugin; early = 'fastapi.applications' in sys.modules and 'h5py' in sys.modules; "
+        "import json, sys, pbg_operators.plugin; "
+        "early = 'fastapi.applications' in sys.modules and 'h5py' in sys.modules; "
+        "import pbg_operators.plugin.app; "
+        "print(json.dumps([early, 'torch' in sys.modules, 'duckdb' in sys.modules]))"
     )
-    code += "import operators.plugin.app; print(json.dumps([early, 'torch' in sys.modules, 'duckdb' in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == [False, False, False]
 

@@ -15,8 +15,8 @@ use_private_airflow()
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity  # noqa: E402 - as below
 from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chosen first
 
-from operators.plugin import database  # noqa: E402
-from operators.plugin.pages import Pages  # noqa: E402
+from pbg_operators.plugin import database  # noqa: E402
+from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.errors import NotFoundError, StorageError  # noqa: E402
 from pbg_tasks.tasks.plan import plan  # noqa: E402
 from tests.operators.specs import small_spec  # noqa: E402
@@ -235,7 +235,7 @@ def test_old_runs_stay_where_their_version_had_them(site, place):
 
 def test_version_without_a_store_goes_by_the_latest(site, place, monkeypatch):
     """DAGs that an earlier version of the package stored name neither graph nor store."""
-    from operators.plan import PlanOperator
+    from pbg_operators.plan import PlanOperator
 
     site.deploy(gates={"max_mrr_drop": 0.5})
     with monkeypatch.context() as patch:

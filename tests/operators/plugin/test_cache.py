@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from operators.plugin.cache import Recent
+from pbg_operators.plugin.cache import Recent
 
 
 def test_a_value_is_kept_while_it_is_fresh():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.task import PbgOperator
+from pbg_operators.task import PbgOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from operators.kubernetes.manifest import CONTAINER
-from operators.kubernetes.verdict import rank_of
+from pbg_operators.kubernetes.manifest import CONTAINER
+from pbg_operators.kubernetes.verdict import rank_of
 from pbg_tasks.errors import ConfigError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from operators.kubernetes.manifest import Manifest
+    from pbg_operators.kubernetes.manifest import Manifest
     from pbg_tasks.errors import PbgError
 
 MISTAKES = frozenset(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from operators.kubernetes.manifest import CONTAINER, JOB_UID, Manifest
+from pbg_operators.kubernetes.manifest import CONTAINER, JOB_UID, Manifest
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from airflow.sdk import BaseOperator, get_current_context, task
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from operators.connection import with_store
-from operators.task import RetryableError
+from pbg_operators.connection import with_store
+from pbg_operators.task import RetryableError
 from pbg_tasks.errors import AccessError, PbgError, StorageError
 from pbg_tasks.tasks.watermark import Watermark
 

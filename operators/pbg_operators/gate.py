@@ -11,7 +11,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
-from operators.task import PbgOperator, Refused, Unusable
+from pbg_operators.task import PbgOperator, Refused, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

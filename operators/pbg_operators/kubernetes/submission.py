@@ -6,15 +6,15 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from operators.kubernetes import manifest
-from operators.kubernetes.conditions import Phase, phase
+from pbg_operators.kubernetes import manifest
+from pbg_operators.kubernetes.conditions import Phase, phase
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from operators.kubernetes.api import Cluster
-    from operators.kubernetes.manifest import Gang, Manifest
+    from pbg_operators.kubernetes.api import Cluster
+    from pbg_operators.kubernetes.manifest import Gang, Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import anyio
 from fastapi import FastAPI, Request, Response
 
-from operators.plugin.pages import ABSENT, Pages
-from operators.plugin.routes import Reader, base_of, page, router
+from pbg_operators.plugin.pages import ABSENT, Pages
+from pbg_operators.plugin.routes import Reader, base_of, page, router
 from pbg_tasks.errors import PbgError
 from pbg_tasks.report import Links
 from pbg_tasks.report.pages import POLICY

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.definitions.callback import SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
 
-from operators.deadline import PublishedBy
+from pbg_operators.deadline import PublishedBy
 from pbg_tasks.config.alerts import Notifier
 from pbg_tasks.errors import ConfigError
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from operators.connection import with_store
-from operators.lineage import operator_lineage, places
-from operators.link import RunLink, browsable
-from operators.process import CommandProcess
+from pbg_operators.connection import with_store
+from pbg_operators.lineage import operator_lineage, places
+from pbg_operators.link import RunLink, browsable
+from pbg_operators.process import CommandProcess
 from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, QualityGateError, UnusableError
 from pbg_tasks.redaction import credentials_in, redacted
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from jinja2 import Environment
 
-    from operators.alerts import Alert
+    from pbg_operators.alerts import Alert
 
 DEFAULTS: dict[str, Any] = {
     "retries": 2,

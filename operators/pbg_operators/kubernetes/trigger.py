@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from operators.kubernetes.api import Cluster
-from operators.kubernetes.submission import Handle
-from operators.kubernetes.watch import Watch
+from pbg_operators.kubernetes.api import Cluster
+from pbg_operators.kubernetes.submission import Handle
+from pbg_operators.kubernetes.watch import Watch
 from pbg_tasks.errors import BY_EXIT_CODE, PbgError
 
 if TYPE_CHECKING:

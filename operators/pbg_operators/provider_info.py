@@ -25,20 +25,20 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": "PBG",
                 "python-modules": [
-                    "operators.task",
-                    "operators.plan",
-                    "operators.gate",
-                    "operators.publish",
-                    "operators.export",
-                    "operators.train_job",
-                    "operators.watch",
+                    "pbg_operators.task",
+                    "pbg_operators.plan",
+                    "pbg_operators.gate",
+                    "pbg_operators.publish",
+                    "pbg_operators.export",
+                    "pbg_operators.train_job",
+                    "pbg_operators.watch",
                 ],
             }
         ],
         "triggers": [
-            {"integration-name": "PBG", "python-modules": ["operators.kubernetes.trigger", "operators.watch"]}
+            {"integration-name": "PBG", "python-modules": ["pbg_operators.kubernetes.trigger", "pbg_operators.watch"]}
         ],
-        "extra-links": ["operators.link.RunLink"],
+        "extra-links": ["pbg_operators.link.RunLink"],
         "config": {
             "pbg": {
                 "description": "Nightly re-embedding",

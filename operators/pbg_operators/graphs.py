@@ -10,7 +10,7 @@ from airflow.sdk import DAG, task
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 
-from operators.reembed import build_dags_of
+from pbg_operators.reembed import build_dags_of
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from operators.task import OutOfTurn, PbgOperator, check_arguments
+from pbg_operators.task import OutOfTurn, PbgOperator, check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

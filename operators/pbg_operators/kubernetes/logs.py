@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from operators.kubernetes.manifest import LOGGED
-from operators.kubernetes.verdict import rank_of
+from pbg_operators.kubernetes.manifest import LOGGED
+from pbg_operators.kubernetes.verdict import rank_of
 from pbg_tasks.errors import AccessError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from operators.kubernetes.api import Cluster
-    from operators.kubernetes.manifest import Manifest
+    from pbg_operators.kubernetes.api import Cluster
+    from pbg_operators.kubernetes.manifest import Manifest
 
 Instant = tuple[datetime, str]
 """A time to the second, and the digits of its fraction: nine of them, more than datetime keeps."""

@@ -99,7 +99,7 @@ def _describe(
     columns: Mapping[str, str | None],
 ) -> None:
     """Give facets to a task's lineage."""
-    from operators.facets import facets_of
+    from pbg_operators.facets import facets_of
 
     facets = facets_of(command, {**result}, columns)
     if SNAPSHOT in READ.get(command, ()):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.announcing import AnnouncingOperator
+from pbg_operators.announcing import AnnouncingOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,19 +6,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from operators.kubernetes import manifest
-from operators.kubernetes.conditions import Phase, phase
-from operators.kubernetes.logs import RankLogs, recorded
-from operators.kubernetes.startup import overdue
-from operators.kubernetes.verdict import failure
+from pbg_operators.kubernetes import manifest
+from pbg_operators.kubernetes.conditions import Phase, phase
+from pbg_operators.kubernetes.logs import RankLogs, recorded
+from pbg_operators.kubernetes.startup import overdue
+from pbg_operators.kubernetes.verdict import failure
 from pbg_tasks.errors import EvictedError, NotFoundError, PbgError, ResourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from operators.kubernetes.api import Cluster
-    from operators.kubernetes.manifest import Manifest
-    from operators.kubernetes.submission import Handle
+    from pbg_operators.kubernetes.api import Cluster
+    from pbg_operators.kubernetes.manifest import Manifest
+    from pbg_operators.kubernetes.submission import Handle
 
 PATIENCE_SECONDS = 900.0
 """How long the API may give no answer before the task's next try takes over; the Job goes on meanwhile."""

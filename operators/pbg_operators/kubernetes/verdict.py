@@ -11,8 +11,8 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from operators.kubernetes.conditions import condition
-from operators.kubernetes.manifest import CONTAINER, INDEX
+from pbg_operators.kubernetes.conditions import condition
+from pbg_operators.kubernetes.manifest import CONTAINER, INDEX
 from pbg_tasks.errors import (
     BY_EXIT_CODE,
     ConfigError,
@@ -25,7 +25,7 @@ from pbg_tasks.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from operators.kubernetes.manifest import Manifest
+    from pbg_operators.kubernetes.manifest import Manifest
 
 SIGNALLED = 128
 """A shell's and a container's exit status for signal n is this and n."""

@@ -20,7 +20,7 @@ PREFIX = "/pbg"
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Serve the pages."""
-    from operators.plugin.app import make_app
+    from pbg_operators.plugin.app import make_app
 
     await make_app()(scope, receive, send)
 

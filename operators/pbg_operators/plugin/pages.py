@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
-from operators.connection import with_store
-from operators.plugin.cache import Recent
+from pbg_operators.connection import with_store
+from pbg_operators.plugin.cache import Recent
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.run import RUN_ID
@@ -25,7 +25,7 @@ from pbg_tasks.tasks.reporting import read_graph, read_run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from operators.plugin.database import Planned
+    from pbg_operators.plugin.database import Planned
     from pbg_tasks.storage import Store
 
 CONN_ID = "pbg_s3"

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from operators.kubernetes.manifest import Manifest
+    from pbg_operators.kubernetes.manifest import Manifest
 
 
 class Phase(Enum):

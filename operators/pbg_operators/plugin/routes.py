@@ -18,7 +18,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
-from operators.plugin import database
+from pbg_operators.plugin import database
 from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.report import Links, live_sections, render
 from pbg_tasks.report.pages import assets
@@ -26,7 +26,7 @@ from pbg_tasks.report.pages import assets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from operators.plugin.pages import Pages
+    from pbg_operators.plugin.pages import Pages
 
 Answer = TypeVar("Answer")
 DagId = Annotated[str, Path(max_length=250, pattern=r"^[\w.\-]+$")]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from operators.connection import with_store
-from operators.kubernetes.api import Cluster
-from operators.kubernetes.manifest import Gang
-from operators.kubernetes.submission import Handle, submit
-from operators.kubernetes.trigger import TrainJobTrigger, error_of
-from operators.kubernetes.watch import Watch
-from operators.task import PbgOperator, Refused, RetryableError, outdone
+from pbg_operators.connection import with_store
+from pbg_operators.kubernetes.api import Cluster
+from pbg_operators.kubernetes.manifest import Gang
+from pbg_operators.kubernetes.submission import Handle, submit
+from pbg_operators.kubernetes.trigger import TrainJobTrigger, error_of
+from pbg_operators.kubernetes.watch import Watch
+from pbg_operators.task import PbgOperator, Refused, RetryableError, outdone
 from pbg_tasks.errors import ConflictError, PbgError, QualityGateError
 
 if TYPE_CHECKING:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, TaskGroup, chain, task
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
-from operators.alerts import Alert, check_notifiers, deadline, on_failure
-from operators.assets import channel_asset, edges_asset, export_asset
-from operators.export import ExportOperator
-from operators.form import trigger_form
-from operators.gate import ApprovalGateOperator
-from operators.plan import PlanOperator
-from operators.publish import PublishOperator
-from operators.report import ReportOperator
-from operators.scratch import SCRATCH, make_scratch, remove_scratch
-from operators.task import DEFAULTS, PbgOperator
-from operators.train_job import PBGTrainJobOperator
-from operators.upkeep import upkeep_dags
+from pbg_operators.alerts import Alert, check_notifiers, deadline, on_failure
+from pbg_operators.assets import channel_asset, edges_asset, export_asset
+from pbg_operators.export import ExportOperator
+from pbg_operators.form import trigger_form
+from pbg_operators.gate import ApprovalGateOperator
+from pbg_operators.plan import PlanOperator
+from pbg_operators.publish import PublishOperator
+from pbg_operators.report import ReportOperator
+from pbg_operators.scratch import SCRATCH, make_scratch, remove_scratch
+from pbg_operators.task import DEFAULTS, PbgOperator
+from pbg_operators.train_job import PBGTrainJobOperator
+from pbg_operators.upkeep import upkeep_dags
 from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError
 

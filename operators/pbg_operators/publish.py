@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from operators.announcing import AnnouncingOperator
+from pbg_operators.announcing import AnnouncingOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.sdk import Asset, Context
 
-    from operators.alerts import Alert
+    from pbg_operators.alerts import Alert
 
 
 class PublishOperator(AnnouncingOperator):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
 
-from operators.alerts import on_failure, on_lasting_failure
-from operators.assets import edges_asset
-from operators.task import DEFAULTS, GraphOperator
-from operators.watch import WatchOperator, remember_task
+from pbg_operators.alerts import on_failure, on_lasting_failure
+from pbg_operators.assets import edges_asset
+from pbg_operators.task import DEFAULTS, GraphOperator
+from pbg_operators.watch import WatchOperator, remember_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
