@@ -1,10 +1,8 @@
-"""The Airflow DAGs of each graph spec of a folder: ``reembed_{graph}``, ``nightly_{graph}`` and those beside them."""
-
-from __future__ import annotations
+"""Airflow DAGs of the graph specs of a folder."""
+# Written by `pbg dag-file`, sha256 0e34e14a6af8481a856253abb84634d418e4710b6e8ffdfe0490d956cb89b6d9
 
 from pathlib import Path
 
-from pbg_operators.graphs import build_dags, graphs_folder
+from pbg_operators import build_dags
 
-for dag in build_dags(graphs_folder(default=Path(__file__).resolve().parents[1] / "examples" / "graphs")):
-    globals()[dag.dag_id] = dag
+globals().update(build_dags(Path(__file__).parent / "../examples/graphs"))

@@ -1,4 +1,36 @@
-"""The Airflow layer: operators that run the ``pbg`` command, and the nightly DAG made of them.
+"""The Airflow layer: ``pbg`` commands as operators, and the nightly DAGs.
 
-Nothing here imports torch, h5py, boto3, numpy, duckdb, pyarrow or s3fs: the scheduler parses these modules.
+Nothing here imports torch, h5py, boto3, numpy, duckdb, pyarrow or s3fs: the scheduler parses these modules. This module
+itself imports no Airflow either, because every Airflow process loads it for the plugins.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow.sdk import DAG
+
+__all__ = ["build_dags"]
+
+
+def build_dags(graphs: Path | None = None) -> dict[str, DAG]:
+    """Build the DAGs of each graph spec of a folder.
+
+    A DAG file is ``globals().update(build_dags())``, and a comment with the words *Airflow* and *DAG*: Airflow parses
+    no file without them.
+
+    Args:
+        graphs: the folder where neither ``PBG_GRAPHS`` nor ``[pbg] graphs_folder`` of Airflow's config names one.
+
+    Returns:
+        The DAGs by id. A spec that cannot be read is a DAG ``broken_{file}`` that shows the error.
+
+    Raises:
+        ConfigError: no folder is named, or there is none of that name.
+    """
+    from pbg_operators import graphs as specs
+
+    return {dag.dag_id: dag for dag in specs.build_dags(specs.graphs_folder(graphs))}

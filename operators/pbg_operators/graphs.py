@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def graphs_folder(default: Path) -> Path:
+def graphs_folder(default: Path | None = None) -> Path:
     """Return ``PBG_GRAPHS``, else ``[pbg] graphs_folder`` of Airflow's config, else ``default``.
 
     Raises:
-        ConfigError: it is no folder.
+        ConfigError: there is none of them, or it is no folder.
     """
     chosen = os.environ.get("PBG_GRAPHS") or conf.get("pbg", "graphs_folder", fallback="")
-    folder = Path(chosen).expanduser() if chosen else default
+    if not chosen and default is None:
+        raise ConfigError("no folder of graph specs is named; set PBG_GRAPHS or [pbg] graphs_folder")
+    # Not resolved: a folder that is synchronised through a symbolic link would have a new path, and each DAG a new
+    # version, every time.
+    folder = Path(chosen).expanduser() if chosen else Path(os.path.normpath(default or ""))
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder of graph specs; set PBG_GRAPHS or [pbg] graphs_folder")
     return folder

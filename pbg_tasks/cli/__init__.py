@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from pbg_tasks import __version__
-from pbg_tasks.cli import configs, exchange, info, migrations, models, nightly, releases, transfer
+from pbg_tasks.cli import configs, dags, exchange, info, migrations, models, nightly, releases, transfer
 from pbg_tasks.cli.overrides import spread_overrides
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
@@ -35,13 +35,14 @@ app.add_typer(migrations.app)
 app.add_typer(models.app)
 app.add_typer(configs.app)
 app.add_typer(info.app)
+app.add_typer(dags.app)
 app.add_typer(transfer.app)
 app.add_typer(exchange.app)
 
 
 # Bytes of addresses that a command takes at its peak with one CPU, and for each; measured on a small graph, and rounded
 # up. What is not listed may load all there is: DuckDB, Arrow and torch.
-_NOTHING_HEAVY = {"schema", "config"}
+_NOTHING_HEAVY = {"schema", "config", "dag-file"}
 _STORE_ONLY = dict.fromkeys(("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc"), 300_000_000)
 _NO_TORCH = dict.fromkeys(
     ("plan", "validate", "partition", "bucket", "import", "preserve", "publish", "report", "verify"), 750_000_000

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import yaml
 
+import pbg_operators
 from pbg_operators.graphs import build_dags, graphs_folder
 from pbg_tasks.errors import ConfigError
 from tests.operators.specs import small_spec
@@ -64,3 +68,27 @@ def test_the_folder_is_taken_from_the_environment_then_the_config(tmp_path, monk
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match="missing: no such folder"):
         graphs_folder(default)
+
+
+def test_folder_that_nothing_names_is_refused(monkeypatch):
+    monkeypatch.delenv("PBG_GRAPHS", raising=False)
+    with pytest.raises(ConfigError, match="no folder of graph specs is named; set PBG_GRAPHS"):
+        pbg_operators.build_dags()
+
+
+def test_dags_of_package_are_by_id(tmp_path, monkeypatch):
+    monkeypatch.delenv("PBG_GRAPHS", raising=False)
+    write(tmp_path, "one.yaml", small_spec(tmp_path, "first"))
+    dags = pbg_operators.build_dags(tmp_path / ".." / tmp_path.name)
+    assert {name: dag.dag_id for name, dag in dags.items()} == {
+        "reembed_first": "reembed_first",
+        "drill_first": "drill_first",
+    }
+    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path))
+    assert set(pbg_operators.build_dags()) == set(dags)
+
+
+def test_package_alone_imports_no_airflow():
+    code = "import sys, pbg_operators; print('airflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,35 @@
+"""``pbg dag-file``: files for Airflow's DAGs folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbg_tasks.cli.common import Json, show_result
+
+app = typer.Typer()
+
+Graphs = Annotated[
+    Path | None, typer.Option(help="Folder of graph specs where neither PBG_GRAPHS nor [pbg] graphs_folder names one.")
+]
+
+
+@app.command("dag-file")
+def dag_file(
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DEST", help="Path of the file, or a folder, where it becomes reembed.py.", show_default=False
+        ),
+    ],
+    graphs: Graphs = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that this command did not write.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write the file that makes the Airflow DAGs of all graph specs."""
+    from pbg_tasks.tasks.dag_file import write_dag_file
+
+    show_result(write_dag_file(destination, graphs=graphs, force=force), as_json=as_json)

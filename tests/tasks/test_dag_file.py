@@ -1,0 +1,110 @@
+"""``pbg dag-file``: files that it writes, keeps and refuses to replace."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pbg_tasks.errors import AccessError, ConfigError
+from pbg_tasks.tasks import dag_file as module
+from pbg_tasks.tasks.dag_file import dag_file, write_dag_file
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def test_file_of_repository_is_as_written():
+    assert (REPOSITORY / "dags" / "reembed.py").read_text() == dag_file(Path("../examples/graphs"))
+
+
+def test_folder_gets_file_of_one_name(tmp_path):
+    assert write_dag_file(str(tmp_path)) == {"path": str(tmp_path / "reembed.py"), "written": True}
+    assert [path.name for path in tmp_path.iterdir()] == ["reembed.py"]
+    assert (tmp_path / "reembed.py").stat().st_mode & 0o777 == 0o644
+
+
+def test_second_call_leaves_file_as_it_is(tmp_path):
+    path = tmp_path / "pbg.py"
+    write_dag_file(str(path))
+    before = path.stat()
+    assert write_dag_file(str(path)) == {"path": str(path), "written": False}
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_file_of_another_version_is_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "pbg.py"
+    with monkeypatch.context() as earlier:
+        earlier.setattr(module, "_DEFAULT", "\nfrom pbg_operators import earlier_name\n")
+        write_dag_file(str(path))
+    assert "earlier_name" in path.read_text()
+    assert write_dag_file(str(path))["written"]
+    assert path.read_text() == dag_file()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"print('team')\n", b"\xff\xfe", dag_file().encode() + b"print('added')\n"],
+    ids=["empty", "other", "not text", "changed"],
+)
+def test_other_file_is_replaced_by_force_alone(tmp_path, content):
+    path = tmp_path / "pbg.py"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"pbg\.py: not a file as `pbg dag-file` wrote it; .*--force"):
+        write_dag_file(str(path))
+    assert path.read_bytes() == content
+    write_dag_file(str(path), force=True)
+    assert path.read_text() == dag_file()
+
+
+@pytest.mark.parametrize("name", ["pbg.txt", "missing/folder", "s3://bucket/dags/pbg.py"])
+def test_place_without_dag_files_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=name):
+        write_dag_file(name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failed_write_leaves_file_before(tmp_path, monkeypatch):
+    path = tmp_path / "pbg.py"
+    write_dag_file(str(path))
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(AccessError, match=r"pbg\.py"):
+        write_dag_file(str(path), graphs=Path("/graphs"))
+    assert path.read_text() == dag_file()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["graphs", "a 'b'", 'a "b"', "a\\b\n{}", "gr\u00e4ph\U0001f600"])
+def test_folder_of_graphs_is_relative_to_file(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / name
+    (tmp_path / "dags").mkdir()
+    for given in (folder, Path(name)):
+        write_dag_file("dags", graphs=given)
+        assert graphs_of(tmp_path / "dags" / "reembed.py", monkeypatch) == folder
+
+
+def graphs_of(path, monkeypatch):
+    """Run a DAG file and return the folder that it names."""
+    import pbg_operators
+
+    named = []
+    monkeypatch.setattr(pbg_operators, "build_dags", lambda folder: named.append(folder) or {})
+    exec(compile(path.read_text(), path, "exec"), {"__file__": str(path)})  # noqa: S102 - as Airflow does
+    return Path(os.path.normpath(named[0]))
+
+
+def test_command_prints_path_and_needs_no_airflow(tmp_path):
+    (tmp_path / "airflow.py").write_text("raise ImportError")
+    command = [sys.executable, "-m", "pbg_tasks", "dag-file", str(tmp_path / "pbg.py"), "--json"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(REPOSITORY)))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"path": str(tmp_path / "pbg.py"), "written": True}
