@@ -1,0 +1,163 @@
+"""Names in wheel and sdist, and an Airflow with the wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import textwrap
+import zipfile
+from importlib.metadata import PathDistribution
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+import pbg_tasks
+from tests.operators.specs import small_spec
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DIST_INFO = f"pbg_tasks-{pbg_tasks.__version__}.dist-info"
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
+TEAM = {
+    "operators/__init__.py": "",
+    "operators/my_op.py": """
+        from airflow.sdk import BaseOperator
+
+        class MyOperator(BaseOperator):
+            pass
+        """,
+    "team.py": """
+        from airflow.sdk import DAG
+        from operators.my_op import MyOperator
+
+        with DAG("team"):
+            MyOperator(task_id="task")
+        """,
+}
+PARSE = """
+import json, pathlib, sys
+from airflow.dag_processing.dagbag import BundleDagBag
+
+bag = BundleDagBag(sys.argv[1], bundle_path=pathlib.Path(sys.argv[1]), bundle_name="dags-folder")
+print(json.dumps([sorted(bag.dags), bag.import_errors]))
+"""
+
+
+def build(kind, tree, target):
+    """Build without the native library, which takes half a minute."""
+    environment = {**os.environ, "CC": "false", "CXX": "false"}
+    command = [sys.executable, "-c", BUILD, f"build_{kind}", str(target)]
+    subprocess.run(command, cwd=tree, env=environment, check=True, capture_output=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Sdist of a checkout, and wheel of what the sdist holds."""
+    folder = tmp_path_factory.mktemp("built")
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "*.so", "*.egg-info", "build", "dist")
+    shutil.copytree(REPOSITORY, folder / "checkout", ignore=left_out)
+    build("sdist", folder / "checkout", folder)
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    build("wheel", folder / sdist.name.removesuffix(".tar.gz"), folder)
+    (wheel,) = folder.glob("*.whl")
+    return SimpleNamespace(sdist=sdist, wheel=wheel)
+
+
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory):
+    """Folder of packages with the wheel in it."""
+    site = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(built.wheel) as archive:
+        archive.extractall(site)  # noqa: S202 - of our own build
+    return site
+
+
+@pytest.fixture
+def team(tmp_path, installed):
+    """DAG folder of a team whose Airflow has the wheel."""
+    for name, source in TEAM.items():
+        path = tmp_path / "dags" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "small.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "small")))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PBG_"))}
+    settings = {
+        "AIRFLOW_HOME": str(tmp_path / "home"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    }
+
+    def run(*arguments, path=()):
+        environment = inherited | settings | {"PYTHONPATH": os.pathsep.join(map(str, [*path, installed]))}
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return SimpleNamespace(run=run, dags=tmp_path / "dags", graphs=tmp_path / "graphs")
+
+
+def test_wheel_installs_two_packages(built):
+    with zipfile.ZipFile(built.wheel) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names} == {"pbg_tasks", "pbg_operators", DIST_INFO}
+    assert {"pbg_tasks/native/native.cpp", "pbg_operators/plugin/pages.py", "pbg_operators/py.typed"} <= set(names)
+    assert [name for name in names if name.startswith("pbg_tasks/report/templates/")]
+
+
+def test_wheel_has_every_module_of_checkout(built):
+    with zipfile.ZipFile(built.wheel) as archive:
+        packed = {name for name in archive.namelist() if name.endswith(".py")}
+    roots = {"pbg_tasks": REPOSITORY, "pbg_operators": REPOSITORY / "operators"}
+    modules = {str(path.relative_to(root)) for name, root in roots.items() for path in (root / name).rglob("*.py")}
+    assert packed == modules
+
+
+def test_sdist_holds_sources_alone(built):
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    made = {"PKG-INFO", "pbg_tasks.egg-info", "setup.cfg"}
+    files = {"LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py"}
+    assert {name.partition("/")[0] for name in names} - {""} == {"pbg_tasks", "operators"} | files | made
+    assert {name.split("/")[1] for name in names if name.startswith("operators/")} == {"pbg_operators"}
+
+
+def test_entry_points_of_wheel_name_installed_packages(installed):
+    (metadata,) = installed.glob("*.dist-info")
+    points = PathDistribution(metadata).entry_points
+    assert {point.module.partition(".")[0] for point in points} == {"pbg_tasks", "pbg_operators"}
+    assert {point.group for point in points} == {"console_scripts", "airflow.plugins", "apache_airflow_provider"}
+
+
+@pytest.mark.airflow
+def test_team_imports_operators_of_its_own(team):
+    team.run("-m", "pbg_tasks", "dag-file", team.dags, "--graphs", team.graphs)
+    dags, errors = json.loads(team.run("-c", PARSE, team.dags).stdout.splitlines()[-1])
+    assert errors == {}
+    assert dags == ["drill_small", "reembed_small", "team"]
+
+
+@pytest.mark.airflow
+def test_airflow_starts_with_dag_folder_on_path(team):
+    """The plugins are loaded from the wheel, whatever packages the folder has."""
+    done = team.run("-m", "airflow", "version", path=[team.dags])
+    assert "error" not in (done.stdout + done.stderr).lower()
+    listed = team.run("-m", "airflow", "plugins", "--output", "json", path=[team.dags]).stdout
+    plugins = {plugin["name"]: plugin["source"] for plugin in json.loads(listed[listed.index("[") :])}
+    assert {"pbg", "pbg_deadline"} <= set(plugins)
+    assert "pbg_operators.plugin:PbgPlugin" in plugins["pbg"]
