@@ -8,10 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.definitions.callback import SyncCallback
-from airflow.sdk.definitions.deadline import DeadlineAlert
-
 from pbg_operators.deadline import PublishedBy
+from pbg_operators.internals import DeadlineAlert, SyncCallback
 from pbg_tasks.config.alerts import Notifier
 from pbg_tasks.errors import ConfigError
 

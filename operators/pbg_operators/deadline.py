@@ -6,9 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import ZoneInfo
 
-from airflow.sdk.definitions.deadline import BaseDeadlineReference
-from airflow.sdk.plugins_manager import AirflowPlugin
-
+from pbg_operators.internals import BaseDeadlineReference
 from pbg_tasks.config.alerts import Deadline
 
 if TYPE_CHECKING:
@@ -42,9 +40,9 @@ class PublishedBy(BaseDeadlineReference):
 
     def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> datetime | None:
         """Return a run's deadline; the scheduler asks when it makes the run."""
-        from airflow.models import DagRun
-        from airflow.utils.types import DagRunType
         from sqlalchemy import select
+
+        from pbg_operators.internals import DagRun, DagRunType
 
         which = (DagRun.dag_id == dag_id, DagRun.run_id == run_id)
         run_type, due = session.execute(select(DagRun.run_type, DagRun.run_after).where(*which)).one()
@@ -57,10 +55,3 @@ def next_time(deadline: Deadline, after: datetime) -> datetime:
     day = after.astimezone(zone).date()
     moments = (datetime.combine(day + timedelta(days), deadline.time, zone) for days in (0, 1))
     return next(moment for moment in moments if moment > after)
-
-
-class DeadlinePlugin(AirflowPlugin):
-    """Tells the scheduler of ``PublishedBy``."""
-
-    name = "pbg_deadline"
-    deadline_references = [PublishedBy]  # noqa: RUF012 - Airflow declares it as a list of the instance

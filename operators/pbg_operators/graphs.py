@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.sdk import DAG, task
-from airflow.sdk.configuration import conf
+from airflow.sdk import DAG, conf, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from pbg_operators.internals import warn_of_untested_release
 from pbg_operators.reembed import build_dags_of
 from pbg_tasks.errors import ConfigError
 
@@ -40,6 +40,7 @@ def build_dags(folder: Path) -> Iterator[DAG]:
     A spec that cannot be read becomes a DAG of its own, tagged *broken*, that shows the error and fails with it.
     Raising it as an import error is no choice: Airflow retires every DAG of a file that has one.
     """
+    warn_of_untested_release()
     taken: dict[str, Path] = {}
     for path in sorted(folder.glob("*.yaml")):
         try:

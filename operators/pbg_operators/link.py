@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import BaseOperator
-    from airflow.sdk.types import TaskInstanceKey
+
+    from pbg_operators.internals import TaskInstanceKey
 
 
 def browsable(run_url: str, environment: Mapping[str, str]) -> str:

@@ -26,8 +26,7 @@ from pbg_tasks.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow.sdk.bases.timetable import BaseTimetable
-
+    from pbg_operators.internals import BaseTimetable
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.nights import Calendar, Nights
 

@@ -1,7 +1,7 @@
 """The pages of runs and nights inside Airflow: a tab on the DAG, a tab on the run, an entry of the navigation.
 
 Every Airflow process loads plugins, and only the API server serves pages; so the application is made at its first
-request, and this module imports nothing for it.
+request, and this module imports nothing for it. The plugin also registers ``PublishedBy`` with the scheduler.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
-from airflow.sdk.configuration import conf
+from airflow.sdk import conf
+
+from pbg_operators.deadline import PublishedBy
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -44,10 +46,11 @@ VIEWS: list[dict[str, Any]] = [
 
 
 class PbgPlugin(AirflowPlugin):
-    """What Airflow is told about the pages."""
+    """The pages, and the reference that deadlines count from."""
 
     name = "pbg"
 
     def __init__(self) -> None:
         self.fastapi_apps = APPS
         self.external_views = VIEWS
+        self.deadline_references = [PublishedBy]

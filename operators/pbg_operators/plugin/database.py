@@ -6,14 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.models.dag import DagTag
-from airflow.models.dagrun import DagRun
-from airflow.models.serialized_dag import SerializedDagModel
-from airflow.models.taskinstance import TaskInstance
-from airflow.models.xcom import XComModel
-from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from pbg_operators.internals import DagRun, DagTag, SerializedDagModel, TaskInstance, XComModel, create_session
 from pbg_tasks.errors import NotFoundError
 
 if TYPE_CHECKING:

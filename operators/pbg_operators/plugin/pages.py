@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.configuration import conf
+from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException
 
 from pbg_operators.connection import with_store

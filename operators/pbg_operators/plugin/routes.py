@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import anyio
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
+from pbg_operators.internals import (
+    DagAccessEntity,
+    GetUserDep,
+    get_auth_manager,
+    requires_access_dag,
+    requires_authenticated,
+)
 from pbg_operators.plugin import database
 from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.report import Links, live_sections, render

@@ -1,0 +1,87 @@
+"""Names of Airflow that are not part of its public interface.
+
+Public are ``airflow.sdk`` and its ``exceptions``, ``airflow.triggers.base``, ``airflow.plugins_manager`` and what
+providers offer. Whatever else this package imports of Airflow comes from here, so a release of Airflow that moves a
+name is met in one module. A name is imported when it is first used: the DAG processor parses DAGs without the database
+models that pages and deadlines need.
+"""
+
+# ruff: noqa: PLC0414 - the other modules import these names from here
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.app import get_auth_manager as get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity as DagAccessEntity
+    from airflow.api_fastapi.core_api.security import GetUserDep as GetUserDep
+    from airflow.api_fastapi.core_api.security import requires_access_dag as requires_access_dag
+    from airflow.api_fastapi.core_api.security import requires_authenticated as requires_authenticated
+    from airflow.models.dag import DagTag as DagTag
+    from airflow.models.dagrun import DagRun as DagRun
+    from airflow.models.serialized_dag import SerializedDagModel as SerializedDagModel
+    from airflow.models.taskinstance import TaskInstance as TaskInstance
+    from airflow.models.xcom import XComModel as XComModel
+    from airflow.sdk.bases.timetable import BaseTimetable as BaseTimetable
+    from airflow.sdk.definitions.callback import SyncCallback as SyncCallback
+    from airflow.sdk.definitions.deadline import BaseDeadlineReference as BaseDeadlineReference
+    from airflow.sdk.definitions.deadline import DeadlineAlert as DeadlineAlert
+    from airflow.sdk.types import TaskInstanceKey as TaskInstanceKey
+    from airflow.utils.session import create_session as create_session
+    from airflow.utils.types import DagRunType as DagRunType
+
+MODULES = {
+    "BaseDeadlineReference": "airflow.sdk",  # public, yet the types of airflow.sdk lack it
+    "BaseTimetable": "airflow.sdk.bases.timetable",
+    "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
+    "DagRun": "airflow.models.dagrun",
+    "DagRunType": "airflow.utils.types",
+    "DagTag": "airflow.models.dag",
+    "DeadlineAlert": "airflow.sdk",  # same
+    "GetUserDep": "airflow.api_fastapi.core_api.security",
+    "SerializedDagModel": "airflow.models.serialized_dag",
+    "SyncCallback": "airflow.sdk",  # same
+    "TaskInstance": "airflow.models.taskinstance",
+    "TaskInstanceKey": "airflow.sdk.types",
+    "XComModel": "airflow.models.xcom",
+    "create_session": "airflow.utils.session",
+    "get_auth_manager": "airflow.api_fastapi.app",
+    "requires_access_dag": "airflow.api_fastapi.core_api.security",
+    "requires_authenticated": "airflow.api_fastapi.core_api.security",
+}
+"""Module of each name."""
+TESTED = ("3.3",)
+"""Releases of Airflow that the tests run with."""
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
+    """Import a name of Airflow when it is first used.
+
+    Raises:
+        ImportError: this Airflow has no such name.
+    """
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(MODULES[name]), name)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f"{MODULES[name]}.{name}: not in Airflow {_release()}; {_advice()}", name=name) from error
+
+
+def warn_of_untested_release() -> None:
+    """Warn of an Airflow that the tests do not run with."""
+    found = _release()
+    if ".".join(found.split(".")[:2]) not in TESTED:
+        warnings.warn(f"Airflow {found} has not been tested with this package; {_advice()}", stacklevel=2)
+
+
+def _release() -> str:
+    return version("apache-airflow-core")
+
+
+def _advice() -> str:
+    return f"if something fails, install Airflow {' or '.join(TESTED)}"
