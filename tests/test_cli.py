@@ -176,6 +176,7 @@ def test_only_a_missing_torch_is_foreseen(name):
         (MemoryError(), 7, "error: resource: out of memory; lower resources.memory_gb"),
         (RuntimeError("can't allocate memory"), 7, "error: resource: out of memory; lower dimension"),
         (OSError(28, "No space left on device", "/a/file"), 7, "error: resource: no room left on the disk of /a"),
+        (OSError(24, "Too many open files", "/a/file"), 7, "error: resource: /a/file: cannot be opened"),
         (PermissionError(13, "Permission denied", "/a/file"), 70, "error: internal: PermissionError: [Errno 13]"),
         (RuntimeError("a\nb"), 70, "error: internal: RuntimeError: a b"),
     ],

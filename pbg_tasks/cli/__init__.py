@@ -107,7 +107,9 @@ def _foreseen(error: Exception) -> PbgError | None:
         case RuntimeError() if "can't allocate memory" in str(error):  # torch's words for it
             return ResourceError("out of memory; lower dimension or raise num_partitions, and check the entity counts")
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG | errno.EMFILE | errno.ENFILE):
-            return disk_error(error.filename or "the scratch directory (PBG_SCRATCH)", error)
+            where = error.filename or "the scratch directory"
+            full = ResourceError(f"no room left on the disk of {where}; set PBG_SCRATCH")
+            return disk_error(where, error) if error.errno in {errno.EMFILE, errno.ENFILE} else full
     return None
 
 
