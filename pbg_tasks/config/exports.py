@@ -30,7 +30,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def no_faiss(comparator: str) -> str:
-    """Return why a model cannot be exported to FAISS, and what to do."""
+    """Return why FAISS cannot hold a model, and a way out."""
     return (
         f"format faiss compares by {', '.join(FAISS_COMPARATORS)}, and has nothing for comparator {comparator!r}: its "
         "neighbours would be others than the model's; export npy or parquet instead"

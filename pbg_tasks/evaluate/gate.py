@@ -68,7 +68,7 @@ def _floor(name: str, value: float, limit: float, measured: str) -> Check:
 
 
 def _over_popularity(gates: Gates, mrr: float, popularity: Found) -> Iterator[Check]:
-    """Check that a model knows more than how many edges each entity has."""
+    """Check that a model knows more than each entity's number of edges."""
     of_popularity = popularity.get("mrr")
     if of_popularity and gates.min_over_popularity.asked:
         ratio = mrr / of_popularity

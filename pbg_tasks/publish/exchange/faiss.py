@@ -143,7 +143,11 @@ def _call(function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - untyped
 
 
 def _sample(rows: EntityRows, count: int, form: _Form) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers, int64 (S,), and prepared vectors, float32 (S, D), of at most ``count`` rows from all over."""
+    """Return a sample of at most ``count`` rows from all over.
+
+    Returns:
+        Numbers, int64 (S,), and prepared vectors, float32 (S, D).
+    """
     total = len(rows)
     numbers = np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
     chosen, start = [], 0
