@@ -43,7 +43,8 @@ class Nights:
 def nights(tmp_path_factory):
     with workplace(tmp_path_factory.mktemp("nights")) as place:
         # both ends of a partition type, so that the matrix has several buckets
-        place.write_spec(model={"num_epochs": 2}, train={"warm_epochs": 1})
+        gates = {"max_mrr_drop": 1.0, "data": {"min_volume": {"warn": 0.5}}}  # the third is refused for its entities
+        place.write_spec(model={"num_epochs": 2}, train={"warm_epochs": 1}, gates=gates)
         hostile = [(HOSTILE, HOSTILE_RELATION, f"e{i}") for i in range(12)]
         rows = {
             DAYS[0]: ring(120),
