@@ -10,12 +10,15 @@ restarted since, finds what has not changed in between.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+from pydantic import Field
 
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.base import Frozen
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 LOOKS = ".looks/"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_OFFSETS = Path("/proc/self/timens_offsets")
 
 
 class Ages(Protocol):
@@ -75,7 +79,7 @@ class Seen(Frozen):
     """
 
     format: Literal[1] = 1
-    first: dict[str, float]
+    first: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
 
 
 @dataclass(slots=True)
@@ -118,7 +122,7 @@ class Looks:
         """Return whether a collection saw these objects and tags a grace ago."""
         digest = hashlib.sha256()
         for info in sorted(infos, key=lambda info: info.key):
-            digest.update(f"{info.key}\0{info.tag}\0".encode())
+            digest.update(os.fsencode(f"{info.key}\0{info.tag}\0"))  # a file may have any bytes for its name
         token = digest.hexdigest()
         first = self.seen[token] = self.before.get(token)
         return self.grace <= (0.0 if first is None else self.began - first)
@@ -144,5 +148,12 @@ def _machine() -> str | None:
 
 
 def _uptime() -> float:
-    """Return the seconds since the machine's start, sleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Return the seconds since the machine's start, sleep included.
+
+    A container may have a time namespace, which adds an offset to this clock but leaves the boot id as it is.
+    """
+    offset = 0.0
+    with suppress(FileNotFoundError):  # of a kernel without time namespaces
+        _, seconds, nanoseconds = _OFFSETS.read_text().splitlines()[-1].split()  # the last line is this clock's
+        offset = int(seconds) + int(nanoseconds) / 1e9
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - offset

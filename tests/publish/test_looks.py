@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from pbg_tasks.checkpoint import claim
@@ -163,9 +169,10 @@ def test_removal_by_other_clock_is_not_over(machines):
     assert machines.store.head(tombstone_key("left")) is None
 
 
-def test_damaged_look_is_refused_by_name(machines):
+@pytest.mark.parametrize("first", [b"", b', "first": {"a": -1e9}', b', "first": {"a": NaN}'])
+def test_damaged_look_is_refused_by_name(machines, first):
     machines.write("left")
-    machines.store.put(f"{LOOKS}a.json", b'{"format": 1}')
+    machines.store.put(f"{LOOKS}a.json", b'{"format": 1' + first + b"}")
     with pytest.raises(FormatError, match=r"\.looks/a\.json"):
         machines.collect()
     assert machines.runs() == ["left"]
@@ -180,3 +187,25 @@ def test_look_names_kernel_start_and_survives_json(tmp_path):
     while not (found := collect(store, Retention(), grace=0.05)).runs:
         pass
     assert found.runs == ["left"]
+
+
+def test_look_in_time_namespace_counts_from_kernel_start():
+    """A container's clock may be days ahead of its host's, under the same boot id."""
+    ahead = [shutil.which("unshare") or "unshare", "--time", "--boottime", "400000", "--fork", sys.executable, "-c"]
+    program = "from pbg_tasks.publish import looks; print(looks._uptime(), looks._machine())"
+    try:
+        subprocess.run([*ahead, ""], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this process may not make a time namespace")
+    before = looks._uptime()
+    uptime, machine = subprocess.run([*ahead, program], check=True, capture_output=True, text=True).stdout.split()
+    assert before <= float(uptime) <= looks._uptime()
+    assert machine == looks._machine()
+
+
+def test_run_with_undecodable_file_name_gets_older(machines):
+    machines.write("left")
+    Path(machines.store.url, "runs/left", os.fsdecode(b"a\xff")).touch()
+    assert machines.collect().runs == []
+    machines.passed += GRACE + 1
+    assert machines.collect(dry_run=True).runs == ["left"]
