@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.memory.parameters import operator_size
+from pbg_tasks.native.abi import compared_with_all
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig, RelationSchema
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 FLOAT = 4
 """Bytes of a number."""
+_ID = 8
 MAPPED = 31 << 20
 """Blocks from this size on go back to the kernel when they are freed (``train.workspace``)."""
 
@@ -93,21 +95,29 @@ class _Rows:
         row: of an embedding.
         ends: of one side's ends.
         drawn: of the negatives drawn for one side.
+        numbers: of those negatives' ids.
         chunks: of a batch.
         scores: of one side's negatives.
     """
 
-    def __init__(self, size: TrainingSize, relation: RelationSchema, batch_negs: int, uniform_negs: int) -> None:
+    def __init__(
+        self, size: TrainingSize, relation: RelationSchema, batch_negs: int, uniform_negs: int, *, native: bool = False
+    ) -> None:
         config = size.config
         self.row = row = config.entity_dimension(relation.lhs) * FLOAT
         self.ends = config.batch_size * row
         if relation.all_negs:
-            entities = _largest_table(size, relation)
+            entities, edges = _largest_table(size, relation), config.batch_size
             self.chunks = 1
-            self.drawn, self.scores = entities * row, config.batch_size * entities * FLOAT
+            if native:
+                at_a_time = compared_with_all(relation.operator, edges, dynamic=config.dynamic_relations)
+                self.chunks = -(-edges // at_a_time)
+            self.drawn, self.scores = self.chunks * entities * row, edges * entities * FLOAT
+            self.numbers = entities * _ID
             return
         self.chunks = -(-config.batch_size // min(batch_negs or uniform_negs, config.batch_size))
         self.drawn = self.chunks * uniform_negs * row
+        self.numbers = self.chunks * uniform_negs * _ID
         self.scores = config.batch_size * (batch_negs + uniform_negs) * FLOAT
 
 
@@ -123,12 +133,12 @@ def _native_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     their last, besides a chunk's own, and where each row's lies.
     """
     config, dimension = size.config, size.config.entity_dimension(relation.lhs)
-    rows = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs)
+    rows = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs, native=True)
     kept = _native_gradients(size, relation, rows)
     kept += _native_copies(config, relation, rows) + _native_chunk(config, rows)
     present = min(size.relation_count, config.batch_size) if config.dynamic_relations else 1
     kept += _directions(config) * present * operator_size(relation.operator, dimension) * FLOAT
-    return WorkerMemory(_WORKER + kept, 4 * rows.drawn // dimension)  # the numbers of both sides' drawn rows
+    return WorkerMemory(_WORKER + kept, 2 * rows.numbers)
 
 
 def _native_gradients(size: TrainingSize, relation: RelationSchema, rows: _Rows) -> int:

@@ -13,6 +13,17 @@ LOSSES = ("softmax", "ranking", "logistic")
 NO_PENALTY, CUBE, SQUARE = range(3)
 REGULARIZERS = {"N3": CUBE, "N3_edge": CUBE, "L2": SQUARE}
 
+_COMPARED = 100
+
+
+def compared_with_all(operator: str, edges: int, *, dynamic: bool) -> int:
+    """Return how many edges of a batch are compared with all entities at a time (``all_negs``).
+
+    So many scores stay in caches, and memory does not grow with the batch. Only where a matrix goes over all entities,
+    which costs about as much as to compare this many edges with them, it is the whole batch.
+    """
+    return edges if operator in ("linear", "affine") and not dynamic else min(_COMPARED, edges)
+
 
 class Table(Structure):
     """``pbg_table``: embeddings of an entity type."""
@@ -61,7 +72,7 @@ class Step(Structure):
         ("drawn", c_void_p * 2),
         ("drawn_per_chunk", c_int64 * 2),
         ("corrupted", c_int64 * 2),
-        ("mask_true", c_int64 * 2),
+        ("all", c_int64 * 2),
         ("selves", c_void_p),
         ("tables", POINTER(Table) * 2),
         ("parameters", (Parameter * 2) * 2),

@@ -9,7 +9,7 @@ from pathlib import Path
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.native.abi import Lines, RankTile, Step
 
-ABI = 4
+ABI = 5
 """Version of the structures and functions; ``pbg_abi`` in native.cpp says what was compiled."""
 
 

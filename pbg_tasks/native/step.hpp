@@ -45,10 +45,10 @@ struct pbg_step {
   const int64_t* ends[2];         // (edges)
   const int64_t* relations;       // (edges), rows of the parameters; null: row 0
   const float* weights;           // (edges), or null
-  const int64_t* drawn[2];        // (chunks * drawn_per_chunk), or null
+  const int64_t* drawn[2];        // (chunks * drawn_per_chunk), of `all` (drawn_per_chunk); or null
   int64_t drawn_per_chunk[2];
   int64_t corrupted[2];           // whether a side has negatives
-  int64_t mask_true[2];           // whether the drawn are all entities, each edge's own masked
+  int64_t all[2];                 // whether the drawn are all entities for every chunk, each edge's own masked
   const uint8_t* selves;          // (edges), whether an edge's known end is a negative, the last one; null: no such column
   pbg_table* tables[2];           // twice the same where both are the same partition
   pbg_parameter parameters[2][2];

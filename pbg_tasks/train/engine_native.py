@@ -131,7 +131,7 @@ class _Call:
             ),
             dimension=config.entity_dimension(self._relation.lhs),
             edges=len(batch),
-            chunk=plan.size,
+            chunk=self._chunk(),
             own=plan.kind == "batch_uniform",
             relations=None if batch.rel is None else self._pointer(batch.rel, torch.int64),
             weights=None if batch.weight is None else self._pointer(batch.weight, torch.float32),
@@ -141,6 +141,11 @@ class _Call:
         if selves is not None:
             self.step.selves = self._pointer(selves, torch.bool)
         self._add_sides(tables)
+
+    def _chunk(self) -> int:
+        if self._plan.kind != "all":
+            return self._plan.size
+        return abi.compared_with_all(self._relation.operator, self._plan.edges, dynamic=self._config.dynamic_relations)
 
     def _pointer(self, tensor: Tensor, dtype: torch.dtype) -> int:
         """Return the address of a tensor's numbers, which are kept as long as this object."""
@@ -171,7 +176,7 @@ class _Call:
             if side in self._drawn:
                 self.step.drawn[index] = self._pointer(self._drawn[side], torch.int64)
                 self.step.drawn_per_chunk[index] = len(self._drawn[side]) // self._plan.chunks
-                self.step.mask_true[index] = self._plan.kind == "all"
+                self.step.all[index] = self._plan.kind == "all"
             if side == "rhs" or self._config.dynamic_relations:
                 for number, parameter in enumerate(self._parameters(side)):
                     self.step.parameters[index][number] = parameter

@@ -124,7 +124,7 @@ CASES = {
         },
     ),
     "all_negs, native": (
-        {"entities": 200_000, "edges": 600},
+        {"entities": 500_000, "edges": 600},
         {"all_negs": True, "dimension": 16, "comparator": "dot", "loss_fn": "softmax", "batch_size": 300},
     ),
     "one chunk of many negatives": (

@@ -57,6 +57,28 @@ CASES = {
 }
 
 
+ALL_NEGS = {
+    "one table": ("dynamic", "complex_diagonal", "dot", "softmax", "a", {}),
+    "two tables": ("dynamic", "translation", "cos", "logistic", "b", {}),
+    "an operator on all entities": ("standard", "translation", "l2", "ranking", "b", {}),
+    "a matrix on all entities": ("standard", "affine", "cos", "softmax", "a", {}),
+    "rows that shrink": ("dynamic", "diagonal", "dot", "softmax", "a", {"max_norm": 0.8}),
+}
+
+
+@pytest.mark.parametrize("case", ALL_NEGS)
+def test_all_entities_in_several_blocks_keep_gradients(case):
+    mode, operator, comparator, loss, rhs, keys = ALL_NEGS[case]
+    relation = {"name": "r", "lhs": "a", "rhs": rhs, "operator": operator, "all_negs": True}
+    config = regularized(
+        make_config(mode, operator, comparator, loss, dimension=12, batch_size=130, relations=[relation], **keys), "N3"
+    )
+    counts = {"a": 31, "b": 60}  # more entities on the right than are compared at once
+    step = Case(config, make_engine=NativeEngine, edges=130, spread=2 * 12**-0.5, counts=counts)
+    after = step.state.copy()
+    assert_same_as(step, (Remembering(config, after, step.batch, step.draws), after))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_blocks_keep_the_gradients_of_autograd(case):
     kind, sizes = CASES[case]
