@@ -56,6 +56,7 @@ EXTENSIONS = (
     "parameter_bandwidth",
 )
 ENTITY_EXTENSIONS = ("trainable",)
+RELATION_EXTENSIONS = ("lhs_weight", "rhs_weight")
 
 
 def _drop_defaults(data: dict[str, Any], model: type[Frozen], keys: tuple[str, ...]) -> None:
@@ -113,15 +114,25 @@ class EntitySchema(Frozen):
         return str(self.num_partitions or "auto")
 
 
-class RelationSchema(Frozen):
+class RelationSchema(Growing):
     """One relation type; its index in the list is its id."""
+
+    later_keys: ClassVar[tuple[str, ...]] = RELATION_EXTENSIONS
 
     name: str = Field(min_length=1)
     lhs: EntityName
     rhs: EntityName
     weight: PositiveFloat = 1.0
+    # Not PBG's: of the loss with negatives on the left-hand side alone, on the right-hand side alone.
+    lhs_weight: PositiveFloat = 1.0
+    rhs_weight: PositiveFloat = 1.0
     operator: Operator = "none"
     all_negs: bool = False
+
+    @property
+    def side_weights(self) -> tuple[float, float]:
+        """Factors of the losses with negatives on the left-hand and on the right-hand side."""
+        return self.weight * self.lhs_weight, self.weight * self.rhs_weight
 
 
 @dataclass(frozen=True, slots=True)

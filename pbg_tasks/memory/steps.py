@@ -85,7 +85,7 @@ def relation_kinds(config: ModelConfig) -> int:
         return 1
     if not config.dynamic_relations:
         return len(config.relations)
-    return len({(each.lhs, each.rhs, each.operator, each.weight, each.all_negs) for each in config.relations})
+    return len({(each.lhs, each.rhs, each.operator, each.side_weights, each.all_negs) for each in config.relations})
 
 
 class _Rows:

@@ -22,7 +22,7 @@ class Families:
         first: int64 (R,), index in the config of the first relation of each relation's family: it has the family's
             entity types and operator, and its parameters are named by it.
         alike: int64 (R,), index in the config of the first relation of the family that is also trained alike, with the
-            same weight and ``all_negs``: edges of such relations may share a batch.
+            same weights and ``all_negs``: edges of such relations may share a batch.
         row: int64 (R,), place of each relation in the stacked parameters of its family.
         sizes: relations in each family, by ``first``.
     """
@@ -42,10 +42,10 @@ class Families:
             self.first[members] = family.first
             self.row[members] = np.arange(len(members))
             self.sizes[family.first] = len(members)
-            kinds: dict[tuple[float, bool], int] = {}
+            kinds: dict[tuple[tuple[float, float], bool], int] = {}
             for member in members:
                 relation = config.relations[member]
-                self.alike[member] = kinds.setdefault((relation.weight, relation.all_negs), member)
+                self.alike[member] = kinds.setdefault((relation.side_weights, relation.all_negs), member)
 
     def taken(self, relations: np.ndarray) -> Families:
         """Return the families of some relations, numbered anew in that order.

@@ -60,7 +60,7 @@ class Step(Structure):
         ("coefficient", c_double),
         ("lr", c_double),
         ("relation_lr", c_double),
-        ("weight", c_double),
+        ("weights_of_sides", c_double * 2),
         ("times", c_double),
         ("dimension", c_int64),
         ("edges", c_int64),

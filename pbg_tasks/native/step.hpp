@@ -34,7 +34,8 @@ struct pbg_step {
   int64_t dynamic;  // operators on both sides, for queries; else on the right-hand side, for all
   int64_t bias;     // the first number of an embedding is added to its scores
   int64_t half;     // products of numbers rounded to bfloat16, where the instruction set has them
-  double margin, max_norm, coefficient, lr, relation_lr, weight;
+  double margin, max_norm, coefficient, lr, relation_lr;
+  double weights_of_sides[2];  // of the loss with negatives on that side
   double times;  // how often a regularizer counts the parameters, if they are not dynamic
 
   int64_t dimension;

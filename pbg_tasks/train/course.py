@@ -16,7 +16,7 @@ from pbg_tasks.train.swaps import iteration_order
 
 if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointWriter, Iteration, Manifest
-    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config import ConfigSchema, RelationSchema
     from pbg_tasks.train.edge_files import EdgeFiles
     from pbg_tasks.train.source import StartingPoint
 
@@ -42,7 +42,7 @@ class Course:
         counts = [edges.count(path, bucket) for path in paths for bucket in buckets]
         self.chunks = chunk_count(config, max(counts, default=0))
         self.plan = list(iterations(config, self.chunks))
-        alike = [[relation.weight, relation.all_negs] for relation in config.relations]
+        alike = [_likeness(relation) for relation in config.relations]
         self.order = digest([seed, config.batch_size, config.eval_fraction, alike, counts])
 
     def done(self, writer: CheckpointWriter) -> Iteration | None:
@@ -143,3 +143,9 @@ class Course:
         )
         epoch = iteration.epoch_idx + 1
         return epoch if interval is not None and last_of_epoch and epoch % interval == 0 else None
+
+
+def _likeness(relation: RelationSchema) -> list[float]:
+    """Return what decides which relations share a batch; without weights of sides it is as before there were any."""
+    sides = [] if relation.lhs_weight == relation.rhs_weight == 1 else [relation.lhs_weight, relation.rhs_weight]
+    return [relation.weight, relation.all_negs, *sides]

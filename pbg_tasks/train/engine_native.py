@@ -125,7 +125,7 @@ class _Call:
             coefficient=config.regularization_coef,
             lr=config.lr * rate,
             relation_lr=(config.lr if config.relation_lr is None else config.relation_lr) * rate,
-            weight=self._relation.weight,
+            weights_of_sides=self._relation.side_weights,
             times=regularizer(config.regularizer).times(
                 operator(self._relation.operator), edges=len(batch), chunks=plan.chunks
             ),

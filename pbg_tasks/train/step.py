@@ -237,7 +237,7 @@ class Step:
         if self._observe is not None:
             self._observe(side, positive_B, negative_BK)
         found = loss(self._config.loss_fn)(positive_B, negative_BK, self._batch.weight, self._config.margin)
-        weight = self._relation.weight
+        weight = self._relation.side_weights[SIDES.index(side)]
         if weight != 1:
             found.positive_B.mul_(weight)
             found.negative_BK.mul_(weight)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pbg_tasks.config import ConfigSchema, EntitySchema, RelationSchema
+from pbg_tasks.config import ConfigSchema, EntitySchema, ModelConfig, RelationSchema
 from pbg_tasks.config.base import parse
-from pbg_tasks.config.schema import ENTITY_EXTENSIONS, EXTENSIONS
+from pbg_tasks.config.schema import ENTITY_EXTENSIONS, EXTENSIONS, RELATION_EXTENSIONS
 from pbg_tasks.errors import ConfigError
 
 REQUIRED = object()
@@ -108,7 +108,7 @@ def placed(schema, key, value):
 
 def test_there_are_no_other_keys():
     assert {row[0] for row in ENTITY} == set(EntitySchema.model_fields) - set(ENTITY_EXTENSIONS)
-    assert {row[0] for row in RELATION} == set(RelationSchema.model_fields)
+    assert {row[0] for row in RELATION} == set(RelationSchema.model_fields) - set(RELATION_EXTENSIONS)
     assert {row[0] for row in CONFIG} | {"entities", "relations"} == set(ConfigSchema.model_fields) - set(EXTENSIONS)
 
 
@@ -231,3 +231,27 @@ def test_everything_wrong_is_named_at_once():
         parse(ConfigSchema, config(disable_lhs_negs=True, disable_rhs_negs=True, batch_size=75), source="a.json")
     assert "disable_rhs_negs" in str(caught.value)
     assert "batch_size" in str(caught.value)
+
+
+def test_weights_of_sides_are_in_dumps_only_where_set():
+    """PBG and versions before them refuse keys they do not know, and ids of runs are hashes of dumps."""
+    keys = {
+        "entities": {"a": {"num_partitions": 1}},
+        "relations": [{"name": "r", "lhs": "a", "rhs": "a"}, {"name": "s", "lhs": "a", "rhs": "a", "rhs_weight": 0.5}],
+        "dimension": 4,
+    }
+    plain, weighted = parse(ModelConfig, keys, source="here").model_dump(mode="json")["relations"]
+    assert not {"lhs_weight", "rhs_weight"} & plain.keys()
+    assert weighted["rhs_weight"] == 0.5
+    assert "lhs_weight" not in weighted
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0])
+def test_weights_of_sides_are_above_zero(weight):
+    keys = {
+        "entities": {"a": {"num_partitions": 1}},
+        "relations": [{"name": "r", "lhs": "a", "rhs": "a", "lhs_weight": weight}],
+        "dimension": 4,
+    }
+    with pytest.raises(ConfigError, match=r"relations\.0\.lhs_weight: Input should be greater than 0"):
+        parse(ModelConfig, keys, source="here")

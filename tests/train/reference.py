@@ -128,7 +128,9 @@ class ReferenceStep:
         for part in (state.embeddings, state.params):
             for value in part.values():
                 value.requires_grad_()
-        self.loss = self.relation.weight * sum(self._side_loss(side) for side in ("lhs", "rhs"))
+        self.loss = self.relation.weight * (
+            self.relation.lhs_weight * self._side_loss("lhs") + self.relation.rhs_weight * self._side_loss("rhs")
+        )
         self.reg = self._penalties() if config.regularization_coef else torch.zeros((), dtype=torch.float64)
         (self.loss + self.reg).backward()
         self.loss, self.reg = self.loss.detach(), self.reg.detach()

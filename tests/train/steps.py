@@ -36,6 +36,7 @@ FEATURES = {
     "one_chunk": {"num_batch_negs": 100, "batch_size": 100},
     "weights": {},
     "relation_weight": {},
+    "side_weights": {},
     "all_negs": {},
     "one_type": {},
     "self_negatives": {"self_negatives": True},
@@ -61,6 +62,8 @@ def make_config(mode, operator, comparator, loss, feature=None, **changes):
     relation = {"name": "r", "lhs": "a", "rhs": "a" if feature in ONE_TYPE else "b", "operator": operator}
     if feature == "relation_weight":
         relation["weight"] = 0.3
+    if feature == "side_weights":
+        relation |= {"weight": 0.3, "lhs_weight": 2.0, "rhs_weight": 0.5}
     if feature == "all_negs":
         relation["all_negs"] = True
     settings = {
