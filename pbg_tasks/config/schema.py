@@ -131,7 +131,7 @@ class RelationSchema(Growing):
 
     @property
     def side_weights(self) -> tuple[float, float]:
-        """Factors of the losses with negatives on the left-hand and on the right-hand side."""
+        """Factors of the losses by side: left-hand, right-hand."""
         return self.weight * self.lhs_weight, self.weight * self.rhs_weight
 
 

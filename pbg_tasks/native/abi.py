@@ -17,7 +17,7 @@ _COMPARED = 100
 
 
 def compared_with_all(operator: str, edges: int, *, dynamic: bool) -> int:
-    """Return how many edges of a batch are compared with all entities at a time (``all_negs``).
+    """Return how many edges ``all_negs`` compares at a time.
 
     So many scores stay in caches, and memory does not grow with the batch. Only where a matrix goes over all entities,
     which costs about as much as to compare this many edges with them, it is the whole batch.

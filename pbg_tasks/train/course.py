@@ -146,6 +146,6 @@ class Course:
 
 
 def _likeness(relation: RelationSchema) -> list[float]:
-    """Return what decides which relations share a batch; without weights of sides it is as before there were any."""
+    """Return what decides which relations share a batch."""
     sides = [] if relation.lhs_weight == relation.rhs_weight == 1 else [relation.lhs_weight, relation.rhs_weight]
     return [relation.weight, relation.all_negs, *sides]

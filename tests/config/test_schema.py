@@ -233,8 +233,8 @@ def test_everything_wrong_is_named_at_once():
     assert "batch_size" in str(caught.value)
 
 
-def test_weights_of_sides_are_in_dumps_only_where_set():
-    """PBG and versions before them refuse keys they do not know, and ids of runs are hashes of dumps."""
+def test_weights_of_sides_unset_are_in_no_dump():
+    """PBG refuses unknown keys, and ids of runs are hashes."""
     keys = {
         "entities": {"a": {"num_partitions": 1}},
         "relations": [{"name": "r", "lhs": "a", "rhs": "a"}, {"name": "s", "lhs": "a", "rhs": "a", "rhs_weight": 0.5}],

@@ -1,4 +1,4 @@
-"""Which relations may share a batch."""
+"""Relations that may share a batch."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_look_names_kernel_start_and_survives_json(tmp_path):
 
 
 def test_look_in_time_namespace_counts_from_kernel_start():
-    """A container's clock may be days ahead of its host's, under the same boot id."""
+    """A container may count from another moment than its host."""
     ahead = [shutil.which("unshare") or "unshare", "--time", "--boottime", "400000", "--fork", sys.executable, "-c"]
     program = "from pbg_tasks.publish import looks; print(looks._uptime(), looks._machine())"
     try:

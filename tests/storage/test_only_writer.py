@@ -11,6 +11,7 @@ from pbg_tasks.checkpoint.writer import claim
 from pbg_tasks.publish.exchange import Outbox
 from pbg_tasks.publish.exchange.manifest import VectorSource
 from pbg_tasks.publish.holds import condemn, read_decision
+from pbg_tasks.publish.looks import Dates
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.delivery import deliver
 from pbg_tasks.tasks.import_claim import claimed
@@ -38,7 +39,7 @@ def collect(store, _):
     for number in range(ROUNDS):
         decision = condemn(store, f"run{number}")
         assert decision is not None
-        assert decision.remove(since=0.0)
+        assert decision.remove(Dates(0.0))
         assert decision.move("removing")
         decision.bury()
     return read_decision(store, "run0") is None
