@@ -15,9 +15,9 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.publish import Channel, looks
 from pbg_tasks.publish.collection import collect
 from pbg_tasks.publish.holds import condemn, hold, read_decision, tombstone_key
-from pbg_tasks.publish.looks import LOOKS, Dates
+from pbg_tasks.publish.looks import LOOKS, Dates, Looks
 from pbg_tasks.publish.retention import Retention
-from pbg_tasks.storage import LocalStore
+from pbg_tasks.storage import LocalStore, ObjectInfo
 from tests.clocks import HOUR, clock_wrong_by
 from tests.publish.runs import candidate, write_run
 
@@ -95,6 +95,38 @@ def test_hold_by_other_clock_keeps_what_run_continues(machines):
         hold(machines.store, "tried")
     machines.passed += HOUR
     assert machines.collect("b", 80 * HOUR).runs == ["night2"]
+
+
+def test_renewed_hold_starts_grace_anew(machines):
+    machines.write("tried")
+    machines.collect()
+    machines.passed += GRACE - HOUR
+    with machines.clock():
+        hold(machines.store, "tried")
+    machines.passed += 2 * HOUR
+    assert machines.collect().runs == []
+    machines.passed += GRACE
+    assert machines.collect().runs == ["tried"]
+
+
+A, B = ObjectInfo("runs/r/a", 1, "1-1"), ObjectInfo("runs/r/b", 1, "2-1")
+
+
+@pytest.mark.parametrize(
+    ("infos", "unchanged"),
+    [
+        pytest.param([B, A], True, id="listed in another order"),
+        pytest.param([A], False, id="one gone"),
+        pytest.param([A, B, ObjectInfo("runs/r/c", 1, "3-1")], False, id="one more"),
+        pytest.param([A, ObjectInfo("runs/r/b", 1, "3-1")], False, id="one rewritten"),
+        pytest.param([A, ObjectInfo("runs/r/c", 1, "2-1")], False, id="one renamed"),
+    ],
+)
+def test_change_of_any_object_makes_all_young(tmp_path, infos, unchanged):
+    first = Looks(LocalStore(tmp_path), GRACE, "a", began=100.0, before={})
+    assert not first.unchanged([A, B])
+    later = Looks(first.store, GRACE, "a", began=100.0 + GRACE, before=dict.fromkeys(first.seen, 100.0))
+    assert later.unchanged(infos) is unchanged
 
 
 def test_first_collection_of_machine_names_what_it_leaves(machines):
