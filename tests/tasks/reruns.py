@@ -23,8 +23,8 @@ KILLED = 77
 DAYS = 20
 OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|training_stats|training_io)\.json|checkpoint/manifest\.v\d+\.json)$")
 """They tell of times and of writers; that they are there is all that can be compared."""
-BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$")
-"""Written every few seconds, so seldom by a small training, or not at all."""
+BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$|^\.looks/")
+"""Written every few seconds, so seldom by a small training, or not at all; or with the time of a collection."""
 DOCUMENTS = re.compile(r"/(results|decisions)/|/CURRENT\.json$|^gc/")
 FIGURES_OF_A_TRY = {"usage", "seconds", "second", "memory", "resumed", "at", "nonce"}
 """What tells of one try: when it was, where it began, how fast it was; and the random number of a swapped document."""

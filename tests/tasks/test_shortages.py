@@ -14,7 +14,6 @@ from functools import partial
 import pytest
 
 from pbg_tasks.errors import ResourceError
-from pbg_tasks.publish.looks import LOOKS
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.chain import TASKS, run_chain
 from pbg_tasks.tasks.plan import plan
@@ -81,8 +80,7 @@ class Night:
         """Return what the store holds, and the names of all its files."""
         paths = [path for path in self.place.store.rglob("*") if path.is_file() and not OF_A_TRY.search(str(path))]
         names = {NAMED_BY_TIME.sub("", str(path.relative_to(self.place.store))) for path in paths}
-        stored = {key: data for key, data in objects(self.store).items() if not key.startswith(LOOKS)}  # hold times
-        return stored, names
+        return objects(self.store), names
 
     def check(self, name):
         """Compare with what the task leaves when nothing is short."""
