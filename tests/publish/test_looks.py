@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from pbg_tasks.checkpoint import claim
+from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.errors import FormatError
 from pbg_tasks.publish import Channel, looks
 from pbg_tasks.publish.collection import collect
 from pbg_tasks.publish.holds import condemn, hold, read_decision, tombstone_key
-from pbg_tasks.publish.looks import LOOKS, Dates, Looks
+from pbg_tasks.publish.looks import LOOKS, Dates, Looks, Seen
 from pbg_tasks.publish.retention import Retention
 from pbg_tasks.storage import LocalStore, ObjectInfo
 from tests.clocks import HOUR, clock_wrong_by
@@ -61,6 +62,11 @@ class Machines:
 
     def runs(self):
         return sorted({info.key.split("/")[1] for info in self.store.list("runs/")})
+
+
+def seen_by_a(store):
+    key = f"{LOOKS}a.json"
+    return decode(Seen, store.get(key).data, source=key).first
 
 
 @pytest.fixture
@@ -199,6 +205,34 @@ def test_removal_by_other_clock_is_not_over(machines):
     machines.passed += GRACE + 1
     machines.collect("b", 80 * HOUR)
     assert machines.store.head(tombstone_key("left")) is None
+
+
+def test_look_forgets_what_is_gone(machines):
+    machines.write("left")
+    for counted in (1, 1, 1, 1, 0):  # the run, twice; its tombstone, twice; nothing
+        machines.collect()
+        assert len(seen_by_a(machines.store)) == counted
+        machines.passed += GRACE
+
+
+def test_moment_of_look_is_its_end(monkeypatch, tmp_path):
+    """What was written while the collection ran may be among what it saw."""
+    monkeypatch.setattr(looks, "_machine", lambda: "a")
+    monkeypatch.setattr(looks, "_uptime", iter([100.0, 160.0]).__next__)
+    look = Looks.of(LocalStore(tmp_path), GRACE)
+    look.unchanged([A])
+    look.keep()
+    assert list(seen_by_a(look.store).values()) == [160.0]
+
+
+def test_collection_that_fails_leaves_its_look(machines, monkeypatch):
+    machines.write("left")
+    with monkeypatch.context() as patch:
+        patch.setattr(machines.store, "remove_orphans", lambda **_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            machines.collect()
+    machines.passed += GRACE
+    assert machines.collect().runs == ["left"]
 
 
 @pytest.mark.parametrize("first", [b"", b', "first": {"a": -1e9}', b', "first": {"a": NaN}'])

@@ -5,9 +5,11 @@ import multiprocessing
 import socket
 
 import pytest
+from torch.distributed import HashStore
 
 from pbg_tasks import __version__
-from pbg_tasks.train.ranks import rendezvous
+from pbg_tasks.errors import RankLostError
+from pbg_tasks.train.ranks import gang, rendezvous
 from tests.train.ranks import joiner
 
 OURS, ANOTHERS = "a token of a run", "the token of another"
@@ -183,3 +185,26 @@ def test_one_dies_after_joining(gather):
 def test_one_is_late_for_a_barrier(gather):
     first, _ = gather({}, {"then": "dawdle"})
     assert "no message of rank 1 for 1 s" in errors([first], LOST)[0]
+
+
+@pytest.fixture
+def rank_zero(monkeypatch):
+    """Rank 0 of two, with the store where rank 1 leaves its messages."""
+    monkeypatch.setattr(gang, "_PARTING_SECONDS", 0.2)
+    monkeypatch.setattr(gang, "_SILENCE", 1.0)
+    monkeypatch.setattr(gang, "_GRACE", 1.0)
+    store = HashStore()
+    return gang.Gang(gang.Place(0, 2, 0, "tcp://127.0.0.1:1"), store, "127.0.0.1"), store
+
+
+def test_rank_zero_outlasts_rank_lost_within_round(rank_zero):
+    here, store = rank_zero
+    store.set("rounds/0/1", "{}")
+    assert here.share({"rank": 0}) == [{"rank": 0}, {}]
+
+
+def test_damaged_message_of_rank_is_refused(rank_zero):
+    here, store = rank_zero
+    store.set("rounds/0/1", "[1]")
+    with pytest.raises(RankLostError, match=r"what the ranks share at .* is damaged: list instead of an object"):
+        here.share({"rank": 0})
