@@ -47,7 +47,7 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
                 **({"threads": str(resources.threads)} if resources.threads else {}),
             },
         ) as connection:
-            # Without the bar, which is not printed, nobody knows how far a query is.
+            # Without the bar, which is not printed, there is no measure of how far a query is.
             connection.execute("SET enable_progress_bar = true")
             connection.execute("SET enable_progress_bar_print = false")
             connection.execute("SET progress_bar_time = 0")

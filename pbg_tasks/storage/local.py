@@ -153,12 +153,10 @@ class LocalStore:
         folder, orphans = self._own / _METADATA, 0
         with disk_errors(folder):
             for record in [*folder.glob(_RECORDS), *folder.glob(f".{_RECORDS}")]:
-                status = _status(record)
-                if status is None:
-                    continue
                 with self._locked_by(record.name.lstrip(".")):  # so that no writer of its key is between two steps
-                    info = ObjectInfo(record.name, status.st_size, _tag(status), modified=status.st_mtime)
-                    if self._is_orphan(record) and old([info]):
+                    if (status := _status(record)) is None or not self._is_orphan(record):
+                        continue
+                    if old([ObjectInfo(record.name, status.st_size, _tag(status), modified=status.st_mtime)]):
                         orphans += 1
                         if not dry_run:
                             record.unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""Ranks against a brute-force oracle that scores one candidate at a time."""
+"""Ranks against a brute-force oracle that scores one candidate at a time.
+
+Longer than other files, as one graph and its oracle serve all of them.
+"""
 
 from __future__ import annotations
 

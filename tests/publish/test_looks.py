@@ -216,7 +216,7 @@ def test_look_forgets_what_is_gone(machines):
 
 
 def test_moment_of_look_is_its_end(monkeypatch, tmp_path):
-    """What was written while the collection ran may be among what it saw."""
+    """Objects written meanwhile may be among those seen."""
     monkeypatch.setattr(looks, "_machine", lambda: "a")
     monkeypatch.setattr(looks, "_uptime", iter([100.0, 160.0]).__next__)
     look = Looks.of(LocalStore(tmp_path), GRACE)
