@@ -135,6 +135,19 @@ def test_change_of_any_object_makes_all_young(tmp_path, infos, unchanged):
     assert later.unchanged(infos) is unchanged
 
 
+def test_run_with_exports_goes_with_them(machines):
+    """A released run beside it is needed, so it is not among those that are left."""
+    machines.publish(1, "night1")
+    machines.write("left")
+    with machines.clock():
+        machines.store.put("exports/rows/left/_manifest.json", b"{}")
+    machines.passed += GRACE + 1
+    assert machines.collect(retention=Retention(releases=1)).unwatched == ["left"]
+    machines.passed += GRACE + 1
+    assert machines.collect(retention=Retention(releases=1)).runs == ["left"]
+    assert not list(machines.store.list("exports/"))
+
+
 def test_first_collection_of_machine_names_what_it_leaves(machines):
     machines.write("left")
     machines.passed += GRACE + HOUR

@@ -189,7 +189,7 @@ def test_one_is_late_for_a_barrier(gather):
 
 @pytest.fixture
 def rank_zero(monkeypatch):
-    """Rank 0 of two, with the store of their messages."""
+    """Rank 0 of two, and the store where rank 1 writes."""
     monkeypatch.setattr(gang, "_PARTING_SECONDS", 0.2)
     monkeypatch.setattr(gang, "_SILENCE", 1.0)
     monkeypatch.setattr(gang, "_GRACE", 1.0)
