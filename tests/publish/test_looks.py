@@ -136,7 +136,7 @@ def test_change_of_any_object_makes_all_young(tmp_path, infos, unchanged):
 
 
 def test_run_with_exports_goes_with_them(machines):
-    """A released run beside it is needed, so it is not among those that are left."""
+    """A released run beside it is needed, and stays."""
     machines.publish(1, "night1")
     machines.write("left")
     with machines.clock():
@@ -269,7 +269,7 @@ def test_look_names_kernel_start_and_survives_json(tmp_path):
 
 
 def test_look_in_time_namespace_counts_from_kernel_start():
-    """A container may count from another moment than its host."""
+    """One boot id, and a clock days ahead of the host's."""
     ahead = [shutil.which("unshare") or "unshare", "--time", "--boottime", "400000", "--fork", sys.executable, "-c"]
     program = "from pbg_tasks.publish import looks; print(looks._uptime(), looks._machine())"
     try:

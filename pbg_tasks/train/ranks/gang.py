@@ -7,6 +7,7 @@ without a limit: a rank that never comes is named, and a call of torch's that ha
 
 from __future__ import annotations
 
+import hmac
 import secrets
 import threading
 import time
@@ -36,6 +37,7 @@ Made = TypeVar("Made")
 _GRACE = 5.0  # seconds that torch may take beyond what it was given
 _SILENCE = 40.0  # seconds without any progress once all are there, or of the place where they meet before
 _PARTING_SECONDS = 3.0  # in which the others can read a round, before rank 0 may take the store away
+_PROOF = 64  # hexadecimal digits of a SHA-256
 _LOOK_SECONDS = 0.1  # between two looks at whether it is of any use to wait
 
 
@@ -46,6 +48,7 @@ class Gang:
         place: of this process.
         store: in which all processes leave what the others wait for.
         host: the address under which the others reach this process.
+        secret: the gang's token, which proves what is left there; empty where it is not known yet.
 
     Attributes:
         place: of this process.
@@ -55,9 +58,9 @@ class Gang:
 
     credentials: Credentials
 
-    def __init__(self, place: Place, store: Store, host: str) -> None:
+    def __init__(self, place: Place, store: Store, host: str, secret: str = "") -> None:
         self.place, self.host = place, host
-        self._store, self._rounds = store, 0
+        self._store, self._secret, self._rounds = store, secret.encode(), 0
 
     @classmethod
     def join(cls, place: Place, spec: str, *, token: str | None = None, timeout: float = 60.0) -> Self:
@@ -84,7 +87,7 @@ class Gang:
 
     @classmethod
     def _form(cls, place: Place, spec: str, token: str | None, timeout: float, pulse: _Pulse) -> Self:
-        gang = cls(place, *meet(place, spec, token=token, timeout=timeout, beat=pulse.beat))
+        gang = cls(place, *meet(place, spec, token=token, timeout=timeout, beat=pulse.beat), token or "")
         if token is None:
             token = gang._round({"token": secrets.token_hex(32)}, _SILENCE)[0]["token"]
             if place.rank == 0:
@@ -120,7 +123,8 @@ class Gang:
         number, self._rounds = self._rounds, self._rounds + 1
         keys = [f"rounds/{number}/{rank}" for rank in range(self.place.size)]
         try:
-            self._store.set(keys[self.place.rank], canonical_json(document).decode())
+            own, text = keys[self.place.rank], canonical_json(document).decode()
+            self._store.set(own, self._proof(own, text) + text)
             try:
                 self._store.wait(keys, timedelta(seconds=seconds))
             except RuntimeError:
@@ -129,7 +133,7 @@ class Gang:
                     raise
                 ranks = ", ".join(map(str, late))
                 raise RankLostError(f"no message of rank {ranks} for {seconds:g} s: see how it ended") from None
-            documents = [parse_object(self._store.get(key)) for key in keys]
+            documents = [self._read(key) for key in keys]
             self._part(number)
         except RuntimeError as error:  # torch's
             reason = str(error).partition("\n")[0]
@@ -138,6 +142,17 @@ class Gang:
         except ValueError as error:
             raise RankLostError(f"what the ranks share at {self.place.meeting_point} is damaged: {error}") from None
         return documents
+
+    def _proof(self, key: str, text: str) -> str:
+        """Return the HMAC of a message and its key."""
+        return hmac.digest(self._secret, f"{key} {text}".encode(), "sha256").hex()
+
+    def _read(self, key: str) -> dict[str, Any]:
+        stored = self._store.get(key).decode("utf-8", "replace")
+        proof, text = stored[:_PROOF], stored[_PROOF:]
+        if not hmac.compare_digest(proof.encode(), self._proof(key, text).encode()):
+            raise ValueError(f"{key} is not of a rank with this token; does another program write there?")
+        return parse_object(text.encode())
 
     def _part(self, number: int) -> None:
         """Let rank 0 go on when the others have read: it takes the store away with it."""

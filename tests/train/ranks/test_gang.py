@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hmac
 import json
 import multiprocessing
 import socket
@@ -194,17 +195,39 @@ def rank_zero(monkeypatch):
     monkeypatch.setattr(gang, "_SILENCE", 1.0)
     monkeypatch.setattr(gang, "_GRACE", 1.0)
     store = HashStore()
-    return gang.Gang(gang.Place(0, 2, 0, "tcp://127.0.0.1:1"), store, "127.0.0.1"), store
+    return gang.Gang(gang.Place(0, 2, 0, "tcp://127.0.0.1:1"), store, "127.0.0.1", OURS), store
+
+
+def leave(store, text, secret=OURS, key="rounds/0/1"):
+    """Leave a message as rank 1 does."""
+    store.set(key, hmac.digest(secret.encode(), f"rounds/0/1 {text}".encode(), "sha256").hex() + text)
 
 
 def test_rank_zero_outlasts_rank_lost_within_round(rank_zero):
     here, store = rank_zero
-    store.set("rounds/0/1", "{}")
+    leave(store, "{}")
     assert here.share({"rank": 0}) == [{"rank": 0}, {}]
 
 
 def test_damaged_message_of_rank_is_refused(rank_zero):
     here, store = rank_zero
-    store.set("rounds/0/1", "[1]")
+    leave(store, "[1]")
     with pytest.raises(RankLostError, match=r"what the ranks share at .* is damaged: list instead of an object"):
         here.share({"rank": 0})
+
+
+@pytest.mark.parametrize("secret", ["", ANOTHERS])
+def test_message_of_stranger_is_refused(rank_zero, secret):
+    here, store = rank_zero
+    leave(store, "{}", secret)
+    with pytest.raises(RankLostError, match="rounds/0/1 is not of a rank with this token"):
+        here.share({"rank": 0})
+
+
+def test_message_of_earlier_round_is_refused(rank_zero):
+    here, store = rank_zero
+    leave(store, "{}")
+    here.share({})
+    leave(store, "{}", key="rounds/1/1")
+    with pytest.raises(RankLostError, match="rounds/1/1 is not of a rank with this token"):
+        here.share({})
