@@ -170,6 +170,25 @@ def test_broken_row_is_named_in_its_file(tmp_path):
 
 
 @pytest.mark.s3
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: flipped(data, 300),
+        lambda data: flipped(data, len(data) * 8 - 40),
+        lambda data: data[:-9],
+        lambda data: data[:-8] + bytes(4) + data[-4:],
+        lambda data: data[:1000],
+    ],
+    ids=["bit within", "bit of length", "cut", "checksum of zeros", "first kilobyte"],
+)
+def test_damage_in_s3_is_refused_by_name(s3_bucket, tmp_path, damage):
+    uri = f"{s3_bucket}/day/part.csv.gz"
+    filesystem_for(uri).pipe_file(uri, damage(DEFLATED))
+    with pytest.raises(InputError, match=f"{uri}: cannot be read: "):
+        check(make_spec(s3_bucket), tmp_path)
+
+
+@pytest.mark.s3
 def test_replaced_while_read_is_refused(s3_bucket, tmp_path):
     """A file that an S3 server replaced after it was planned is refused before a byte of it is used."""
     uri = f"{s3_bucket}/day/part.csv.gz"
