@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -11,21 +12,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-PRESET: dict[str, Any] = {
-    "comparator": "dot",
-    "loss_fn": "softmax",
-    "lr": 0.1,
-    "num_epochs": 30,
-    "num_batch_negs": 50,
-    "num_uniform_negs": 500,
-    "global_emb": False,
-    "eval_fraction": 0.0,
-}
-"""Where ``train`` differs from PBG's defaults: as PBG's own FB15k example, with fewer negatives and epochs."""
-
 ONE_TYPE = "entity"
 ONE_RELATION = "edge"
-_OPERATOR = "complex_diagonal"
 
 
 def model_keys(
@@ -47,8 +35,8 @@ def model_keys(
     """
     pairs = _type_pairs(edges, entity_types)
     named = "rel" in edges.column_names
-    usual = operator or (_OPERATOR if named or relations else "none")
-    keys: dict[str, Any] = dict(PRESET)
+    usual = operator or (OPERATOR if named or relations else "none")
+    keys: dict[str, Any] = PRESET | of_size(len(edges))
     if relations is not None:
         keys["relations"] = [_relation(relation, pairs, usual) for relation in relations]
     elif named and len(pairs) == 1:
@@ -61,6 +49,8 @@ def model_keys(
     else:
         keys["relations"] = [_keys(ONE_RELATION, *pair, usual) for pair in pairs]
     keys["entities"] = _entities(entity_types, [name for pair in pairs for name in pair])
+    if any(takes_self_negatives(relation, keys["entities"]) for relation in keys["relations"]):
+        keys["self_negatives"] = True
     return keys
 
 

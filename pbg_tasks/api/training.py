@@ -72,7 +72,10 @@ def train(
         TrainingDivergedError: numbers grew out of bounds: lower ``lr``.
     """
     table = edge_table(edges)
-    keys = model_keys(table, relations, entity_types, operator) | {"dimension": dimension} | config
+    keys = model_keys(table, relations, entity_types, operator) | {"dimension": dimension}
+    if "num_batch_negs" in config:
+        del keys["batch_size"]  # PBG's is a multiple of more numbers
+    keys |= config
     if taken := sorted(_PATHS.keys() & config.keys()):
         raise ConfigError(f"train: {', '.join(taken)} follow from out")
     with ExitStack() as resources:

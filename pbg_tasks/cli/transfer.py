@@ -33,6 +33,36 @@ MemoryGb = Annotated[
 ]
 
 
+@app.command()
+def init(
+    config: Annotated[str, typer.Argument(help="Config to write: .yaml; local or s3://.", show_default=False)],
+    lists: Annotated[
+        list[str],
+        typer.Argument(help="Edge lists (file, folder or glob), the training edges first.", show_default=False),
+    ],
+    lhs_col: Lhs,
+    rhs_col: Rhs,
+    rel_col: Rel = None,
+    weight_col: Weight = None,
+    delimiter: Annotated[str, typer.Option(help="Between two fields; a tab by default.")] = "\t",
+    memory_gb: Annotated[
+        float, typer.Option(min=0.1, help="Memory of the counting; beyond it, scratch is used.")
+    ] = 4.0,
+    *,
+    header: Annotated[bool, typer.Option("--header", help="The first line names the columns.")] = False,
+    parquet: Annotated[bool, typer.Option("--parquet", help="The lists are Parquet.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a config for edge lists: one entity type, relations from the data, a model that suits most graphs."""
+    from pbg_tasks.tasks.importing import EdgeLists
+    from pbg_tasks.tasks.init import write_config
+
+    how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter)
+    if parquet:
+        how = EdgeLists("parquet", lhs_col, rhs_col, rel_col, weight_col)
+    show_result(write_config(config, lists, how, memory_gb=memory_gb), as_json=as_json)
+
+
 def _import(
     config: str,
     lists: list[str],

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from pbg_tasks.api import Model, train
+from pbg_tasks.api.edges import edge_table
+from pbg_tasks.api.presets import model_keys
 from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.formats.edges import read_edges
 
@@ -143,3 +145,23 @@ def test_what_is_wrong_is_told_before_anything_is_written(tmp_path, edges, keys,
         train(edges, out=tmp_path / "out", **SMALL | keys)
     assert not (tmp_path / "out").exists()
     assert not list((tmp_path / "scratch").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("edges", "keys", "expected"),
+    [
+        ([("a", "r", "b")], {}, True),
+        ([("a", "b")], {}, None),
+        ({"lhs": ["a"], "rel": ["r"], "rhs": ["b"], "lhs_type": ["x"], "rhs_type": ["y"]}, {}, None),
+        ([("a", "r", "b")], {"entity_types": {"e": {"featurized": True}}}, None),
+        ([("a", "r", "b")], {"relations": [{"name": "r", "all_negs": True}]}, None),
+    ],
+)
+def test_presets_take_self_negatives_where_they_help(edges, keys, expected):
+    given = {"relations": None, "entity_types": None, "operator": None} | keys
+    assert model_keys(edge_table(edges), **given).get("self_negatives") is expected
+
+
+def test_any_number_of_batch_negatives_fits_the_presets():
+    with train([("a", "r", "b"), ("b", "r", "c")], dimension=4, num_batch_negs=40, num_epochs=1, workers=1) as model:
+        assert len(model.relations) == 1

@@ -1,0 +1,48 @@
+"""The model that suits most graphs, for those that say nothing else: ``api.train`` and ``pbg init``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OPERATOR = "complex_diagonal"
+"""Of relations that name none."""
+
+PRESET: dict[str, Any] = {
+    "comparator": "dot",
+    "loss_fn": "softmax",
+    "lr": 0.6,
+    "lr_schedule": "linear",
+    "regularizer": "N3",
+    "regularization_coef": 0.03,
+    "batch_size": 100,
+    "num_batch_negs": 50,
+    "num_uniform_negs": 500,
+    "num_epochs": 30,
+    "global_emb": False,
+    "eval_fraction": 0.0,
+}
+"""Where it differs from PBG's defaults. ``docs/quality.md`` compares it with configs that were tuned."""
+
+_EDGES, _LEAST, _MOST = 3_000_000, 5, 60
+_LARGE = 2_000_000
+
+
+def of_size(edges: int) -> dict[str, int]:
+    """Return the keys that depend on how many edges there are: small graphs need more epochs and small batches."""
+    epochs = min(max(round(_EDGES / max(edges, 1)), _LEAST), _MOST)
+    return {"num_epochs": epochs, "batch_size": 100 if edges < _LARGE else 1000}
+
+
+def takes_self_negatives(relation: Mapping[str, Any], entities: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether ``self_negatives`` helps a relation: it leads from one type to the same, and not by ``none``.
+
+    Args:
+        relation: its keys.
+        entities: keys of the types, by name.
+    """
+    if relation["lhs"] != relation["rhs"] or relation["operator"] == "none" or relation.get("all_negs"):
+        return False
+    return not entities.get(relation["lhs"], {}).get("featurized")
