@@ -58,12 +58,14 @@ def main(
                 params=params,
             )
             print(f"{experiment.name}, seed {seed}: {found.figures}")
-            results.add(found)
             if not fast:
+                results = Results.read(ROOT / RESULTS)  # other experiments may have run meanwhile
+                results.add(found)
                 results.write(ROOT / RESULTS)
                 write(results, ROOT / DOCUMENT, ROOT / PLOT)
     if fast:
         return
+    results = Results.read(ROOT / RESULTS)
     write(results, ROOT / DOCUMENT, ROOT / PLOT)
     problems = [line for experiment in chosen for line in missed(experiment, results.of(experiment.name))]
     for line in problems:

@@ -131,6 +131,10 @@ def _download(url: str, target: Path, what: str) -> None:
 _FB15K = "https://dl.fbaipublicfiles.com/starspace/fb15k.tgz"
 _FB15K_237 = "https://download.microsoft.com/download/8/7/0/8700516A-AB3D-4850-B4BB-805C515AECE1/FB15K-237.2.zip"
 _ICEWS14 = "https://raw.githubusercontent.com/mniepert/mmkb/master/TemporalKGs/icews14"
+_CODEX = "https://raw.githubusercontent.com/tsafavi/codex/e805ea2f512d7f0f8e44f213bc4db51dac0de118/data/triples"
+_VILLMOW = "https://raw.githubusercontent.com/villmow/datasets_knowledge_embedding"
+_WN18RR = f"{_VILLMOW}/045a868edc0b18d7083b14e80715e82d92938fff/WN18RR/text"
+_UMLS = f"{_VILLMOW}/9e392453d6804d1f51c13e5650ae58ed48b638d5/other/umls"
 _SPLITS = ("train", "valid", "test")
 
 FB15K = DataSet(
@@ -150,6 +154,42 @@ FB15K_237 = DataSet(
         "test.tsv": "a7156e4560d173ee2e3e8504c490e95d14fa893f1863a6d584d2f5053489a647",
     },
     {f"{split}.tsv": Source(_FB15K_237, f"Release/{split}.txt") for split in _SPLITS},
+)
+WN18RR = DataSet(
+    "wn18rr",
+    {
+        "train.tsv": "70fbc1c7881f33bd10c77bb493127fad58e5720f260d39c137fc927ecfb5d7f6",
+        "valid.tsv": "0f42971b8aa35b97350a9aec3e2015bdce5d33636ed2d5a5b9ea5b2ea5f36547",
+        "test.tsv": "92f29d2ed83e81896b91575792696fb4d79db289789128f4c1ddbb38b1a07350",
+    },
+    {f"{split}.tsv": Source(f"{_WN18RR}/{split}.txt") for split in _SPLITS},
+)
+CODEX_S = DataSet(
+    "codex-s",
+    {
+        "train.tsv": "b474f0bcef256ff9a8e76bb7d2be459f45d5843b8557a29028e79cc10a2aeeee",
+        "valid.tsv": "43eb7ccc5309081986df7dfa3d530a0609c4d75325831086038f7c3b131ed4f6",
+        "test.tsv": "29f42710dcab8551acf260d3bf84b22839fce48c47727cc173a5fb5c99e64822",
+    },
+    {f"{split}.tsv": Source(f"{_CODEX}/codex-s/{split}.txt") for split in _SPLITS},
+)
+CODEX_M = DataSet(
+    "codex-m",
+    {
+        "train.tsv": "af7fd1cc918e4871d86c4cbc1870e4539dbf8963a93950ddaaf118596afefdf1",
+        "valid.tsv": "a54df63d39ee888bf2cf7602cab5f4614579bb50f3fd6af4b02e75e1817d3b9b",
+        "test.tsv": "1ec9cf87623ce08401cd1f28ef4798e21cc4211e1ae3c99e040dd52a47a45d7a",
+    },
+    {f"{split}.tsv": Source(f"{_CODEX}/codex-m/{split}.txt") for split in _SPLITS},
+)
+UMLS = DataSet(
+    "umls",
+    {
+        "train.tsv": "de6801fd5ca13372b5a0f314462fac674346badc292462c58e2f2852c147534f",
+        "valid.tsv": "64c7771d5b5e2b5d76eaf93c758b45130c89cf419c5b963689956209ec213c95",
+        "test.tsv": "cc119a3289e7f3a4f389b9f9e42d76e36a305f48ae5292315cfd0488083a2e14",
+    },
+    {f"{split}.tsv": Source(f"{_UMLS}/{split}.txt") for split in _SPLITS},
 )
 ICEWS14 = DataSet(
     "icews14",

@@ -73,6 +73,17 @@ class Training:
         return [(epoch, f"{self.config.checkpoint_path}/epoch_{epoch}") for epoch in epochs]
 
 
+def init_config(pbg: Pbg, data: Path, params: Sequence[str]) -> tuple[Path, tuple[str, ...]]:
+    """Have ``pbg init`` write a config for a data set; return it, and the changes with which it is run.
+
+    The only changes are one partition, which these data sets get in any case, and one worker, so that the same seed
+    gives the same bits.
+    """
+    path = pbg.directory / "graph.yaml"
+    pbg("import", "init", str(path), *(str(data / f"{split}.tsv") for split in Splits._fields), *_TRIPLES)
+    return path, ("entities.entity.num_partitions=1", "workers=1", *params)
+
+
 def predict_links(training: Training, data: Path, interval: int) -> Result:
     """Import a data set, train on its train split, and rank its test edges; and its valid edges as training goes on.
 

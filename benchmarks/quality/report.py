@@ -23,6 +23,7 @@ _COLUMNS: Mapping[Kind, Mapping[str, str]] = {
         "mr": "MR",
         "raw_mrr": "raw MRR",
     },
+    "init": {"mrr": "MRR", "hits1": "Hits@1", "hits10": "Hits@10"},
     "dated links": {
         "dated_mrr": "time-aware MRR",
         "dated_hits1": "Hits@1",
@@ -48,6 +49,11 @@ counts as better; some published rows use the mean rank of ties. Curves are of t
 
 ![Quality and loss by epoch](quality.svg)
 """
+_INIT = """\
+## What `pbg init` writes
+
+The config that `pbg init` writes for a graph it knows nothing of, run as it is, beside the one tuned for the data set.
+"""
 _LABELS = """\
 By DeepWalk's protocol: one-vs-rest logistic regression (L2, C = 1) on the embeddings scaled to length 1, fitted to 10,
 50 or 90 % of the labelled nodes; for the others the `k` best labels are predicted, `k` being how many a node has. Means
@@ -68,10 +74,26 @@ def write(results: Results, document: Path, plot: Path) -> None:
 
 
 def _document(results: Results) -> str:
-    parts = [_INTRODUCTION, "\n".join(_targets(results))]
+    parts = [_INTRODUCTION, "\n".join(_targets(results)), _INIT, "\n".join(_initial(results))]
     for experiment in EXPERIMENTS:
-        parts += ["\n".join(_section(experiment, results.of(experiment.name)))]
+        if experiment.kind != "init":
+            parts += ["\n".join(_section(experiment, results.of(experiment.name)))]
     return "\n".join(parts)
+
+
+def _initial(results: Results) -> Iterator[str]:
+    """Yield the table of what ``pbg init`` writes beside what was tuned."""
+    yield "| data set | tuned: MRR (seeds) | `pbg init`: MRR (seeds) | share of the tuned |"
+    yield "|---|---|---|---|"
+    for experiment in EXPERIMENTS:
+        if experiment.kind != "init":
+            continue
+        runs, tuned = results.of(experiment.name), results.of(experiment.tuned)
+        ours, theirs = means(runs).get("mrr"), means(tuned).get("mrr")
+        share = "not run" if ours is None or theirs is None else f"{ours / theirs:.1%}"
+        cells = [f"{_number(theirs)} ({len(tuned)})", f"{_number(ours)} ({len(runs)})", share]
+        yield _row([experiment.data.name, *cells])
+    yield ""
 
 
 def _targets(results: Results) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.quality.commands import Clock, Pbg, environment
 from benchmarks.quality.dated import predict_dated_links
 from benchmarks.quality.labels import predict_labels
-from benchmarks.quality.links import Training, predict_links
+from benchmarks.quality.links import Training, init_config, predict_links
 from benchmarks.quality.results import Run, recipe
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _KINDS: Mapping[Kind, Callable[[Training, Path, int], Result]] = {
     "links": predict_links,
+    "init": predict_links,
     "dated links": predict_dated_links,
     "labels": predict_labels,
 }
@@ -46,7 +47,10 @@ def run(
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     clock = Clock()
-    training = Training.of(Pbg(directory, clock), config, params, seed)
+    pbg, path, keys = Pbg(directory, clock), config, params
+    if experiment.kind == "init":
+        path, keys = init_config(pbg, data.absolute(), params)
+    training = Training.of(pbg, path, keys, seed)
     found = _KINDS[experiment.kind](training, data.absolute(), experiment.interval)
     shutil.rmtree(directory)
     return Run(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.quality.commands import Clock, Pbg
+from benchmarks.quality.data import DataSet
 from benchmarks.quality.dated import Facts, ranks
-from benchmarks.quality.experiments import BY_NAME, Experiment
+from benchmarks.quality.experiments import BY_NAME, ROOT, Experiment
 from benchmarks.quality.runner import run
 from pbg_tasks.config.loading import load_config
 from pbg_tasks.errors import ConfigError
@@ -71,3 +73,16 @@ def test_the_time_aware_filter_leaves_out_facts_of_the_same_date_only():
 
 def test_published_rows_use_figures_that_are_measured():
     assert BY_NAME["icews14"].published[0].figures.keys() <= {"dated_mrr", "dated_hits1", "dated_hits10"}
+
+
+def test_config_of_init_is_run_as_it_was_written(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    lines = [f"e{number}\tnext\te{(number + 1) % 30}\n" for number in range(30)]
+    for split, chosen in (("train", lines[:-4]), ("valid", lines[-4:-2]), ("test", lines[-2:])):
+        (source / f"{split}.tsv").write_text("".join(chosen))
+    initial = dataclasses.replace(BY_NAME["init_umls"], data=DataSet("ring", {}))
+    found = run(initial, seed=0, root=ROOT, data=source, directory=tmp_path / "run", params=["num_epochs=2"])
+    assert found.training["epochs"] == 2
+    assert found.training["workers"] == 1
+    assert 0 < found.figures["mrr"] <= 1
