@@ -73,7 +73,7 @@ class Experiment:
 
 
 def _init(name: str, data: DataSet) -> Experiment:
-    """Return the experiment with what ``pbg init`` writes, for a data set that another one is tuned for."""
+    """Return an experiment with the config that ``pbg init`` writes."""
     title = f"{data.name} by `pbg init`"
     return Experiment(f"init_{name}", title, "init", PRESETS, data, targets={}, interval=1000, tuned=name)
 

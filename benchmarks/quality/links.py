@@ -74,7 +74,7 @@ class Training:
 
 
 def init_config(pbg: Pbg, data: Path, params: Sequence[str]) -> tuple[Path, tuple[str, ...]]:
-    """Have ``pbg init`` write a config for a data set; return it, and the changes with which it is run.
+    """Write a config by ``pbg init``; return it with changes.
 
     The only changes are one partition, which these data sets get in any case, and one worker, so that the same seed
     gives the same bits.

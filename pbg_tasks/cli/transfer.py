@@ -53,7 +53,7 @@ def init(
     parquet: Annotated[bool, typer.Option("--parquet", help="The lists are Parquet.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a config for edge lists: one entity type, relations from the data, a model that suits most graphs."""
+    """Write a config for edge lists: a model that suits most."""
     from pbg_tasks.tasks.importing import EdgeLists
     from pbg_tasks.tasks.init import write_config
 

@@ -1,4 +1,7 @@
-"""The model that suits most graphs, for those that say nothing else: ``api.train`` and ``pbg init``."""
+"""Keys of a model that suits most graphs.
+
+``api.train`` and ``pbg init`` take them where nothing else is given.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,18 @@ _LARGE = 2_000_000
 
 
 def of_size(edges: int) -> dict[str, int]:
-    """Return the keys that depend on how many edges there are: small graphs need more epochs and small batches."""
+    """Return the keys that follow from the number of edges.
+
+    Small graphs need more epochs, and small batches.
+    """
     epochs = min(max(round(_EDGES / max(edges, 1)), _LEAST), _MOST)
     return {"num_epochs": epochs, "batch_size": 100 if edges < _LARGE else 1000}
 
 
 def takes_self_negatives(relation: Mapping[str, Any], entities: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether ``self_negatives`` helps a relation: it leads from one type to the same, and not by ``none``.
+    """Return whether ``self_negatives`` helps a relation.
+
+    It does where the relation leads from one type to the same, by an operator that makes the two ends differ.
 
     Args:
         relation: its keys.

@@ -1,4 +1,4 @@
-"""``pbg init``: a config for edge lists that nothing else is known of."""
+"""``pbg init``: a config for edge lists alone."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ENTITY, _DIMENSION = "entity", 200
 
 
 def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: float = 4.0) -> Result:
-    """Count the first of some edge lists, which is to be trained on, and write a config for all of them.
+    """Count the edges to train on, and write a config.
 
     Args:
         url: of the config, YAML, local or ``s3://``; nothing may be there.
-        lists: a file, folder or glob each.
+        lists: a file, folder or glob each; the first is to be trained on.
         how: they are written.
         memory_gb: budget of the counting, in GB.
 
@@ -64,7 +64,7 @@ def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: f
 
 
 def _paths(name: str, lists: Sequence[str]) -> dict[str, Any]:
-    """Return where everything will lie, named by the config and the lists."""
+    """Return the paths, named by the config and the lists."""
     graph = PurePosixPath(name).stem
     stems = [PurePosixPath(each.rstrip("/")).name.partition(".")[0] or str(n) for n, each in enumerate(lists)]
     edges = [stem if stems.count(stem) == 1 else f"{stem}_{n}" for n, stem in enumerate(stems)]

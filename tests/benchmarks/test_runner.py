@@ -75,7 +75,7 @@ def test_published_rows_use_figures_that_are_measured():
     assert BY_NAME["icews14"].published[0].figures.keys() <= {"dated_mrr", "dated_hits1", "dated_hits10"}
 
 
-def test_config_of_init_is_run_as_it_was_written(tmp_path):
+def test_config_of_init_is_run_as_written(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     lines = [f"e{number}\tnext\te{(number + 1) % 30}\n" for number in range(30)]

@@ -1,4 +1,4 @@
-"""``pbg init``: a config for edge lists that nothing else is known of."""
+"""``pbg init``: a config for edge lists alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRIPLES = EdgeLists("tsv", "0", "2", "1", delimiter="\t")
 
 @pytest.fixture
 def lists(tmp_path, monkeypatch):
-    """Two edge lists of 40 entities on a ring, the second one compressed."""
+    """Two edge lists of a ring, the second one compressed."""
     monkeypatch.chdir(tmp_path)
     lines = [f"e{number}\t{relation}\te{(number + step) % 40}\n" for number in range(40) for relation, step in STEPS]
     (tmp_path / "train.tsv").write_text("".join(lines[:-8]))
@@ -55,7 +55,7 @@ def test_config_trains_and_ranks_as_it_is(lists):
     assert found["filtered"]["mrr"] > 0.5  # by chance it is 0.1
 
 
-def test_one_relation_has_no_operator_and_no_self_negatives(lists):
+def test_one_relation_has_no_operator(lists):
     write_config("plain.yaml", lists, EdgeLists("tsv", "0", "2", delimiter="\t"))
     config = load_config_from("plain.yaml", choose=lambda _, auto: dict.fromkeys(auto, 1))
     assert config.relations[0].operator == "none"
@@ -79,7 +79,7 @@ def test_missing_list_is_named_and_nothing_written(lists, tmp_path):
     assert not (tmp_path / "ring.yaml").exists()
 
 
-def test_lists_of_one_name_get_paths_of_their_own(lists, tmp_path):
+def test_lists_of_one_name_get_own_paths(lists, tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "train.tsv").write_text("a\tnext\tb\n")
     write_config("ring.yaml", ["train.tsv", "more/train.tsv"], TRIPLES)
