@@ -129,14 +129,9 @@ class Examiner:
         *,
         most: int,
     ) -> Message:
-        assert process.stdin is not None  # noqa: S101 - made with pipes
-        try:
-            for part in packed(body, blobs):
-                process.stdin.write(part)
-            process.stdin.flush()
-        except BrokenPipeError:
-            raise _EndedError from None
         deadline = time.monotonic() + seconds
+        for part in packed(body, blobs):
+            _write(process, part, deadline)
         return unpacked(lambda length: _read(process, length, deadline), most=most)
 
     def _failure(self, where: str, process: subprocess.Popen[bytes], seconds: float) -> FormatError | ResourceError:
@@ -156,7 +151,9 @@ class Examiner:
                 f"{where}: damaged HDF5 file: looking at it took longer than {seconds:.0f} s of computing; get it "
                 "again from its source"
             )
-        cause = signal.Signals(-status).name if status < 0 else f"status {status}"
+        cause = f"status {status}"
+        with suppress(ValueError):  # real-time signals have no name
+            cause = signal.Signals(-status).name
         return FormatError(
             f"{where}: damaged HDF5 file: it crashed the HDF5 library ({cause}), in a process apart from this one; "
             "get it again from its source"
@@ -186,7 +183,12 @@ def _started() -> subprocess.Popen[bytes]:
     with tempfile.TemporaryFile() as log:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
+                command,
+                bufsize=0,  # a fork while a thread writes would wait forever for the lock of a buffer
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
             )
         except OSError as error:
             raise ResourceError(f"cannot start a process that looks at HDF5 files: {error.strerror}") from None
@@ -209,6 +211,22 @@ def _close(process: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             with suppress(OSError):  # a request that was not sent in full
                 pipe.close()
+
+
+def _write(process: subprocess.Popen[bytes], data: bytes, deadline: float) -> None:
+    """Write all of ``data``, to a process that may have stopped reading."""
+    assert process.stdin is not None  # noqa: S101 - made with pipes
+    os.set_blocking(process.stdin.fileno(), False)
+    rest = memoryview(data)
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        while rest:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise _LateError
+            try:
+                rest = rest[os.write(process.stdin.fileno(), rest) :]
+            except BrokenPipeError:
+                raise _EndedError from None
 
 
 def _read(process: subprocess.Popen[bytes], length: int, deadline: float) -> bytes:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 READY = b"ready\n"
 _MOST = 1 << 40
+_FIRST_MEMORY, _MOST_MEMORY = resource.getrlimit(resource.RLIMIT_AS)
 
 
 def layout(body: dict[str, Any], blobs: list[bytes]) -> Message:
@@ -65,8 +66,7 @@ def _described(found: Any) -> dict[str, Any]:  # noqa: ANN401 - the layout's own
 
 def _answer(request: Message) -> Message:
     body = request.body
-    with suppress(ValueError, OSError):  # macOS has no such limit
-        resource.setrlimit(resource.RLIMIT_AS, (body["memory"], resource.getrlimit(resource.RLIMIT_AS)[1]))
+    _limit_memory(body["memory"])
     signal.setitimer(signal.ITIMER_PROF, body["seconds"])  # its signal ends the process
     try:
         return TASKS[body["task"]](body, request.blobs)
@@ -80,6 +80,13 @@ def _answer(request: Message) -> Message:
         return Message({"damaged": f"{type(error).__name__}: {error}"}, [])
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        _limit_memory(None)  # the next request may be larger than what this one was allowed
+
+
+def _limit_memory(size: int | None) -> None:
+    """Limit the address space, in bytes; None restores the first limit."""
+    with suppress(ValueError, OSError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (_FIRST_MEMORY if size is None else size, _MOST_MEMORY))
 
 
 def main() -> None:
