@@ -26,6 +26,7 @@ _DEFLATE_RATIO = 1032  # zlib packs no better
 _FLETCHER = 0xFFFF  # what its sums are taken modulo
 _CHECKSUM = 4  # bytes behind a chunk
 _MAX_RATIO = 2000
+_MOST_NUMBERS = (1 << 60) - 1  # of 8 bytes; numpy refuses a longer shape even where one of its lengths is 0
 _READ = 1 << 30  # Linux reads at most 2 GiB in one call
 
 
@@ -284,6 +285,8 @@ def _dtype(text: str) -> np.dtype:
 
 def _naturals(values: object) -> tuple[int, ...]:
     if not isinstance(values, list | tuple) or any(type(value) is not int or value < 0 for value in values):
+        raise ValueError(values)
+    if math.prod(filter(None, values)) > _MOST_NUMBERS:
         raise ValueError(values)
     return tuple(itertools.chain(values))
 

@@ -193,6 +193,15 @@ def test_what_is_no_hdf5_is_refused(path, data, reason):
         read_embeddings(path)
 
 
+@pytest.mark.parametrize("shape", [(0, 1 << 62), (1 << 62, 0)])
+def test_empty_shapes_beyond_memory_are_refused(path, shape):
+    with h5py.File(path, "w") as file:
+        file.attrs["format_version"] = 1
+        file.create_dataset("embeddings", shape, "f4")
+    with pytest.raises(FormatError, match="'embeddings': its description makes no sense"):
+        read_embeddings(path)
+
+
 def test_a_directory_is_no_hdf5(tmp_path):
     with pytest.raises(FormatError, match="cannot be read: Is a directory"):
         read_embeddings(tmp_path)
