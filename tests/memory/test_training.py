@@ -14,7 +14,7 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.memory import GangPart, TrainingSize, serving_forecast, training_forecast
 from pbg_tasks.memory.parameters import parameter_count
-from pbg_tasks.native import instruction_set
+from pbg_tasks.native import instruction_set, library
 from pbg_tasks.native.coverage import BFLOAT16
 from tests.rotation import of_today
 
@@ -195,6 +195,14 @@ def test_a_rank_holds_what_it_keeps_for_the_others_as_well(tmp_path):
     told = trained(tmp_path, partitions=4, ranks=2, dimension=400)
     assert told["lines"]["partitions kept for the gang"] == 2 * 40_000 * 401 * 4
     assert told["peak"] >= told["measured_peak"] * (1 - TOLERANCE)
+
+
+@pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
+def test_all_negs_hold_no_scores_of_whole_batches(tmp_path):
+    data_set(tmp_path, entities=200_000, edges=1_200)
+    told = trained(tmp_path, all_negs=True, dimension=16, comparator="dot", loss_fn="softmax", batch_size=1_200)
+    scores = 1_200 * 200_000 * 4
+    assert told["measured_peak"] - told["lines"]["process"] < scores / 2
 
 
 GANG = {"entities": {"n": {"num_partitions": 4}, "one": {"num_partitions": 1}}, "dimension": 99}
