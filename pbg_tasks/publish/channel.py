@@ -99,7 +99,9 @@ class Channel:
         try:
             data = self.store.get(key).data
         except NotFoundError:
-            raise InputError(f"channel {self.name!r} of {self.store.url} has no release {seq}") from None
+            raise InputError(
+                f"channel {self.name!r} of {self.store.url} has no release {seq}; `pbg releases` lists those it has"
+            ) from None
         if expected_sha256 is not None and sha256(data) != expected_sha256:
             raise FormatError(f"{self.store.url}/{key}: changed after it was published")
         return decode(Release, data, source=f"{self.store.url}/{key}")

@@ -56,6 +56,7 @@ class Collected:
         unwatched: runs in a directory that stay, old by their dates, as no collection on this machine saw them a grace
             ago.
         silence: seconds that do not count as days of a release, since nothing was written and the clock may be ahead.
+        stored: runs that lay in the store when the collection began.
     """
 
     kept: int = 0
@@ -67,6 +68,7 @@ class Collected:
     orphans: int = 0
     unwatched: list[str] = field(default_factory=list)
     silence: float = 0.0
+    stored: int = 0
 
 
 def collect(
@@ -102,7 +104,8 @@ def collect(
     needed = {run for run, _ in staying} | (of_another_channel(store, runs, channel) if channel is not None else set())
     reached = needed | at_work(store, runs, ages)
     unwatched = sorted(reached - needed - at_work(store, runs, dates)) if no_clock else []
-    sweep = _Sweep(store, ages, Collected(kept=len(staying), unwatched=unwatched, silence=surplus), dry_run=dry_run)
+    collected = Collected(kept=len(staying), unwatched=unwatched, silence=surplus, stored=len(runs))
+    sweep = _Sweep(store, ages, collected, dry_run=dry_run)
     doomed = removals(store)
     over = [each for each in doomed.values() if each.is_over(ages)]
     try:

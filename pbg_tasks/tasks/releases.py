@@ -120,6 +120,11 @@ def gc(
         dry_run=dry_run,
         trust_clock=trust_clock,
     )
+    if not found.stored and not found.kept:
+        say(
+            f"gc: {place.url} holds no run and no release: nothing was planned there yet, or it is not the `store` of "
+            "a graph spec; check the URL"
+        )
     if found.unwatched:
         say(
             f"gc: left {len(found.unwatched)} runs that nothing needs: files in {place.url} are dated by the machines "

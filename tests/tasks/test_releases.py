@@ -85,6 +85,20 @@ def test_pins_and_collections_by_command(place, channel):
     assert gc(str(place.store), keep_releases=2, grace_hours=72, trust_clock=True)["runs"] == ["r1"]
 
 
+def test_collection_without_runs_or_releases_says_so(tmp_path, place, channel):
+    mistyped = CliRunner().invoke(app, ["gc", str(tmp_path / "mistyped")])
+    assert mistyped.exit_code == 0
+    assert f"gc: {tmp_path / 'mistyped'} holds no run and no release" in mistyped.stderr
+    publish(channel, "d1")
+    assert "holds no run" not in CliRunner().invoke(app, ["gc", str(place.store)]).stderr
+
+
+def test_unknown_release_is_refused_with_advice(place, channel):
+    publish(channel, "d1")
+    with pytest.raises(InputError, match=r"has no release 9; `pbg releases` lists those it has"):
+        rollback(place.spec, to=9)
+
+
 def test_a_skip_is_kept_with_its_first_reason(place, channel):
     skip(place.spec, "d6", reason="half of it is missing")
     skip(place.spec, "d6")
