@@ -56,7 +56,7 @@ class Collected:
         unwatched: runs in a directory that stay, old by their dates, as no collection on this machine saw them a grace
             ago.
         silence: seconds that do not count as days of a release, since nothing was written and the clock may be ahead.
-        stored: runs that lay in the store when the collection began.
+        stored: runs in the store when the collection began.
     """
 
     kept: int = 0
