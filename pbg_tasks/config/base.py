@@ -108,7 +108,10 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str, ignore_un
 
 def explain(model: type[BaseModel], error: ValidationError) -> str:
     """Return the problems of a document on one line, each with its key; of very many the first ones."""
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    # pydantic also reports a list as too short whose entries it refused.
+    parents = {problem["loc"][:end] for problem in found for end in range(len(problem["loc"]))}
+    problems = [each for each in found if each["type"] != "too_short" or each["loc"] not in parents]
     left_out = [f"and {len(problems) - _EXPLAINED} more"] if len(problems) > _EXPLAINED else []
     return "; ".join([*(_explain(model, problem) for problem in problems[:_EXPLAINED]), *left_out])
 

@@ -126,6 +126,14 @@ def test_each_mistake_is_named_with_its_key(tmp_path, change, expected):
     assert "graph.yaml" in message
 
 
+def test_list_of_refused_entries_is_not_called_short(tmp_path):
+    message = broken(tmp_path, lambda spec: [each.update(lhs="a/b") for each in spec["model"]["relations"]])
+    assert "model.relations.0.lhs: 'a/b' cannot name an entity type" in message
+    assert "at least 1 item" not in message
+    message = broken(tmp_path, lambda spec: spec["model"].update(relations=[]))
+    assert "model.relations: Tuple should have at least 1 item" in message
+
+
 @pytest.mark.parametrize(
     ("how", "ask_hours", "grace_hours", "fits"),
     [("ask", 71.5, None, True), ("ask", 72, None, False), ("ask", 24, 20, False), ("fail", 24, 20, True)],
