@@ -97,10 +97,12 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
   step.max_norm = pick(3) == 0 ? 0.7 : 0;
   step.coefficient = 1e-3;
   step.lr = step.relation_lr = 0.1;
-  step.weight = step.times = 1;
+  step.times = 1;
+  step.weights_of_sides[0] = 1;
+  step.weights_of_sides[1] = 0.5;
   step.edges = least + pick(40);
-  const bool all = !blocks && pick(5) == 0;  // entities are negatives: one chunk, and none of them its own
-  step.chunk = all ? step.edges : least + pick(step.edges - least + 1);
+  const bool all = !blocks && pick(5) == 0;  // entities are negatives, the same in each chunk, and none of them its own
+  step.chunk = least + pick(step.edges - least + 1);
   step.own = !all && pick(4) != 0;
   const int64_t chunks = (step.edges + step.chunk - 1) / step.chunk, dimension = step.dimension;
   const bool same = pick(2) == 0;
@@ -118,7 +120,7 @@ int train(World& world, pbg_workspace* workspace, int64_t number, bool halves) {
       drawn[side] = Array<int64_t>(new int64_t[entities]);
       std::iota(drawn[side].get(), drawn[side].get() + entities, 0);
       step.drawn[side] = drawn[side].get();
-      step.mask_true[side] = 1;
+      step.all[side] = 1;
     } else if (step.corrupted[side] && pick(4) != 0) {
       step.drawn_per_chunk[side] = least + pick(20);
       drawn[side] = world.below(entities, chunks * step.drawn_per_chunk[side]);
