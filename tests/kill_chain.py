@@ -36,8 +36,8 @@ from pbg_tasks.errors import BY_EXIT_CODE, NotFoundError, PbgError, StorageError
 from pbg_tasks.progress import Progress, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import run_chain
-from pbg_tasks.tasks.releases import gc
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.release.releases import gc
 from tests.tasks.conftest import Workplace, ring
 from tests.tasks.reruns import BY_THE_CLOCK, objects
 

@@ -154,7 +154,7 @@ def test_a_missing_torch_is_told_with_the_extra_that_brings_it(place):
 
 
 def test_a_bug_is_a_traceback_and_then_one_line_and_its_status():
-    code = "import pbg_tasks.tasks.info as task; task.info = lambda *_: {}['first\\nsecond']"
+    code = "import pbg_tasks.tasks.view.info as task; task.info = lambda *_: {}['first\\nsecond']"
     done = after(code, "info")
     assert done.returncode == 70, done.stderr
     assert done.stderr.startswith("Traceback (most recent call last):")
@@ -165,7 +165,7 @@ def test_a_bug_is_a_traceback_and_then_one_line_and_its_status():
 
 @pytest.mark.parametrize("name", ["torch.nothing", "nothing"])
 def test_only_a_missing_torch_is_foreseen(name):
-    done = after(f"import pbg_tasks.tasks.info as task; task.info = lambda *_: __import__({name!r})", "info")
+    done = after(f"import pbg_tasks.tasks.view.info as task; task.info = lambda *_: __import__({name!r})", "info")
     assert done.returncode == 70, done.stderr
     assert done.stderr.splitlines()[-1] == f"error: internal: ModuleNotFoundError: No module named {name!r}"
 

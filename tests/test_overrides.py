@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pbg_tasks.cli import main
-from pbg_tasks.cli.overrides import spread_overrides
+from pbg_tasks.cli.common import spread_overrides
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_command_refuses_endpoint_with_credentials(tmp_path, variable):
 
 
 def test_traceback_of_a_bug_shows_no_credentials(tmp_path):
-    code = f"import pbg_tasks.tasks.info as task; task.info = lambda *_: {{}}['s3://{AT}bucket']; "
+    code = f"import pbg_tasks.tasks.view.info as task; task.info = lambda *_: {{}}['s3://{AT}bucket']; "
     code += "from pbg_tasks.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "info"], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path

@@ -17,7 +17,7 @@ import pbg_tasks
 from pbg_tasks.checkpoint import Iteration, PreservedManifest
 from pbg_tasks.checkpoint.live import watch_progress
 from pbg_tasks.checkpoint.manifest import Head, Manifest, Stamped, decode, encode, encode_unique
-from pbg_tasks.checkpoint.progress import Progress
+from pbg_tasks.checkpoint.partial_record import PartialRecord
 from pbg_tasks.checkpoint.segments import Segment, read_progress
 from pbg_tasks.config import RunSpec
 from pbg_tasks.config.base import Frozen
@@ -26,7 +26,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.directory import parse_iteration_line, parse_stats_line, read_config
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.exchange.manifest import ExchangeManifest, UnfinishedMark
-from pbg_tasks.publish.holds import Tombstone, read_decision
+from pbg_tasks.publish.gc_holds import Tombstone, read_decision
 from pbg_tasks.publish.looks import Seen
 from pbg_tasks.publish.release import Current, Release
 from pbg_tasks.publish.retention import Pin, pins
@@ -35,7 +35,7 @@ from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.approval import Decision, decisions
 from pbg_tasks.tasks.context import RunContext, _Refusal
 from pbg_tasks.tasks.files import FileSet
-from pbg_tasks.tasks.show import show
+from pbg_tasks.tasks.view.show import show
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FIXTURES = REPOSITORY / "tests" / "fixtures" / "documents"
@@ -52,8 +52,8 @@ MODELS = {
     r"(runs/[^/]+/checkpoint|gang)/HEAD\.json": Head,
     r"runs/[^/]+/checkpoint/manifest\.v\d+\.json": Manifest,
     r"runs/[^/]+/(release|checkpoint/epoch_\d+)/manifest\.json": PreservedManifest,
-    r"runs/[^/]+/checkpoint/live\.json": Progress,
-    r"gang/progress\.v[\d.e]+\.json": Progress,
+    r"runs/[^/]+/checkpoint/live\.json": PartialRecord,
+    r"gang/progress\.v[\d.e]+\.json": PartialRecord,
     r"gang/partial/e\d+/pieces\.v[\d.]+\.json": Segment,
     r"channels/\w+/releases/\d+\.json": Release,
     r"channels/\w+/CURRENT\.json": Current,

@@ -21,7 +21,7 @@ from benchmarks.nights.walk import remove, train
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import PbgError
 from pbg_tasks.storage.columnar import list_files
-from pbg_tasks.tasks.chain import run_chain
+from pbg_tasks.tasks.nightly.chain import run_chain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

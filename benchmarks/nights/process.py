@@ -12,13 +12,15 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.cli import main
-from pbg_tasks.tasks.chain import TASKS
+from pbg_tasks.tasks.nightly.chain import TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _FORKING = get_context("forkserver")
-_FORKING.set_forkserver_preload([__name__, *(f"pbg_tasks.tasks.{module}" for module in ("plan", *TASKS.values()))])
+_FORKING.set_forkserver_preload(
+    [__name__, *(f"pbg_tasks.tasks.{module}" for module in ("nightly.plan", *TASKS.values()))]
+)
 
 
 class Ended(NamedTuple):

@@ -27,7 +27,7 @@ from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.releases import rollback
+from pbg_tasks.tasks.release.releases import rollback
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

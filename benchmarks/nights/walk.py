@@ -11,8 +11,8 @@ from benchmarks.nights.night import RELEASED, Night, run_nights
 from benchmarks.nights.ranking import rank_coming
 from pbg_tasks.progress import say
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import run_task
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly.chain import run_task
+from pbg_tasks.tasks.nightly.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.quality.links import FIGURES, Splits, predict_links
 from examples.data.archives import read_rows
-from pbg_tasks.evaluate.metrics import figures
+from pbg_tasks.evaluate.report import figures
 from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings
 from pbg_tasks.formats.entities import read_entity_names, read_relation_names
 from pbg_tasks.formats.model import model_file_name, read_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pbg_tasks.tasks.configs import load_config_from
+from pbg_tasks.tasks.directory.configs import load_config_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

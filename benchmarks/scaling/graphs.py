@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from benchmarks.scaling.simulate import Work
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.train.partitions import partition_keys
+from pbg_tasks.train.data.partitions import partition_keys
 from pbg_tasks.train.schedule import bucket_order
 
 SKEW = 0.1

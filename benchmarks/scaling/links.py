@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pbg_tasks.train.partitions import PartitionKey
+    from pbg_tasks.train.data.partitions import PartitionKey
 
 
 @dataclass(frozen=True, slots=True)

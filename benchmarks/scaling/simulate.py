@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from benchmarks.scaling.links import Exchange, Network
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.train.partitions import PartitionKey
+    from pbg_tasks.train.data.partitions import PartitionKey
     from pbg_tasks.train.ranks.leases import Lease
     from pbg_tasks.train.schedule import Bucket
 

@@ -13,7 +13,7 @@ from benchmarks.speed.workloads import LIVEJOURNAL, RandomGraph
 from pbg_tasks.checkpoint.stats import FILE_NAME, IO_FILE_NAME
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.progress import human_count
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.training.train import train_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import PbgError
 from pbg_tasks.formats.edges import edge_file_name, read_edges, write_edges
 from pbg_tasks.progress import human_count
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 
 if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools

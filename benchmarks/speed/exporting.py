@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.speed.measurement import Measurement, in_turns
 from benchmarks.speed.workloads import trained_fb15k
 from pbg_tasks.config import ConfigSchema
-from pbg_tasks.tasks.exporting import export_directory
+from pbg_tasks.tasks.exchange.export_tsv import export_directory
 
 if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools

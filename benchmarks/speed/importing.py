@@ -10,7 +10,7 @@ from benchmarks.speed.measurement import Measurement, in_turns, per_cpu_second
 from benchmarks.speed.workloads import LIVEJOURNAL, TRIPLES, placed
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.progress import human_count
-from pbg_tasks.tasks.importing import import_edges
+from pbg_tasks.tasks.directory.importing import import_edges
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,9 +29,9 @@ from pbg_tasks.formats.edges import edge_file_name
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.entities import entity_count_file_name, entity_names_file_name
 from pbg_tasks.progress import human_count
-from pbg_tasks.tasks.exchange import export
-from pbg_tasks.tasks.exporting import export_directory
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.training.train import train_directory
 
 if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools

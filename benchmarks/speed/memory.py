@@ -18,8 +18,8 @@ from benchmarks.speed.workloads import LIVEJOURNAL, Document, placed
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.formats.entities import write_entity_count
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.training.train import train_directory
 
 if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools

@@ -26,7 +26,7 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import PbgError
 from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import human_seconds, say
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ import numpy as np
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.formats.entities import write_entity_count, write_entity_names
-from pbg_tasks.tasks.importing import EdgeLists, import_edges
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
+from pbg_tasks.tasks.training.train import train_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

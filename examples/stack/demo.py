@@ -50,7 +50,7 @@ def run_demo(stack: Stack) -> dict[str, Any]:
     Raises:
         DemoError: a step failed.
     """
-    from pbg_tasks.tasks.show import table  # imports much that watching does not need
+    from pbg_tasks.tasks.view.show import table  # imports much that watching does not need
 
     clock = Clock()
     if stopped := stack.stop():

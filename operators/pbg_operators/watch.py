@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from pbg_operators.connection import with_store
 from pbg_operators.task import RetryableError
 from pbg_tasks.errors import AccessError, PbgError, StorageError
-from pbg_tasks.tasks.watermark import Watermark
+from pbg_tasks.tasks.nightly.arrivals import Watermark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class SnapshotTrigger(BaseTrigger):
         # Their AWS SDK is for the triggerer, not for parsing.
         from pbg_tasks.publish import Channel
         from pbg_tasks.storage import open_store
-        from pbg_tasks.tasks.arrivals import Arrivals
+        from pbg_tasks.tasks.nightly.arrivals import Arrivals
 
         # Airflow answers a thread's question for a connection only where it knows the loop that the thread came from.
         environment = await sync_to_async(with_store)(dict(os.environ), self.conn_id)

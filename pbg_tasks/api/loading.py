@@ -11,7 +11,7 @@ from pbg_tasks.api.vectors import Vectors
 from pbg_tasks.formats.embeddings import map_embeddings
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.source import load_newest, locate
+from pbg_tasks.tasks.model_source import load_newest, locate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.tasks.source import Source
+    from pbg_tasks.tasks.model_source import Source
 
 
 @dataclass(frozen=True, slots=True)

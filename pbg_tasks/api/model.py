@@ -17,8 +17,8 @@ from pbg_tasks.api.relations import RelationIndex
 from pbg_tasks.api.scoring import EdgeScorer, gather
 from pbg_tasks.api.search import best
 from pbg_tasks.errors import InputError
-from pbg_tasks.model.likeness import Likeness
 from pbg_tasks.model.parameters import OTHER_SIDE, SIDES, global_path
+from pbg_tasks.model.similarity import Similarity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -276,8 +276,8 @@ class Model:
         kind = self._type_of(names, entity_type)
         table = self._table(kind)
         numbers = table.names.numbers(names)
-        likeness = Likeness(self.config, self._contents.params, kind)
-        found = best(likeness, likeness.candidates(table.vectors.rows(numbers)), table.vectors, k + 1)
+        similarity = Similarity(self.config, self._contents.params, kind)
+        found = best(similarity, similarity.candidates(table.vectors.rows(numbers)), table.vectors, k + 1)
         others = [
             (listed[listed != own][:k], scores[listed != own][:k])
             for own, (listed, scores) in zip(numbers, found, strict=True)

@@ -19,7 +19,7 @@ from pbg_tasks.prepare import assign_ids, check_rows, connect, write_buckets
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.staging import Scratch, put_all_new
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.training.train import train_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

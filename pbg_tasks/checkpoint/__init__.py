@@ -5,6 +5,13 @@ from __future__ import annotations
 from pbg_tasks.checkpoint.contents import Names, check_rows, checkpoint_names
 from pbg_tasks.checkpoint.live import LiveMirror, watch_progress
 from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord
+from pbg_tasks.checkpoint.partial_record import (
+    EdgeChunkRecord,
+    LeaseRecord,
+    PartialObjects,
+    PartialRecord,
+    StoredObject,
+)
 from pbg_tasks.checkpoint.plain import PlainFiles, open_directory
 from pbg_tasks.checkpoint.preserve import (
     PreservedManifest,
@@ -13,7 +20,6 @@ from pbg_tasks.checkpoint.preserve import (
     preserve,
     preserved_prefix,
 )
-from pbg_tasks.checkpoint.progress import LeaseRecord, PartialObjects, PieceRecord, Progress, StoredObject
 from pbg_tasks.checkpoint.reader import CheckpointFiles, VerifiedFiles, open_committed
 from pbg_tasks.checkpoint.stats import StatsMirror
 from pbg_tasks.checkpoint.writer import CheckpointWriter, claim
@@ -21,6 +27,7 @@ from pbg_tasks.checkpoint.writer import CheckpointWriter, claim
 __all__ = [
     "CheckpointFiles",
     "CheckpointWriter",
+    "EdgeChunkRecord",
     "Head",
     "Iteration",
     "LeaseRecord",
@@ -29,10 +36,9 @@ __all__ = [
     "Names",
     "ObjectRecord",
     "PartialObjects",
-    "PieceRecord",
+    "PartialRecord",
     "PlainFiles",
     "PreservedManifest",
-    "Progress",
     "StatsMirror",
     "StoredObject",
     "VerifiedFiles",

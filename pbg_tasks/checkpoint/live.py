@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.manifest import Head, decode, encode
-from pbg_tasks.checkpoint.progress import LeaseRecord, PieceRecord, Progress, epoch_of
+from pbg_tasks.checkpoint.partial_record import EdgeChunkRecord, LeaseRecord, PartialRecord, epoch_of
 from pbg_tasks.checkpoint.reader import HEAD, location
 from pbg_tasks.checkpoint.segments import read_progress
 from pbg_tasks.errors import NotFoundError
@@ -43,14 +43,14 @@ class LiveMirror:
     ) -> None:
         self._spec, self._writer_epoch, self._put, self._clock = spec, writer_epoch, put, clock
         self._next = float("-inf")
-        self._done: list[PieceRecord] = []
+        self._done: list[EdgeChunkRecord] = []
 
     def tell(self, iteration: Iteration, lhs: int, rhs: int) -> None:
         """Say that a bucket is being trained, unless something was said just before."""
         began = self._clock()
         if began < self._next:
             return
-        progress = Progress(
+        progress = PartialRecord(
             spec=self._spec,
             writer_epoch=self._writer_epoch,
             number=0,
@@ -63,7 +63,7 @@ class LiveMirror:
         ended = self._clock()
         self._next = ended + max(INTERVAL_SECONDS, (ended - began) / _SHARE)
 
-    def done(self, piece: PieceRecord) -> None:
+    def done(self, piece: EdgeChunkRecord) -> None:
         """Take note of a bucket that is done."""
         self._done.append(piece)
 
@@ -72,7 +72,7 @@ class LiveMirror:
         self._done.clear()
 
 
-def watch_progress(store: Store, prefix: str) -> tuple[Progress, float | None] | None:
+def watch_progress(store: Store, prefix: str) -> tuple[PartialRecord, float | None] | None:
     """Return what is known of the iteration under way, and when it was said; None where nothing is.
 
     Args:
@@ -89,7 +89,7 @@ def watch_progress(store: Store, prefix: str) -> tuple[Progress, float | None] |
             progress = read_progress(store, prefix, head.progress)
         else:  # a record of an earlier writer is what this one began with
             blob = store.get(join(prefix, FILE_NAME))
-            said, progress = blob.info, decode(Progress, blob.data, source=location(store, prefix, FILE_NAME))
+            said, progress = blob.info, decode(PartialRecord, blob.data, source=location(store, prefix, FILE_NAME))
     except NotFoundError:  # nothing is trained yet, or the iteration was committed meanwhile
         return None
     if progress.iteration.number != head.version + 1 or progress.writer_epoch != head.writer_epoch:

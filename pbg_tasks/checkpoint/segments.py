@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pbg_tasks.checkpoint.manifest import NamedRecord, decode, encode, sha256
-from pbg_tasks.checkpoint.progress import PARTIAL, PieceRecord, Progress
+from pbg_tasks.checkpoint.partial_record import PARTIAL, EdgeChunkRecord, PartialRecord
 from pbg_tasks.checkpoint.reader import location
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import FormatError
@@ -28,7 +28,7 @@ class Segment(Frozen):
     """Pieces that are trained to their end and stored."""
 
     format: Literal[1] = 1
-    done: tuple[PieceRecord, ...]
+    done: tuple[EdgeChunkRecord, ...]
 
 
 class Segments:
@@ -45,7 +45,7 @@ class Segments:
         self._sealed: list[NamedRecord] = []
         self._buckets: set[tuple[int, int]] = set()
 
-    def seal(self, progress: Progress) -> Progress:
+    def seal(self, progress: PartialRecord) -> PartialRecord:
         """Store the segments that have become full, and return the record that names them.
 
         Raises:
@@ -66,7 +66,7 @@ class Segments:
         self._buckets.update((piece.lhs, piece.rhs) for piece in segment.done)
 
 
-def read_progress(store: Store, prefix: str, named: NamedRecord) -> Progress:
+def read_progress(store: Store, prefix: str, named: NamedRecord) -> PartialRecord:
     """Read a record, the pieces of its segments included.
 
     Args:
@@ -78,7 +78,7 @@ def read_progress(store: Store, prefix: str, named: NamedRecord) -> Progress:
         NotFoundError: a record, or a segment, is missing: a later one has replaced it, or it is lost.
         FormatError: it is damaged.
     """
-    progress = decode(Progress, _verified(store, prefix, named), source=location(store, prefix, named.name))
+    progress = decode(PartialRecord, _verified(store, prefix, named), source=location(store, prefix, named.name))
     done = [
         piece
         for segment in progress.sealed

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint.contents import Contents
-from pbg_tasks.checkpoint.lease import PATIENCE_SECONDS, Lease, wait_until_free
 from pbg_tasks.checkpoint.manifest import (
     Head,
     Iteration,
@@ -24,9 +23,9 @@ from pbg_tasks.checkpoint.manifest import (
     encode_unique,
     sha256,
 )
+from pbg_tasks.checkpoint.partial_record import PARTIAL, RECORDS, PartialObjects, PartialRecord, epoch_of, progress_name
 from pbg_tasks.checkpoint.plain import Newest, newest, read_head
 from pbg_tasks.checkpoint.preserve import MANIFEST
-from pbg_tasks.checkpoint.progress import PARTIAL, RECORDS, PartialObjects, Progress, epoch_of, progress_name
 from pbg_tasks.checkpoint.reader import (
     HEAD,
     SHA256,
@@ -39,6 +38,7 @@ from pbg_tasks.checkpoint.reader import (
     read_mirror,
 )
 from pbg_tasks.checkpoint.segments import Segments, read_progress
+from pbg_tasks.checkpoint.writer_heartbeat import PATIENCE_SECONDS, WriterHeartbeat, wait_until_free
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.staging import Scratch, sha256_file
@@ -135,7 +135,7 @@ class CheckpointWriter:
                 "another writer took this run over"
             )
 
-    def record(self, progress: Progress) -> None:
+    def record(self, progress: PartialRecord) -> None:
         """Make what is stored of the iteration under way count: write its record, then swap HEAD.json.
 
         Raises:
@@ -152,7 +152,7 @@ class CheckpointWriter:
         if before is not None:
             self.store.delete(self.key(before.name))
 
-    def settle(self, progress: Progress) -> dict[str, ObjectRecord]:
+    def settle(self, progress: PartialRecord) -> dict[str, ObjectRecord]:
         """Give the objects of a finished iteration the names that a version has, and return their records by name.
 
         Raises:
@@ -320,7 +320,7 @@ def claim(
         info = _swap_head(store, prefix, claimed, info)
     outdated = [] if adopt is None else _outdated(store, prefix, found, head, adopt)
     writer = CheckpointWriter(store, prefix, spec, claimed, info, found, outdated)
-    with Lease(store, lease):
+    with WriterHeartbeat(store, lease):
         if adopt is not None:
             writer.write_mirror()
             end_old_uploads(store, prefix, written=lease)
@@ -329,7 +329,7 @@ def claim(
         yield writer
 
 
-def _unfinished(store: Store, prefix: str, head: Head, spec: str) -> Progress | None:
+def _unfinished(store: Store, prefix: str, head: Head, spec: str) -> PartialRecord | None:
     """Read the record that HEAD.json names; None when it names none, or one of another spec.
 
     Raises:

@@ -16,7 +16,7 @@ import typer
 
 from pbg_tasks import __version__
 from pbg_tasks.cli import configs, dags, exchange, info, migrations, models, nightly, releases, transfer
-from pbg_tasks.cli.overrides import spread_overrides
+from pbg_tasks.cli.common import spread_overrides
 from pbg_tasks.errors import ConfigError, EvictedError, PbgError, ResourceError
 from pbg_tasks.memory.address_space import limit_hint, require_addresses
 from pbg_tasks.redaction import credentials_in, redacted

@@ -3,9 +3,51 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_FLAGS = ("-p", "--param")
+_ASSIGNMENT = re.compile(r"""([A-Za-z_]\w*)(?:\.[^=]*)?=""")
+
+
+def spread_overrides(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with a flag of its own before each override: ``-p a=1 b=2`` becomes ``-p a=1 -p b=2``.
+
+    An argument after an override is one, too, when it assigns to a key that configs or graph specs have. Anything else
+    is an argument of the command, such as the path ``day=2026-11-20/edges.tsv``.
+    """
+    spread: list[str] = []
+    after_override = False  # whether an override may come next without a flag
+    for position, argument in enumerate(arguments):
+        if argument == "--":
+            return [*spread, *arguments[position:]]
+        if spread and spread[-1] in _FLAGS:
+            after_override = True
+        elif argument.startswith("-"):
+            after_override = argument.startswith(("--param=", "-p")) and argument not in _FLAGS
+        elif after_override and _is_override(argument):
+            spread.append(_FLAGS[0])
+        else:
+            after_override = False
+        spread.append(argument)
+    return spread
+
+
+def _is_override(argument: str) -> bool:
+    match = _ASSIGNMENT.match(argument)
+    if match is None:
+        return False
+    from pbg_tasks.config import ConfigSchema, GraphSpec  # takes time that other commands need not wait
+    from pbg_tasks.config.legacy import spelling
+
+    return any(spelling(model, match[1]) in model.model_fields for model in (ConfigSchema, GraphSpec))
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 Override = Annotated[

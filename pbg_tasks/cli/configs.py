@@ -24,6 +24,6 @@ def config(
     as_json: Json = False,
 ) -> None:
     """Print a PBG config as PBG would store it, or the value of one of its keys."""
-    from pbg_tasks.tasks.configs import show_config
+    from pbg_tasks.tasks.directory.configs import show_config
 
     show_value(show_config(config, key, param or ()), as_json=as_json)

@@ -87,7 +87,7 @@ def export(
         _refuse("only with DEST", channel=channel, entity_path=entity_path, **options)
         result = _export_as_pbg(model, outputs, overwrite=overwrite)
     else:
-        from pbg_tasks.tasks.exchange import export as task
+        from pbg_tasks.tasks.exchange.export import export as task
 
         _refuse("only for tsv without DEST", **outputs)
         result = task(
@@ -103,7 +103,7 @@ def export(
 
 
 def _export_as_pbg(config: ConfigSchema, outputs: dict[str, str | None], *, overwrite: bool) -> dict[str, Any]:
-    from pbg_tasks.tasks.exporting import export_directory
+    from pbg_tasks.tasks.exchange.export_tsv import export_directory
 
     places = {name: outputs[name] or usual for name, usual in _OF_PBG.items()}
     return export_directory(config, **places, overwrite=overwrite)
@@ -118,7 +118,7 @@ def _refuse(why: str, **options: object) -> None:
 def _model(source: str, param: list[str] | None) -> str | ConfigSchema:
     """Return the config that ``source`` names, or the URL that it is."""
     if is_config(source):
-        from pbg_tasks.tasks.configs import load_config_from
+        from pbg_tasks.tasks.directory.configs import load_config_from
 
         return load_config_from(source, param or ())
     _refuse(f"only for a PBG config, which {source} is not", param=param)
@@ -154,7 +154,7 @@ def import_embeddings(
 ) -> None:
     """Read vectors with names, and write them as an init_path from which `pbg train` starts."""
     from pbg_tasks.publish.exchange import ReadOptions
-    from pbg_tasks.tasks.exchange_import import import_embeddings as task
+    from pbg_tasks.tasks.exchange.import_vectors import import_embeddings as task
 
     options = ReadOptions(entity, escaped, id_column, vector_column, key_separator, feature_separator)
     show_result(task(exchange, source, destination, options=options, overwrite=overwrite), as_json=as_json)

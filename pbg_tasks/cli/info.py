@@ -23,7 +23,7 @@ def info(
     """Print versions, engines, the CPU's instruction set, and what the native engine leaves to torch."""
     if param and config is None:
         raise typer.BadParameter("--param: only with a CONFIG, of which it changes a key")
-    from pbg_tasks.tasks.info import info as task
+    from pbg_tasks.tasks.view.info import info as task
 
     show_result(task(config, param), as_json=as_json)
 
@@ -42,6 +42,6 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare files with their manifests, by size and hash, and say what no manifest lists."""
-    from pbg_tasks.tasks.verify import verify as task
+    from pbg_tasks.tasks.view.verify import verify as task
 
     show_result(task(place), as_json=as_json)

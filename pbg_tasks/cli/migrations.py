@@ -26,7 +26,7 @@ def adopt(
     as_json: Json = False,
 ) -> None:
     """Make an existing checkpoint the first release of a graph, which its first night continues."""
-    from pbg_tasks.tasks.adopt import adopt as task
+    from pbg_tasks.tasks.release.adopt import adopt as task
 
     show_result(task(checkpoint, entities, spec, snapshot=snapshot), as_json=as_json)
 
@@ -42,6 +42,6 @@ def repartition(
     as_json: Json = False,
 ) -> None:
     """Move the rows of a channel's release to other partitions, as a release that the next night continues."""
-    from pbg_tasks.tasks.repartition import repartition as task
+    from pbg_tasks.tasks.release.repartition import repartition as task
 
     show_result(task(spec, partitions=partitions, compact=compact), as_json=as_json)

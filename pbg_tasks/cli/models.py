@@ -84,17 +84,17 @@ def train(
         return
     if max_restarts:
         raise typer.BadParameter("--max-restarts: only with --ranks")
-    from pbg_tasks.tasks.eviction import Notice
+    from pbg_tasks.tasks.training.eviction import Notice
 
     with Notice.taken(ends=True):  # also while torch is imported and inputs are read
         if is_config(target):
-            from pbg_tasks.tasks.configs import load_config_from
-            from pbg_tasks.tasks.train import train_directory
+            from pbg_tasks.tasks.directory.configs import load_config_from
+            from pbg_tasks.tasks.training.train import train_directory
 
             config = load_config_from(target, param or ())
             result = train_directory(config, **given, rank=rank, ignore_memory=ignore_memory)
         else:
-            from pbg_tasks.tasks.train import train as task
+            from pbg_tasks.tasks.training.train import train as task
 
             result = task(target, rank=rank, ignore_memory=ignore_memory)
     show_result(result, as_json=as_json)
@@ -103,7 +103,7 @@ def train(
 def _launch(
     target: str, arguments: list[str], param: list[str] | None, ranks: int, max_restarts: int, *, as_json: bool
 ) -> None:
-    from pbg_tasks.tasks.launch import launch
+    from pbg_tasks.tasks.training.launch import launch
 
     servers = max(_config(target, param).num_partition_servers, 0)
     command = ["train", target, "--json", *arguments]
@@ -112,7 +112,7 @@ def _launch(
 
 def _config(target: str, param: list[str] | None) -> ConfigSchema:
     if is_config(target):
-        from pbg_tasks.tasks.configs import load_config_from
+        from pbg_tasks.tasks.directory.configs import load_config_from
 
         return load_config_from(target, param or ())
     from pbg_tasks.tasks.context import RunContext
@@ -180,12 +180,12 @@ def evaluate(
         seed=seed,
     )
     if not is_config(target):
-        from pbg_tasks.tasks.evaluate import evaluate as task
+        from pbg_tasks.tasks.nightly.evaluate import evaluate as task
 
         _check_planned(target, {**_given(param=param), **given})
         show_result(task(target), as_json=as_json)
         return
-    from pbg_tasks.tasks.configs import load_config_from
-    from pbg_tasks.tasks.evaluate_directory import evaluate_directory
+    from pbg_tasks.tasks.directory.configs import load_config_from
+    from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 
     show_result(evaluate_directory(load_config_from(target, param or ()), **given), as_json=as_json)

@@ -42,7 +42,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Resolve spec, snapshot and previous release into one stored run."""
-    from pbg_tasks.tasks.plan import plan as task
+    from pbg_tasks.tasks.nightly.plan import plan as task
 
     result = task(
         spec,
@@ -62,7 +62,7 @@ def _task(name: str, text: str) -> None:
     """Register a command that takes a run's URL."""
 
     def command(run: Run, *, as_json: Json = False) -> None:
-        from pbg_tasks.tasks.chain import run_task
+        from pbg_tasks.tasks.nightly.chain import run_task
 
         show_result(run_task(name, run), as_json=as_json)
 
@@ -87,7 +87,7 @@ def export_release(
     as_json: Json = False,
 ) -> None:
     """Write one of the exports that the run's spec lists."""
-    from pbg_tasks.tasks.export_release import export_release as task
+    from pbg_tasks.tasks.nightly.export_release import export_release as task
 
     show_result(task(run, name), as_json=as_json)
 
@@ -120,8 +120,8 @@ def run_all(
     as_json: Json = False,
 ) -> None:
     """Do all tasks of one snapshot, one after the other."""
-    from pbg_tasks.tasks.chain import run_chain
-    from pbg_tasks.tasks.show import outcome, table
+    from pbg_tasks.tasks.nightly.chain import run_chain
+    from pbg_tasks.tasks.view.show import outcome, table
 
     summary = run_chain(
         spec,
@@ -145,8 +145,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show everything known of a run, or what one of its tasks found."""
-    from pbg_tasks.tasks.show import outcome, show_task, table
-    from pbg_tasks.tasks.show import show as collect
+    from pbg_tasks.tasks.view.show import outcome, show_task, table
+    from pbg_tasks.tasks.view.show import show as collect
 
     if task is not None:
         show_result(show_task(run, task), as_json=as_json)
@@ -164,7 +164,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write the pages about a run, or about a graph and all its runs, beside the data."""
-    from pbg_tasks.tasks import reporting
+    from pbg_tasks.tasks.view import report as reporting
 
     found = reporting.report_graph(Path(target)) if is_config(target) else reporting.report(target)
     show_result(found, as_json=as_json)

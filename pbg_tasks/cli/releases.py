@@ -23,7 +23,7 @@ Number = Annotated[int, typer.Argument(min=1, help="Number of the release.", sho
 @app.command()
 def releases(spec: Spec, *, as_json: Json = False) -> None:
     """List the releases of a graph's channel."""
-    from pbg_tasks.tasks.show import history, history_table
+    from pbg_tasks.tasks.view.show import history, history_table
 
     listed = history(spec)
     typer.echo(json.dumps(listed) if as_json else history_table(listed))
@@ -37,7 +37,7 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Point the channel back to an earlier release."""
-    from pbg_tasks.tasks.releases import rollback as task
+    from pbg_tasks.tasks.release.releases import rollback as task
 
     show_result(task(spec, to=to), as_json=as_json)
 
@@ -45,7 +45,7 @@ def rollback(
 @app.command()
 def pin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
     """Keep a release until it is unpinned."""
-    from pbg_tasks.tasks.releases import pin as task
+    from pbg_tasks.tasks.release.releases import pin as task
 
     show_result(task(spec, release), as_json=as_json)
 
@@ -53,7 +53,7 @@ def pin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
 @app.command()
 def unpin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
     """Let retention decide about a release again."""
-    from pbg_tasks.tasks.releases import unpin as task
+    from pbg_tasks.tasks.release.releases import unpin as task
 
     show_result(task(spec, release), as_json=as_json)
 
@@ -67,7 +67,7 @@ def skip(
     as_json: Json = False,
 ) -> None:
     """Let the nights of a chain go on without a snapshot."""
-    from pbg_tasks.tasks.releases import skip as task
+    from pbg_tasks.tasks.release.releases import skip as task
 
     show_result(task(spec, snapshot, reason=reason), as_json=as_json)
 
@@ -96,7 +96,7 @@ def drill(
     as_json: Json = False,
 ) -> None:
     """Roll a canary channel back and forward, and fail when it takes too long."""
-    from pbg_tasks.tasks.releases import drill as task
+    from pbg_tasks.tasks.release.releases import drill as task
 
     show_result(task(spec, limit=limit), as_json=as_json)
 
@@ -123,7 +123,7 @@ def gc(
     as_json: Json = False,
 ) -> None:
     """Remove the releases and runs that nothing needs."""
-    from pbg_tasks.tasks.releases import gc as task
+    from pbg_tasks.tasks.release.releases import gc as task
 
     result = task(
         store,
@@ -156,8 +156,8 @@ def replay(
 ) -> None:
     """Make a release once more and compare every file with what was published."""
     from pbg_tasks.errors import QualityGateError
-    from pbg_tasks.tasks.replay import replay as task
-    from pbg_tasks.tasks.replay import replay_release
+    from pbg_tasks.tasks.release.replay import replay as task
+    from pbg_tasks.tasks.release.replay import replay_release
 
     result = task(run, into=into) if release is None else replay_release(Path(run), release, into=into)
     show_result(result, as_json=as_json)

@@ -10,7 +10,7 @@ from pbg_tasks.cli.common import Json, Override, show_result
 
 if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.tasks.importing import EdgeLists
+    from pbg_tasks.tasks.directory.importing import EdgeLists
 
 app = typer.Typer()
 imports = typer.Typer(help="Import edge lists into PBG's directories.", no_args_is_help=True)
@@ -54,8 +54,8 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write a config for edge lists: a model that suits most."""
-    from pbg_tasks.tasks.importing import EdgeLists
-    from pbg_tasks.tasks.init import write_config
+    from pbg_tasks.tasks.directory.importing import EdgeLists
+    from pbg_tasks.tasks.directory.init import write_config
 
     how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter)
     if parquet:
@@ -74,11 +74,11 @@ def _import(
     as_json: bool,
 ) -> None:
     from pbg_tasks.prepare import Minimum
-    from pbg_tasks.tasks.configs import load_config_from
-    from pbg_tasks.tasks.importing import import_edges
+    from pbg_tasks.tasks.directory.configs import load_config_from
+    from pbg_tasks.tasks.directory.importing import import_edges
 
     def choose(unpartitioned: ConfigSchema, auto: list[str]) -> dict[str, int]:
-        from pbg_tasks.tasks.auto import choose_partitions
+        from pbg_tasks.tasks.directory.auto import choose_partitions
 
         return choose_partitions(unpartitioned, auto, lists, how, memory_gb=memory_gb)
 
@@ -105,7 +105,7 @@ def tsv(
     as_json: Json = False,
 ) -> None:
     """Import text: columns are numbers from 0, or names with --header; .gz, .bz2 and .zst are read as they are."""
-    from pbg_tasks.tasks.importing import EdgeLists
+    from pbg_tasks.tasks.directory.importing import EdgeLists
 
     how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter, feature_separator)
     counts = (entity_min_count, relation_type_min_count)
@@ -129,7 +129,7 @@ def parquet(
     as_json: Json = False,
 ) -> None:
     """Import Parquet: columns are names."""
-    from pbg_tasks.tasks.importing import EdgeLists
+    from pbg_tasks.tasks.directory.importing import EdgeLists
 
     how = EdgeLists("parquet", lhs_col, rhs_col, rel_col, weight_col, feature_separator=feature_separator)
     counts = (entity_min_count, relation_type_min_count)

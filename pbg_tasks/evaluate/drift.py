@@ -10,7 +10,7 @@ import torch
 
 if TYPE_CHECKING:
     from pbg_tasks.evaluate.tables import EntityTable
-    from pbg_tasks.model.likeness import Likeness
+    from pbg_tasks.model.similarity import Similarity
 
 BLOCK_ROWS = 1 << 14
 ALIGNED_ROWS = 1 << 15
@@ -26,11 +26,11 @@ class View:
 
     Attributes:
         table: of the entities that both nights know, numbered as tonight.
-        likeness: how they compare.
+        similarity: how they compare.
     """
 
     table: EntityTable
-    likeness: Likeness
+    similarity: Similarity
 
 
 def aligned(now: View, before: View, known: np.ndarray, seed: int) -> torch.Tensor | None:
@@ -51,7 +51,7 @@ def aligned(now: View, before: View, known: np.ndarray, seed: int) -> torch.Tens
     count = min(len(known), ALIGNED_ROWS)
     chosen = np.sort(rng.choice(known, size=count, replace=False)) if count < len(known) else known
     now_SD, before_SD = (
-        torch.nn.functional.normalize(view.likeness.vectors(view.table.gather(chosen, BLOCK_ROWS)), dim=1)
+        torch.nn.functional.normalize(view.similarity.vectors(view.table.gather(chosen, BLOCK_ROWS)), dim=1)
         for view in (now, before)
     )
     dimension = now_SD.shape[1]
@@ -74,7 +74,7 @@ def cosines(now: View, before: View, total: int, rotation_DD: torch.Tensor | Non
     found_N = np.full(total, np.nan, np.float32)
     for ours, theirs in zip(now.table.blocks(BLOCK_ROWS), before.table.blocks(BLOCK_ROWS), strict=True):
         now_KD, before_KD = (
-            view.likeness.vectors(torch.from_numpy(block.rows)) for view, block in ((now, ours), (before, theirs))
+            view.similarity.vectors(torch.from_numpy(block.rows)) for view, block in ((now, ours), (before, theirs))
         )
         if rotation_DD is not None:
             before_KD = before_KD @ rotation_DD

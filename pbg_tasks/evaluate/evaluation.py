@@ -11,9 +11,9 @@ import torch
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.evaluate.candidates import Candidates, eligible
-from pbg_tasks.evaluate.contest import compete
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples, by_types
 from pbg_tasks.evaluate.one_side import OneSide
+from pbg_tasks.evaluate.paired_comparison import compete
 from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import Evaluation, ModelConfig
-    from pbg_tasks.evaluate.rival import Rival
+    from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.formats.entity_sets import EntitySet
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
@@ -52,7 +52,7 @@ def evaluate_edges(
     train: EdgeStream | None = None,
     candidates: Candidates | None = None,
     hidden: EntitySet | None = None,
-    rival: Rival | None = None,
+    compared: ComparedModel | None = None,
     threads: int = 1,
     memory_bytes: int = 1 << 30,
     seed: int = 0,
@@ -73,7 +73,7 @@ def evaluate_edges(
             popularity baseline is made of them.
         candidates: a sample to use again, for the types that it has.
         hidden: entities that are nobody's candidates.
-        rival: another model that is asked the same, as far as it knows it.
+        compared: another model that is asked the same, as far as it knows it.
         threads: CPU threads.
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of what is newly sampled.
@@ -102,7 +102,7 @@ def evaluate_edges(
     tables = _tables(config, paths, numbering, sample, hidden)
     groups = list(by_types(config, families, asked))
     work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)
-    models = [config] if rival is None else [config, rival.config]
+    models = [config] if compared is None else [config, compared.config]
     dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
     budget = Budget.of(memory_bytes, dimension, threads)
     names = relation_labels(config, relation_names)
@@ -111,10 +111,10 @@ def evaluate_edges(
         of_types = [(tables[lhs], tables[rhs], rows) for (lhs, rhs), rows in groups]
         found = {name: side.rank(model, of_types) for name, side in sides.items()}
     against = None
-    if rival is not None:
+    if compared is not None:
         with Progress("compare", unit="scores") as progress:
             model = replace(model, progress=progress)
-            against = compete(model, tables, rival, numbering, groups, sides, found, asked, names, seed)
+            against = compete(model, tables, compared, numbering, groups, sides, found, asked, names, seed)
     popular = [ranks for side in sides.values() if (ranks := side.popular(of_types)) is not None]
     report = EvaluationReport.of(
         found,

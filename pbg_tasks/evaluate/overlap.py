@@ -45,11 +45,11 @@ def neighbour_overlap(now: View, before: View, queries: np.ndarray, count: int =
 
 def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
     """Return the numbers of the nearest candidates of each query: int64 (Q, count)."""
-    query_QD = view.likeness.candidates(view.table.gather(queries, _BLOCK_ROWS))
+    query_QD = view.similarity.candidates(view.table.gather(queries, _BLOCK_ROWS))
     best_QK = torch.full((len(queries), count), -torch.inf)
     number_QK = torch.full((len(queries), count), -1)
     for block in view.table.blocks(_BLOCK_ROWS):
-        score_QB = view.likeness.score(query_QD, view.likeness.candidates(torch.from_numpy(block.rows)))
+        score_QB = view.similarity.score(query_QD, view.similarity.candidates(torch.from_numpy(block.rows)))
         own = block.columns(queries)
         (there,) = np.nonzero(own >= 0)
         score_QB[there, own[there]] = -torch.inf

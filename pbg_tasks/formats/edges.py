@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from pbg_tasks.formats.glimpse import Glimpse
     from pbg_tasks.formats.guard import OpenFile
+    from pbg_tasks.formats.hdf5_header import Hdf5Header
     from pbg_tasks.formats.stored import Stored
 
 _IDS = ("lhs", "rhs", "rel")
@@ -215,7 +215,7 @@ class EdgeFacts(NamedTuple):
     weighted: bool
 
 
-def edge_facts(file: Path | Glimpse) -> EdgeFacts:
+def edge_facts(file: Path | Hdf5Header) -> EdgeFacts:
     """Look at a bucket's file without reading an edge.
 
     Raises:

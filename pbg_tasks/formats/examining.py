@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.frames import Message, packed, unpacked
-from pbg_tasks.formats.glimpse import PART, Glimpse
+from pbg_tasks.formats.hdf5_header import PART, Hdf5Header
 from pbg_tasks.formats.layout import read_layout
 from pbg_tasks.formats.optimizer import state_sums
 
@@ -37,7 +37,7 @@ def layout(body: dict[str, Any], blobs: list[bytes]) -> Message:
         found = read_layout(path, status.st_size)
         identity = [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
         return Message(_described(found) | {"identity": identity}, found.blobs)
-    file = Glimpse(body["name"], body["size"])
+    file = Hdf5Header(body["name"], body["size"])
     file.parts.update(zip(body["parts"], blobs, strict=True))
     if any(len(part) > PART for part in blobs):
         raise ValueError("a part that is too long")

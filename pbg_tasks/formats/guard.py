@@ -15,7 +15,7 @@ import numpy as np
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.examiner import EXAMINER
-from pbg_tasks.formats.glimpse import Glimpse
+from pbg_tasks.formats.hdf5_header import Hdf5Header
 from pbg_tasks.formats.layout import FORMAT_VERSION, Layout, read_layout
 from pbg_tasks.formats.stored import Stored
 from pbg_tasks.storage.vouched import Identity, is_vouched
@@ -87,7 +87,7 @@ class OpenFile:
 
 
 @contextmanager
-def open_foreign(path: Path | Glimpse) -> Iterator[OpenFile]:
+def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
     """Open an HDF5 file of format version 1 (its path, or some parts of it) once all of it was found harmless.
 
     Raises:
@@ -96,7 +96,7 @@ def open_foreign(path: Path | Glimpse) -> Iterator[OpenFile]:
             or keeping it busy, or changed while it was read.
         ResourceError: the process that looks at it cannot be started, or the machine ended it.
     """
-    if isinstance(path, Glimpse):
+    if isinstance(path, Hdf5Header):
         yield _glimpsed(path)
         return
     try:
@@ -160,7 +160,7 @@ def _examined(path: Path, identity: Identity) -> Layout:
     return _layout(str(path), answer)
 
 
-def _glimpsed(file: Glimpse) -> OpenFile:
+def _glimpsed(file: Hdf5Header) -> OpenFile:
     name = str(file)
     file.seek(0)
     start = file.read(len(_SIGNATURE))

@@ -14,7 +14,7 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.manifest import decode, encode, encode_unique, sha256
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, InputError, NotFoundError
-from pbg_tasks.publish.holds import hold, run_with
+from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.publish.release import Current, Release, newest_before, served_before
 from pbg_tasks.storage.parallel import in_parallel
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint.leftovers import unnamed_leftovers
+from pbg_tasks.checkpoint.stale_partials import unnamed_leftovers
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import StorageError
 from pbg_tasks.progress import say
-from pbg_tasks.publish.ages import silence
-from pbg_tasks.publish.holds import condemn, removals
-from pbg_tasks.publish.looks import Dates, Looks
+from pbg_tasks.publish.gc_holds import condemn, removals
+from pbg_tasks.publish.looks import Dates, Looks, silence
 from pbg_tasks.publish.reachability import EXPORTS, RUNS, at_work, of_another_channel, staying_releases, stored_runs
 from pbg_tasks.storage.base import DirectoryStore
 from pbg_tasks.storage.parallel import in_parallel
@@ -28,7 +27,7 @@ from pbg_tasks.storage.parallel import in_parallel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pbg_tasks.publish.holds import Decision
+    from pbg_tasks.publish.gc_holds import Decision
     from pbg_tasks.publish.looks import Ages
     from pbg_tasks.publish.reachability import StoredRun
     from pbg_tasks.publish.retention import Retention

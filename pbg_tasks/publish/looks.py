@@ -29,6 +29,31 @@ if TYPE_CHECKING:
 
     from pbg_tasks.storage import ObjectInfo, Store
 
+
+LONGEST_SILENCE = 0.5
+"""Part of the grace that a time without any object counts as, at most."""
+
+
+def silence(now: float, dates: Iterable[float], grace: float) -> float:
+    """Return by how many seconds the silences before ``now`` are longer than what they count as.
+
+    Only as many of the newest dates are looked at as the grace reaches back.
+
+    Args:
+        now: by the clock of the collection, in seconds.
+        dates: when objects were written, each by the clock of its writer; those of collections left out.
+        grace: seconds for which whatever was written stays.
+    """
+    left, later, surplus = grace, now, 0.0
+    for date in sorted((date for date in dates if date < now), reverse=True):
+        gap = later - date
+        counts = min(gap, LONGEST_SILENCE * grace)
+        if left <= counts:
+            break
+        left, later, surplus = left - counts, date, surplus + gap - counts
+    return surplus
+
+
 LOOKS = ".looks/"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _OFFSETS = Path("/proc/self/timens_offsets")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.publish.channel import Channel, channels
-from pbg_tasks.publish.holds import TOMBSTONES, hold_key, run_with, tombstone_key
+from pbg_tasks.publish.gc_holds import TOMBSTONES, hold_key, run_with, tombstone_key
 from pbg_tasks.publish.retention import Retention, kept, pins
 
 if TYPE_CHECKING:

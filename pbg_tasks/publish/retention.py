@@ -10,7 +10,7 @@ from pbg_tasks.checkpoint.manifest import encode
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import ConflictError
-from pbg_tasks.publish.holds import hold, run_with
+from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.publish.release import served_before
 
 if TYPE_CHECKING:

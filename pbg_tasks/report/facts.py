@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pbg_tasks.checkpoint import ObjectRecord, Progress
+    from pbg_tasks.checkpoint import ObjectRecord, PartialRecord
     from pbg_tasks.config import RunSpec
     from pbg_tasks.publish import Release
 
@@ -40,7 +40,7 @@ class RunFacts:
     tasks: Sequence[str]
     results: Mapping[str, Result]
     stats: Sequence[str] = ()
-    progress: Progress | None = None
+    progress: PartialRecord | None = None
     heard: float | None = None
     planned: float | None = None
     files: Mapping[str, ObjectRecord] = field(default_factory=dict)

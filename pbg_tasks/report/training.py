@@ -10,7 +10,7 @@ from pbg_tasks.formats.directory import IterationLine, parse_iteration_line, par
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pbg_tasks.checkpoint import Progress
+    from pbg_tasks.checkpoint import PartialRecord
     from pbg_tasks.formats.directory import BucketStats
     from pbg_tasks.report.facts import Result, RunFacts
 
@@ -85,7 +85,7 @@ def _iteration(place: Place, buckets: Sequence[tuple[Bucket, BucketStats]], end:
     }
 
 
-def _under_way(progress: Progress) -> dict[Bucket, dict[str, Any]]:
+def _under_way(progress: PartialRecord) -> dict[Bucket, dict[str, Any]]:
     cells = {
         (piece.lhs, piece.rhs): {"state": "done", "loss": piece.figures[0], "seconds": piece.seconds}
         for piece in progress.done

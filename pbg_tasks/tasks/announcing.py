@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.progress import say
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundEr
 from pbg_tasks.memory import forget_peak, peak_bytes
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.metered import MeteredStore

@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pbg_tasks.train.engine_torch import TorchEngine
-    from pbg_tasks.train.initial import InitialVectors, open_initial
+    from pbg_tasks.train.data.initial import InitialVectors, open_initial
+    from pbg_tasks.train.data.newcomers import Newcomers
+    from pbg_tasks.train.data.partitions import PartitionKey, partition_keys
+    from pbg_tasks.train.engine.on_torch import TorchEngine
     from pbg_tasks.train.loop import Trainer
-    from pbg_tasks.train.newcomers import Newcomers
-    from pbg_tasks.train.partitions import PartitionKey, partition_keys
-    from pbg_tasks.train.source import StartingPoint
+    from pbg_tasks.train.starting_point import StartingPoint
 
 __all__ = [
     "InitialVectors",
@@ -25,14 +25,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "InitialVectors": "initial",
-    "Newcomers": "newcomers",
-    "PartitionKey": "partitions",
-    "StartingPoint": "source",
-    "TorchEngine": "engine_torch",
+    "InitialVectors": "data.initial",
+    "Newcomers": "data.newcomers",
+    "PartitionKey": "data.partitions",
+    "StartingPoint": "starting_point",
+    "TorchEngine": "engine.on_torch",
     "Trainer": "loop",
-    "open_initial": "initial",
-    "partition_keys": "partitions",
+    "open_initial": "data.initial",
+    "partition_keys": "data.partitions",
 }
 
 

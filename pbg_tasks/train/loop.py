@@ -22,28 +22,28 @@ from pbg_tasks.errors import EvictedError, FormatError, ResourceError, StorageEr
 from pbg_tasks.formats.directory import EvalStats, IoStats, io_line, iteration_line, stats_line
 from pbg_tasks.formats.model import ModelState, model_file_name, write_model
 from pbg_tasks.progress import Progress, human_count, human_seconds, say
-from pbg_tasks.train.buffer import PartitionBuffer
-from pbg_tasks.train.course import Course
-from pbg_tasks.train.edge_files import EdgesAhead
-from pbg_tasks.train.engine import NOTHING, Position
-from pbg_tasks.train.partition_files import PartitionFiles, Stamp
-from pbg_tasks.train.piece_records import continued, piece_record, result_of
-from pbg_tasks.train.pieces import PieceTrainer
-from pbg_tasks.train.remnant import Remnant
-from pbg_tasks.train.uploads import Uploads
+from pbg_tasks.train.data.buffer import PartitionBuffer
+from pbg_tasks.train.data.edge_files import EdgesAhead
+from pbg_tasks.train.data.partition_files import PartitionFiles, Stamp
+from pbg_tasks.train.data.uploads import Uploads
+from pbg_tasks.train.edge_chunk_records import continued, edge_chunk_record, result_of
+from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
+from pbg_tasks.train.engine.base import NOTHING, Position
+from pbg_tasks.train.iteration_plan import IterationPlan
+from pbg_tasks.train.partial_iteration import Remnant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord, PieceRecord
+    from pbg_tasks.checkpoint import CheckpointWriter, EdgeChunkRecord, Iteration, ObjectRecord
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.train.anchor import Anchor
-    from pbg_tasks.train.background import Background
-    from pbg_tasks.train.edge_files import EdgeFiles, Piece
-    from pbg_tasks.train.engine import Engine
-    from pbg_tasks.train.pieces import PieceResult
-    from pbg_tasks.train.source import StartingPoint
+    from pbg_tasks.train.data.background import Background
+    from pbg_tasks.train.data.edge_files import EdgeChunk, EdgeFiles
+    from pbg_tasks.train.edge_chunks import EdgeChunkResult
+    from pbg_tasks.train.engine.anchor import Anchor
+    from pbg_tasks.train.engine.base import Engine
+    from pbg_tasks.train.starting_point import StartingPoint
 
 
 _PATIENCE_SECONDS = 1.0  # for what other threads still read or store, once what counts is stored
@@ -111,12 +111,12 @@ class Trainer:
             on_final=self.uploads.add,
         )
         self.ahead = EdgesAhead(edges)
-        self._course = Course(config, edges, seed=seed)
-        self._pieces = PieceTrainer(config, engine, seed)
-        self.stats = StatsMirror(writer.store, writer.prefix, self._course.done(writer))
+        self._iteration_plan = IterationPlan(config, edges, seed=seed)
+        self._edge_chunks = EdgeChunkTrainer(config, engine, seed)
+        self.stats = StatsMirror(writer.store, writer.prefix, self._iteration_plan.done(writer))
         self.live = LiveMirror(writer.spec, writer.partial.writer_epoch, self.uploads.mirror)
         state = start.model(ModelState(*engine.parameters()))
-        self._course.check_resumable(writer, start)
+        self._iteration_plan.check_resumable(writer, start)
         if state is not None:
             engine.load_parameters(state.params, state.sums)
 
@@ -132,7 +132,7 @@ class Trainer:
             TrainingDivergedError: a loss or an embedding is not finite; that iteration is not committed.
             ConflictError: another writer took the run over.
         """
-        plan = self._course.plan
+        plan = self._iteration_plan.plan
         left = plan[self.writer.version :]
         if self.writer.version:
             say(
@@ -141,19 +141,19 @@ class Trainer:
                 else f"all {len(plan)} iterations were done before; raise num_epochs to train on"
             )
         figures: list[EpochFigures] = []
-        self._course.catch_up(self.writer)
+        self._iteration_plan.catch_up(self.writer)
         with ExitStack() as stack:
             for thread in self._threads:
                 stack.enter_context(thread)
             if not plan and self.writer.manifest is None and not self.writer.version:
                 self._commit_untrained()
-            coming = self._course.pieces(left[0]) if left else []
+            coming = self._iteration_plan.edge_chunks(left[0]) if left else []
             if left:
                 self._resume(left[0], coming)
             for iteration, following in zip(left, [*left[1:], None], strict=False):
-                pieces, coming = coming, [] if following is None else self._course.pieces(following)
+                edge_chunks, coming = coming, [] if following is None else self._iteration_plan.edge_chunks(following)
                 try:
-                    figures.append(self._iterate(iteration, pieces, coming))
+                    figures.append(self._iterate(iteration, edge_chunks, coming))
                 except TrainingDivergedError as error:  # in training, or in what another thread was to write
                     raise TrainingDivergedError(f"{error}; version {self.writer.version} stays the newest") from None
                 self._report(figures, len(left))
@@ -182,15 +182,15 @@ class Trainer:
             f"for I/O; ETA {human_seconds(rest)}"
         )
 
-    def _iterate(self, iteration: Iteration, pieces: list[Piece], coming: list[Piece]) -> EpochFigures:
+    def _iterate(self, iteration: Iteration, edge_chunks: list[EdgeChunk], coming: list[EdgeChunk]) -> EpochFigures:
         """Train and commit an iteration; ``coming`` is what the one after it trains."""
         started, waited = time.monotonic(), self._waited
-        info = self._course.info(iteration)
+        info = self._iteration_plan.info(iteration)
         stamp = Stamp(iteration.number, info)
-        order = [piece.bucket for piece in pieces[len(self._remnant.done) :]]
-        self.buffer.begin(order, [piece.bucket for piece in coming], stamp, final=self._remnant.keys)
-        results = self._train(iteration, pieces, coming)
-        self._check_ledger(results, sum(piece.edges for piece in pieces))
+        order = [edge_chunk.bucket for edge_chunk in edge_chunks[len(self._remnant.done) :]]
+        self.buffer.begin(order, [edge_chunk.bucket for edge_chunk in coming], stamp, final=self._remnant.keys)
+        results = self._train(iteration, edge_chunks, coming)
+        self._check_ledger(results, sum(edge_chunk.edges for edge_chunk in edge_chunks))
         trained = sum(result.stats.count for result in results)
         loss = sum(result.stats.loss * result.stats.count for result in results) / max(trained, 1)
         held_out = [result.after for result in results if result.after is not None]
@@ -198,57 +198,62 @@ class Trainer:
         objects = self._store(stamp) | self._remnant.final
         stored = time.monotonic()
         io = IoStats(stored - started, self._waited - waited)
-        first = (iteration.number - 1) * len(pieces)
+        first = (iteration.number - 1) * len(edge_chunks)
         lines = [
-            stats_line(result.stats, *piece.bucket, index, info, before=result.before, after=result.after)
-            for index, (piece, result) in enumerate(zip(pieces, results, strict=True), start=first)
+            stats_line(result.stats, *edge_chunk.bucket, index, info, before=result.before, after=result.after)
+            for index, (edge_chunk, result) in enumerate(zip(edge_chunks, results, strict=True), start=first)
         ]
         if average is not None:
-            lines.append(iteration_line(average, first + len(pieces) - 1, info))
+            lines.append(iteration_line(average, first + len(edge_chunks) - 1, info))
         lines.append(io_line(io, info))
         self._commit(objects, iteration, edges=trained, lines=lines, retrained=self._remnant.retrained)
         self._remnant.committed()
         ended = time.monotonic()
         return EpochFigures(iteration.epoch_idx, loss, trained, ended - started, io.waited + ended - stored, average)
 
-    def _train(self, iteration: Iteration, pieces: list[Piece], coming: list[Piece]) -> list[PieceResult]:
-        total = sum(piece.edges for piece in pieces)
+    def _train(
+        self, iteration: Iteration, edge_chunks: list[EdgeChunk], coming: list[EdgeChunk]
+    ) -> list[EdgeChunkResult]:
+        total = sum(edge_chunk.edges for edge_chunk in edge_chunks)
         before = self._remnant.done
-        results, seen = [result_of(piece) for piece in before], sum(piece.edges for piece in pieces[: len(before)])
+        results, seen = (
+            [result_of(edge_chunk) for edge_chunk in before],
+            sum(edge_chunk.edges for edge_chunk in edge_chunks[: len(before)]),
+        )
         with Progress(f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}", total=total) as progress:
             progress.advance(seen)
-            for number, piece in enumerate(pieces[len(before) :], start=len(before) + 1):
-                upcoming = chain(islice(pieces, number, None), coming)
-                reach = self._course.reach(iteration, seen, piece, total)
+            for number, edge_chunk in enumerate(edge_chunks[len(before) :], start=len(before) + 1):
+                upcoming = chain(islice(edge_chunks, number, None), coming)
+                reach = self._iteration_plan.reach(iteration, seen, edge_chunk, total)
                 begun = self._remnant.begun if number == len(before) + 1 else None
                 try:
-                    result = self._train_piece(iteration, piece, upcoming, progress, reach, begun)
-                except EvictedError:  # while it waited for what the piece needs
-                    self._park(iteration, pieces, results, None)
+                    result = self._train_edge_chunk(iteration, edge_chunk, upcoming, progress, reach, begun)
+                except EvictedError:  # while it waited for what the edge chunk needs
+                    self._park(iteration, edge_chunks, results, None)
                 if result.stopped is not None:
-                    self._park(iteration, pieces, results, result)
+                    self._park(iteration, edge_chunks, results, result)
                 results.append(result)
-                seen += piece.edges
+                seen += edge_chunk.edges
         return results
 
-    def _train_piece(
+    def _train_edge_chunk(
         self,
         iteration: Iteration,
-        piece: Piece,
-        upcoming: Iterable[Piece],
+        edge_chunk: EdgeChunk,
+        upcoming: Iterable[EdgeChunk],
         progress: Progress,
         reach: tuple[float, float],
-        begun: PieceRecord | None,
-    ) -> PieceResult:
-        """Train a piece, or what is left of one that was begun; ``upcoming`` come after it."""
-        lhs, rhs = self.buffer.swap_to(piece.bucket, self._check_stop)
-        heed = partial(self._heed, progress, iteration, piece)
+        begun: EdgeChunkRecord | None,
+    ) -> EdgeChunkResult:
+        """Train an edge chunk, or what is left of one that was begun; ``upcoming`` come after it."""
+        lhs, rhs = self.buffer.swap_to(edge_chunk.bucket, self._check_stop)
+        heed = partial(self._heed, progress, iteration, edge_chunk)
         try:
             # No name for the edges here: what some are held out of would live on beside both parts.
-            result = self._pieces.train(
+            result = self._edge_chunks.train(
                 iteration,
-                piece,
-                self.ahead.take(piece, upcoming),
+                edge_chunk,
+                self.ahead.take(edge_chunk, upcoming),
                 lhs,
                 rhs,
                 reach=reach,
@@ -259,7 +264,7 @@ class Trainer:
         except (FormatError, TrainingDivergedError):
             self._check_threads()  # what they cannot read or may not write has its own name
             raise
-        record = piece_record(piece.bucket, result, rank=0, lease=0)
+        record = edge_chunk_record(edge_chunk.bucket, result, rank=0, lease=0)
         if begun is not None:
             record = continued(begun, record)
             result = result_of(record)._replace(stopped=result.stopped)
@@ -268,11 +273,11 @@ class Trainer:
             self.live.done(record)
         return result
 
-    def _heed(self, progress: Progress, iteration: Iteration, piece: Piece, count: int, loss: float) -> None:
+    def _heed(self, progress: Progress, iteration: Iteration, edge_chunk: EdgeChunk, count: int, loss: float) -> None:
         """Tell of progress, and stop where another thread has failed: a bucket may take hours."""
         self._check_threads()
         progress.advance(count, loss=loss)
-        self.live.tell(iteration, *piece.bucket)
+        self.live.tell(iteration, *edge_chunk.bucket)
 
     def _check_stop(self) -> None:
         if self._stopping():
@@ -282,28 +287,32 @@ class Trainer:
         for thread in self._threads:
             thread.check()
 
-    def _resume(self, iteration: Iteration, pieces: list[Piece]) -> None:
+    def _resume(self, iteration: Iteration, edge_chunks: list[EdgeChunk]) -> None:
         """Take over what is stored of the first iteration that is left."""
-        state = self._remnant.resume(iteration, pieces)
+        state = self._remnant.resume(iteration, edge_chunks)
         if state is None:
             return
         self.engine.load_parameters(state.params, state.sums)
-        for piece in self._remnant.done:
-            self.live.done(piece)
+        for edge_chunk in self._remnant.done:
+            self.live.done(edge_chunk)
         begun = self._remnant.begun
         say(
             f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}: going on after {len(self._remnant.done)} of "
-            f"{len(pieces)} buckets" + (f" and {human_count(begun.edges)} edges of the next" if begun else "")
+            f"{len(edge_chunks)} buckets" + (f" and {human_count(begun.edges)} edges of the next" if begun else "")
         )
 
     def _park(
-        self, iteration: Iteration, pieces: list[Piece], results: list[PieceResult], last: PieceResult | None
+        self,
+        iteration: Iteration,
+        edge_chunks: list[EdgeChunk],
+        results: list[EdgeChunkResult],
+        last: EdgeChunkResult | None,
     ) -> NoReturn:
         """Store what is trained of an iteration, so that the next start goes on there.
 
         Args:
             iteration: under way.
-            pieces: it trains.
+            edge_chunks: it trains.
             results: of those trained to their end.
             last: of the one after them, where it was stopped before its end.
         """
@@ -312,40 +321,40 @@ class Trainer:
         self.uploads.abandon()
         for thread in self._threads:
             thread.patience = _PATIENCE_SECONDS
-        buckets = [piece.bucket for piece in pieces[: count + 1]]
+        buckets = [edge_chunk.bucket for edge_chunk in edge_chunks[: count + 1]]
         done = [
-            piece_record(bucket, result, rank=0, lease=0)
+            edge_chunk_record(bucket, result, rank=0, lease=0)
             for bucket, result in list(zip(buckets, results, strict=False))[len(remnant.done) :]
         ]
         begun = None
         if last is not None and last.stopped is not None and last.stopped.batches:
-            begun = piece_record(buckets[count], last, rank=0, lease=0)
+            begun = edge_chunk_record(buckets[count], last, rank=0, lease=0)
         before = 0 if done or remnant.begun is None else remnant.begun.batches
         changed = buckets[len(remnant.done) : count + (begun is not None and begun.batches > before)]
         if not changed:
             raise EvictedError(f"{told}; nothing was trained since the last that is stored")
         try:
             files = self.buffer.park(remnant.changed_by(changed), None if last is None else buckets[count])
-            model = self._write_model(Stamp(iteration.number, self._course.info(iteration)))
-            remnant.store(iteration, self._course.order, done=done, begun=begun, files=files, model=model)
+            model = self._write_model(Stamp(iteration.number, self._iteration_plan.info(iteration)))
+            remnant.store(iteration, self._iteration_plan.order, done=done, begun=begun, files=files, model=model)
         except (StorageError, ResourceError) as error:
             raise EvictedError(
                 f"{told}; what was trained of it could not be stored, and is trained again ({error})"
             ) from error
         raise EvictedError(
-            f"{told}; {count} of {len(pieces)} buckets"
+            f"{told}; {count} of {len(edge_chunks)} buckets"
             + (" and a part of the next" if begun is not None else "")
             + " are stored, and the next start goes on there"
         )
 
-    def _check_ledger(self, results: list[PieceResult], total: int) -> None:
+    def _check_ledger(self, results: list[EdgeChunkResult], total: int) -> None:
         """Every edge of the iteration's chunk was trained exactly once or held out, or nothing is committed."""
         done = sum(result.accounted for result in results)
         if done != total:
             raise RuntimeError(f"trained or held out {done} edges where the buckets hold {total}: a bug")
 
     def _commit_untrained(self) -> None:
-        stamp = Stamp(0, self._course.info(None))
+        stamp = Stamp(0, self._iteration_plan.info(None))
         self.buffer.begin([], [], stamp)
         self._commit(self._store(stamp), None, edges=0, lines=[])
 
@@ -378,6 +387,6 @@ class Trainer:
         manifest = self.writer.commit(objects, iteration=iteration, edges=edges, retrained=retrained)
         self.live.committed()
         if iteration is not None:
-            self._course.preserve(self.writer, iteration, manifest)
+            self._iteration_plan.preserve(self.writer, iteration, manifest)
         if before is not None:
             self.uploads.drop(before)

@@ -12,21 +12,21 @@ import pytest
 from pbg_tasks.api import Model
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.publish import Channel
-from pbg_tasks.publish.holds import condemn
+from pbg_tasks.publish.gc_holds import condemn
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.s3 import S3Store
 from pbg_tasks.storage.s3_client import connect
 from pbg_tasks.storage.s3_transfer import Sizes
 from pbg_tasks.tasks.announcing import announced
 from pbg_tasks.tasks.approval import approve, reject
-from pbg_tasks.tasks.chain import TASKS, run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.export_release import export_release
-from pbg_tasks.tasks.launch import launch
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.releases import drill, gc, pin, rollback, skip, unpin
-from pbg_tasks.tasks.reporting import read_graph, read_run, report, report_graph
-from pbg_tasks.tasks.show import history, show
+from pbg_tasks.tasks.nightly.chain import TASKS, run_task
+from pbg_tasks.tasks.nightly.export_release import export_release
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
+from pbg_tasks.tasks.training.launch import launch
+from pbg_tasks.tasks.view.report import read_graph, read_run, report, report_graph
+from pbg_tasks.tasks.view.show import history, show
 from tests.access.policies import BUCKET, PREFIX, SNAPSHOT_BUCKET, SNAPSHOT_FOLDER
 from tests.tasks.conftest import Workplace, ring
 

@@ -13,9 +13,9 @@ import pytest
 
 from pbg_tasks.errors import AccessError
 from pbg_tasks.storage import open_file, open_store
-from pbg_tasks.tasks.adopt import adopt
-from pbg_tasks.tasks.chain import TASKS
-from pbg_tasks.tasks.repartition import repartition
+from pbg_tasks.tasks.nightly.chain import TASKS
+from pbg_tasks.tasks.release.adopt import adopt
+from pbg_tasks.tasks.release.repartition import repartition
 from tests.access.chain import ROLE_OF, STORE, released_run
 from tests.access.policies import (
     ALLOW_ALL,

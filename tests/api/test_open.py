@@ -16,8 +16,8 @@ from pbg_tasks.errors import ConfigError, FormatError, InputError, NotFoundError
 from pbg_tasks.formats.embeddings import embeddings_file_name, map_embeddings
 from pbg_tasks.formats.entities import write_entity_count
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import run_chain
-from pbg_tasks.tasks.source import locate
+from pbg_tasks.tasks.model_source import locate
+from pbg_tasks.tasks.nightly.chain import run_chain
 from tests.api.conftest import Trained
 from tests.tasks.conftest import Workplace, ring
 

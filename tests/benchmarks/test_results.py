@@ -10,7 +10,7 @@ from benchmarks.quality.experiments import BY_NAME, EXPERIMENTS, ROOT
 from benchmarks.quality.plot import Line, Panel, draw, ticks
 from benchmarks.quality.results import Results, Run, means, missed, recipe
 from pbg_tasks.errors import FormatError
-from pbg_tasks.tasks.configs import load_config_from
+from pbg_tasks.tasks.directory.configs import load_config_from
 
 FIGURES = {"mrr": 0.8413, "hits1": 0.7741, "hits10": 0.8949, "mr": 50.2, "auc": 0.99, "raw_mrr": 0.2503}
 

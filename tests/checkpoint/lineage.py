@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint import Head, Manifest, Progress, claim
+from pbg_tasks.checkpoint import Head, Manifest, PartialRecord, claim
 from pbg_tasks.checkpoint.manifest import decode, sha256
 from pbg_tasks.checkpoint.reader import HEAD, manifest_name
 from pbg_tasks.errors import ConflictError, PbgError
@@ -57,7 +57,7 @@ def _by_a_gang(writer: CheckpointWriter, number: int, folder: Path) -> dict[str,
         path = folder / name
         path.write_text(f"{folder.name} {name}")
         stored[name] = writer.partial.put(path, f"{number}.{lease}", lease=lease)
-        progress = Progress(
+        progress = PartialRecord(
             spec=SPEC,
             writer_epoch=writer.partial.writer_epoch,
             number=lease,

@@ -24,7 +24,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pbg_tasks.checkpoint import CheckpointWriter, lease, open_committed
+from pbg_tasks.checkpoint import CheckpointWriter, open_committed
+from pbg_tasks.checkpoint import writer_heartbeat as lease
 from pbg_tasks.storage import LocalStore
 from tests.checkpoint.lineage import Lineage, names, train
 from tests.checkpoint.paused import PausedWriter

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pbg_tasks.checkpoint import Iteration, LiveMirror, PieceRecord, watch_progress
+from pbg_tasks.checkpoint import EdgeChunkRecord, Iteration, LiveMirror, watch_progress
 from pbg_tasks.checkpoint.live import FILE_NAME, INTERVAL_SECONDS
 from pbg_tasks.checkpoint.manifest import Head, encode
 from pbg_tasks.storage import open_store
@@ -30,7 +30,7 @@ def mirror(store, now, writer_epoch=1):
 
 
 def piece(lhs, rhs):
-    return PieceRecord(lhs=lhs, rhs=rhs, rank=0, lease=0, edges=5, figures=(0.5, 0.0, 0.0, 0.0))
+    return EdgeChunkRecord(lhs=lhs, rhs=rhs, rank=0, lease=0, edges=5, figures=(0.5, 0.0, 0.0, 0.0))
 
 
 def head(store, version=0, writer_epoch=1):

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from pbg_tasks.checkpoint import Iteration, claim, open_committed, open_preserved, preserve
-from pbg_tasks.checkpoint.lease import SILENCE_SECONDS, process_identity, wait_until_free
 from pbg_tasks.checkpoint.reader import HEAD, manifest_name
 from pbg_tasks.checkpoint.writer import LEASE, WRITER_EPOCH
+from pbg_tasks.checkpoint.writer_heartbeat import SILENCE_SECONDS, process_identity, wait_until_free
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError
 from pbg_tasks.storage import open_store
 

@@ -17,21 +17,21 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.checkpoint.lease import SILENCE_SECONDS, wait_until_free
+from pbg_tasks.checkpoint.writer_heartbeat import SILENCE_SECONDS, wait_until_free
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, FormatError, PbgError
 from pbg_tasks.formats.edges import EdgeList, Features, edge_file_name, write_edges
 from pbg_tasks.model.negatives import MASKED
 from pbg_tasks.storage import LocalStore
-from pbg_tasks.tasks.configs import load_config_from
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.train import train_directory
-from pbg_tasks.train.engine import Engine
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.engines import make_engine
+from pbg_tasks.tasks.directory.configs import load_config_from
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.training.train import train_directory
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.base import Engine
+from pbg_tasks.train.engine.choice import make_engine
+from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.iterations import chunk_bounds
-from pbg_tasks.train.tables import Table
 from tests.directories import DataSet
 
 

@@ -15,8 +15,8 @@ import pytest
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import count_edges, edge_file_name, read_edges
 from pbg_tasks.formats.entities import read_entity_names
-from pbg_tasks.tasks.importing import EdgeLists, import_edges
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
+from pbg_tasks.tasks.training.train import train_directory
 
 TSV = EdgeLists("tsv", "0", "2", "1")
 

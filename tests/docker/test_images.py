@@ -14,9 +14,9 @@ import grimp
 import pytest
 import yaml
 
-from pbg_tasks.tasks.chain import run_task
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.show import show_task
+from pbg_tasks.tasks.nightly.chain import run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.view.show import show_task
 from tests.docker.files import DOCKER, IMAGES, REPOSITORY, installed, pins, stages
 from tests.docker.images import IMAGE, exists, make, missing_programs
 from tests.operators.specs import small_spec

@@ -16,7 +16,7 @@ from pbg_tasks.evaluate.relation_drift import Edge, End, RelationDrift, Surround
 from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.formats.embeddings import write_embeddings
 from pbg_tasks.model.families import Families
-from pbg_tasks.model.likeness import Likeness
+from pbg_tasks.model.similarity import Similarity
 from tests.evaluate.test_evaluation import INFO, make_config
 
 
@@ -30,7 +30,7 @@ def view(directory, rows, sizes, known, comparator="cos", lacking=0):
         paths.append(directory / f"{part}.h5")
         own = rows[bases[part] : bases[part] + count]
         write_embeddings(paths[-1], own, None, lr=0.1, iteration=INFO, config=config)
-    return View(EntityTable(paths, bases, rows.shape[1], known, counts), Likeness(config, {}, "user"))
+    return View(EntityTable(paths, bases, rows.shape[1], known, counts), Similarity(config, {}, "user"))
 
 
 def normal(rows, dimension, seed=0):

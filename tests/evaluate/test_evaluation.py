@@ -17,12 +17,12 @@ from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.evaluate import comparison, ranking, tables
 from pbg_tasks.evaluate import evaluation as evaluation_room
 from pbg_tasks.evaluate.evaluation import evaluate_edges
-from pbg_tasks.evaluate.metrics import figures, random_scorer
+from pbg_tasks.evaluate.report import figures, random_scorer
 from pbg_tasks.evaluate.tables import Budget
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
 from pbg_tasks.model.scoring import RelationScorer
-from pbg_tasks.train.parameters import SharedParameters
+from pbg_tasks.train.data.parameters import SharedParameters
 
 INFO = IterationInfo(1, 0, 1, 0, "edges", 1, 0)
 NAMES = ["likes", "knows"]

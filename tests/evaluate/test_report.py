@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pbg_tasks.evaluate.contest import Contest
+from pbg_tasks.evaluate.paired_comparison import PairedComparison
 from pbg_tasks.evaluate.ranking import Ranks
 from pbg_tasks.evaluate.report import EvaluationReport, rank_figures
 
@@ -48,7 +48,7 @@ def test_figures_of_relations_are_those_of_their_edges_on_both_sides(rel):
 
 def test_a_comparison_looks_at_the_edges_of_a_relation_only(rel):
     ours, theirs = ([random_ranks(len(rel), seed), random_ranks(len(rel), seed + 1)] for seed in (1, 3))
-    found = Contest.of(ours, theirs, rel, NAMES, {}, 0)
+    found = PairedComparison.of(ours, theirs, rel, NAMES, {}, 0)
     assert Watched.numbers < 10 * EDGES
     assert list(found.relations) == [name for name in NAMES if name != "r7"]
     for number in (0, 1, 150, 299):

@@ -8,7 +8,7 @@ import h5py
 import pytest
 
 from pbg_tasks.config import ConfigSchema
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.interop.checkpoints import snapshot
 from tests.interop.graphs import ROWS, write_graph
 from tests.interop.test_matrix import check_rows, exported_entities

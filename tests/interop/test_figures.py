@@ -13,8 +13,8 @@ import pytest
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.formats.entities import write_relation_names
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.interop.graphs import COMMON, ROWS, held_out, paths, write_entities, write_graph
 from tests.interop.oracle import parse_stats, write_config
 

@@ -9,7 +9,7 @@ import pytest
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.entities import read_entity_count, read_entity_names, read_relation_count, read_relation_names
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.interop.checkpoints import snapshot
 from tests.interop.graphs import COMMON, paths
 

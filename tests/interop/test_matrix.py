@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pbg_tasks.formats.directory import parse_stats_line, read_config
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.exporting import export_directory
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.interop.checkpoints import files_of, snapshot
 from tests.interop.graphs import IN_ONE_CHUNK, ROWS, held_out, write_graph
 from tests.interop.oracle import PBGError

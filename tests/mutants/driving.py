@@ -70,7 +70,7 @@ class Outcome:
 
 
 @dataclass
-class Tally:
+class StepCounters:
     """Outcomes, counted.
 
     Attributes:
@@ -226,9 +226,9 @@ def _read(mutant: Mutant, place: Path, data: bytes, expected: dict[str, str]) ->
     return Outcome(mutant, result, detail, time.monotonic() - started)
 
 
-def run(mutants: Sequence[Mutant], *, workers: int) -> Tally:
+def run(mutants: Sequence[Mutant], *, workers: int) -> StepCounters:
     """Read mutants; show how far it is, what must not happen as it happens, and the counts at the end."""
-    tally = Tally(documented())
+    tally = StepCounters(documented())
     progress = Progress("mutants", total=len(mutants), unit="mutants")
     slowest = Outcome(mutants[0], IDENTICAL)
     for outcome in drive(mutants, workers=workers):

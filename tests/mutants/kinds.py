@@ -165,7 +165,7 @@ def of_directory(*file: str) -> Kind:
 
 def read_directory(place: Path) -> dict[str, str]:
     from pbg_tasks.api.loading import open_contents
-    from pbg_tasks.tasks.dataset import EntityPath
+    from pbg_tasks.tasks.directory.dataset import EntityPath
 
     with ExitStack() as resources:
         contents = open_contents(resources, place / "checkpoint", entity_path=place / "entities", scratch=place / "s")
@@ -199,7 +199,7 @@ def of_edge_list(form: str) -> Kind:
 
 def read_edge_list(place: Path, form: str) -> dict[str, str]:
     from pbg_tasks.formats.entities import read_entity_names
-    from pbg_tasks.tasks.importing import EdgeLists, import_edges
+    from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
 
     update = {"entity_path": str(place / "entities"), "edge_paths": (str(place / "edges"),)}
     lhs, rhs = ("lhs", "rhs") if form == "parquet" else ("0", "1")
@@ -222,7 +222,7 @@ def read_vectors(place: Path, exchange: str) -> dict[str, str]:
     import json
 
     from pbg_tasks.publish.exchange import ReadOptions
-    from pbg_tasks.tasks.exchange_import import import_embeddings
+    from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
 
     import_embeddings(exchange, str(place / "in"), str(place / "out"), options=ReadOptions("n"))
     names = json.loads((place / "out" / "n.json").read_text(encoding="utf-8"))

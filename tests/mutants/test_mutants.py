@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.mutants import driving
-from tests.mutants.driving import CRASH, HANG, REFUSED, TRACEBACK, Mutant, Outcome, Tally, drive
+from tests.mutants.driving import CRASH, HANG, REFUSED, TRACEBACK, Mutant, Outcome, StepCounters, drive
 from tests.mutants.kinds import KINDS
 from tests.rotation import rotation
 
@@ -42,7 +42,7 @@ def fails(pipe, _):
 
 def test_reader_that_fails_is_counted(monkeypatch):
     monkeypatch.setattr(driving, "SECONDS", 10.0)
-    tally = Tally({})
+    tally = StepCounters({})
     for outcome in drive([Mutant("tsv", 0, number) for number in range(4)], workers=2, read=fails):
         tally.add(outcome)
     assert {outcome.mutant.number: outcome.result for outcome in tally.bad} == {0: CRASH, 1: HANG, 2: TRACEBACK}
@@ -51,7 +51,7 @@ def test_reader_that_fails_is_counted(monkeypatch):
 
 @pytest.mark.parametrize(("detail", "bad"), [("numbers", 0), ("numbers names", 1)])
 def test_silent_change_is_bad_unless_documented(detail, bad):
-    tally = Tally({"tsv": {"numbers", "count"}})
+    tally = StepCounters({"tsv": {"numbers", "count"}})
     tally.add(Outcome(Mutant("tsv", 0, 0), driving.SILENT, detail))
     assert len(tally.bad) == bad
     assert ("undocumented" in tally.summary()) == bool(bad)

@@ -14,8 +14,8 @@ from pbg_operators.export import ExportOperator
 from pbg_operators.publish import PublishOperator
 from pbg_operators.task import PbgOperator, Refused
 from pbg_tasks.config.graph import Columns
-from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly.chain import run_chain
 from tests.tasks.conftest import ring, workplace
 
 pytestmark = pytest.mark.skipif(

@@ -18,7 +18,7 @@ from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConflictError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.collection import collect
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.publish.retention import Retention, pin
 from pbg_tasks.publish.skips import skip_anew, skipped, when_skipped, why_skipped
 from pbg_tasks.storage import LocalStore

@@ -15,7 +15,7 @@ from pbg_tasks.errors import (
 )
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.channel import channels
-from pbg_tasks.publish.holds import condemn, hold
+from pbg_tasks.publish.gc_holds import condemn, hold
 from pbg_tasks.publish.looks import Dates
 from pbg_tasks.publish.retention import pin, unpin
 from tests.publish.nights import DAY, GRACE, gc, night

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from pbg_tasks.errors import ConflictError, InputError, NotFoundError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.collection import collect
-from pbg_tasks.publish.holds import hold, hold_key
+from pbg_tasks.publish.gc_holds import hold, hold_key
 from pbg_tasks.publish.retention import Retention, pin, pins, unpin
 from tests.publish.runs import candidate, whole, write_run
 from tests.publish.turned_store import TurnedStore

@@ -14,7 +14,7 @@ import pytest
 from pbg_tasks.errors import ConflictError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.collection import collect
-from pbg_tasks.publish.holds import condemn, hold, tombstone_key
+from pbg_tasks.publish.gc_holds import condemn, hold, tombstone_key
 from pbg_tasks.publish.looks import Dates
 from pbg_tasks.publish.retention import Retention, pin
 from pbg_tasks.storage import open_store

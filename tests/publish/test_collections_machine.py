@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 from pbg_tasks.errors import ConflictError, InputError, NotFoundError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.collection import collect
-from pbg_tasks.publish.holds import hold
+from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.publish.retention import Retention, pin, pins, unpin
 from tests.publish.runs import candidate, whole, write_run
 from tests.publish.stepper import HashTaggedStore, Over, Process, one_by_one

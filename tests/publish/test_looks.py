@@ -15,7 +15,7 @@ from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.errors import FormatError
 from pbg_tasks.publish import Channel, looks
 from pbg_tasks.publish.collection import collect
-from pbg_tasks.publish.holds import condemn, hold, read_decision, tombstone_key
+from pbg_tasks.publish.gc_holds import condemn, hold, read_decision, tombstone_key
 from pbg_tasks.publish.looks import LOOKS, Dates, Looks, Seen
 from pbg_tasks.publish.retention import Retention
 from pbg_tasks.storage import LocalStore, ObjectInfo

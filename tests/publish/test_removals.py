@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pbg_tasks.errors import ConflictError, StorageError
-from pbg_tasks.publish.holds import condemn, hold, read_decision, tombstone_key
+from pbg_tasks.publish.gc_holds import condemn, hold, read_decision, tombstone_key
 from pbg_tasks.publish.looks import Dates
 from tests.publish.nights import GRACE, gc
 from tests.publish.runs import write_run

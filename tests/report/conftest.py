@@ -10,8 +10,8 @@ import pytest
 
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly.chain import run_chain
 from tests.tasks.conftest import Workplace, ring, workplace
 
 HOSTILE = "<script>alert('entity')</script>"

@@ -12,7 +12,7 @@ import pytest
 
 from pbg_tasks.report import Links, RunFacts, live_sections, render, run_document
 from pbg_tasks.tasks.context import CHAIN
-from pbg_tasks.tasks.reporting import read_run
+from pbg_tasks.tasks.view.report import read_run
 from tests.browser import CONTRAST, UNREACHED, chromium, tab_through
 from tests.report.conftest import DAYS, HOSTILE_RELATION
 

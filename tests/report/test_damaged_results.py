@@ -16,13 +16,13 @@ import pytest
 from pbg_tasks.errors import FormatError, PbgError
 from pbg_tasks.publish import Channel
 from pbg_tasks.report import Links, comparison_document, history_document, live_sections, render, run_document
-from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import CHAIN, RunContext
-from pbg_tasks.tasks.forecasting import measured_nights
-from pbg_tasks.tasks.gate import _gate
-from pbg_tasks.tasks.publish import _data
-from pbg_tasks.tasks.reporting import read_graph, read_run
-from pbg_tasks.tasks.show import history, history_table, outcome, show, table
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.nightly.forecasting import measured_nights
+from pbg_tasks.tasks.nightly.gate import _gate
+from pbg_tasks.tasks.nightly.publish import _data
+from pbg_tasks.tasks.view.report import read_graph, read_run
+from pbg_tasks.tasks.view.show import history, history_table, outcome, show, table
 from tests.rotation import rotation
 from tests.tasks.conftest import ring, workplace
 

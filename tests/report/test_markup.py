@@ -13,7 +13,7 @@ import pytest
 from pbg_tasks.publish import Channel
 from pbg_tasks.report import Links, comparison_document, history_document, live_sections, render, run_document
 from pbg_tasks.report.pages import POLICY, assets, plotly_name
-from pbg_tasks.tasks.reporting import read_graph, read_run
+from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.browser import chromium
 from tests.report.conftest import DAYS
 from tests.report.document import Page, check_page

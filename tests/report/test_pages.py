@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pbg_tasks.checkpoint import Iteration, LeaseRecord, PieceRecord, Progress
+from pbg_tasks.checkpoint import EdgeChunkRecord, Iteration, LeaseRecord, PartialRecord
 from pbg_tasks.publish import Channel
 from pbg_tasks.report import (
     Links,
@@ -21,7 +21,7 @@ from pbg_tasks.report import (
 )
 from pbg_tasks.report.pages import LIVE_SECTIONS, assets
 from pbg_tasks.tasks.context import CHAIN
-from pbg_tasks.tasks.reporting import read_graph, read_run
+from pbg_tasks.tasks.view.report import read_graph, read_run
 from tests.report.conftest import DAYS, HOSTILE, HOSTILE_RELATION
 from tests.report.document import Page, check_page
 
@@ -165,13 +165,13 @@ def test_the_matrix_fills_while_buckets_are_trained(nights):
     iteration = Iteration(
         number=1, epoch_idx=0, num_epochs=1, edge_path_idx=0, num_edge_paths=1, edge_chunk_idx=0, num_edge_chunks=1
     )
-    progress = Progress(
+    progress = PartialRecord(
         spec="x",
         writer_epoch=1,
         number=3,
         iteration=iteration,
         lease=2,
-        done=(PieceRecord(lhs=0, rhs=1, rank=0, lease=1, edges=5, figures=(0.5, 0, 0, 0), seconds=1.5),),
+        done=(EdgeChunkRecord(lhs=0, rhs=1, rank=0, lease=1, edges=5, figures=(0.5, 0, 0, 0), seconds=1.5),),
         active=(LeaseRecord(lhs=1, rhs=1, rank=1, lease=2),),
     )
     document = run_document(facts(nights, CHAIN[: CHAIN.index("train")], progress=progress, heard=1.0))

@@ -20,7 +20,7 @@ from examples.stack.api import AirflowApiError
 from examples.stack.stack import Stack
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.show import history
+from pbg_tasks.tasks.view.show import history
 from tests.operators.specs import small_spec
 from tests.stack.browser import signed_in
 from tests.stack.conftest import edges

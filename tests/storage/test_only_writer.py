@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pbg_tasks.checkpoint.progress import Progress
+from pbg_tasks.checkpoint.partial_record import PartialRecord
 from pbg_tasks.checkpoint.writer import claim
 from pbg_tasks.publish.exchange import Outbox
 from pbg_tasks.publish.exchange.manifest import VectorSource
-from pbg_tasks.publish.holds import condemn, read_decision
+from pbg_tasks.publish.gc_holds import condemn, read_decision
 from pbg_tasks.publish.looks import Dates
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.delivery import deliver
-from pbg_tasks.tasks.import_claim import claimed
+from pbg_tasks.tasks.directory.import_claim import claimed
+from pbg_tasks.tasks.exchange.delivery import deliver
 from tests.checkpoint.test_writer import SPEC, commit, iteration
 from tests.rotation import rotation
 from tests.storage.fault_proxy import FaultProxy
@@ -29,7 +29,7 @@ def train(store, _):
     with claim(store, "checkpoint", SPEC) as writer:
         for number in range(1, ROUNDS + 1):
             begun = iteration(number, epochs=ROUNDS)
-            writer.record(Progress(spec=SPEC, writer_epoch=1, number=1, iteration=begun, lease=0))
+            writer.record(PartialRecord(spec=SPEC, writer_epoch=1, number=1, iteration=begun, lease=0))
             commit(writer, number)
     return writer.version == ROUNDS
 

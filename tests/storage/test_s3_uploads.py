@@ -13,7 +13,7 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.storage.s3 import S3Store
 from pbg_tasks.storage.s3_client import connect
 from pbg_tasks.storage.s3_transfer import Sizes
-from pbg_tasks.tasks.releases import gc
+from pbg_tasks.tasks.release.releases import gc
 from tests.storage.fault_proxy import Fault
 
 MIB = 1 << 20

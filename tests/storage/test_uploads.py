@@ -11,9 +11,9 @@ from pbg_tasks.errors import StorageError
 from pbg_tasks.publish.exchange import Outbox
 from pbg_tasks.publish.exchange.manifest import VectorSource
 from pbg_tasks.storage import open_store, uploads
-from pbg_tasks.tasks.delivery import deliver
-from pbg_tasks.tasks.import_claim import claimed
-from pbg_tasks.tasks.releases import gc
+from pbg_tasks.tasks.directory.import_claim import claimed
+from pbg_tasks.tasks.exchange.delivery import deliver
+from pbg_tasks.tasks.release.releases import gc
 from tests.storage.fault_proxy import Fault
 from tests.storage.test_s3_uploads import unfinished
 from tests.storage.test_s3_uploads import uploads as open_uploads

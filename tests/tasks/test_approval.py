@@ -15,11 +15,11 @@ from pbg_tasks.errors import ConfigError, ConflictError, QualityGateError, Unusa
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import approve, reject
-from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.replay import replay
-from pbg_tasks.tasks.show import show, table
+from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.replay import replay
+from pbg_tasks.tasks.view.show import show, table
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}

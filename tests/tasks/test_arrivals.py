@@ -12,8 +12,7 @@ from pbg_tasks.errors import AccessError, StorageError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.arrivals import Arrivals
-from pbg_tasks.tasks.watermark import Watermark
+from pbg_tasks.tasks.nightly.arrivals import Arrivals, Watermark
 from tests.publish.runs import candidate, write_run
 
 EVER = Watermark("0")

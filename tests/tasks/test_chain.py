@@ -25,11 +25,11 @@ from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names, read_relation_names
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.releases import rollback
-from pbg_tasks.tasks.show import history, show, show_task, table
+from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.releases import rollback
+from pbg_tasks.tasks.view.show import history, show, show_task, table
 from tests.tasks.conftest import ring
 
 
@@ -178,7 +178,7 @@ def test_each_task_asks_for_the_one_before(place):
             run_task(name, run)
 
 
-PATIENT = "import time; from pbg_tasks.train.engine import Engine as E; step = E.train_part\n"
+PATIENT = "import time; from pbg_tasks.train.engine.base import Engine as E; step = E.train_part\n"
 SLOW = PATIENT + "E.train_part = lambda *a, **k: (time.sleep(0.2), step(*a, **k))[1]\n"
 
 
@@ -231,7 +231,7 @@ def test_a_killed_training_loses_one_epoch_at_most_and_ends_the_same(place):
 def test_a_second_training_of_one_run_loses(place, monkeypatch):
     place.snapshot("d1", ring(80))
     run = prepared(place, epochs=15)
-    monkeypatch.setattr("pbg_tasks.tasks.gang.claim", functools.partial(claim, patience=7))
+    monkeypatch.setattr("pbg_tasks.tasks.training.gang.claim", functools.partial(claim, patience=7))
     with start_training(run) as process:
         wait_for(process, "epoch 1/15 committed")
         with pytest.raises(ConflictError, match="is alive and owns this run"):

@@ -10,7 +10,7 @@ import pytest
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.configs import load_config_from, read_config_document, show_config
+from pbg_tasks.tasks.directory.configs import load_config_from, read_config_document, show_config
 from tests.config.examples import FB15K, FREEBASE_YAML
 
 

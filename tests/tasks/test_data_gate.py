@@ -14,11 +14,11 @@ from pbg_tasks.prepare.comparison import volumes
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import run_chain, run_task
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.replay import replay
-from pbg_tasks.tasks.show import show, table
-from pbg_tasks.tasks.validate import earlier_edges
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.nightly.validate import earlier_edges
+from pbg_tasks.tasks.release.replay import replay
+from pbg_tasks.tasks.view.show import show, table
 from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 

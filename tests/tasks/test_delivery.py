@@ -12,7 +12,7 @@ from pbg_tasks.errors import ConflictError, InputError, StorageError
 from pbg_tasks.publish.exchange import Inbox, Outbox, TypeRecord
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK, STAGED, VectorSource
 from pbg_tasks.storage import LocalStore, open_store
-from pbg_tasks.tasks.delivery import check_free, deliver
+from pbg_tasks.tasks.exchange.delivery import check_free, deliver
 
 KILLED = 9
 

@@ -13,9 +13,9 @@ from pbg_tasks.errors import ConfigError, FormatError, NotFoundError, TrainingDi
 from pbg_tasks.formats.edges import EdgeList, Features, edge_file_name, write_edges
 from pbg_tasks.formats.entities import write_entity_count
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.exporting import export_directory
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.directories import PER_PARTITION, DataSet
 
 

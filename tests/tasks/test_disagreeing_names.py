@@ -12,12 +12,12 @@ from pbg_tasks.api import Model
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import FormatError
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.exchange import export
-from pbg_tasks.tasks.exporting import export_directory
-from pbg_tasks.tasks.import_claim import UNFINISHED
-from pbg_tasks.tasks.importing import import_edges
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.directory.import_claim import UNFINISHED
+from pbg_tasks.tasks.directory.importing import import_edges
+from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.defects.test_import import TSV
 
 EDGES = [(f"u{number}", "likes" if number % 2 else "sees", f"i{number * 7 % 30}") for number in range(40)]

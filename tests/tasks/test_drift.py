@@ -11,12 +11,12 @@ from pbg_tasks.errors import QualityGateError
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.adopt import adopt
-from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.repartition import repartition
-from pbg_tasks.tasks.show import table
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.adopt import adopt
+from pbg_tasks.tasks.release.repartition import repartition
+from pbg_tasks.tasks.view.show import table
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
@@ -66,7 +66,7 @@ def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
     rows = [row for row in ring(60) if "e9" not in (row[0], row[2]) or row[1] == "next"]
     rows += [("e3", "far", f"e{i}") for i in range(20, 40)] + ring(10, first=500)
     place.snapshot("d2", rows)
-    monkeypatch.setattr("pbg_tasks.tasks.moved_vectors.MOST_MOVED", 60)
+    monkeypatch.setattr("pbg_tasks.tasks.nightly.moved_vectors.MOST_MOVED", 60)
     second = run_chain(place.spec, "d2")
     evaluated, drift, gate = results(second, "eval", "drift", "gate")
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pbg_tasks.tasks import edge_buckets, evaluate
-from pbg_tasks.tasks.chain import run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.edge_buckets import EdgeBuckets
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly import edge_buckets, evaluate
+from pbg_tasks.tasks.nightly.chain import run_task
+from pbg_tasks.tasks.nightly.edge_buckets import EdgeBuckets
+from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
 

@@ -11,13 +11,13 @@ import pytest
 from pbg_tasks.errors import FormatError, NotFoundError, StorageError
 from pbg_tasks.formats.edges import EdgeFacts, EdgeList, edge_file_name, write_edges
 from pbg_tasks.formats.embeddings import read_embeddings
-from pbg_tasks.formats.glimpse import PART
+from pbg_tasks.formats.hdf5_header import PART
 from pbg_tasks.storage import copies, open_store
 from pbg_tasks.storage.s3 import S3Store
-from pbg_tasks.tasks.dataset import EdgePaths
-from pbg_tasks.tasks.train import train_directory
-from pbg_tasks.train import edge_files
-from pbg_tasks.train.pieces import PieceTrainer
+from pbg_tasks.tasks.directory.dataset import EdgePaths
+from pbg_tasks.tasks.training.train import train_directory
+from pbg_tasks.train.data import edge_files
+from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
 from pbg_tasks.train.schedule import Bucket, grid
 from tests.directories import PER_PARTITION, DataSet
 
@@ -49,7 +49,7 @@ def store(data, s3_bucket):
 def log(monkeypatch):
     """What happened, in order: parts and files that were fetched, with their bytes, and buckets that were trained."""
     log = []
-    get_range, fetch, train = S3Store.get_range, S3Store.fetch, PieceTrainer.train
+    get_range, fetch, train = S3Store.get_range, S3Store.fetch, EdgeChunkTrainer.train
 
     def logged_range(self, info, start, stop):
         data = get_range(self, info, start, stop)
@@ -67,7 +67,7 @@ def log(monkeypatch):
 
     monkeypatch.setattr(S3Store, "get_range", logged_range)
     monkeypatch.setattr(S3Store, "fetch", logged_fetch)
-    monkeypatch.setattr(PieceTrainer, "train", logged_train)
+    monkeypatch.setattr(EdgeChunkTrainer, "train", logged_train)
     return log
 
 

@@ -23,10 +23,10 @@ from pbg_tasks.errors import SHOWN, FormatError, InputError, PbgError, one_line
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.prepare import check_rows, connect, stage_snapshot
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.exchange_import import import_embeddings
-from pbg_tasks.tasks.importing import EdgeLists, found_lists, graph_of_lists
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.validate import validate
+from pbg_tasks.tasks.directory.importing import EdgeLists, found_lists, graph_of_lists
+from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.nightly.validate import validate
 from tests.defects.test_import import Import
 from tests.tasks.conftest import ring
 

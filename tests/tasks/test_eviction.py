@@ -19,7 +19,7 @@ import pytest
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.errors import EvictedError
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.eviction import Notice
+from pbg_tasks.tasks.training.eviction import Notice
 from tests.kill_ranks import Graph
 from tests.rotation import of_today
 from tests.waiting import wait_until
@@ -140,7 +140,7 @@ def test_process_told_in_training_loses_no_batch(graph, times):
     assert re.search(r"error: evicted: told to end \(SIGTERM\) in epoch 1/2; \d+ of 16 buckets", said)
     stored = record(graph, model)
     assert not stored["active"]
-    assert 0 < sum(piece["edges"] for piece in (*stored["done"], *stored["begun"])) < graph.total
+    assert 0 < sum(edge_chunk["edges"] for edge_chunk in (*stored["done"], *stored["begun"])) < graph.total
     result, said = finish(graph, model)
     assert "going on after" in said
     assert result["edges_retrained"] == 0

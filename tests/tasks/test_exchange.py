@@ -31,9 +31,9 @@ from pbg_tasks.publish.exchange import ReadOptions, angel
 from pbg_tasks.publish.exchange.manifest import MANIFEST
 from pbg_tasks.publish.exchange.registry import READERS
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import run_chain
-from pbg_tasks.tasks.exchange import export
-from pbg_tasks.tasks.exchange_import import import_embeddings
+from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
+from pbg_tasks.tasks.nightly.chain import run_chain
 from tests.tasks.conftest import Workplace, ring
 from tests.tasks.exchanges import files, imported, model, rename
 

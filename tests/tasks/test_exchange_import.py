@@ -22,9 +22,9 @@ from pbg_tasks.formats.angel import MatrixLayout, RowType, write_line, write_map
 from pbg_tasks.publish.exchange import READERS, ReadOptions
 from pbg_tasks.publish.exchange.manifest import MANIFEST
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.exchange import export
-from pbg_tasks.tasks.exchange_import import import_embeddings
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
+from pbg_tasks.tasks.training.train import train_directory
 from tests.directories import DataSet
 from tests.tasks.exchanges import files, imported, model
 

@@ -14,12 +14,12 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks import exchange
-from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.export_release import export_release
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.releases import rollback
+from pbg_tasks.tasks.exchange.export import export as exchange
+from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.nightly.export_release import export_release
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.releases import rollback
 from tests.operators.specs import small_spec
 from tests.tasks.conftest import ring
 from tests.tasks.exchanges import files

@@ -12,7 +12,7 @@ from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.exports import ExportOptions
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.tasks.exchange import export
+from pbg_tasks.tasks.exchange.export import export
 from tests.model.plugins import package_folder
 from tests.tasks.exchanges import model
 

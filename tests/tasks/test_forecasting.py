@@ -14,12 +14,12 @@ from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import LocalStore
-from pbg_tasks.tasks.chain import TASKS, run_task
 from pbg_tasks.tasks.context import CHAIN, RunContext
-from pbg_tasks.tasks.forecasting import measured_nights
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.reporting import report
-from pbg_tasks.tasks.show import show
+from pbg_tasks.tasks.nightly.chain import TASKS, run_task
+from pbg_tasks.tasks.nightly.forecasting import measured_nights
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.view.report import report
+from pbg_tasks.tasks.view.show import show
 from tests.tasks.conftest import ring
 
 NEAR = 1.5

@@ -14,13 +14,13 @@ import torch
 from pbg_tasks.errors import ConfigError, EvictedError, ResourceError
 from pbg_tasks.memory import machine
 from pbg_tasks.storage.local import LocalStore
-from pbg_tasks.tasks import gang
-from pbg_tasks.tasks.job import Job
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.training import gang
+from pbg_tasks.tasks.training.job import Job
+from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.train import PartitionKey
-from pbg_tasks.train.place import Accelerator
-from pbg_tasks.train.ranks.parameter_server import ParameterServer
-from pbg_tasks.train.ranks.place import Place
+from pbg_tasks.train.engine.device import Accelerator
+from pbg_tasks.train.ranks.group.rank_env import RankEnv
+from pbg_tasks.train.ranks.parameters.server import ParameterServer
 from tests.directories import DataSet
 
 
@@ -46,13 +46,13 @@ def test_sigterm_ends_a_rank_that_waits_for_the_others(tmp_path, monkeypatch):
 
 
 def test_ranks_with_gpus_do_not_share_whole_types():
-    seat = SimpleNamespace(
+    resources = SimpleNamespace(
         job=SimpleNamespace(config=None),
         shared=SimpleNamespace(tables={"country": None}),
-        engine=SimpleNamespace(place=Accelerator(torch.device("cuda"))),
+        engine=SimpleNamespace(env=Accelerator(torch.device("cuda"))),
     )
     with pytest.raises(ConfigError, match=r"of one partition \(country\)"):
-        gang._Seat.exchange(seat, [ParameterServer(), ParameterServer()], None)
+        gang._Resources.exchange(resources, [ParameterServer(), ParameterServer()], None)
 
 
 def small_job(tmp_path, monkeypatch, rows, servers):
@@ -71,7 +71,7 @@ def small_job(tmp_path, monkeypatch, rows, servers):
 def kept(tmp_path, monkeypatch, rows):
     """Go through what a partition server does first, until it would serve."""
     job = small_job(tmp_path, monkeypatch, rows, servers=1)
-    here = SimpleNamespace(place=Place(rank=2, world=2, servers=1, init_method="env://"))
+    here = SimpleNamespace(env=RankEnv(rank=2, world=2, servers=1, init_method="env://"))
     gang._keep(here, None, job, SimpleNamespace(store=LocalStore(tmp_path / "store")), tmp_path, 0, None)
 
 
@@ -86,7 +86,7 @@ def test_ranks_of_one_machine_share_its_memory(tmp_path, monkeypatch, together):
     """One alone has enough for Python and torch."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", together)
     job = small_job(tmp_path, monkeypatch, rows=10, servers=-1)
-    store, part = LocalStore(tmp_path / "store"), gang._part(Place(0, 2, 0, "env://"), job.config)
+    store, part = LocalStore(tmp_path / "store"), gang._part(RankEnv(0, 2, 0, "env://"), job.config)
     if together == "1":
         job.prepare(store, part)
     else:
@@ -97,7 +97,7 @@ def test_ranks_of_one_machine_share_its_memory(tmp_path, monkeypatch, together):
 def test_a_partition_server_may_have_more_than_the_trainers_of_its_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     job = small_job(tmp_path, monkeypatch, rows=10, servers=1)
-    job.prepare_server(LocalStore(tmp_path / "store"), gang._part(Place(2, 2, 1, "env://"), job.config))
+    job.prepare_server(LocalStore(tmp_path / "store"), gang._part(RankEnv(2, 2, 1, "env://"), job.config))
 
 
 @pytest.mark.parametrize(("rank", "lines"), [(0, 2.5), (1, 1.5)])
@@ -107,7 +107,7 @@ def test_a_trainer_forecasts_what_the_gang_makes_it_hold(tmp_path, rank, lines):
     edges = SimpleNamespace(count=lambda *_: 100)
     job = Job(config, counts, relation_count=2, edges=edges, names=None, warm_start=None, seed=0, engine="torch")
     alone = job.forecast().to_json()["lines"]
-    found = job.forecast(gang=gang._part(Place(rank, 2, 0, "env://"), config)).to_json()["lines"]
+    found = job.forecast(gang=gang._part(RankEnv(rank, 2, 0, "env://"), config)).to_json()["lines"]
     table = rows * (config.dimension + 1) * 4
     assert found["embeddings in memory"] == alone["embeddings in memory"] == 2 * table
     assert found["partitions kept for the gang"] == table

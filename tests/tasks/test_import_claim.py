@@ -6,7 +6,7 @@ import pytest
 
 from pbg_tasks.errors import ConflictError
 from pbg_tasks.storage import LocalStore
-from pbg_tasks.tasks.import_claim import UNFINISHED, ImportClaim, claimed
+from pbg_tasks.tasks.directory.import_claim import UNFINISHED, ImportClaim, claimed
 
 
 def test_of_two_imports_that_start_together_one_wins_at_the_store(tmp_path):

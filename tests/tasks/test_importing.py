@@ -17,12 +17,12 @@ from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.formats.optimizer import PLAIN_SUMS
 from pbg_tasks.prepare import Minimum, buckets
 from pbg_tasks.storage import LocalStore, open_store
-from pbg_tasks.tasks import importing
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.exporting import export_directory
-from pbg_tasks.tasks.import_claim import UNFINISHED
-from pbg_tasks.tasks.importing import EdgeLists, import_edges
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory import importing
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.directory.import_claim import UNFINISHED
+from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
+from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.defects.test_import import TSV, Import, ring
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from pbg_tasks.config.presets import of_size
 from pbg_tasks.errors import ConfigError, InputError
-from pbg_tasks.tasks.configs import load_config_from
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.importing import EdgeLists, import_edges
-from pbg_tasks.tasks.init import write_config
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.configs import load_config_from
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
+from pbg_tasks.tasks.directory.init import write_config
+from pbg_tasks.tasks.training.train import train_directory
 
 TRIPLES = EdgeLists("tsv", "0", "2", "1", delimiter="\t")
 

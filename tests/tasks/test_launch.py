@@ -14,15 +14,15 @@ import pytest
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.errors import ConfigError, RankLostError, TrainingDivergedError
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks import launch as module
-from pbg_tasks.tasks.launch import launch
+from pbg_tasks.tasks.training import launch as module
+from pbg_tasks.tasks.training.launch import launch
 from tests.fence_ranks import start_rank, wait_for_end
 from tests.kill_ranks import Graph, kill_often
 
 
 @pytest.fixture
 def ranks(tmp_path, monkeypatch):
-    """Let every rank run a piece of Python instead of ``pbg``."""
+    """Let every rank run an edge chunk of Python instead of ``pbg``."""
 
     python = sys.executable
 
@@ -100,7 +100,7 @@ def test_a_gang_told_to_end_stores_what_it_has_and_another_size_goes_on(tmp_path
     assert "error: evicted: told to end (SIGTERM)" in said
     record = json.loads((tmp_path / "graph/model" / graph.head()["progress"]["name"]).read_text())
     assert not record["active"], "something was lost, although there was time to store it"
-    stored = sum(piece["edges"] for piece in (*record["done"], *record["begun"]))
+    stored = sum(edge_chunk["edges"] for edge_chunk in (*record["done"], *record["begun"]))
     assert stored < graph.total
     second = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(second.stdout)["edges_retrained"] == 0

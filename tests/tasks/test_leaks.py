@@ -9,10 +9,10 @@ import pytest
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.formats.edges import read_edges
 from pbg_tasks.formats.entities import read_entity_names
-from pbg_tasks.tasks.adopt import adopt
-from pbg_tasks.tasks.chain import run_chain, run_task
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.repartition import repartition
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.adopt import adopt
+from pbg_tasks.tasks.release.repartition import repartition
 from tests.tasks.conftest import ring
 
 

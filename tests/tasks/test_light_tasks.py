@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from pbg_tasks.tasks.chain import run_task
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly.chain import run_task
+from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
 WITHOUT_TORCH = """
 import sys
 sys.modules["torch"] = None
-from pbg_tasks.tasks.chain import run_task
+from pbg_tasks.tasks.nightly.chain import run_task
 for name in sys.argv[2:]:
     run_task(name, sys.argv[1])
 """

@@ -6,10 +6,10 @@ import pytest
 
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.memory import machine
-from pbg_tasks.tasks.chain import run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.train import train
+from pbg_tasks.tasks.nightly.chain import run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.training.train import train
 from tests.tasks.conftest import ring
 
 

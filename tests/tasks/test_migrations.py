@@ -19,13 +19,13 @@ from pbg_tasks.formats.model import read_model
 from pbg_tasks.prepare import partition_of
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.adopt import adopt
-from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.releases import rollback
-from pbg_tasks.tasks.repartition import repartition
-from pbg_tasks.tasks.replay import replay_release
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.adopt import adopt
+from pbg_tasks.tasks.release.releases import rollback
+from pbg_tasks.tasks.release.repartition import repartition
+from pbg_tasks.tasks.release.replay import replay_release
 from tests.tasks.conftest import ring
 
 

@@ -10,10 +10,10 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.adopt import adopt
-from pbg_tasks.tasks.chain import run_chain
-from pbg_tasks.tasks.releases import rollback
-from pbg_tasks.tasks.repartition import repartition
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.release.adopt import adopt
+from pbg_tasks.tasks.release.releases import rollback
+from pbg_tasks.tasks.release.repartition import repartition
 from tests.tasks.conftest import ring
 
 pytestmark = pytest.mark.s3

@@ -21,9 +21,9 @@ from pbg_tasks.prepare.ids import entity_ids_file_name
 from pbg_tasks.publish.exchange import Outbox
 from pbg_tasks.storage.columnar import is_hidden
 from pbg_tasks.storage.names import check_key
-from pbg_tasks.tasks.adopt import adopt
-from pbg_tasks.tasks.chain import run_chain
-from pbg_tasks.tasks.exchange import export
+from pbg_tasks.tasks.exchange.export import export
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.release.adopt import adopt
 from tests.tasks.conftest import Workplace, ring, workplace
 from tests.tasks.exchanges import model
 

@@ -10,8 +10,8 @@ import pytest
 
 from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.entities import read_entity_names
-from pbg_tasks.tasks.chain import run_chain, run_task
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
 UNTRAINED = ("validate", "partition", "bucket", "train", "preserve")

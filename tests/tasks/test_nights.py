@@ -12,12 +12,12 @@ from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError, QualityGat
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.announcing import announced
-from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.export_release import export_release
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.publish import publish
-from pbg_tasks.tasks.releases import skip
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.nightly.export_release import export_release
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.nightly.publish import publish
+from pbg_tasks.tasks.release.releases import skip
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}

@@ -18,10 +18,10 @@ from pbg_tasks.config import ConfigSchema, ModelConfig
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.prepare import bucket_sample
-from pbg_tasks.tasks.chain import run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.train.partitions import Layout
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.train.data.partitions import Layout
 from tests.rotation import of_today
 from tests.tasks.conftest import MODEL, ring
 
@@ -268,7 +268,7 @@ def test_elsewhere_auto_is_the_default():
 
 
 def test_a_pbg_config_needs_a_number(tmp_path):
-    from pbg_tasks.tasks.configs import load_config_from
+    from pbg_tasks.tasks.directory.configs import load_config_from
 
     config = {
         "entity_path": "e",
@@ -288,7 +288,7 @@ def test_a_pbg_config_needs_a_number(tmp_path):
 
 
 def test_an_import_chooses_for_a_pbg_config_and_everyone_finds_it_chosen(place, tmp_path):
-    from pbg_tasks.tasks.configs import load_config_from
+    from pbg_tasks.tasks.directory.configs import load_config_from
 
     lists = place.snapshot("d1", ring(3000))  # 240 MB of embeddings
     entities, edges, checkpoint = (str(tmp_path / name) for name in ("e", "x", "c"))

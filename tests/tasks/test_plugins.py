@@ -7,8 +7,8 @@ import pytest
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import EdgeList, write_edges
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.model.plugins import documented, package_folder
 
 ENTITIES, REPEATS = 40, 10

@@ -13,7 +13,7 @@ from pbg_tasks.errors import FormatError, InputError, StorageError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.releases import drill, gc, pin, rollback, skip, unpin
+from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
 from tests.publish.runs import candidate, write_run
 
 

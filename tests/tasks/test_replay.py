@@ -14,8 +14,8 @@ from pbg_tasks.errors import ConfigError, InputError
 from pbg_tasks.publish.collection import collect
 from pbg_tasks.publish.retention import Retention
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import run_chain
-from pbg_tasks.tasks.replay import _compare, replay, replay_release
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.release.replay import _compare, replay, replay_release
 from tests.tasks.conftest import ring
 
 

@@ -14,11 +14,11 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.report import history_document
 from pbg_tasks.report.pages import assets
-from pbg_tasks.tasks import reporting
 from pbg_tasks.tasks.approval import approve
-from pbg_tasks.tasks.chain import run_chain
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.view import report as reporting
 from tests.tasks.conftest import ring
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
 from tests.rotation import rotation
 from tests.tasks.conftest import Workplace, ring
 from tests.tasks.reruns import State, bucket, deaths, killed, objects, writes_of

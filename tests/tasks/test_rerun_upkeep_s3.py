@@ -10,15 +10,15 @@ import pytest
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.adopt import adopt
 from pbg_tasks.tasks.announcing import announced
 from pbg_tasks.tasks.approval import approve, reject
-from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
-from pbg_tasks.tasks.export_release import export_release
-from pbg_tasks.tasks.plan import plan
-from pbg_tasks.tasks.releases import drill, gc, pin, rollback, skip, unpin
-from pbg_tasks.tasks.repartition import repartition
-from pbg_tasks.tasks.reporting import report, report_graph
+from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.nightly.export_release import export_release
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.adopt import adopt
+from pbg_tasks.tasks.release.releases import drill, gc, pin, rollback, skip, unpin
+from pbg_tasks.tasks.release.repartition import repartition
+from pbg_tasks.tasks.view.report import report, report_graph
 from tests.rotation import rotation
 from tests.tasks.conftest import Workplace, ring
 from tests.tasks.reruns import BY_THE_CLOCK, State, bucket, deaths, killed, objects, timeless, writes_of

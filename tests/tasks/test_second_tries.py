@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from pbg_tasks.tasks.chain import TASKS, run_chain, run_task
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring, workplace
 
 SHARE = 0.1

@@ -12,8 +12,8 @@ from pbg_tasks.api import Model
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, read_edges, write_edges
 from pbg_tasks.formats.model import read_model
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.training.train import train_directory
 from tests.directories import DataSet
 from tests.kill_ranks import Graph
 

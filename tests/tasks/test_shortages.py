@@ -15,8 +15,8 @@ import pytest
 
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.chain import TASKS, run_chain
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly.chain import TASKS, run_chain
+from pbg_tasks.tasks.nightly.plan import plan
 from tests.rotation import of_today, rotation
 from tests.tasks import shortages
 from tests.tasks.conftest import ring, workplace

@@ -8,8 +8,8 @@ import pytest
 
 from pbg_tasks.api import Model
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.tasks.chain import run_chain, run_task
-from pbg_tasks.tasks.plan import plan
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
 SQL = (

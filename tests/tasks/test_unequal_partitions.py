@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.edges import count_edges, edge_file_name
-from pbg_tasks.tasks.evaluate_directory import evaluate_directory
-from pbg_tasks.tasks.exporting import export_directory
-from pbg_tasks.tasks.importing import EdgeLists, import_edges
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.evaluate import evaluate_directory
+from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
+from pbg_tasks.tasks.exchange.export_tsv import export_directory
+from pbg_tasks.tasks.training.train import train_directory
 
 TSV = EdgeLists("tsv", "0", "2", "1")
 EXAMPLES = 15  # each runs all four commands: near a second

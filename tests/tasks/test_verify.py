@@ -9,11 +9,11 @@ import pytest
 
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.storage import LocalStore, open_store
-from pbg_tasks.tasks.chain import run_chain
-from pbg_tasks.tasks.import_claim import IMPORT_MANIFEST
-from pbg_tasks.tasks.importing import import_edges
-from pbg_tasks.tasks.train import train_directory
-from pbg_tasks.tasks.verify import verify
+from pbg_tasks.tasks.directory.import_claim import IMPORT_MANIFEST
+from pbg_tasks.tasks.directory.importing import import_edges
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.training.train import train_directory
+from pbg_tasks.tasks.view.verify import verify
 from tests.defects.test_import import TSV, Import, ring
 from tests.tasks.conftest import Workplace
 from tests.tasks.conftest import ring as snapshot_ring

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.train.batching import Batch
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.lookup import Single
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.batching import Batch
+from pbg_tasks.train.engine.lookup import Single
+from pbg_tasks.train.engine.on_torch import TorchEngine
 from tests.train.reference import ReferenceStep, State
 
 RELATIONS, EDGES = 3, 13

@@ -13,12 +13,12 @@ from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.train import PartitionKey, StartingPoint
-from pbg_tasks.train.anchor import Anchor
-from pbg_tasks.train.edge_files import FiledEdges
-from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.anchor import Anchor
+from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.loop import Trainer
-from pbg_tasks.train.partitions import partition_keys
-from pbg_tasks.train.tables import Table
 from tests.train.checkpoints import model_state, rows, write_checkpoint
 from tests.train.ranks import gangs
 from tests.train.test_loop import PARTITIONS, ROWS, SPEC, Buckets, make_config, objects

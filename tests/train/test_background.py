@@ -7,8 +7,8 @@ import weakref
 import pytest
 
 from pbg_tasks.errors import StorageError
-from pbg_tasks.train import background
-from pbg_tasks.train.background import Background
+from pbg_tasks.train.data import background
+from pbg_tasks.train.data.background import Background
 
 
 class Thing:

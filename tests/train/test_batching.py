@@ -10,8 +10,8 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.edges import EdgeList, Features
 from pbg_tasks.model.families import Families
-from pbg_tasks.train.batching import batches, check_edges
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.batching import batches, check_edges
 
 
 @pytest.fixture

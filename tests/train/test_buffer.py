@@ -15,12 +15,12 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import FormatError, ResourceError
 from pbg_tasks.formats.embeddings import IterationInfo, read_embeddings
 from pbg_tasks.formats.metadata import read_iteration
-from pbg_tasks.train.buffer import PartitionBuffer
-from pbg_tasks.train.partition_files import PartitionFiles, Stamp
-from pbg_tasks.train.partitions import Layout, PartitionKey, partition_keys
+from pbg_tasks.train.data.buffer import PartitionBuffer
+from pbg_tasks.train.data.partition_files import PartitionFiles, Stamp
+from pbg_tasks.train.data.partitions import Layout, PartitionKey, partition_keys
+from pbg_tasks.train.data.swaps import simulate
+from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.schedule import Bucket, grid
-from pbg_tasks.train.swaps import simulate
-from pbg_tasks.train.tables import Table
 
 ROWS, DIMENSION = 3, 2
 

@@ -21,20 +21,20 @@ from pbg_tasks.errors import ConfigError, ResourceError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList, Features
 from pbg_tasks.model.comparators import bfloat16_product
 from pbg_tasks.model.relations import Groups
-from pbg_tasks.tasks.train import train_directory
-from pbg_tasks.train import optimizers
-from pbg_tasks.train import place as places
-from pbg_tasks.train.engine_device import DeviceEngine
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.engines import engine_name, make_engine
-from pbg_tasks.train.fixed_shapes import adagrad_rows, row_adagrad
-from pbg_tasks.train.graphs import RECORD_AFTER, Graphs
-from pbg_tasks.train.lookup import Single, shrink_rows_unseen
-from pbg_tasks.train.place import Accelerator, Host, Reading, find_place
-from pbg_tasks.train.step import Figures
-from pbg_tasks.train.tables import Table
-from pbg_tasks.train.tally import CHECK_EVERY, Tally
-from pbg_tasks.train.workspace import Workspace
+from pbg_tasks.tasks.training.train import train_directory
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.base import device as places
+from pbg_tasks.train.engine.base import optimizers
+from pbg_tasks.train.engine.choice import engine_name, make_engine
+from pbg_tasks.train.engine.cuda_graphs import RECORD_AFTER, Graphs
+from pbg_tasks.train.engine.device import Accelerator, Host, Reading, find_place
+from pbg_tasks.train.engine.fixed_shapes import adagrad_rows, row_adagrad
+from pbg_tasks.train.engine.lookup import Single, shrink_rows_unseen
+from pbg_tasks.train.engine.on_device import DeviceEngine
+from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.engine.step import Figures
+from pbg_tasks.train.engine.step_counters import CHECK_EVERY, StepCounters
+from pbg_tasks.train.engine.workspace import Workspace
 from tests.train.steps import FEATURES, RELATIONS, Case, Draws, assert_same_step, make_config, regularized
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -120,14 +120,16 @@ def test_nor_for_any_that_a_feature_needs(mode, feature):
 
 
 def test_a_call_that_waits_unseen_would_be_noticed(monkeypatch):
-    monkeypatch.setattr("pbg_tasks.train.lookup.shrink_rows_unseen", lambda *of: torch.embedding_renorm_(*of, 2.0))
+    monkeypatch.setattr(
+        "pbg_tasks.train.engine.lookup.shrink_rows_unseen", lambda *of: torch.embedding_renorm_(*of, 2.0)
+    )
     case = Case(make_config("dynamic", "none", "dot", "softmax", "max_norm"))
     with pytest.raises((AssertionError, NotImplementedError), match="embedding_renorm"):
         watched_step(case)
 
 
 def test_the_optimizers_of_the_cpu_would_be_noticed(monkeypatch):
-    monkeypatch.setattr("pbg_tasks.train.engine_device.row_adagrad", optimizers.row_adagrad)
+    monkeypatch.setattr("pbg_tasks.train.engine.on_device.row_adagrad", optimizers.row_adagrad)
     case = Case(make_config("dynamic", "none", "dot", "softmax"))
     with pytest.raises(NotImplementedError, match="nonzero"):
         watched_step(case)
@@ -206,7 +208,7 @@ def assert_same_training(ours, theirs, close):
     ids=["dynamic", "standard", "matrices", "all_negs"],
 )
 def test_a_bucket_is_trained_with_the_order_and_the_negatives_of_the_cpu(config, tables, monkeypatch):
-    monkeypatch.setattr(places, "_STAGED_BYTES", 300)  # tables and edges move in several pieces
+    monkeypatch.setattr(places, "_STAGED_BYTES", 300)  # tables and edges move in several edge chunks
     edges, engines = some_edges(weighted=True), (on_device(config, 2), TorchEngine(config, 2))
     ours, theirs = (trained(engine, edges, tables) for engine in engines)
     assert_same_training(ours, theirs, torch.testing.assert_close)
@@ -254,7 +256,7 @@ class Repeater:
 
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_recorded_steps_are_the_steps(dynamic, monkeypatch):
-    monkeypatch.setattr("pbg_tasks.train.graphs.RECORD_AFTER", 8)
+    monkeypatch.setattr("pbg_tasks.train.engine.cuda_graphs.RECORD_AFTER", 8)
     config, edges, repeater = graph_config(dynamic=dynamic), some_edges(), Repeater()
     plain = trained(on_device(config, 2), edges, (1, 2))
     recorded = trained(on_device(config, 2, record=lambda: repeater), edges, (1, 2))
@@ -298,9 +300,9 @@ class Late(Host):
 
 def test_figures_that_come_late_are_told_with_the_edges_they_are_of():
     told = []
-    tally = Tally(10 * (3 * CHECK_EVERY + 1), lambda *pair: told.append(pair), Late())
+    counters = StepCounters(10 * (3 * CHECK_EVERY + 1), lambda *pair: told.append(pair), Late())
     figures = (Figures(*map(torch.tensor, (10.0 * number, 0.0, 1, 1))) for number in range(3 * CHECK_EVERY + 1))
-    sums = [tally.add(10, figure) for figure in figures]
+    sums = [counters.add(10, figure) for figure in figures]
     looks = [value for value in sums if value is not None]
     total = [10.0 * sum(range(CHECK_EVERY * look)) for look in (1, 2)] + [10.0 * sum(range(3 * CHECK_EVERY + 1))]
     assert looks == total
@@ -435,7 +437,7 @@ def test_known_negatives_are_left_to_the_cpu():
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("record_after", [RECORD_AFTER, 4])
 def test_a_gpu_trains_as_the_cpu_does_with_and_without_recorded_steps(dynamic, record_after, monkeypatch):
-    monkeypatch.setattr("pbg_tasks.train.graphs.RECORD_AFTER", record_after)
+    monkeypatch.setattr("pbg_tasks.train.engine.cuda_graphs.RECORD_AFTER", record_after)
     config, edges = graph_config(dynamic=dynamic), some_edges()
     engines = make_engine("torch", config, 2, device="cuda"), TorchEngine(config, 2)
     ours, theirs = (trained(engine, edges, (1, 2)) for engine in engines)
@@ -455,5 +457,5 @@ def test_the_host_never_waits_for_a_gpu_in_a_step(dynamic, monkeypatch):
             torch.cuda.set_sync_debug_mode("default")
 
     monkeypatch.setattr(DeviceEngine, "step", watched)
-    monkeypatch.setattr("pbg_tasks.train.graphs.RECORD_AFTER", 10**9)  # recording waits for the device
+    monkeypatch.setattr("pbg_tasks.train.engine.cuda_graphs.RECORD_AFTER", 10**9)  # recording waits for the device
     trained(make_engine("torch", graph_config(dynamic=dynamic), 2, device="cuda"), some_edges(), (1, 2))

@@ -10,11 +10,11 @@ import pytest
 
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.edges import EdgeList
-from pbg_tasks.train import edge_files
-from pbg_tasks.train.edge_files import EdgesAhead, Piece
+from pbg_tasks.train.data import edge_files
+from pbg_tasks.train.data.edge_files import EdgeChunk, EdgesAhead
 from pbg_tasks.train.schedule import Bucket
 
-PIECES = [Piece(0, Bucket(0, number), 0, 10) for number in range(5)]
+PIECES = [EdgeChunk(0, Bucket(0, number), 0, 10) for number in range(5)]
 
 
 class Edges:
@@ -37,8 +37,8 @@ class Edges:
         return EdgeList(column, column, column)
 
 
-def rhs(pieces):
-    return [piece.bucket.rhs for piece in pieces]
+def rhs(edge_chunks):
+    return [edge_chunk.bucket.rhs for edge_chunk in edge_chunks]
 
 
 @pytest.mark.parametrize(("enough", "expected"), [(1, [0, 1]), (11, [0, 1, 2]), (20, [0, 1, 2]), (10**6, [0, 1, 2, 3])])
@@ -82,11 +82,11 @@ def test_a_piece_that_follows_itself_is_read_once_and_let_go_at_the_end():
 def test_no_more_pieces_are_read_ahead_than_a_few():
     edges = Edges()
     ahead = EdgesAhead(edges)
-    empty = [Piece(0, Bucket(1, 0), start, start) for start in range(100)]
+    empty = [EdgeChunk(0, Bucket(1, 0), start, start) for start in range(100)]
     with ahead.io:
         ahead.take(PIECES[0], empty)
         ahead.io.drain()
-    assert len(edges.read_buckets) == 1 + edge_files._PIECES_AHEAD
+    assert len(edges.read_buckets) == 1 + edge_files._CHUNKS_AHEAD
 
 
 def test_what_cannot_be_read_is_told_by_its_name():

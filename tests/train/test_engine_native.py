@@ -17,11 +17,11 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.native import instruction_set, library
-from pbg_tasks.train import engine_native
-from pbg_tasks.train.engine_native import NativeEngine
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.engines import engine_name, make_engine
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.base import native as engine_native
+from pbg_tasks.train.engine.choice import engine_name, make_engine
+from pbg_tasks.train.engine.native import NativeEngine
+from pbg_tasks.train.engine.on_torch import TorchEngine
 from tests import pbg_steps
 from tests.train.steps import COMBINATIONS, COUNTS, FEATURES, Case, assert_same_step, make_config, regularized
 

@@ -12,11 +12,11 @@ from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ConfigError, FormatError, TrainingDivergedError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.scoring import RelationScorer
-from pbg_tasks.train import engine as engines
-from pbg_tasks.train.engine import NOTHING, Pace
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.step import Step
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.base import NOTHING, Pace
+from pbg_tasks.train.engine.base import base as engines
+from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.engine.step import Step
 from tests import pbg_steps
 
 ENTITIES = 60

@@ -12,17 +12,17 @@ import torch
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.errors import NotFoundError, TrainingDivergedError
 from pbg_tasks.storage.local import LocalStore
-from pbg_tasks.train import partition_files
-from pbg_tasks.train.buffer import PartitionBuffer
-from pbg_tasks.train.engine_device import DeviceEngine
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.finite import check_trained
-from pbg_tasks.train.partition_files import PartitionFiles
-from pbg_tasks.train.partitions import PartitionKey
-from pbg_tasks.train.place import Accelerator
-from pbg_tasks.train.ranks.shelf import Shelf
+from pbg_tasks.train.data import partition_files
+from pbg_tasks.train.data.buffer import PartitionBuffer
+from pbg_tasks.train.data.finite import check_trained
+from pbg_tasks.train.data.partition_files import PartitionFiles
+from pbg_tasks.train.data.partitions import PartitionKey
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.device import Accelerator
+from pbg_tasks.train.engine.on_device import DeviceEngine
+from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.train.schedule import Bucket
-from pbg_tasks.train.tables import Table
 from tests.train import test_buffer as buffers
 from tests.train.test_loop import PARTITIONS, Buckets, make_config, train
 
@@ -80,7 +80,7 @@ def test_sums_that_are_not_finite_stop_training(where, bad):
 @pytest.mark.parametrize("gradient", [math.nan, math.inf, -3e38, 2e19, 1e19, 1.0, 1e-30])
 def test_whatever_the_gradient_the_sum_tells_of_the_row(where, gradient):
     """Also from the largest number there is, with the largest step whose rows are not looked at."""
-    from pbg_tasks.train import fixed_shapes, optimizers
+    from pbg_tasks.train.engine.base import fixed_shapes, optimizers
 
     table, largest = random_table(), torch.finfo(torch.float32).max
     table.embeddings[3] = torch.tensor([largest, -largest, 1.0, 0.0])
@@ -183,8 +183,8 @@ def test_what_is_settled_before_it_is_written_is_checked_after_that(tmp_path):
 
 @pytest.mark.parametrize("part", ["embeddings", "row_sums"])
 def test_no_rank_stores_what_is_not_finite(tmp_path, part):
-    shelf, table = Shelf(make_config(), None, tmp_path, 0, buffers.stamp(1)), random_table()
+    partition_store, table = PartitionStore(make_config(), None, tmp_path, 0, buffers.stamp(1)), random_table()
     getattr(table, part)[0] = math.inf
     with pytest.raises(TrainingDivergedError, match="entity type 'n', partition 2: some are not finite"):
-        shelf.put(PartitionKey("n", 2), table, "0.0")
+        partition_store.put(PartitionKey("n", 2), table, "0.0")
     assert not any(tmp_path.iterdir())

@@ -6,7 +6,7 @@ import torch
 
 from pbg_tasks.formats.edges import EdgeList, Features
 from pbg_tasks.model.negatives import MASKED
-from pbg_tasks.train.held_out import Ranking, split_off
+from pbg_tasks.train.engine.held_out import Ranking, split_off
 
 
 def generator(seed=0):

@@ -18,12 +18,12 @@ from pbg_tasks.errors import EvictedError, FormatError, NotFoundError, StorageEr
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.storage.staging import sha256_file
-from pbg_tasks.train.edge_files import FiledEdges
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.held_out import split_off
+from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.train.engine.held_out import split_off
+from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.loop import Trainer
-from pbg_tasks.train.partitions import partition_keys
-from pbg_tasks.train.source import StartingPoint
+from pbg_tasks.train.starting_point import StartingPoint
 from tests.waiting import wait_until
 
 PARTITIONS, ROWS = 4, 25
@@ -325,7 +325,7 @@ def test_edges_are_not_kept_beside_their_parts(buckets, tmp_path, monkeypatch):
             whole[:] = [weakref.ref(edges.lhs)]
         return parts
 
-    monkeypatch.setattr("pbg_tasks.train.pieces.split_off", split)
+    monkeypatch.setattr("pbg_tasks.train.edge_chunks.split_off", split)
     config = make_config(num_epochs=1)
     watched = Watched(config, lambda _: kept.append(whole[0]() is not None))
     train(config, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch", engine=watched)

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.train import PartitionKey, named_arrays, open_initial
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train import PartitionKey, open_initial
+from pbg_tasks.train.data import named_arrays
+from pbg_tasks.train.data.tables import Table
 from tests.train.checkpoints import make_config, model_state
 
 NAMES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.native import library
-from pbg_tasks.train.engine_native import NativeEngine
+from pbg_tasks.train.engine.native import NativeEngine
 from tests.train.reference import ReferenceStep
 from tests.train.steps import Case, make_config, regularized
 from tests.train.test_engine_native import assert_same_as

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pbg_tasks.native import library
-from pbg_tasks.train.batching import Batch
-from pbg_tasks.train.engine_native import NativeEngine
-from pbg_tasks.train.lookup import Single
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.batching import Batch
+from pbg_tasks.train.engine.lookup import Single
+from pbg_tasks.train.engine.native import NativeEngine
 from tests.train.steps import RELATIONS, Draws, make_config
 from tests.train.test_engine_native import INSTRUCTIONS, instructions
 

@@ -12,8 +12,8 @@ from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.model.parameters import initial_parameters
 from pbg_tasks.model.scoring import RelationScorer
 from pbg_tasks.train import Newcomers, PartitionKey
+from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.schedule import Bucket
-from pbg_tasks.train.tables import Table
 
 DIMENSION = 6
 KNOWN = 40

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbg_tasks.train import optimizers
-from pbg_tasks.train.optimizers import adagrad, adagrad_rows, row_adagrad
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.base import optimizers
+from pbg_tasks.train.engine.optimizers import adagrad, adagrad_rows, row_adagrad
 
 
 @pytest.fixture(params=[1, 12, 1 << 18], ids=["rows", "blocks", "whole"])

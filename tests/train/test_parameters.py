@@ -5,7 +5,7 @@ import pytest
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import FormatError
-from pbg_tasks.train.parameters import SharedParameters
+from pbg_tasks.train.data.parameters import SharedParameters
 
 LHS, RHS = (f"relations/0/operator/{side}/translations" for side in ("lhs", "rhs"))
 

@@ -14,16 +14,16 @@ from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.model.families import Families
 from pbg_tasks.native import library
-from pbg_tasks.train import self_negatives
-from pbg_tasks.train.edge_files import FiledEdges
-from pbg_tasks.train.engine_device import DeviceEngine
-from pbg_tasks.train.engine_native import NativeEngine
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.held_out import evaluation_config
-from pbg_tasks.train.lookup import Single
-from pbg_tasks.train.place import Accelerator
-from pbg_tasks.train.self_negatives import relations_with_loops
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.base import self_negatives
+from pbg_tasks.train.engine.device import Accelerator
+from pbg_tasks.train.engine.held_out import evaluation_config
+from pbg_tasks.train.engine.lookup import Single
+from pbg_tasks.train.engine.native import NativeEngine
+from pbg_tasks.train.engine.on_device import DeviceEngine
+from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.engine.self_negatives import relations_with_loops
 from tests.train.steps import COMBINATIONS, Case, Draws, assert_equal, assert_same_step, make_config, regularized
 
 FEATURE = "self_negatives"

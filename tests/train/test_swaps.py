@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.train.partitions import Layout, PartitionKey, partition_keys
+from pbg_tasks.train.data.partitions import Layout, PartitionKey, partition_keys
+from pbg_tasks.train.data.swaps import SwapPlan, iteration_order, simulate
 from pbg_tasks.train.schedule import Bucket, Rooms
-from pbg_tasks.train.swaps import SwapPlan, iteration_order, simulate
 
 
 def make_config(partitions, ends, **changes):

@@ -10,7 +10,7 @@ import pytest
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
 from pbg_tasks.errors import StorageError
 from pbg_tasks.storage.local import LocalStore
-from pbg_tasks.train.uploads import Uploads
+from pbg_tasks.train.data.uploads import Uploads
 
 
 class Store(LocalStore):

@@ -20,7 +20,7 @@ from pbg_tasks.report import comparison_document, history_document, run_document
 from pbg_tasks.report.neighbours import Neighbourhood
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.reporting import read_graph, read_run
+from pbg_tasks.tasks.view.report import read_graph, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

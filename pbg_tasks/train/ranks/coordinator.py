@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConflictError, PbgError, RankLostError
 from pbg_tasks.progress import say
-from pbg_tasks.train.ranks.connection import error_fields
-from pbg_tasks.train.ranks.frames import ERROR
+from pbg_tasks.train.ranks.iteration_state import IterationState
 from pbg_tasks.train.ranks.messages import Grant, Report, Source
-from pbg_tasks.train.ranks.round import Round
 from pbg_tasks.train.ranks.shared_stores import SharedStores
+from pbg_tasks.train.ranks.transport.connection import error_fields
+from pbg_tasks.train.ranks.transport.frames import ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord, Progress, StoredObject
+    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, ObjectRecord, PartialRecord, StoredObject
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.train.edge_files import Piece
-    from pbg_tasks.train.partitions import PartitionKey
-    from pbg_tasks.train.ranks.wire import Connection
+    from pbg_tasks.train.data.edge_files import EdgeChunk
+    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.train.ranks.transport.wire import Connection
 
 POLL_SECONDS = 1.0
 """How long a question waits for its answer before it is to be asked again."""
@@ -64,7 +64,7 @@ class Coordinator:
         self._config, self._counts, self._writer = config, counts, writer
         self._cold = cold
         self._places: dict[PartitionKey, Source] = {}
-        self._round: Round | None = None
+        self._state: IterationState | None = None
         self._changed = threading.Condition()
         self._members, self._gone = members, set[int]()
         self._met: dict[str, set[int]] = {}
@@ -76,27 +76,27 @@ class Coordinator:
         self._settled = True  # between two iterations, when what all share is not stored for a record
         self._stores = SharedStores(share, self._take_shared, every=share_every)
 
-    def begin(self, iteration: Iteration, pieces: Sequence[Piece], order: str) -> None:
+    def begin(self, iteration: Iteration, edge_chunks: Sequence[EdgeChunk], order: str) -> None:
         """Begin an iteration, or go on with it where the directory has a record of it.
 
         From now on what all share is stored for whoever resumes, so it has to be here as that record has it.
 
         Args:
             iteration: that comes next.
-            pieces: it trains, the preferred ones first.
-            order: hash of what decides the order in which a piece's edges are trained.
+            edge_chunks: it trains, the preferred ones first.
+            order: hash of what decides the order in which an edge chunk's edges are trained.
 
         Raises:
             ConfigError: the record is of an iteration with other edges.
         """
         earlier = self._writer.progress
         with self._changed:
-            leases = max(self._round.leases if self._round else 0, earlier.lease if earlier else 0)
-            self._round = Round(
+            leases = max(self._state.leases if self._state else 0, earlier.lease if earlier else 0)
+            self._state = IterationState(
                 self._config,
                 self._counts,
                 iteration,
-                pieces,
+                edge_chunks,
                 self._places,
                 first_lease=leases + 1,
                 tree=self._cold and iteration.number == 1 and self._config.distributed_tree_init_order,
@@ -110,11 +110,11 @@ class Coordinator:
             self._changed.notify_all()
 
     @property
-    def round(self) -> Round:
+    def state(self) -> IterationState:
         """The iteration under way."""
-        if self._round is None:
+        if self._state is None:
             raise RuntimeError("no iteration has begun: a bug")
-        return self._round
+        return self._state
 
     def serve(self, connection: Connection) -> None:
         """Answer a rank until it goes."""
@@ -170,25 +170,25 @@ class Coordinator:
             self._check_step(rank, number)
             self._take(rank, fields.get("report"))
             give = fields.get("give", True) and not self._stopping and not self._stores.failed
-            grant = self.round.grant(rank) if give else None
+            grant = self.state.grant(rank) if give else None
             if grant is not None:
                 self._change()
-            elif fields.get("report") is None and not self.round.trained:
+            elif fields.get("report") is None and not self.state.trained:
                 self._changed.wait(POLL_SECONDS)
         self._record()
         if grant is not None:
             return "lease", grant.model_dump(mode="json")
         self._stores.check()
         with self._changed:
-            return ("over" if self.round.trained else "wait"), {}
+            return ("over" if self.state.trained else "wait"), {}
 
     def _check_step(self, rank: int, number: int) -> None:
-        if number != self.round.iteration.number:
-            raise ConflictError(f"rank {rank} is at iteration {number}, the gang at {self.round.iteration.number}")
+        if number != self.state.iteration.number:
+            raise ConflictError(f"rank {rank} is at iteration {number}, the gang at {self.state.iteration.number}")
 
     def _take(self, rank: int, report: Mapping[str, Any] | None) -> None:
         if report is not None:
-            self.round.report(rank, parse(Report, dict(report), source=f"the report of rank {rank}"))
+            self.state.report(rank, parse(Report, dict(report), source=f"the report of rank {rank}"))
             self._change()
 
     def _stop(self, rank: int, fields: Mapping[str, Any]) -> None:
@@ -206,7 +206,7 @@ class Coordinator:
         from pbg_tasks.checkpoint import StoredObject
 
         with self._changed:
-            self.round.store(name, parse(StoredObject, dict(stored), source=name))
+            self.state.store(name, parse(StoredObject, dict(stored), source=name))
             self._change()
         self._record()
 
@@ -247,7 +247,7 @@ class Coordinator:
         if not self._stores.wait(seconds):
             say(f"what all ranks share is not stored after {seconds:g} s: whoever resumes has it as of before")
 
-    def _write(self) -> Progress:
+    def _write(self) -> PartialRecord:
         self._records += 1
         with self._changed:
             changes, progress = self._changes, self._progress()
@@ -255,9 +255,9 @@ class Coordinator:
         self._recorded = changes
         return progress
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> PartialRecord:
         epoch = self._writer.partial.writer_epoch
-        return self.round.progress(self._records, spec=self._writer.spec, writer_epoch=epoch, shared=self._shared)
+        return self.state.progress(self._records, spec=self._writer.spec, writer_epoch=epoch, shared=self._shared)
 
     def settle(self, draw: Callable[[], None] | None = None) -> dict[str, ObjectRecord]:
         """Make the objects of a version of all that was stored of the iteration, and return their records.
@@ -271,8 +271,8 @@ class Coordinator:
         """
         progress = self._record_last()
         with self._changed:
-            left = self.round.unstored()
-        if left or not self.round.trained:
+            left = self.state.unstored()
+        if left or not self.state.trained:
             raise RuntimeError(f"an iteration ended with {left} not stored: a bug")
         if draw is not None:
             draw()
@@ -283,7 +283,7 @@ class Coordinator:
                 self._move(progress)
             return records
 
-    def _record_last(self) -> Progress:
+    def _record_last(self) -> PartialRecord:
         """Store what all share, and record it, for the last time in this iteration."""
         try:
             shared = self._stores.now()  # not while records wait: one of what was stored before may be among them
@@ -300,7 +300,7 @@ class Coordinator:
                     self._stores.insist()
             raise
 
-    def _move(self, progress: Progress) -> None:
+    def _move(self, progress: PartialRecord) -> None:
         """Look for stored partitions under the names of the version from now on."""
         names = {stored.name: name for name, stored in progress.partitions.items()}
         for key, place in self._places.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pbg_tasks.train.partitions import Layout, PartitionKey
+from pbg_tasks.train.data.partitions import Layout, PartitionKey
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from pbg_tasks.checkpoint import PieceRecord, StoredObject
+from pbg_tasks.checkpoint import EdgeChunkRecord, StoredObject
 from pbg_tasks.config.base import Frozen
-from pbg_tasks.train.piece_records import piece_record
+from pbg_tasks.train.edge_chunk_records import edge_chunk_record
 from pbg_tasks.train.schedule import Bucket
 
 if TYPE_CHECKING:
-    from pbg_tasks.train.pieces import PieceResult
+    from pbg_tasks.train.edge_chunks import EdgeChunkResult
 
 
 class Source(Frozen):
@@ -63,17 +63,17 @@ class Report(Frozen):
     """What became of a bucket.
 
     Attributes:
-        piece: what was trained under this lease.
+        edge_chunk: what was trained under this lease.
         stopped: whether that was not its end.
         objects: its partitions, by PBG's file name, where the rank has stored them itself.
     """
 
-    piece: PieceRecord
+    edge_chunk: EdgeChunkRecord
     stopped: bool = False
     objects: dict[str, StoredObject] = Field(default_factory=dict)
 
 
-def report_of(grant: Grant, rank: int, result: PieceResult, objects: dict[str, StoredObject]) -> Report:
-    """Return the report on a piece."""
-    piece = piece_record(grant.bucket, result, rank=rank, lease=grant.lease)
-    return Report(piece=piece, stopped=result.stopped is not None, objects=objects)
+def report_of(grant: Grant, rank: int, result: EdgeChunkResult, objects: dict[str, StoredObject]) -> Report:
+    """Return the report on an edge chunk."""
+    edge_chunk = edge_chunk_record(grant.bucket, result, rank=rank, lease=grant.lease)
+    return Report(edge_chunk=edge_chunk, stopped=result.stopped is not None, objects=objects)

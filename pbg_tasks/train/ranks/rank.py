@@ -15,11 +15,11 @@ from pbg_tasks.errors import PbgError, RankLostError
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.progress import Progress
 from pbg_tasks.storage.parallel import in_parallel
-from pbg_tasks.train.background import Background
-from pbg_tasks.train.engine import Position
-from pbg_tasks.train.partition_files import Stamp
-from pbg_tasks.train.partitions import Layout, PartitionKey
-from pbg_tasks.train.pieces import PieceTrainer
+from pbg_tasks.train.data.background import Background
+from pbg_tasks.train.data.partition_files import Stamp
+from pbg_tasks.train.data.partitions import Layout, PartitionKey
+from pbg_tasks.train.edge_chunks import EdgeChunkTrainer
+from pbg_tasks.train.engine.base import Position
 from pbg_tasks.train.ranks.messages import report_of
 
 if TYPE_CHECKING:
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import Iteration, StoredObject
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.train.anchor import Anchor
-    from pbg_tasks.train.course import Course
-    from pbg_tasks.train.edge_files import EdgeFiles, Piece
-    from pbg_tasks.train.engine import Engine
-    from pbg_tasks.train.ranks.desk import Desk
-    from pbg_tasks.train.ranks.lead import Lead
-    from pbg_tasks.train.ranks.member import Member
+    from pbg_tasks.train.data.edge_files import EdgeChunk, EdgeFiles
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.engine.anchor import Anchor
+    from pbg_tasks.train.engine.base import Engine
+    from pbg_tasks.train.iteration_plan import IterationPlan
+    from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
+    from pbg_tasks.train.ranks.group.member import Member
+    from pbg_tasks.train.ranks.leader import Leader
     from pbg_tasks.train.ranks.messages import Grant, Report, Source
-    from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
-    from pbg_tasks.train.ranks.partition_client import PartitionClient
-    from pbg_tasks.train.ranks.partition_server import PartitionServer
+    from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
+    from pbg_tasks.train.ranks.partitions.client import PartitionClient
+    from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
+    from pbg_tasks.train.ranks.partitions.server import PartitionServer
     from pbg_tasks.train.ranks.shared import SharedState
-    from pbg_tasks.train.ranks.shelf import Shelf
-    from pbg_tasks.train.source import StartingPoint
-    from pbg_tasks.train.tables import Table
+    from pbg_tasks.train.starting_point import StartingPoint
 
 FLUSH_SECONDS = 600.0
 """For what a partition server has not stored at the end of an iteration."""
@@ -77,17 +77,17 @@ class Links:
     """How a rank reaches the others.
 
     Attributes:
-        desk: the coordinator.
+        client: the coordinator.
         member: this rank as the gang sees it.
-        shelf: partitions in the store.
+        partition_store: partitions in the store.
         exchange: of shared parameters.
         partitions: servers that have partitions in memory; None: they go through the store.
         server: the one of them that is here.
     """
 
-    desk: Desk
+    client: CoordinatorClient
     member: Member
-    shelf: Shelf
+    partition_store: PartitionStore
     exchange: ParameterExchange
     partitions: PartitionClient | None = None
     server: PartitionServer | None = None
@@ -99,12 +99,12 @@ class RankTrainer:
     Args:
         config: PBG's config.
         engine: that computes; its steps go through the gate.
-        course: of the training.
+        iteration_plan: of the training.
         edges: the edges.
         start: where partitions come from that nobody has trained.
         shared: this rank's copy of what all have.
         links: to the others.
-        lead: what rank 0 does besides.
+        leader: what rank 0 does besides.
         rank: this one.
         seed: of the run.
         anchor: draws vectors to those of the night before.
@@ -118,20 +118,26 @@ class RankTrainer:
         config: ConfigSchema,
         *,
         engine: Engine,
-        course: Course,
+        iteration_plan: IterationPlan,
         edges: EdgeFiles,
         start: StartingPoint,
         shared: SharedState,
         links: Links,
-        lead: Lead | None,
+        leader: Leader | None,
         rank: int,
         seed: int,
         anchor: Anchor | None = None,
     ) -> None:
         self.work = Work()
-        self._engine, self._course, self._edges, self._start, self._shared = engine, course, edges, start, shared
-        self._links, self._lead, self._rank, self._anchor = links, lead, rank, anchor
-        self._pieces = PieceTrainer(config, engine, seed)
+        self._engine, self._iteration_plan, self._edges, self._start, self._shared = (
+            engine,
+            iteration_plan,
+            edges,
+            start,
+            shared,
+        )
+        self._links, self._leader, self._rank, self._anchor = links, leader, rank, anchor
+        self._edge_chunks = EdgeChunkTrainer(config, engine, seed)
         self._layout = Layout(config)
         self._held: dict[PartitionKey, tuple[int, Table]] = {}  # of the bucket before, by generation
         self._pending: Report | None = None
@@ -155,60 +161,60 @@ class RankTrainer:
                 with suppress(PbgError):
                     self._withdraw(error)
                 raise
-            depart(links.desk, lead=self._lead is not None)
+            depart(links.client, leader=self._leader is not None)
 
     def _iterate(self, iteration: Iteration) -> None:
         links, number = self._links, iteration.number
-        links.shelf.stamp = Stamp(number, self._course.info(iteration))
-        pieces = self._course.pieces(iteration, scattered=True)
-        if self._lead is not None:
-            self._shared.load(self._lead.record, links.shelf)
-            self._lead.begin(iteration, pieces)  # not before: from then on what all share is stored
+        links.partition_store.stamp = Stamp(number, self._iteration_plan.info(iteration))
+        edge_chunks = self._iteration_plan.edge_chunks(iteration, scattered=True)
+        if self._leader is not None:
+            self._shared.load(self._leader.record, links.partition_store)
+            self._leader.begin(iteration, edge_chunks)  # not before: from then on what all share is stored
             links.exchange.seed()
-        links.desk.meet(f"begin {number}")
+        links.client.meet(f"begin {number}")
         links.exchange.pull()
-        links.desk.meet(f"ready {number}")
+        links.client.meet(f"ready {number}")
         links.exchange.resume()
-        self._train_all(iteration, pieces)
+        self._train_all(iteration, edge_chunks)
         links.exchange.flush()
         if links.server is not None:
             links.server.flush(FLUSH_SECONDS)
-        links.desk.meet(f"trained {number}")
+        links.client.meet(f"trained {number}")
         links.exchange.pull()
-        links.desk.meet(f"pulled {number}")
-        if self._lead is not None:
+        links.client.meet(f"pulled {number}")
+        if self._leader is not None:
             tables = {PartitionKey(name, 0): table for name, table in self._shared.tables.items()}
             drawn = self._anchor is not None and tables
-            self._lead.commit(iteration, partial(self._settle, tables, iteration) if drawn else None)
-        links.desk.meet(f"committed {number}")
+            self._leader.commit(iteration, partial(self._settle, tables, iteration) if drawn else None)
+        links.client.meet(f"committed {number}")
 
-    def _train_all(self, iteration: Iteration, pieces: Sequence[Piece]) -> None:
-        by_bucket = {piece.bucket: piece for piece in pieces}
-        total = sum(piece.edges for piece in pieces)
-        while (grant := self._links.desk.next(iteration.number, self._pending)) is not None:
+    def _train_all(self, iteration: Iteration, edge_chunks: Sequence[EdgeChunk]) -> None:
+        by_bucket = {edge_chunk.bucket: edge_chunk for edge_chunk in edge_chunks}
+        total = sum(edge_chunk.edges for edge_chunk in edge_chunks)
+        while (grant := self._links.client.next(iteration.number, self._pending)) is not None:
             self._pending = None
             self._pending = self._train(iteration, by_bucket[grant.bucket], grant, total)
         self._pending = None
 
-    def _train(self, iteration: Iteration, piece: Piece, grant: Grant, total: int) -> Report:
-        coming = self._io.submit(self._edges.read, *piece)
+    def _train(self, iteration: Iteration, edge_chunk: EdgeChunk, grant: Grant, total: int) -> Report:
+        coming = self._io.submit(self._edges.read, *edge_chunk)
         tables = self._bring(grant)
         lhs, rhs = (
             {name: tables[key] if key in tables else self._shared.tables[name] for name, key in side.items()}
-            for side in self._layout.sides(piece.bucket)
+            for side in self._layout.sides(edge_chunk.bucket)
         )
         edges = self._io.wait(coming)
-        place = f"({piece.bucket.lhs}, {piece.bucket.rhs})"
+        place = f"({edge_chunk.bucket.lhs}, {edge_chunk.bucket.rhs})"
         title = f"epoch {iteration.epoch_idx + 1}/{iteration.num_epochs}, bucket {place}"
-        with Progress(title, total=piece.edges) as progress:
+        with Progress(title, total=edge_chunk.edges) as progress:
             progress.advance(grant.edges)
-            result = self._pieces.train(
+            result = self._edge_chunks.train(
                 iteration,
-                piece,
+                edge_chunk,
                 edges,
                 lhs,
                 rhs,
-                reach=self._course.reach(iteration, grant.seen, piece, total),
+                reach=self._iteration_plan.reach(iteration, grant.seen, edge_chunk, total),
                 on_batch=partial(self._heed, progress, title),
                 begun=Position(grant.batches, grant.edges, grant.drawn),
                 stop=self._links.member.stopping,
@@ -233,7 +239,7 @@ class RankTrainer:
 
     def _bring(self, grant: Grant) -> dict[PartitionKey, Table]:
         """Return the partitions of a bucket, those that are not shared; what is here already stays."""
-        version = self._links.shelf.stamp.version
+        version = self._links.partition_store.stamp.version
         keys = [key for key in sorted(self._layout.needs(grant.bucket)) if key.entity not in self._shared.tables]
         sources = {key: grant.sources[embeddings_file_name(*key, version)] for key in keys}
         held = {
@@ -254,13 +260,13 @@ class RankTrainer:
             if found is None or found.lease != source.generation:
                 raise RuntimeError(f"{key}: its server has generation {found and found.lease}, not {source.generation}")
             return found.table
-        return self._start.table(key) if source.stored is None else self._links.shelf.get(source.stored)
+        return self._start.table(key) if source.stored is None else self._links.partition_store.get(source.stored)
 
     def _put_away(self, tables: Mapping[PartitionKey, Table], lease: int) -> dict[str, StoredObject]:
         """Give partitions to their servers, or to the store; what is here stays until the next bucket is known."""
         servers = self._links.partitions
         if servers is None:
-            return self._links.shelf.put_all(tables, lease=lease)
+            return self._links.partition_store.put_all(tables, lease=lease)
         in_parallel(lambda key: servers.put(key, tables[key], lease), tables, max(len(tables), 1))
         return {}
 
@@ -270,41 +276,41 @@ class RankTrainer:
         links.member.fail(error)
         try:
             if links.partitions is not None:
-                withdraw(links.desk, links.server, self._pending)
+                withdraw(links.client, links.server, self._pending)
                 return
             try:
-                links.desk.leave(self._pending)
+                links.client.leave(self._pending)
             finally:
-                if self._lead is not None:  # others store their partitions before they hand in what they trained
-                    links.desk.meet("left", seconds=LAST_FLUSH_SECONDS + FAREWELL_SECONDS)
+                if self._leader is not None:  # others store their partitions before they hand in what they trained
+                    links.client.meet("left", seconds=LAST_FLUSH_SECONDS + FAREWELL_SECONDS)
         finally:
-            if self._lead is not None:
-                self._lead.wait_shared(SHARED_SECONDS)
+            if self._leader is not None:
+                self._leader.wait_shared(SHARED_SECONDS)
 
 
-def depart(desk: Desk, *, lead: bool) -> None:
+def depart(client: CoordinatorClient, *, leader: bool) -> None:
     """Leave at the end of a training: rank 0 last, because it answers the others."""
     with suppress(RankLostError):  # everything is committed
-        desk.leave(None)
-        if lead:
-            desk.meet("left", seconds=FAREWELL_SECONDS)
+        client.leave(None)
+        if leader:
+            client.meet("left", seconds=FAREWELL_SECONDS)
 
 
-def withdraw(desk: Desk, server: PartitionServer | None, report: Report | None) -> None:
+def withdraw(client: CoordinatorClient, server: PartitionServer | None, report: Report | None) -> None:
     """Leave a broken gang that has partitions in memory: they are stored once everyone has brought what it had."""
     with ExitStack() as then:  # from the last to the first, each whatever has become of those before
-        then.callback(desk.meet, "stored", seconds=FAREWELL_SECONDS)  # what others store counts, too
+        then.callback(client.meet, "stored", seconds=FAREWELL_SECONDS)  # what others store counts, too
         if server is not None:
             then.callback(server.flush, LAST_FLUSH_SECONDS)
-        then.callback(desk.meet, "left", seconds=FAREWELL_SECONDS)
-        desk.leave(report)
+        then.callback(client.meet, "left", seconds=FAREWELL_SECONDS)
+        client.leave(report)
 
 
-def keep(iteration: Iteration, desk: Desk, server: PartitionServer) -> None:
+def keep(iteration: Iteration, client: CoordinatorClient, server: PartitionServer) -> None:
     """Go through an iteration as one that trains nothing, but has partitions in memory."""
     for place in ("begin", "ready"):
-        desk.meet(f"{place} {iteration.number}")
-    desk.next(iteration.number, None, give=False)
+        client.meet(f"{place} {iteration.number}")
+    client.next(iteration.number, None, give=False)
     server.flush(FLUSH_SECONDS)
     for place in ("trained", "pulled", "committed"):
-        desk.meet(f"{place} {iteration.number}")
+        client.meet(f"{place} {iteration.number}")

@@ -6,25 +6,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.formats.embeddings import embeddings_file_name
-from pbg_tasks.train.ranks.desk import Desk
-from pbg_tasks.train.ranks.membership import Membership
-from pbg_tasks.train.ranks.parameter_server import ParameterServer
-from pbg_tasks.train.ranks.partition_client import PartitionClient
-from pbg_tasks.train.ranks.partition_server import PartitionServer
+from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
+from pbg_tasks.train.ranks.group.member_registry import Membership
+from pbg_tasks.train.ranks.parameters.server import ParameterServer
+from pbg_tasks.train.ranks.partitions.client import PartitionClient
+from pbg_tasks.train.ranks.partitions.server import PartitionServer
 from pbg_tasks.train.ranks.rank import Links
-from pbg_tasks.train.ranks.wire import Listener, connect
+from pbg_tasks.train.ranks.transport.wire import Listener, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
-    from pbg_tasks.train.partitions import PartitionKey
-    from pbg_tasks.train.ranks.gang import Gang, Place
-    from pbg_tasks.train.ranks.member import Member
-    from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
-    from pbg_tasks.train.ranks.shelf import Shelf
-    from pbg_tasks.train.ranks.wire import Address, Connection
-    from pbg_tasks.train.tables import Table
+    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.ranks.group.gang import Gang, RankEnv
+    from pbg_tasks.train.ranks.group.member import Member
+    from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
+    from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
+    from pbg_tasks.train.ranks.transport.wire import Address, Connection
 
 JOIN_SECONDS = 600.0
 """How long ranks wait for the others to come: their images may have to be pulled first."""
@@ -42,9 +42,9 @@ class Services:
     """
 
     def __init__(
-        self, gang: Gang, place: Place, member: Member, services: Mapping[str, Callable[[Connection], None]]
+        self, gang: Gang, env: RankEnv, member: Member, services: Mapping[str, Callable[[Connection], None]]
     ) -> None:
-        self.place = place
+        self.env = env
         self.agreed: Mapping[str, Any] = {}
         self.server: PartitionServer | None = None
         self._gang, self._member, self._credentials = gang, member, gang.credentials
@@ -75,30 +75,33 @@ class Services:
             membership.leave()
 
     def serve(
-        self, shelf: Shelf, stack: ExitStack, services: Mapping[str, Callable[[Connection], None]] | None = None
+        self,
+        partition_store: PartitionStore,
+        stack: ExitStack,
+        services: Mapping[str, Callable[[Connection], None]] | None = None,
     ) -> None:
         """Offer the other services, and wait until everyone does: a rank may have read gigabytes before."""
-        config, self._shelf = shelf.config, shelf
+        config, self._partition_store = partition_store.config, partition_store
         offered = dict(services or {})
-        if self.place.role == "trainer":
+        if self.env.role == "trainer":
             offered["parameters"] = self._parameters.serve
-        if config.num_partition_servers < 0 or self.place.role == "partition-server":
+        if config.num_partition_servers < 0 or self.env.role == "partition-server":
             server = PartitionServer(self._store, interval=config.store_interval, on_error=self._member.fail)
             self.server = stack.enter_context(server)
             offered["partitions"] = server.serve
         self._listener.offer(offered)
         self._gang.barrier(timeout=JOIN_SECONDS, check=self._member.check)
 
-    def find(self, desk: Desk | None = None) -> Desk:
-        """Find the coordinator: ``desk`` where it is here."""
-        self._records = desk or self._remote(RECORDS)
-        self._desk = desk or self._remote(LEASES)
-        return self._desk
+    def find(self, client: CoordinatorClient | None = None) -> CoordinatorClient:
+        """Find the coordinator: ``client`` where it is here."""
+        self._records = client or self._remote(RECORDS)
+        self._client = client or self._remote(LEASES)
+        return self._client
 
-    def _remote(self, service: str) -> Desk:
+    def _remote(self, service: str) -> CoordinatorClient:
         connection = self._connect(0, service)
         self._to_lead.append(connection)
-        return Desk.remote(connection, self._member.check)
+        return CoordinatorClient.remote(connection, self._member.check)
 
     def _hang_up(self, membership: Membership) -> None:
         """Wait no longer for answers of a rank 0 that is silent."""
@@ -115,23 +118,23 @@ class Services:
             exchange: makes one of shared parameters, with the servers of all ranks.
             stack: closes it.
         """
-        config, world = self._shelf.config, self.place.world
+        config, world = self._partition_store.config, self.env.world
         partitions = None
         if config.num_partition_servers:
-            keepers = range(world) if config.num_partition_servers < 0 else range(world, world + self.place.servers)
+            keepers = range(world) if config.num_partition_servers < 0 else range(world, world + self.env.servers)
             partitions = PartitionClient([self._link(rank, "partitions", self.server) for rank in keepers])
         servers = [self._link(rank, "parameters", self._parameters) for rank in range(world)]
         parameters = exchange(servers)
         stack.callback(parameters.close)
-        return Links(self._desk, self._member, self._shelf, parameters, partitions, self.server)
+        return Links(self._client, self._member, self._partition_store, parameters, partitions, self.server)
 
     def _link(self, rank: int, service: str, own: Any) -> Any:  # noqa: ANN401 - what ``service`` has here, or a way to it
-        return own if rank == self.place.rank else self._connect(rank, service)
+        return own if rank == self.env.rank else self._connect(rank, service)
 
     def _connect(self, rank: int, service: str) -> Connection:
         return connect(self._addresses[rank], self._credentials, service, timeout=CONNECT_SECONDS)
 
     def _store(self, key: PartitionKey, table: Table, lease: int) -> None:
         """Store a partition behind the training, and tell the coordinator."""
-        stored = self._shelf.put(key, table, f"{lease}.{self.place.rank}", lease=lease)
-        self._records.stored(embeddings_file_name(*key, self._shelf.stamp.version), stored)
+        stored = self._partition_store.put(key, table, f"{lease}.{self.env.rank}", lease=lease)
+        self._records.stored(embeddings_file_name(*key, self._partition_store.stamp.version), stored)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.model import ModelState, model_file_name, read_model, write_model
-from pbg_tasks.train.finite import check_finite
-from pbg_tasks.train.partitions import PartitionKey
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.finite import check_finite
+from pbg_tasks.train.data.partitions import PartitionKey
+from pbg_tasks.train.data.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import StoredObject
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.train.engine import Engine
-    from pbg_tasks.train.ranks.gate import Gate
-    from pbg_tasks.train.ranks.shelf import Shelf
-    from pbg_tasks.train.source import StartingPoint
+    from pbg_tasks.train.engine.base import Engine
+    from pbg_tasks.train.ranks.parameters.step_lock import StepLock
+    from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
+    from pbg_tasks.train.starting_point import StartingPoint
 
 
 _VALUES, _SUMS, _ROWS, _ROW_SUMS = "model/", "model sums/", "rows/", "row sums/"  # how names of tensors begin
@@ -52,42 +52,42 @@ class SharedState:
             found |= {f"{_ROWS}{name}": table.embeddings, f"{_ROW_SUMS}{name}": table.row_sums}
         return found
 
-    def load(self, stored: Mapping[str, StoredObject], shelf: Shelf) -> None:
+    def load(self, stored: Mapping[str, StoredObject], partition_store: PartitionStore) -> None:
         """Take over what a record of the iteration under way has.
 
         Raises:
             FormatError: it is damaged, or of another model.
         """
-        model = model_file_name(shelf.stamp.version)
+        model = model_file_name(partition_store.stamp.version)
         for name, each in stored.items():
             if name == model:
-                path = shelf.partial.fetch(each, shelf.scratch / "taken")
+                path = partition_store.partial.fetch(each, partition_store.scratch / "taken")
                 state = read_model(path)
                 path.unlink()
                 self._engine.load_parameters(state.params, state.sums)
         for name, table in self.tables.items():
-            file = embeddings_file_name(name, 0, shelf.stamp.version)
+            file = embeddings_file_name(name, 0, partition_store.stamp.version)
             if file in stored:
-                there = shelf.get(stored[file])
+                there = partition_store.get(stored[file])
                 table.embeddings.copy_(there.embeddings)
                 table.row_sums.copy_(there.row_sums)
 
-    def store(self, number: int, shelf: Shelf, gate: Gate) -> dict[str, StoredObject]:
+    def store(self, number: int, partition_store: PartitionStore, step_lock: StepLock) -> dict[str, StoredObject]:
         """Store all of it between two steps, and return it by PBG's file name.
 
         Args:
             number: that no other store of this gang has.
-            shelf: stores it.
-            gate: that every step goes through.
+            partition_store: stores it.
+            step_lock: that every step goes through.
 
         Raises:
             TrainingDivergedError: some of it is not finite, and whoever went on from there would diverge at once.
         """
         folder = f"shared.{number}"
-        directory = shelf.scratch / folder
+        directory = partition_store.scratch / folder
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / model_file_name(shelf.stamp.version)
-        with gate.alone():  # for no longer than a copy takes
+        path = directory / model_file_name(partition_store.stamp.version)
+        with step_lock.alone():  # for no longer than a copy takes
             copies = {name: tensor.to("cpu", copy=True) for name, tensor in self.tensors().items()}
         for name, tensor in copies.items():
             check_finite(name, tensor)
@@ -96,11 +96,11 @@ class SharedState:
             for prefix in (_VALUES, _SUMS)
         )
         state = ModelState(params, sums, self._engine.loops)
-        write_model(path, state, config=self._config, iteration=shelf.stamp.iteration)
-        stored = {path.name: shelf.partial.put(path, folder)}
+        write_model(path, state, config=self._config, iteration=partition_store.stamp.iteration)
+        stored = {path.name: partition_store.partial.put(path, folder)}
         path.unlink()
         for name in self.tables:
             key, table = PartitionKey(name, 0), Table(copies[f"{_ROWS}{name}"], copies[f"{_ROW_SUMS}{name}"])
-            stored[embeddings_file_name(*key, shelf.stamp.version)] = shelf.put(key, table, folder)
+            stored[embeddings_file_name(*key, partition_store.stamp.version)] = partition_store.put(key, table, folder)
         directory.rmdir()
         return stored

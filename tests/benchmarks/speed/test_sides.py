@@ -17,8 +17,8 @@ from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import ResourceError
 from pbg_tasks.formats.edges import edge_file_name, read_edges
 from pbg_tasks.formats.entities import read_entity_count, read_entity_names
-from pbg_tasks.tasks.importing import import_edges
-from pbg_tasks.tasks.train import train_directory
+from pbg_tasks.tasks.directory.importing import import_edges
+from pbg_tasks.tasks.training.train import train_directory
 
 SMALL = {"dimension": 8, "num_uniform_negs": 10}
 

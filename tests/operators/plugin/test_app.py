@@ -20,7 +20,7 @@ from pbg_operators.plugin.pages import Pages, beside  # noqa: E402
 from pbg_tasks.errors import ConfigError  # noqa: E402
 from pbg_tasks.publish import Channel  # noqa: E402
 from pbg_tasks.storage import open_store  # noqa: E402
-from pbg_tasks.tasks.plan import plan  # noqa: E402
+from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
 from tests.publish.runs import candidate, write_run  # noqa: E402
 from tests.tasks.conftest import Workplace, ring  # noqa: E402
 

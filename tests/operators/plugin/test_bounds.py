@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient  # noqa: E402 - Airflow's home is chos
 from pbg_operators.plugin import database  # noqa: E402
 from pbg_operators.plugin.pages import Pages  # noqa: E402
 from pbg_tasks.errors import NotFoundError, StorageError  # noqa: E402
-from pbg_tasks.tasks.plan import plan  # noqa: E402
+from pbg_tasks.tasks.nightly.plan import plan  # noqa: E402
 from tests.operators.specs import small_spec  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
 

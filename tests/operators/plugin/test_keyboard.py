@@ -16,7 +16,7 @@ import uvicorn  # noqa: E402 - Airflow's home is chosen first
 
 from pbg_operators.plugin import database  # noqa: E402
 from pbg_operators.plugin.app import make_app  # noqa: E402
-from pbg_tasks.tasks.chain import run_chain  # noqa: E402
+from pbg_tasks.tasks.nightly.chain import run_chain  # noqa: E402
 from tests.browser import UNREACHED, chromium, tab_through  # noqa: E402
 from tests.tasks.conftest import ring, workplace  # noqa: E402
 

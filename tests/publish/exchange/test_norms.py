@@ -11,7 +11,7 @@ from pbg_tasks.formats.angel import write_line, write_mapping
 from pbg_tasks.publish.exchange import ReadOptions
 from pbg_tasks.publish.exchange.contents import Block
 from pbg_tasks.publish.exchange.norms import Norms
-from pbg_tasks.tasks.exchange_import import import_embeddings
+from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
 
 ROWS = 500
 

@@ -9,24 +9,24 @@ from functools import partial
 from pbg_tasks.checkpoint import claim
 from pbg_tasks.errors import EvictedError
 from pbg_tasks.formats.embeddings import embeddings_file_name
-from pbg_tasks.train.course import Course
-from pbg_tasks.train.edge_files import FiledEdges
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.partition_files import Stamp
-from pbg_tasks.train.partitions import partition_keys
+from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.data.partition_files import Stamp
+from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.iteration_plan import IterationPlan
 from pbg_tasks.train.ranks.coordinator import Coordinator
-from pbg_tasks.train.ranks.desk import Desk
-from pbg_tasks.train.ranks.gate import Gate
-from pbg_tasks.train.ranks.lead import Lead
-from pbg_tasks.train.ranks.member import Member
-from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
-from pbg_tasks.train.ranks.parameter_server import ParameterServer
-from pbg_tasks.train.ranks.partition_client import PartitionClient
-from pbg_tasks.train.ranks.partition_server import PartitionServer
+from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
+from pbg_tasks.train.ranks.group.member import Member
+from pbg_tasks.train.ranks.leader import Leader
+from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
+from pbg_tasks.train.ranks.parameters.server import ParameterServer
+from pbg_tasks.train.ranks.parameters.step_lock import StepLock
+from pbg_tasks.train.ranks.partitions.client import PartitionClient
+from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
+from pbg_tasks.train.ranks.partitions.server import PartitionServer
 from pbg_tasks.train.ranks.rank import Links, RankTrainer
 from pbg_tasks.train.ranks.shared import SharedState
-from pbg_tasks.train.ranks.shelf import Shelf
-from pbg_tasks.train.source import StartingPoint
+from pbg_tasks.train.starting_point import StartingPoint
 from tests.train.test_loop import ROWS, SPEC
 
 SEED = 7
@@ -51,29 +51,31 @@ class Rank:
         self.scratch = scratch / f"rank-{number}"
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.engine = engine or TorchEngine(config, 1)
-        self.gate = self.engine.gate = Gate(self.engine.workers)
+        self.step_lock = self.engine.step_lock = StepLock(self.engine.workers)
         self.edges = FiledEdges(buckets)
         self.counts = dict.fromkeys(partition_keys(config), ROWS) | (counts or {})
         files = writer.files if writer.files.names else None
         self.start = StartingPoint(config, self.counts, files, grows=False, seed=SEED, scratch=self.scratch)
-        self.course = Course(config, self.edges, seed=SEED)
+        self.iteration_plan = IterationPlan(config, self.edges, seed=SEED)
         state = self.start.model(None)
         if state is not None:
             self.engine.load_parameters(state.params, state.sums)
-        self.shelf = Shelf(config, writer.partial, self.scratch, number, Stamp(0, self.course.info(None)))
+        self.partition_store = PartitionStore(
+            config, writer.partial, self.scratch, number, Stamp(0, self.iteration_plan.info(None))
+        )
         self.shared = SharedState(config, self.engine, self.start)
         self.member = self.engine.member = ToldMember()
 
-    def trainer(self, desk, lead=None, anchor=None, **links):
+    def trainer(self, client, leader=None, anchor=None, **links):
         return RankTrainer(
             self.config,
             engine=self.engine,
-            course=self.course,
+            iteration_plan=self.iteration_plan,
             edges=self.edges,
             start=self.start,
             shared=self.shared,
-            links=Links(desk, self.member, self.shelf, **links),
-            lead=lead,
+            links=Links(client, self.member, self.partition_store, **links),
+            leader=leader,
             rank=self.number,
             seed=SEED,
             anchor=anchor and anchor(self.scratch),
@@ -108,17 +110,25 @@ def train(
             first.counts,
             writer,
             members=world,
-            share=lambda number: first.shared.store(number, first.shelf, first.gate),
+            share=lambda number: first.shared.store(number, first.partition_store, first.step_lock),
             share_every=share_every,
             cold=True,
         )
         for rank in ranks:
             rank.member.others = [other.member for other in ranks]
-        lead = Lead(config, coordinator, writer, course=first.course, shelf=first.shelf, start=first.start, world=world)
+        leader = Leader(
+            config,
+            coordinator,
+            writer,
+            iteration_plan=first.iteration_plan,
+            partition_store=first.partition_store,
+            start=first.start,
+            world=world,
+        )
         writer.sweep()
         servers = [ParameterServer() for _ in ranks]
         links = [
-            {"exchange": ParameterExchange(rank.shared.tensors(), servers, rank.gate, on_error=rank.member.fail)}
+            {"exchange": ParameterExchange(rank.shared.tensors(), servers, rank.step_lock, on_error=rank.member.fail)}
             for rank in ranks
         ]
         if config.num_partition_servers and world > 1:
@@ -126,22 +136,22 @@ def train(
             for server, link in zip(keepers, links, strict=True):
                 link["partitions"], link["server"] = PartitionClient(keepers), server
         trainers = [
-            rank.trainer(desk(coordinator, rank), lead if rank is first else None, anchor, **link)
+            rank.trainer(client(coordinator, rank), leader if rank is first else None, anchor, **link)
             for rank, link in zip(ranks, links, strict=True)
         ]
-        left = first.course.plan[writer.version :]
+        left = first.iteration_plan.plan[writer.version :]
         run(trainers, left, crash=crash)
         return trainers
 
 
-def desk(coordinator, rank):
-    return Desk(lambda kind, fields: coordinator.answer(rank.number, kind, fields), rank.member.check)
+def client(coordinator, rank):
+    return CoordinatorClient(lambda kind, fields: coordinator.answer(rank.number, kind, fields), rank.member.check)
 
 
 def keeper(rank, coordinator):
     def store(key, table, lease):
-        stored = rank.shelf.put(key, table, f"{lease}.{rank.number}", lease=lease)
-        desk(coordinator, rank).stored(embeddings_file_name(*key, rank.shelf.stamp.version), stored)
+        stored = rank.partition_store.put(key, table, f"{lease}.{rank.number}", lease=lease)
+        client(coordinator, rank).stored(embeddings_file_name(*key, rank.partition_store.stamp.version), stored)
 
     return PartitionServer(store, interval=rank.config.store_interval, on_error=rank.member.fail)
 

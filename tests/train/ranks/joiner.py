@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from pbg_tasks.errors import PbgError
-from pbg_tasks.train.ranks import gang, rendezvous
+from pbg_tasks.train.ranks.group import gang, rendezvous
 
 importlib.import_module("torch.distributed")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from pbg_tasks.train.ranks.wire import Credentials, Listener, connect
+from pbg_tasks.train.ranks.transport.wire import Credentials, Listener, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pbg_tasks.train.ranks.wire import Connection
+    from pbg_tasks.train.ranks.transport.wire import Connection
 
 _TOKEN = bytes(range(32))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 
-from pbg_tasks.train.ranks.wire import Listener
+from pbg_tasks.train.ranks.transport.wire import Listener
 from tests.train.ranks.links import credentials
 
 

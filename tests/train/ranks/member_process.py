@@ -9,9 +9,9 @@ import time
 from collections import deque
 
 from pbg_tasks.errors import PbgError
-from pbg_tasks.train.ranks import watchdog
-from pbg_tasks.train.ranks.membership import Membership
-from pbg_tasks.train.ranks.wire import Credentials
+from pbg_tasks.train.ranks.group import watchdog
+from pbg_tasks.train.ranks.group.member_registry import Membership
+from pbg_tasks.train.ranks.transport.wire import Credentials
 
 
 def main(host, port, rank, what):

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 
 import pytest
 
-from pbg_tasks.checkpoint import ObjectRecord, PieceRecord, StoredObject, claim
+from pbg_tasks.checkpoint import EdgeChunkRecord, ObjectRecord, StoredObject, claim
 from pbg_tasks.errors import ConflictError, RankLostError, StorageError, TrainingDivergedError
 from pbg_tasks.storage.local import LocalStore
-from pbg_tasks.train.course import Course
-from pbg_tasks.train.edge_files import FiledEdges
-from pbg_tasks.train.partitions import partition_keys
+from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.data.partitions import partition_keys
+from pbg_tasks.train.iteration_plan import IterationPlan
 from pbg_tasks.train.ranks import coordinator as module
-from pbg_tasks.train.ranks import desk as desk_module
+from pbg_tasks.train.ranks import coordinator_client as desk_module
 from pbg_tasks.train.ranks.coordinator import Coordinator
-from pbg_tasks.train.ranks.desk import Desk
-from pbg_tasks.train.ranks.frames import Message
-from pbg_tasks.train.ranks.handshake import Peer
+from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
 from pbg_tasks.train.ranks.messages import Report
+from pbg_tasks.train.ranks.transport.frames import Message
+from pbg_tasks.train.ranks.transport.handshake import Peer
 from tests.train.ranks.links import linked
 from tests.train.test_loop import ROWS, SPEC, Buckets, make_config
 
@@ -48,7 +48,7 @@ def shared():
 def coordinated(tmp_path, share, share_every=1000.0):
     """A coordinator that has begun the first iteration, and its writer."""
     config = make_config(num_partition_servers=-1, num_epochs=1)
-    course = Course(config, FiledEdges(Buckets(tmp_path / "edges", PARTITIONS)), seed=0)
+    iteration_plan = IterationPlan(config, FiledEdges(Buckets(tmp_path / "edges", PARTITIONS)), seed=0)
     with claim(LocalStore(tmp_path / "store"), "", SPEC, patience=0.1) as writer:
         found = Coordinator(
             config,
@@ -59,7 +59,11 @@ def coordinated(tmp_path, share, share_every=1000.0):
             share_every=share_every,
             cold=False,
         )
-        found.begin(course.plan[0], course.pieces(course.plan[0], scattered=True), course.order)
+        found.begin(
+            iteration_plan.plan[0],
+            iteration_plan.edge_chunks(iteration_plan.plan[0], scattered=True),
+            iteration_plan.order,
+        )
         yield found, writer
         found.wait_shared(10)
 
@@ -85,10 +89,10 @@ def test_a_rank_whose_question_is_refused_is_not_waited_for(coordinator):
 
 def test_a_report_that_is_handed_in_again_changes_nothing(coordinator):
     _, grant = coordinator.answer(1, "next", {"iteration": 1})
-    report = {"piece": {"lhs": grant["lhs"], "rhs": grant["rhs"], "rank": 1, "lease": grant["lease"], "edges": 54}}
+    report = {"edge_chunk": {"lhs": grant["lhs"], "rhs": grant["rhs"], "rank": 1, "lease": grant["lease"], "edges": 54}}
     coordinator.answer(1, "next", {"iteration": 1, "report": report, "give": False})
     assert coordinator.answer(1, "leave", {"report": report})[0] == "ok"
-    assert [piece.edges for piece in coordinator.round.done] == [54]
+    assert [edge_chunk.edges for edge_chunk in coordinator.round.done] == [54]
 
 
 def test_what_all_share_is_stored_once_more_when_the_first_leaves(coordinator, shared):
@@ -106,7 +110,7 @@ def train_all(coordinator):
     """Train every bucket as rank 0."""
     report = None
     while (answer := coordinator.answer(0, "next", {"iteration": 1, "report": report}))[0] == "lease":
-        report = {"piece": {"rank": 0, "edges": 54, **{name: answer[1][name] for name in ("lhs", "rhs", "lease")}}}
+        report = {"edge_chunk": {"rank": 0, "edges": 54, **{name: answer[1][name] for name in ("lhs", "rhs", "lease")}}}
     coordinator.wait_shared(10)
 
 
@@ -158,11 +162,11 @@ def test_ranks_are_answered_while_what_all_share_is_being_stored(tmp_path, monke
     monkeypatch.setattr(desk_module, "ANSWER_SECONDS", 1.0)
     share = Slow()
     with coordinated(tmp_path, share) as (coordinator, writer), linked(coordinator.serve, 1, server=0) as (connection,):
-        desk = Desk.remote(connection, lambda: None)
-        grant = desk.next(1, None)
+        client = CoordinatorClient.remote(connection, lambda: None)
+        grant = client.next(1, None)
         assert share.begun.acquire(timeout=10)
-        piece = PieceRecord(lhs=grant.lhs, rhs=grant.rhs, rank=1, lease=grant.lease, edges=54)
-        assert desk.next(1, Report(piece=piece)) is not None
+        edge_chunk = EdgeChunkRecord(lhs=grant.lhs, rhs=grant.rhs, rank=1, lease=grant.lease, edges=54)
+        assert client.next(1, Report(edge_chunk=edge_chunk)) is not None
         assert [lease.lease for lease in writer.progress.active] == [grant.lease, grant.lease + 1]
         assert named(writer) == []  # a record names what is stored, and nothing else
         share.let.release()
@@ -218,18 +222,18 @@ def test_the_report_of_a_rank_that_learns_of_a_failed_store_counts(tmp_path):
         coordinated(tmp_path, busy(1)) as (coordinator, writer),
         linked(coordinator.serve, 1, server=0) as (connection,),
     ):
-        desk = Desk.remote(connection, lambda: None)
-        grant = desk.next(1, None)
+        client = CoordinatorClient.remote(connection, lambda: None)
+        grant = client.next(1, None)
         coordinator.wait_shared(10)
-        report = Report(piece=PieceRecord(lhs=grant.lhs, rhs=grant.rhs, rank=1, lease=grant.lease, edges=54))
+        report = Report(edge_chunk=EdgeChunkRecord(lhs=grant.lhs, rhs=grant.rhs, rank=1, lease=grant.lease, edges=54))
         with pytest.raises(StorageError, match="busy"):
-            desk.next(1, report)
+            client.next(1, report)
         for partition in {grant.lhs, grant.rhs}:  # by its server, behind the training
             coordinator.answer(0, "stored", stored(partition, lease=grant.lease))
-        desk.leave(report)
+        client.leave(report)
         coordinator.wait_shared(10)
         assert named(writer) == ["partial/shared.2"]
-        assert [piece.lease for piece in writer.progress.done] == [grant.lease]
+        assert [edge_chunk.lease for edge_chunk in writer.progress.done] == [grant.lease]
         assert writer.progress.active == ()
 
 
@@ -237,7 +241,9 @@ def test_a_rank_leaves_with_its_report_though_its_next_lease_could_not_be_record
     with coordinated(tmp_path, busy(0)) as (coordinator, writer):
         _, grant = coordinator.answer(0, "next", {"iteration": 1})
         coordinator.wait_shared(10)
-        report = {"piece": {"lhs": grant["lhs"], "rhs": grant["rhs"], "rank": 0, "lease": grant["lease"], "edges": 54}}
+        report = {
+            "edge_chunk": {"lhs": grant["lhs"], "rhs": grant["rhs"], "rank": 0, "lease": grant["lease"], "edges": 54}
+        }
 
         def refuse(_):
             raise StorageError("away")
@@ -249,7 +255,7 @@ def test_a_rank_leaves_with_its_report_though_its_next_lease_could_not_be_record
         assert coordinator.answer(0, "leave", {"report": report})[0] == "ok"
         coordinator.wait_shared(10)
         assert named(writer) == ["partial/shared.2"]
-        assert [piece.edges for piece in coordinator.round.done] == [54]
+        assert [edge_chunk.edges for edge_chunk in coordinator.round.done] == [54]
 
 
 def test_what_ranks_leave_behind_is_recorded_though_the_store_had_failed(tmp_path):

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from pbg_tasks.errors import ConfigError
-from pbg_tasks.train.ranks import door, wire
-from pbg_tasks.train.ranks.handshake import HELLO_BYTES, Greeting, _early_proof, is_hello
-from pbg_tasks.train.ranks.wire import Credentials, Listener, connect
+from pbg_tasks.train.ranks.transport import door, wire
+from pbg_tasks.train.ranks.transport.handshake import HELLO_BYTES, Greeting, _early_proof, is_hello
+from pbg_tasks.train.ranks.transport.wire import Credentials, Listener, connect
 from tests.train.ranks.links import credentials
 from tests.waiting import wait_until
 

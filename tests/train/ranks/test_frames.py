@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from pbg_tasks.errors import FormatError, ResourceError
-from pbg_tasks.train.ranks import frames
+from pbg_tasks.train.ranks.transport import frames
 
 LIMIT = 1 << 20
 DTYPES = (np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_)

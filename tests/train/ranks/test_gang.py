@@ -10,7 +10,7 @@ from torch.distributed import HashStore
 
 from pbg_tasks import __version__
 from pbg_tasks.errors import RankLostError
-from pbg_tasks.train.ranks import gang, rendezvous
+from pbg_tasks.train.ranks.group import gang, rendezvous
 from tests.train.ranks import joiner
 
 OURS, ANOTHERS = "a token of a run", "the token of another"
@@ -195,7 +195,7 @@ def rank_zero(monkeypatch):
     monkeypatch.setattr(gang, "_SILENCE", 1.0)
     monkeypatch.setattr(gang, "_GRACE", 1.0)
     store = HashStore()
-    return gang.Gang(gang.Place(0, 2, 0, "tcp://127.0.0.1:1"), store, "127.0.0.1", OURS), store
+    return gang.Gang(gang.RankEnv(0, 2, 0, "tcp://127.0.0.1:1"), store, "127.0.0.1", OURS), store
 
 
 def leave(store, text, secret=OURS, key="rounds/0/1"):

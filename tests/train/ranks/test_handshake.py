@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.errors import ConfigError, PbgError, RankLostError
-from pbg_tasks.train.ranks.handshake import Credentials, Greeting, Peer, admit, introduce
+from pbg_tasks.train.ranks.transport.handshake import Credentials, Greeting, Peer, admit, introduce
 
 TOKEN = b"a token of a run"
 HERE = Credentials(TOKEN, "spec", 0, "trainer")

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from pbg_tasks.errors import ConfigError, RankLostError
-from pbg_tasks.train.ranks.host import VARIABLE, common_host, is_loopback, own_host
+from pbg_tasks.train.ranks.transport.host import VARIABLE, common_host, is_loopback, own_host
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from pbg_tasks.errors import ConfigError, PbgError
-from pbg_tasks.train.partitions import PartitionKey
-from pbg_tasks.train.ranks.partition_client import PartitionClient
-from pbg_tasks.train.ranks.partition_server import PartitionServer
-from pbg_tasks.train.ranks.wire import Credentials, Listener, connect
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.partitions import PartitionKey
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.ranks.partitions.client import PartitionClient
+from pbg_tasks.train.ranks.partitions.server import PartitionServer
+from pbg_tasks.train.ranks.transport.wire import Credentials, Listener, connect
 from tests.train.ranks.links import credentials
 from tests.train.ranks.test_frames import mutated, sent
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pbg_tasks.config import ModelConfig
-from pbg_tasks.train.partitions import PartitionKey, partition_keys
+from pbg_tasks.train.data.partitions import PartitionKey, partition_keys
 from pbg_tasks.train.ranks.leases import LeaseBook, useful_ranks
 from pbg_tasks.train.schedule import Bucket, grid
 

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbg_tasks.errors import ConflictError, RankLostError
-from pbg_tasks.train.ranks import parameter_plan
-from pbg_tasks.train.ranks.gate import Gate
-from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
-from pbg_tasks.train.ranks.parameter_plan import SEGMENT
-from pbg_tasks.train.ranks.parameter_server import ParameterServer
+from pbg_tasks.train.ranks.parameters import plan as parameter_plan
+from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
+from pbg_tasks.train.ranks.parameters.plan import SEGMENT
+from pbg_tasks.train.ranks.parameters.server import ParameterServer
+from pbg_tasks.train.ranks.parameters.step_lock import StepLock
 from tests.train.ranks.links import linked
 
 PATIENCE = 20  # seconds; only what is broken takes so long
@@ -40,7 +40,7 @@ def small_shards():
 class Rank(NamedTuple):
     tensors: dict[str, torch.Tensor]
     exchange: ParameterExchange
-    gate: Gate
+    step_lock: StepLock
 
 
 def unexpected(error):
@@ -49,9 +49,9 @@ def unexpected(error):
 
 def new_rank(servers, shapes=SHAPES, workers=1, **options):
     tensors = {name: torch.zeros(shape) for name, shape in shapes.items()}
-    gate = Gate(workers)
+    step_lock = StepLock(workers)
     options = {"on_error": unexpected, **options}
-    return Rank(tensors, ParameterExchange(tensors, servers, gate, **options), gate)
+    return Rank(tensors, ParameterExchange(tensors, servers, step_lock, **options), step_lock)
 
 
 def gang(servers, **options):
@@ -110,10 +110,10 @@ class BusyServer(ParameterServer):
         after, self.meanwhile.after = self.meanwhile.after, []
         for act in before:
             act()
-        news = super().swap(*args)
+        update = super().swap(*args)
         for act in after:
             act()
-        return news
+        return update
 
 
 # small enough for several ranks to meet at the same numbers often
@@ -164,7 +164,7 @@ def train_hard(rank, worker, workers, *, swaps):
     steps = 0
     while rank.exchange.swaps < swaps:
         assert time.monotonic() < deadline
-        with rank.gate.step():
+        with rank.step_lock.step():
             stepped = [share + 1 for share in shares]
             time.sleep(0.0002)
             for share, values in zip(shares, stepped, strict=True):
@@ -333,7 +333,7 @@ def test_no_more_than_the_bandwidth_is_used():
     before, started = exchange.swaps, time.monotonic()
     exchange.resume()
     while exchange.swaps < before + 3:
-        with ranks[0].gate.step():
+        with ranks[0].step_lock.step():
             tensor += 1
         time.sleep(0.005)
     exchange.close()

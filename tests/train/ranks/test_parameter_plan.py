@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbg_tasks.train.ranks.parameter_plan import SEGMENT, SHARD, Extent, Shard, plan_shards
+from pbg_tasks.train.ranks.parameters.plan import SEGMENT, SHARD, Extent, Shard, plan_shards
 
 SMALL = 2_500_000  # numbers in PBG's 10 MB
 

@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbg_tasks.train.partitions import PartitionKey
-from pbg_tasks.train.ranks.partition_backlog import Backlog
+from pbg_tasks.train.data.partitions import PartitionKey
+from pbg_tasks.train.ranks.partitions.backlog import Backlog
 
 
 def key(number):

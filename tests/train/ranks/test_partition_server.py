@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pbg_tasks.errors import ConflictError, FormatError, RankLostError, StorageError
-from pbg_tasks.train.partitions import PartitionKey
-from pbg_tasks.train.ranks.partition_client import PartitionClient
-from pbg_tasks.train.ranks.partition_server import PartitionServer, owner
-from pbg_tasks.train.tables import Table
+from pbg_tasks.train.data.partitions import PartitionKey
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.ranks.partitions.client import PartitionClient
+from pbg_tasks.train.ranks.partitions.server import PartitionServer, owner
 from tests.train.ranks.links import linked
 from tests.waiting import wait_until
 

@@ -16,10 +16,10 @@ from pbg_tasks.checkpoint import CheckpointWriter, claim, open_committed
 from pbg_tasks.errors import ConfigError, ConflictError, EvictedError, StorageError, TrainingDivergedError
 from pbg_tasks.formats.model import read_model, write_model
 from pbg_tasks.storage.local import LocalStore
-from pbg_tasks.train.anchor import Anchor
-from pbg_tasks.train.engine_torch import TorchEngine
-from pbg_tasks.train.partitions import PartitionKey
-from pbg_tasks.train.ranks.parameter_exchange import ParameterExchange
+from pbg_tasks.train.data.partitions import PartitionKey
+from pbg_tasks.train.engine.anchor import Anchor
+from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
 from pbg_tasks.train.ranks.rank import withdraw
 from pbg_tasks.train.ranks.shared import SharedState
 from tests.train import test_loop
@@ -186,7 +186,7 @@ def test_a_gang_told_to_end_goes_on_with_the_next_batch(buckets, tmp_path):
     with claim(store, "", SPEC, patience=0.1) as writer:
         (begun,) = writer.progress.begun
         assert (begun.batches, begun.edges) == (2, 40)  # three batches a bucket; the eleventh was under way
-        assert [piece.edges for piece in writer.progress.done if piece.edges] == [60] * 3
+        assert [edge_chunk.edges for edge_chunk in writer.progress.done if edge_chunk.edges] == [60] * 3
     engine = TorchEngine(config, 1)
     trainers = train(config, buckets, store, tmp_path / "b", engines=[engine])
     assert trainers[0].work.edges == EDGES - 3 * 60 - 40
@@ -202,7 +202,7 @@ def test_a_rank_that_crashes_costs_what_was_not_stored_and_the_ledger_says_so(bu
     with pytest.raises(Crash):
         train(config, buckets, store, tmp_path / "a", world=2, engines=engines, crash=True)
     with claim(store, "", SPEC, patience=0.1) as writer:
-        stored = sum(piece.edges for piece in (*writer.progress.done, *writer.progress.begun))
+        stored = sum(edge_chunk.edges for edge_chunk in (*writer.progress.done, *writer.progress.begun))
     assert stored >= 2 * 60 if servers == 0 else stored >= 0
     trainers = train(config, buckets, store, tmp_path / "b", world=3)  # another number of ranks may go on
     (edges,), retrained = ledger(store)
@@ -242,12 +242,12 @@ def test_a_partition_may_be_empty(buckets, tmp_path, servers):
 
 def test_partitions_in_memory_are_stored_though_a_rank_cannot_take_its_leave():
     done = []
-    desk = SimpleNamespace(
+    client = SimpleNamespace(
         leave=lambda _: fail(StorageError("away")), meet=lambda place, *, seconds: done.append((place, seconds > 0))
     )
     server = SimpleNamespace(flush=lambda seconds: done.append(("flushed", seconds > 0)))
     with pytest.raises(StorageError, match="away"):
-        withdraw(desk, server, None)
+        withdraw(client, server, None)
     assert done == [("left", True), ("flushed", True), ("stored", True)]
 
 
@@ -294,7 +294,9 @@ def test_a_rank_told_to_end_while_it_waits_keeps_what_it_trained_before(buckets,
     with pytest.raises(EvictedError):
         train(config, buckets, store, tmp_path / "a", world=2, engines=engines)
     with claim(store, "", SPEC, patience=0.1) as writer:
-        assert len([piece for piece in (*writer.progress.done, *writer.progress.begun) if piece.edges]) >= 3
+        assert (
+            len([edge_chunk for edge_chunk in (*writer.progress.done, *writer.progress.begun) if edge_chunk.edges]) >= 3
+        )
         assert writer.progress.active == ()
     train(config, buckets, store, tmp_path / "b")
     assert ledger(store) == ((EDGES,), ())
@@ -326,7 +328,7 @@ def test_shared_parameters_that_are_not_finite_are_not_stored(buckets, tmp_path)
         rank = Rank(0, config, buckets, writer, tmp_path)
         next(iter(rank.shared.tensors().values())).fill_(float("inf"))
         with pytest.raises(TrainingDivergedError, match="not finite"):
-            rank.shared.store(1, rank.shelf, rank.gate)
+            rank.shared.store(1, rank.partition_store, rank.step_lock)
         assert not list(store.list("partial/"))
 
 
@@ -347,16 +349,18 @@ def test_training_goes_on_while_what_all_share_is_written(buckets, tmp_path, mon
         before = value.numpy().copy()
 
         def train_a_step():
-            with rank.gate.step():
+            with rank.step_lock.step():
                 value.add_(1.0)
             trained.set()
 
-        storing = threading.Thread(target=lambda: stored.update(rank.shared.store(1, rank.shelf, rank.gate)))
+        storing = threading.Thread(
+            target=lambda: stored.update(rank.shared.store(1, rank.partition_store, rank.step_lock))
+        )
         storing.start()
         assert writing.wait(10)
         threading.Thread(target=train_a_step, daemon=True).start()
         storing.join(20)
         (found,) = (each for name, each in stored.items() if name.startswith("model"))
-        state = read_model(rank.shelf.partial.fetch(found, tmp_path / "taken"))
+        state = read_model(rank.partition_store.partial.fetch(found, tmp_path / "taken"))
     np.testing.assert_array_equal(state.params[path], before)
     np.testing.assert_array_equal(value.numpy(), before + 1.0)

@@ -13,9 +13,9 @@ import threading
 import pytest
 
 from pbg_tasks.storage.local import LocalStore
-from pbg_tasks.train.engine_torch import TorchEngine
+from pbg_tasks.train.engine.on_torch import TorchEngine
+from pbg_tasks.train.ranks.iteration_state import IterationState
 from pbg_tasks.train.ranks.leases import LeaseBook
-from pbg_tasks.train.ranks.round import Round
 from tests.train import test_loop
 from tests.train.ranks.gangs import train
 from tests.train.ranks.test_rank import Crash, ledger
@@ -64,13 +64,13 @@ def buckets(tmp_path_factory):
 @pytest.fixture
 def rounds(monkeypatch):
     """Give the last round of each epoch, by the number of its iteration."""
-    found, begin = {}, Round.__init__
+    found, begin = {}, IterationState.__init__
 
     def recorded(round_, *args, **kwargs):
         begin(round_, *args, **kwargs)
         found[round_.iteration.number] = round_
 
-    monkeypatch.setattr(Round, "__init__", recorded)
+    monkeypatch.setattr(IterationState, "__init__", recorded)
     return found
 
 

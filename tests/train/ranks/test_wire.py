@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pbg_tasks.errors import ConfigError, FormatError, PbgError, RankLostError, StorageError
-from pbg_tasks.train.ranks import connection as connections
-from pbg_tasks.train.ranks import wire
-from pbg_tasks.train.ranks.wire import Credentials, Listener, Peer, connect
+from pbg_tasks.train.ranks.transport import connection as connections
+from pbg_tasks.train.ranks.transport import wire
+from pbg_tasks.train.ranks.transport.wire import Credentials, Listener, Peer, connect
 
 TOKEN = b"a token of a run"
 ZERO = Credentials(TOKEN, "spec", 0, "trainer")

@@ -1,0 +1,1 @@
+"""Commands on the directories that a PBG config names."""

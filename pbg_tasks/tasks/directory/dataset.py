@@ -1,0 +1,308 @@
+"""A data set as PBG's config names it: entity path, edge paths and checkpoint path, each local or ``s3://``."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import AccessError, ConfigError, FormatError, NotFoundError, StorageError
+from pbg_tasks.formats.edges import edge_facts, edge_file_name
+from pbg_tasks.formats.entities import (
+    RELATION_COUNT,
+    RELATION_NAMES,
+    check_relation_count,
+    count_names,
+    entity_count_file_name,
+    entity_names_file_name,
+    read_entity_names,
+    read_relation_names,
+)
+from pbg_tasks.formats.files import parse_natural
+from pbg_tasks.formats.hdf5_header import read_header
+from pbg_tasks.formats.model import ModelState, model_file_name, read_model
+from pbg_tasks.model.families import Families
+from pbg_tasks.storage import LocalStore, RangedStore, open_store
+from pbg_tasks.storage.copies import Copies
+from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.storage.staging import named
+from pbg_tasks.tasks.directory.import_claim import UNFINISHED
+from pbg_tasks.train.data.parameters import SharedParameters
+from pbg_tasks.train.data.partitions import Layout, PartitionKey, partition_keys
+from pbg_tasks.train.engine.batching import check_edges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pbg_tasks.checkpoint import CheckpointFiles
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.edges import EdgeFacts, EdgeList
+    from pbg_tasks.storage import ObjectInfo, Store
+    from pbg_tasks.train.schedule import Bucket
+
+_LOOKS_AT_ONCE = 16
+
+
+def _refuse_unfinished(store: Store) -> None:
+    if store.head(UNFINISHED) is not None:
+        raise ConfigError(
+            f"{store.url}/{UNFINISHED}: an import is running or was cut off, so entities and edges may not belong "
+            "together; run `pbg import` again"
+        )
+
+
+class EntityPath:
+    """PBG's entity path: how many entities there are, their names, and the relations'.
+
+    Args:
+        config: names the types and the path.
+        scratch: local directory for downloads.
+
+    Raises:
+        ConfigError: an import was cut off.
+        NotFoundError: a partition's count is missing.
+        FormatError: a count is no number.
+    """
+
+    def __init__(self, config: ConfigSchema, scratch: Path) -> None:
+        self._config, self._scratch = config, scratch
+        self._store = open_store(config.entity_path)
+        _refuse_unfinished(self._store)
+        self.counts: Mapping[PartitionKey, int] = {key: self._count(key) for key in partition_keys(config)}
+
+    def _count(self, key: PartitionKey) -> int:
+        name = entity_count_file_name(*key)
+        return parse_natural(self._text(name).strip(), source=f"{self._store.url}/{name}")
+
+    def _text(self, name: str) -> str:
+        try:
+            return self._store.get(name).data.decode()
+        except NotFoundError:
+            raise NotFoundError(
+                f"{self._store.url}/{name}: missing; run `pbg import` first, or correct entity_path and num_partitions"
+            ) from None
+        except UnicodeDecodeError:
+            raise FormatError(f"{self._store.url}/{name}: not UTF-8 text") from None
+
+    @property
+    def listed(self) -> dict[str, list[int]]:
+        """Entities of each partition, by type."""
+        return {
+            entity: [self.counts[PartitionKey(entity, partition)] for partition in range(schema.num_partitions)]
+            for entity, schema in self._config.entities.items()
+        }
+
+    @property
+    def relation_count(self) -> int:
+        """How many relations there are."""
+        if not self._config.relations_from_data:
+            return len(self._config.relations)
+        return parse_natural(self._text(RELATION_COUNT).strip(), source=f"{self._store.url}/{RELATION_COUNT}")
+
+    def check_names(self) -> None:
+        """Compare numbers of entities and relations with their names.
+
+        Types without files of names are left out.
+
+        Raises:
+            FormatError: naming the file that has more or fewer.
+        """
+        in_parallel(self._check_names, self.counts.items(), _LOOKS_AT_ONCE)
+        self.relation_names()
+
+    def _check_names(self, item: tuple[PartitionKey, int]) -> None:
+        key, count = item
+        name = entity_names_file_name(*key)
+        if self._store.head(name) is None:
+            return
+        if isinstance(self._store, LocalStore):
+            path = Path(self._store.url) / name
+        else:
+            path = self._scratch / name
+            self._store.fetch(name, path)
+        with named(path, f"{self._store.url}/{name}"):
+            found = count_names(path)
+        if found != count:
+            raise FormatError(
+                f"{self._store.url}/{name}: holds {found} names, but {entity_count_file_name(*key)} says {count} "
+                f"entities of type {key.entity!r}; restore both as one import wrote them"
+            )
+        if path.is_relative_to(self._scratch):
+            path.unlink()
+
+    def check_edges(self, edges: EdgeList, bucket: Bucket, source: str) -> None:
+        """Refuse edges that name relations or entities there are not.
+
+        Raises:
+            FormatError: naming ``source`` and the column.
+        """
+        lhs, rhs = (
+            {entity: range(self.counts[key]) for entity, key in side.items()}
+            for side in Layout(self._config).sides(bucket)
+        )
+        try:
+            check_edges(edges, self._config, Families(self._config, self.relation_count), lhs, rhs)
+        except FormatError as error:
+            raise FormatError(f"{source}: {error}") from None
+
+    def relation_names(self) -> list[str]:
+        """Return the relations' names by id; by number where the data has no names for them."""
+        if not self._config.relations_from_data:
+            return [relation.name for relation in self._config.relations]
+        if self._store.head(RELATION_NAMES) is None:
+            return [str(number) for number in range(self.relation_count)]
+        self._store.fetch(RELATION_NAMES, self._scratch / RELATION_NAMES)
+        with named(self._scratch / RELATION_NAMES, f"{self._store.url}/{RELATION_NAMES}"):
+            names = read_relation_names(self._scratch)
+        check_relation_count(names, self.relation_count, directory=self._store.url)
+        return names
+
+    def entity_names(self, key: PartitionKey) -> list[str]:
+        """Return a partition's names by offset.
+
+        Raises:
+            NotFoundError: there are none.
+            FormatError: they are damaged, or not as many as its entities.
+        """
+        name = entity_names_file_name(*key)
+        if self._store.head(name) is None:
+            raise NotFoundError(f"{self._store.url}/{name}: missing; entities can only be told apart by number")
+        self._store.fetch(name, self._scratch / name)
+        with named(self._scratch / name, f"{self._store.url}/{name}"):
+            return read_entity_names(self._scratch, *key, count=self.counts[key])
+
+
+class EdgePaths:
+    """The bucket files below edge paths; those in a store are downloaded when they are needed.
+
+    PBG's importer leaves out the files of empty buckets: a missing one is empty, as long as there are others.
+
+    Args:
+        paths: URLs.
+        scratch: local directory for downloads, which stay there while its disk has room.
+        reserve: bytes of that disk that are left to others.
+
+    Raises:
+        NotFoundError: an edge path holds no bucket at all.
+    """
+
+    def __init__(self, paths: tuple[str, ...], scratch: Path, *, reserve: int = 0) -> None:
+        self._stores: list[Store] = [open_store(path) for path in paths]
+        self._files = [self._listed(store) for store in self._stores]
+        self._scratch = Path(tempfile.mkdtemp(prefix="edges-", dir=scratch))
+        self._copies = Copies(reserve)
+
+    @staticmethod
+    def _listed(store: Store) -> dict[str, ObjectInfo]:
+        _refuse_unfinished(store)
+        files = {info.key: info for info in store.list("edges_") if info.key.endswith(".h5")}
+        if not files:
+            raise NotFoundError(f"{store.url}: holds no edges_*.h5; run `pbg import` first, or correct edge_paths")
+        return files
+
+    def check_grid(self, lhs: int, rhs: int) -> None:
+        """Refuse buckets outside the grid of partitions: they would never be trained.
+
+        Raises:
+            ConfigError: naming one.
+        """
+        wanted = {edge_file_name(i, j) for i in range(lhs) for j in range(rhs)}
+        for store, files in zip(self._stores, self._files, strict=True):
+            for name in sorted(name for name in files.keys() - wanted if ".tmp" not in name):
+                raise ConfigError(
+                    f"{store.url}/{name}: the config has {lhs} x {rhs} buckets, so this one would never be trained; "
+                    "is num_partitions what the edges were imported with?"
+                )
+
+    def facts(self, buckets: Sequence[Bucket]) -> dict[tuple[int, Bucket], EdgeFacts]:
+        """Look at the files of buckets in all edge paths, by edge path and bucket; the others have none.
+
+        Of a file in a store that takes some kilobytes, and the whole only where it is very scattered.
+
+        Raises:
+            FormatError: a file is damaged or foreign.
+            NotFoundError: one is gone since it was listed.
+        """
+        files = {
+            (index, bucket): listed[edge_file_name(*bucket)]
+            for index, listed in enumerate(self._files)
+            for bucket in buckets
+            if edge_file_name(*bucket) in listed
+        }
+        seen = in_parallel(lambda item: self._read_header(item[0][0], item[1]), files.items(), _LOOKS_AT_ONCE)
+        return {
+            key: self._look(key[0], info) if facts is None else facts
+            for (key, info), facts in zip(files.items(), seen, strict=True)
+        }
+
+    def _read_header(self, edge_path_idx: int, info: ObjectInfo) -> EdgeFacts | None:
+        store = self._stores[edge_path_idx]
+        if not isinstance(store, RangedStore):
+            return None
+        try:
+            return read_header(f"{store.url}/{info.key}", info.size, partial(store.get_range, info), edge_facts)
+        except (NotFoundError, AccessError):
+            raise
+        except StorageError:  # a server that gives no parts may yet give the whole
+            return None
+
+    def _look(self, edge_path_idx: int, info: ObjectInfo) -> EdgeFacts:
+        path = self._bring(edge_path_idx, info)
+        with named(path, f"{self._stores[edge_path_idx].url}/{info.key}"):
+            return edge_facts(path)
+
+    def clear(self) -> None:
+        """Remove what was downloaded."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def where(self, edge_path_idx: int, bucket: Bucket) -> str:
+        """Return what messages call the file of a bucket."""
+        return f"{self._stores[edge_path_idx].url}/{edge_file_name(*bucket)}"
+
+    def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
+        """Return the local file of a bucket, there until the next is asked for; None when it is empty."""
+        info = self._files[edge_path_idx].get(edge_file_name(*bucket))
+        return None if info is None else self._bring(edge_path_idx, info)
+
+    def _bring(self, edge_path_idx: int, info: ObjectInfo) -> Path:
+        store = self._stores[edge_path_idx]
+        if isinstance(store, LocalStore):
+            return Path(store.url) / info.key
+        path = self._scratch / str(edge_path_idx) / info.key
+        return self._copies.bring(path, info.size, partial(_fetch_listed, store, info, path))
+
+
+def _fetch_listed(store: Store, info: ObjectInfo, path: Path) -> None:
+    """Download the version that was listed, whose edges are counted and whose ids are known.
+
+    Raises:
+        StorageError: there is another one now, as of an import that ran meanwhile.
+    """
+    if store.fetch(info.key, path).tag != info.tag:
+        path.unlink()
+        raise StorageError(
+            f"{store.url}/{info.key}: was changed since its edges were counted; its ids may be others, so start again, "
+            "and let imports write to a new place"
+        )
+
+
+def stored_model(config: ConfigSchema, files: CheckpointFiles, entities: EntityPath, scratch: Path) -> ModelState:
+    """Return a checkpoint's shared parameters: all the config's, and no others.
+
+    Where the checkpoint has none at all, they are those of an untrained model, as for PBG.
+
+    Raises:
+        FormatError: the file is damaged, or of another config's relations or entities.
+    """
+    name = model_file_name(files.version)
+    path = files.fetch(name, scratch)
+    with named(path, f"{files.url}/{name}"):
+        state = read_model(path)
+    shared = SharedParameters(config, entities.relation_count)
+    try:
+        shared.load(state.params, {})
+    except FormatError as error:
+        raise FormatError(f"{files.url}/{name}: {error}") from None
+    return ModelState(shared.arrays()[0], loops=state.loops)

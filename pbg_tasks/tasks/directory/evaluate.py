@@ -1,0 +1,228 @@
+"""``eval`` for a data set that PBG's config names: rank edges with the checkpoint as it stands, whoever wrote it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from pbg_tasks.checkpoint import checkpoint_names, open_directory
+from pbg_tasks.config import Evaluation
+from pbg_tasks.config.support import check_supported
+from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.evaluate.evaluation import evaluate_edges
+from pbg_tasks.formats.directory import EvalStats
+from pbg_tasks.formats.edges import EdgeList, edge_file_name
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.metadata import IterationInfo
+from pbg_tasks.formats.model import ModelState
+from pbg_tasks.memory import usable_cpus
+from pbg_tasks.progress import Progress, human_seconds, say
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.staging import Scratch, named
+from pbg_tasks.tasks.directory.dataset import EdgePaths, EntityPath, stored_model
+from pbg_tasks.train import StartingPoint, TorchEngine, partition_keys
+from pbg_tasks.train.data.buffer import PartitionBuffer
+from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.data.partition_files import PartitionFiles, Stamp
+from pbg_tasks.train.schedule import Bucket, bucket_order, grid
+from pbg_tasks.train.starting_point import seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.tasks.context import Result
+
+Negatives = Literal["all", "config"]
+_NOTHING_DONE = IterationInfo(0, 0, 0, 0, "", 0, 0)
+
+
+def evaluate_directory(
+    config: ConfigSchema,
+    *,
+    filtered: bool = False,
+    known: Sequence[str] = (),
+    exclude_self: bool = False,
+    negatives: Negatives = "all",
+    max_candidates: int = 1_000_000,
+    memory_gb: float = 4.0,
+    threads: int | None = None,
+    seed: int = 0,
+) -> Result:
+    """Rank the edges of ``edge_paths`` on both sides.
+
+    Args:
+        config: its paths may be local or ``s3://``.
+        filtered: leave other edges known to be true out of the candidates, and give those figures too.
+        known: edge paths of such edges, beside those of ``edge_paths`` themselves.
+        exclude_self: leave the known end out of them as well (``Evaluation.exclude_self``).
+        negatives: ``all`` ranks against every entity of the type, over all partitions; ``config`` against the negatives
+            the config asks for, of the bucket's own partitions, as PBG does.
+        max_candidates: with more entities than this of one type, that many are drawn.
+        memory_gb: budget of ``all``, in GB.
+        threads: CPU threads; None means all this process may use.
+        seed: of draws.
+
+    Raises:
+        ConfigError: keys contradict the data or each other.
+        InputError: there are no edges.
+        NotFoundError: entities, edges or the checkpoint are missing.
+        FormatError: a file is damaged.
+    """
+    check_supported(config, source="config")
+    if not config.edge_paths:
+        raise ConfigError("edge_paths: is empty, so there is nothing to evaluate; -p edge_paths=PATH names some")
+    if negatives == "config" and (filtered or known):
+        raise ConfigError("filtered figures need every entity as a candidate: leave --negatives config out")
+    if exclude_self and not (filtered or known):
+        raise ConfigError("exclude_self changes the filtered figures alone: give --filtered (and --known) with it")
+    started = time.monotonic()
+    with Scratch() as scratch:
+        place = _Place(config, scratch.path)
+        say(f"eval: version {place.files.version} of {place.files.url} on {', '.join(config.edge_paths)}")
+        if filtered and not known:
+            say("eval: --filtered without --known leaves out edges of edge_paths only; published figures know training")
+        if negatives == "config":
+            figures = _against_config(place, threads or usable_cpus(), seed)
+        else:
+            figures = _against_all(
+                place,
+                (*config.edge_paths, *known) if filtered or known else (),
+                Evaluation(max_candidates=max_candidates, exclude_self=exclude_self),
+                threads=threads or usable_cpus(),
+                memory_bytes=int(memory_gb * 1e9),
+                seed=seed,
+            )
+    seconds = time.monotonic() - started
+    say(f"eval: finished in {human_seconds(seconds)}")
+    return {
+        "task": "eval",
+        "checkpoint": place.files.url,
+        "version": place.files.version,
+        "edge_paths": list(config.edge_paths),
+        "negatives": negatives,
+        "seconds": round(seconds, 3),
+        **figures,
+    }
+
+
+class _Place:
+    """A data set with its checkpoint, opened.
+
+    Attributes:
+        config: PBG's.
+        scratch: local directory.
+        entities: counts and names.
+        files: of the checkpoint.
+        buckets: the whole grid.
+    """
+
+    def __init__(self, config: ConfigSchema, scratch: Path) -> None:
+        self.config, self.scratch = config, scratch
+        self.entities = EntityPath(config, scratch)
+        self.entities.check_names()
+        self.files = open_directory(open_store(config.checkpoint_path), "", expect=checkpoint_names(config))
+        self._grid = (config.partitions("lhs"), config.partitions("rhs"))
+        self.buckets = grid(*self._grid)
+
+    def edges(self, paths: Sequence[str]) -> Iterator[tuple[Bucket, EdgeList]]:
+        """Yield each bucket of each edge path."""
+        for path in paths:
+            files = EdgePaths((path,), self.scratch)
+            files.check_grid(*self._grid)
+            edges = FiledEdges(files, where=files.where)
+            for bucket in self.buckets:
+                found = edges.read(0, bucket, 0, edges.count(0, bucket))
+                self.entities.check_edges(found, bucket, f"{path}/{edge_file_name(*bucket)}")
+                yield bucket, found
+            files.clear()
+
+
+def _against_all(
+    place: _Place, known: Sequence[str], evaluation: Evaluation, *, threads: int, memory_bytes: int, seed: int
+) -> dict[str, Any]:
+    config = place.config
+    for entity, schema in config.entities.items():
+        if schema.featurized:
+            raise ConfigError(
+                f"entities.{entity} is featurized, so its entities cannot be listed as candidates; "
+                "--negatives config ranks against the other edges of a batch"
+            )
+    held_out: dict[tuple[int, int], EdgeList] = {}
+    for bucket, edges in place.edges(config.edge_paths):
+        held_out[bucket] = _joined(held_out[bucket], edges) if bucket in held_out else edges
+    if not any(map(len, held_out.values())):
+        raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")
+    paths = {}
+    for key in partition_keys(config):
+        name = embeddings_file_name(*key, place.files.version)
+        paths[key.entity, key.partition] = place.files.fetch(name, place.scratch)
+    with named(place.scratch, place.files.url):
+        model = stored_model(config, place.files, place.entities, place.scratch)
+        report, _ = evaluate_edges(
+            config,
+            model.params,
+            paths,
+            place.entities.listed,
+            held_out,
+            lambda: place.edges(known),
+            evaluation=evaluation,
+            relation_names=place.entities.relation_names(),
+            loops=model.loops,
+            threads=threads,
+            memory_bytes=memory_bytes,
+            seed=seed,
+        )
+    figures = report.to_json()
+    del figures["split"]
+    return figures if known else _raw_only(figures)
+
+
+def _raw_only(figures: Any) -> Any:  # noqa: ANN401 - JSON
+    """Leave out what was not asked for: without known edges the filtered figures are the raw ones."""
+    if not isinstance(figures, dict):
+        return figures
+    return {name: _raw_only(value) for name, value in figures.items() if name != "filtered"}
+
+
+def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
+    lhs, rhs, rel = (np.concatenate([getattr(e, name) for e in (first, second)]) for name in ("lhs", "rhs", "rel"))
+    return EdgeList(lhs, rhs, rel)
+
+
+def _against_config(place: _Place, threads: int, seed: int) -> dict[str, Any]:
+    """Rank as PBG's own evaluation does: batch by batch, against the negatives of the config."""
+    own = {
+        "eval_num_batch_negs": place.config.num_batch_negs,
+        "eval_num_uniform_negs": place.config.num_uniform_negs,
+    }
+    config = place.config.model_copy(update=own)
+    start = StartingPoint(
+        config, place.entities.counts, place.files, grows=False, seed=seed, scratch=place.scratch, initial=None
+    )
+    engine = TorchEngine(config, place.entities.relation_count, workers=threads)
+    state = start.model(ModelState(*engine.parameters()))
+    if state is not None:
+        engine.load_parameters(state.params, state.sums)
+    buffer = PartitionBuffer(config, start, PartitionFiles(config, place.scratch), keep=False)
+    pieces: dict[Bucket, list[EdgeList]] = {}
+    for bucket, piece in place.edges(config.edge_paths):
+        pieces.setdefault(bucket, []).append(piece)
+    total = sum(len(piece) for listed in pieces.values() for piece in listed)
+    if not total:
+        raise InputError(f"{', '.join(config.edge_paths)}: hold no edges, so there is nothing to evaluate")
+    order = bucket_order("inside_out", config.partitions("lhs"), config.partitions("rhs"), seed=str(seed))
+    parts = []
+    buffer.begin(order, [], Stamp(0, _NOTHING_DONE))
+    with buffer.io, Progress("evaluate", total=total) as progress:
+        for bucket in order:
+            lhs, rhs = buffer.swap_to(bucket)
+            for number, piece in enumerate(pieces[bucket]):
+                generator = seeded(seed, "evaluation", number, *bucket)
+                parts.append(engine.evaluate(piece, lhs, rhs, generator=generator))
+                progress.advance(len(piece))
+            del lhs, rhs  # given back: the buffer may let go of them
+    return {"edges": total, "sampled": EvalStats.mean(parts).to_json()["metrics"]}

@@ -1,0 +1,75 @@
+"""``pbg init``: a config for edge lists alone."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from pbg_tasks.config import ConfigSchema, Resources
+from pbg_tasks.config.base import parse
+from pbg_tasks.config.presets import OPERATOR, PRESET, of_size, takes_self_negatives
+from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.prepare import connect, count_snapshot
+from pbg_tasks.storage import open_file
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.directory.importing import found_lists, graph_of_lists
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.tasks.directory.importing import EdgeLists
+
+_ENTITY, _DIMENSION = "entity", 200
+
+
+def write_config(url: str, lists: Sequence[str], how: EdgeLists, *, memory_gb: float = 4.0) -> Result:
+    """Count the edges to train on, and write a config.
+
+    Args:
+        url: of the config, YAML, local or ``s3://``; nothing may be there.
+        lists: a file, folder or glob each; the first is to be trained on.
+        how: they are written.
+        memory_gb: budget of the counting, in GB.
+
+    Raises:
+        ConfigError: there is a config already.
+        InputError: a list is missing or unreadable.
+    """
+    store, name = open_file(url)
+    paths = _paths(name, lists)
+    operator = "none" if how.rel is None else OPERATOR
+    relation = {"name": "edge" if how.rel is None else "all", "lhs": _ENTITY, "rhs": _ENTITY, "operator": operator}
+    keys: dict[str, Any] = {"entities": {_ENTITY: {"num_partitions": 1}}, "relations": [relation]}
+    keys |= {"dynamic_relations": how.rel is not None, "dimension": _DIMENSION} | PRESET
+    if takes_self_negatives(relation, keys["entities"]):
+        keys["self_negatives"] = True
+    for each in lists[1:]:
+        found_lists(each)
+    graph = graph_of_lists(parse(ConfigSchema, keys | paths, source=url), how, Resources(memory_gb=memory_gb))
+    with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
+        counts = count_snapshot(connection, graph, found_lists(lists[0]))
+    keys |= of_size(counts.edges)
+    keys["entities"] = {_ENTITY: {"num_partitions": "auto"}}
+    figures = {"entities": counts.entities[_ENTITY], "relations": counts.relations, "edges": counts.edges}
+    told = ", ".join(f"{count:,} {what}" for what, count in figures.items())
+    text = f"# For {told}: a start, not tuned.\n{yaml.safe_dump(paths | keys, sort_keys=False)}"
+    try:
+        store.put_new(name, text.encode())
+    except ConflictError:
+        raise ConfigError(f"{url}: there is a config already; remove it or name another file") from None
+    return {"task": "init", "config": url, **figures}
+
+
+def _paths(name: str, lists: Sequence[str]) -> dict[str, Any]:
+    """Return the paths, named by the config and the lists."""
+    graph = PurePosixPath(name).stem
+    stems = [PurePosixPath(each.rstrip("/")).name.partition(".")[0] or str(n) for n, each in enumerate(lists)]
+    edges = [stem if stems.count(stem) == 1 else f"{stem}_{n}" for n, stem in enumerate(stems)]
+    return {
+        "entity_path": f"data/{graph}",
+        "edge_paths": [f"data/{graph}/{edge}" for edge in edges],
+        "checkpoint_path": f"model/{graph}",
+    }

@@ -1,0 +1,1 @@
+"""Embeddings to other tools and from them."""

@@ -1,0 +1,134 @@
+"""Which snapshots have arrived: those that are whole and have their turn, and of which nobody was told yet."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.errors import InputError
+from pbg_tasks.progress import say
+from pbg_tasks.storage.columnar import list_keys
+from pbg_tasks.tasks.nightly.chain_order import has_finished
+from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pbg_tasks.config.nights import Whole
+    from pbg_tasks.publish import Channel
+
+
+REMEMBERED = 500
+"""So many announced snapshots are known by name; what is older than all of them is never announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far a watch has come.
+
+    Attributes:
+        begin: the first snapshot that counts.
+        announced: the snapshots from there on that somebody was told of. They are remembered one by one, so that a
+            snapshot that comes late, after newer ones, is not missed.
+    """
+
+    begin: str
+    announced: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read what ``to_json`` wrote."""
+        return cls(value["begin"], frozenset(value["announced"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"begin": self.begin, "announced": sorted(self.announced, key=snapshot_order)}
+
+    def awaits(self, key: str) -> bool:
+        """Whether a snapshot is still to be announced."""
+        return key not in self.announced and snapshot_order(key) >= snapshot_order(self.begin)
+
+    def passing(self, keys: Iterable[str]) -> Watermark:
+        """Return how far the watch has come once these snapshots were announced."""
+        newest = sorted(self.announced.union(keys), key=snapshot_order)[-REMEMBERED:]
+        return Watermark(newest[0] if len(newest) == REMEMBERED else self.begin, frozenset(newest))
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """Looks at a location of snapshots again and again.
+
+    Attributes:
+        location: with ``{snapshot}``, as in the graph spec.
+        complete: what tells that a snapshot is whole, as in ``nights.watch``.
+        quiet_seconds: for how long a snapshot's files have to stay the same, for ``settled``.
+        environment: whose store it is.
+        clock: counts seconds.
+        chain: the channel, where each night continues the one before: a snapshot is announced once those it waits for
+            were, or have finished. Nights that cannot begin would take the places of those that can, and run out of
+            patience. None: nights wait for nothing.
+        say: is told, once, which snapshot the others wait for.
+    """
+
+    location: str
+    complete: Whole
+    quiet_seconds: float
+    environment: Mapping[str, str]
+    clock: Callable[[], float] = time.monotonic
+    chain: Channel | None = None
+    say: Callable[[str], None] = say
+    _seen: dict[str, tuple[list[tuple[str, int, str]], float]] = field(default_factory=dict)
+    _said: str | None = None
+
+    def look(self, watermark: Watermark | None) -> list[str]:
+        """Return the whole snapshots that are to be announced, in their order.
+
+        Without a watermark, which is when the watch begins, that is the newest one: those before are history, and
+        history is for backfills.
+
+        Raises:
+            AccessError: reading is not permitted.
+            StorageError: the store cannot be reached.
+        """
+        keys = sorted(list_keys(self.location, self.environment), key=snapshot_order)
+        if watermark is None:
+            newest = next((key for key in reversed(keys) if self._is_whole(key)), None)
+            return [] if newest is None else [newest]
+        whole = [key for key in keys if watermark.awaits(key) and self._is_whole(key)]
+        if self.chain is None or not whole:
+            return whole
+        return list(self._in_turn(self.chain, keys[: keys.index(whole[-1]) + 1], whole, watermark))
+
+    def _in_turn(self, chain: Channel, keys: list[str], whole: list[str], watermark: Watermark) -> Iterator[str]:
+        """Yield the whole snapshots whose night before was announced, is announced now, or has finished."""
+        awaited: str | None = None
+        for key in keys:
+            if not watermark.awaits(key):
+                awaited = None  # a night waits for the one before it and for no other
+            elif key not in whole:
+                awaited = None if has_finished(chain, key) else awaited or key
+            elif awaited is None:
+                yield key
+            elif self._said != awaited:
+                self._said = awaited
+                self.say(f"{key} waits for {awaited}, which is not whole; `pbg skip SPEC {awaited}` goes on without it")
+
+    def _is_whole(self, key: str) -> bool:
+        if self.complete == "settled":
+            return self._is_settled(key)
+        return lacks(self.location, key, self.complete, self.environment) is None
+
+    def _is_settled(self, key: str) -> bool:
+        """Whether a snapshot's files have stayed the same; by our own clock, since the store may have another."""
+        try:
+            files = snapshot_files(self.location, key, self.complete, self.environment)
+        except InputError:
+            self._seen.pop(key, None)
+            return False
+        before, since = self._seen.get(key, (None, 0.0))
+        if files != before:
+            since = self.clock()
+            self._seen[key] = files, since
+        return self.clock() - since >= self.quiet_seconds

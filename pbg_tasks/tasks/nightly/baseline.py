@@ -1,0 +1,176 @@
+"""The release that a night is compared with, each of its rows brought to where tonight's ids say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.evaluate.compared_model import ComparedModel
+from pbg_tasks.formats.directory import read_config
+from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape, write_embeddings
+from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
+from pbg_tasks.formats.metadata import IterationInfo
+from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.prepare import Matching, MovedRows, connect, entity_ids_file_name
+from pbg_tasks.prepare.lookup import returned_pairs
+from pbg_tasks.prepare.split import RETURNED
+from pbg_tasks.tasks.model_source import CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.checkpoint import VerifiedFiles
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.publish import Release
+    from pbg_tasks.tasks.context import RunContext
+
+_UNKNOWN = IterationInfo(0, 0, 1, 0, "", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A release with its rows in tonight's places.
+
+    Attributes:
+        release: the release.
+        files: its own.
+        config: of its model.
+        params: shared parameters of its model, by PBG's path.
+        relations: names of its relations, by id.
+        continued: whether tonight's vectors started from its.
+        paths: its embeddings by (type, tonight's partition).
+        rows: how many rows each of those files has, by type; those that it does not know are zeros, or lack at the end.
+        known: bool (N,) by tonight's type: which of tonight's entities it knows, over all partitions.
+        gone: entities of its snapshot that no edge has tonight, by type; where tonight's ids are others, of all that it
+            knows.
+        trained: int64 (M, 2) by types, ends of edges that its run trained though the split had drawn them.
+    """
+
+    release: Release
+    files: VerifiedFiles
+    config: ConfigSchema
+    params: Mapping[str, np.ndarray]
+    relations: list[str]
+    continued: bool
+    paths: dict[tuple[str, int], Path] = field(default_factory=dict)
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+    gone: dict[str, int] = field(default_factory=dict)
+    trained: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+
+    def compared(self, config: ConfigSchema, relations: list[str]) -> ComparedModel:
+        """Return its model as one that is asked what tonight's is, whose config and relation names are given."""
+        theirs = {each: number for number, each in enumerate(_relations(self.config, self.relations))}
+        return ComparedModel(
+            config=self.config,
+            params=self.params,
+            paths=self.paths,
+            rows=self.rows,
+            known=self.known,
+            relations=np.array([theirs.get(each, -1) for each in _relations(config, relations)], np.int64),
+            relation_count=len(theirs),
+            trained=self.trained,
+        )
+
+
+def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[int]], directory: Path) -> Baseline:
+    """Download a release and put its rows where tonight's ids say.
+
+    Where the run kept the release's ids, its files are what is wanted, for nights only add rows. Else entities are
+    matched by their names and their rows written anew.
+
+    Args:
+        run: of tonight, preserved.
+        release: to compare with.
+        counts: tonight's entities of each partition, by type.
+        directory: an empty local one.
+
+    Raises:
+        FormatError: a file of the release is damaged.
+        NotFoundError: the release's files are there no more.
+    """
+    files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
+    files.fetch_all([CONFIG, RELATION_NAMES, model_name := model_file_name(files.version)], directory)
+    previous = run.spec.previous
+    baseline = Baseline(
+        release,
+        files,
+        read_config((directory / CONFIG).read_bytes(), source=f"{files.url}/{CONFIG}"),
+        read_model(directory / model_name).params,
+        read_relation_names(directory),
+        continued=previous is not None and previous.warm_start,
+    )
+    if previous is not None and previous.keep_ids:
+        _take_files(baseline, counts, directory)
+        types = run.require("partition")["types"]
+        baseline.gone.update({entity: types[entity]["gone"] for entity in counts})
+    else:
+        _move_rows(baseline, run, counts, directory)
+    return baseline
+
+
+def _take_files(baseline: Baseline, counts: Mapping[str, list[int]], directory: Path) -> None:
+    names = {
+        (entity, partition): embeddings_file_name(entity, partition, baseline.files.version)
+        for entity, listed in counts.items()
+        for partition in range(len(listed))
+    }
+    baseline.files.fetch_all(names.values(), directory)
+    baseline.paths.update({key: directory / name for key, name in names.items()})
+    for entity, listed in counts.items():
+        rows = [embeddings_shape(baseline.paths[entity, partition])[0] for partition in range(len(listed))]
+        baseline.rows[entity] = rows
+        baseline.known[entity] = np.concatenate(
+            [np.arange(count) < there for count, there in zip(listed, rows, strict=True)]
+        )
+
+
+def _move_rows(baseline: Baseline, run: RunContext, counts: Mapping[str, list[int]], directory: Path) -> None:
+    """Match entities by name, and write the release's rows in tonight's places."""
+    ours = open_preserved(run.store, run.require("preserve")["directory"])
+    before, after = directory / "ids-before", directory / "ids-after"
+    for path in (before, after):
+        path.mkdir()
+    every = {entity: np.concatenate(([0], np.cumsum(listed))) for entity, listed in counts.items()}
+    ours.fetch_all([entity_ids_file_name(entity) for entity in counts], after)
+    with connect(run.spec.graph.resources, directory) as connection:
+        if RETURNED in baseline.files.names:
+            baseline.trained.update(returned_pairs(connection, after, baseline.files.fetch(RETURNED, directory), every))
+        for entity, listed in counts.items():
+            bases = every[entity]
+            known = baseline.known[entity] = np.zeros(bases[-1], bool)
+            baseline.rows[entity], baseline.gone[entity] = list(listed), 0
+            if entity not in baseline.config.entities:
+                continue
+            baseline.files.fetch(entity_ids_file_name(entity), before)
+            matching = Matching(connection, entity, before, after)
+            rows = MovedRows(listed, baseline.config.entity_dimension(entity), directory, f"moved-{entity}")
+            for partition in range(baseline.config.entities[entity].num_partitions):
+                places = matching.places(partition)
+                path = baseline.files.fetch(embeddings_file_name(entity, partition, baseline.files.version), directory)
+                rows.take(path, places)
+                path.unlink()
+                there = places.partition >= 0
+                known[bases[places.partition[there]] + places.offset[there]] = True
+                baseline.gone[entity] += int((~there).sum())
+            _write(baseline, entity, rows, directory)
+
+
+def _write(baseline: Baseline, entity: str, rows: MovedRows, directory: Path) -> None:
+    for partition, embeddings in enumerate(rows.embeddings):
+        path = directory / f"moved-{embeddings_file_name(entity, partition, 0)}"
+        write_embeddings(path, embeddings, None, lr=0.0, iteration=_UNKNOWN, config=baseline.config)
+        baseline.paths[entity, partition] = path
+        Path(str(embeddings.filename)).unlink()
+
+
+def _relations(config: ConfigSchema, names: list[str]) -> list[tuple[str, str, str]]:
+    """Return name and types of each relation, by id."""
+    if config.relations_from_data:
+        (only,) = config.relations
+        return [(name, only.lhs, only.rhs) for name in names]
+    return [(relation.name, relation.lhs, relation.rhs) for relation in config.relations]

@@ -1,0 +1,72 @@
+"""``run``: the whole chain of one snapshot, without a scheduler."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.errors import PbgError
+from pbg_tasks.progress import say
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.view.show import show
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.tasks.context import Result
+
+# What follows `plan`, in order, and the module of each: only the one that runs is imported.
+TASKS = {
+    "validate": "nightly.validate",
+    "partition": "nightly.partition",
+    "bucket": "nightly.bucket",
+    "train": "training.train",
+    "preserve": "nightly.preserve",
+    "eval": "nightly.evaluate",
+    "drift": "nightly.drift",
+    "gate": "nightly.gate",
+    "publish": "nightly.publish",
+}
+
+
+def run_task(name: str, url: str) -> Result:
+    """Do one task of the run at ``url``."""
+    module = import_module(f"pbg_tasks.tasks.{TASKS[name]}")
+    result: Result = getattr(module, TASKS[name].rpartition(".")[2])(url)
+    return result
+
+
+def run_chain(spec: Path, snapshot: str, **options: Any) -> Result:  # noqa: ANN401 - plan's options
+    """Plan a run and do all its tasks, exports and pages included; a second call finds everything done.
+
+    Returns:
+        The run's summary, as ``show`` gives it.
+    """
+    url = plan(spec, snapshot, **options)["run"]
+    try:
+        for name in TASKS:
+            run_task(name, url)
+        _export(url)
+    finally:
+        _report(url)
+    return show(url)
+
+
+def _export(url: str) -> None:
+    run = RunContext.open(url)
+    if run.spec.graph.exports and run.require("publish")["published"]:
+        from pbg_tasks.tasks.nightly.export_release import export_release
+
+        for export in run.spec.graph.exports:
+            export_release(url, export.name)
+
+
+def _report(url: str) -> None:
+    """Write the pages of a run, however it ended; that they cannot be written is no reason for it to fail."""
+    from pbg_tasks.tasks.view.report import report
+
+    try:
+        report(url)
+    except PbgError as error:
+        say(f"warning: the pages of this run were not written: {error}")

@@ -1,0 +1,79 @@
+"""Which of a night's new entities training reached: what the evaluation watches training edges for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pbg_tasks.errors import ConfigError, FormatError
+from pbg_tasks.evaluate.coverage import Coverage
+from pbg_tasks.evaluate.ids import Numbering
+from pbg_tasks.formats.embeddings import embeddings_file_name, read_sums
+from pbg_tasks.model.families import Families
+from pbg_tasks.tasks.training.newcomers import open_start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointFiles
+    from pbg_tasks.tasks.context import RunContext
+    from pbg_tasks.tasks.nightly.baseline import Baseline
+
+
+def open_coverage(
+    run: RunContext, baseline: Baseline, paths: Mapping[tuple[str, int], Path], relation_count: int, directory: Path
+) -> Coverage:
+    """Prepare to see what became of entities that the release before does not know.
+
+    Args:
+        run: of tonight, preserved.
+        baseline: the release before.
+        paths: tonight's embeddings by (type, partition).
+        relation_count: tonight's relations.
+        directory: an empty local one.
+
+    Raises:
+        FormatError: the embeddings have no optimizer sums, which tell who moved.
+    """
+    start: CheckpointFiles | None = None
+    if baseline.continued:
+        with suppress(ConfigError):  # nobody is new, or they start at random
+            start = open_start(run)
+    counts = run.require("partition")["counts"]
+    moved = {
+        entity: np.concatenate(
+            [
+                _moved(paths[entity, part], embeddings_file_name(entity, part, 0), start, directory)
+                for part in range(len(listed))
+            ]
+        )
+        for entity, listed in counts.items()
+    }
+    families = Families(run.config, relation_count)
+    # Of a type that is not trained nobody is to be moved.
+    new = {entity: ~known & run.config.entities[entity].trainable for entity, known in baseline.known.items()}
+    return Coverage(run.config, Numbering(run.config, counts, families), families, new, moved)
+
+
+def _moved(path: Path, name: str, start: CheckpointFiles | None, directory: Path) -> np.ndarray:
+    """Return which rows the optimizer moved: bool (n,). Its sums grow with every step from where they began.
+
+    Args:
+        path: embeddings of a partition.
+        name: of the file that holds its new rows as they began.
+        start: holds such files; without one, sums begin at 0.
+        directory: local one for it.
+    """
+    sums = read_sums(path)
+    if sums is None:
+        raise FormatError(f"{path}: holds no optimizer sums")
+    began = np.zeros_like(sums)
+    if start is not None and name in start.names:
+        new = read_sums(start.fetch(name, directory))
+        if new is not None:
+            began[len(sums) - len(new) :] = new
+    moved: np.ndarray = sums > began
+    return moved

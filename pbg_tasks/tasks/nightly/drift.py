@@ -1,0 +1,39 @@
+"""``drift``: how far tonight's vectors moved from those of the release before, and which edges explain it."""
+
+from __future__ import annotations
+
+from pbg_tasks.progress import say
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.nightly.comparison_target import release_evaluated_against
+
+NOTHING: Result = {
+    "release": None,
+    "snapshot": None,
+    "types": {},
+    "relations": {},
+    "degree_deciles": {},
+    "most_moved": [],
+}
+
+
+def drift(url: str) -> Result:
+    """Compare the preserved version of a run with the release before."""
+    return perform("drift", url, _drift)
+
+
+def _drift(run: RunContext) -> Result:
+    release = release_evaluated_against(run)
+    if release is None:
+        say("drift: no release to compare with")
+        return NOTHING
+    from pbg_tasks.tasks.nightly.baseline import bring_baseline  # here, as the first night has no use for torch
+    from pbg_tasks.tasks.nightly.moved_vectors import Comparison
+
+    with Scratch() as scratch:
+        directories = scratch.path / "now", scratch.path / "before"
+        for directory in directories:
+            directory.mkdir()
+        now, before = directories
+        baseline = bring_baseline(run, release, run.require("partition")["counts"], before)
+        return {"release": release.seq, "snapshot": release.snapshot} | Comparison(run, baseline, now).figures()

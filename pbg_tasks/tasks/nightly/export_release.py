@@ -1,0 +1,94 @@
+"""``export-release``: one of the exports that a run's spec lists, once the run is the channel's release."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.publish import Channel
+from pbg_tasks.tasks.announcing import is_announced
+from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.exchange.export import export
+
+if TYPE_CHECKING:
+    from pbg_tasks.config.exports import Export
+    from pbg_tasks.publish import Release
+
+
+def export_release(url: str, name: str) -> Result:
+    """Write one export; what an interrupted try left at its destination is replaced.
+
+    Args:
+        url: of the run.
+        name: of the export in the spec.
+
+    Returns:
+        Where it lies, and whether everybody was told of it (``announced``).
+
+    Raises:
+        ConfigError: the spec lists no such export, or the run was not published.
+        ConflictError: the snapshot was published again since, and exported to the same place.
+    """
+    run = RunContext.open(url)
+    listed = {export.name: export for export in run.spec.graph.exports}
+    if name not in listed:
+        raise ConfigError(f"{url}: its spec lists no export {name!r}; it lists {', '.join(listed) or 'none'}")
+    task = listed[name].task
+    return perform(task, url, partial(_export, chosen=listed[name])) | {"announced": is_announced(run, task)}
+
+
+def _export(run: RunContext, *, chosen: Export) -> Result:
+    published = run.require("publish")
+    if not published["published"]:
+        raise ConfigError(f"{run.url}: was not published ({published.get('reason')}), so it is not exported")
+    destination = _destination(run, chosen)
+
+    def check() -> None:
+        if chosen.shared:
+            _check_not_redone(run, published["release"], destination)
+
+    check()
+    done = export(
+        chosen.format,
+        f"{run.store.url}/{run.key(RunLayout.release)}",
+        destination,
+        options=chosen,
+        overwrite=True,
+        check=check,
+    )
+    return {key: value for key, value in done.items() if key not in {"task", "seconds"}}
+
+
+def _destination(run: RunContext, chosen: Export) -> str:
+    return chosen.resolve(run.spec.graph.store, run=run.run_id, snapshot=run.spec.snapshot)
+
+
+def _check_not_redone(run: RunContext, number: int, destination: str) -> None:
+    """Refuse to replace what a redo of the snapshot exports to the same place, unless the channel serves this release.
+
+    That the channel serves a later snapshot is no reason: exports may be late.
+    """
+    channel = Channel(run.store, run.spec.graph.channel)
+    there = channel.current().release
+    if there is not None and there.seq == number:
+        return
+    later = takewhile(lambda release: release.seq > number, channel.releases(newest_first=True))
+    again = (release for release in later if release.snapshot == run.spec.snapshot)
+    if (redo := next((release for release in again if _exports_to(run, release, destination)), None)) is not None:
+        raise ConflictError(
+            f"{run.url}: snapshot {run.spec.snapshot!r} was published again as release {redo.seq} ({redo.run}), whose "
+            f"export belongs at {destination}: export that run, or give the destination a {{run}}"
+        )
+
+
+def _exports_to(run: RunContext, release: Release, destination: str) -> bool:
+    try:
+        other = RunContext.within(run.store, release.run)
+    except ConfigError:
+        return False  # no run of a night: the same vectors in other partitions, say
+    if not (other.result("publish") or {}).get("published"):
+        return False
+    return destination in {_destination(other, export) for export in other.spec.graph.exports}

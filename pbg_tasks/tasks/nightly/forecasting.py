@@ -1,0 +1,168 @@
+"""What a planned night will take, from its counts and from what earlier nights of the graph took; and its limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.limits import Verdict
+from pbg_tasks.errors import FormatError, QualityGateError
+from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, is_of_last_try, modelled
+from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparation_peaks, usable_cpus
+from pbg_tasks.progress import human_count, human_seconds, say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.tasks.context import CHAIN, RunContext
+from pbg_tasks.tasks.nightly.comparison_target import release_before
+from pbg_tasks.tasks.partitioning import partition_counts
+from pbg_tasks.train.engine.choice import engine_name, on_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pbg_tasks.config import GraphSpec, Launch, Limits
+    from pbg_tasks.config.limits import Check
+    from pbg_tasks.memory import Forecast
+    from pbg_tasks.tasks.partitioning import Expected
+
+PLANNED = CHAIN[1:]
+NIGHTS = 7
+"""On how many earlier nights a forecast rests at most."""
+_BASE = 100_000_000  # bytes of a process that only moves documents: Python, pydantic, and a store's client
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a night will take.
+
+    Attributes:
+        memory: forecasts of peaks, by name, line by line.
+        night: all tasks, with time, traffic and cost.
+    """
+
+    memory: dict[str, Forecast]
+    night: NightForecast
+
+    def say(self, budget_gb: float) -> None:
+        """Say it to people."""
+        for forecast in self.memory.values():
+            for line in forecast.table():
+                say(f"plan: {line}")
+        train = self.memory["train"]
+        if train.peak > budget_gb * 1e9:
+            say(
+                f"warning: train will take {human_count(train.peak)}B, more than resources.memory_gb "
+                f"({budget_gb:g} GB); keys that change it: {', '.join(train.keys)}"
+            )
+        for line in self.night.table():
+            say(f"plan: {line}")
+
+
+def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
+    """Forecast a planned run.
+
+    Args:
+        run: that is planned.
+        expected: what its snapshot was counted to have.
+        written: the graph spec with all that is no part of a run: prices, and how training is launched.
+    """
+    graph, model = run.spec.graph, run.spec.graph.model
+    cpus = usable_cpus()
+    workers, threads = model.workers or _cpus_of_pods(written.launch) or cpus, graph.resources.threads or cpus
+    chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
+    asked = min(int(expected.edges * graph.held_out_share), graph.eval.max_edges or expected.edges)
+    memory = {
+        "train": expected.training(
+            graph, partition_counts(model), workers=workers, engine=chosen, ranks=written.launch.ranks
+        ),
+        "eval": evaluation_forecast(graph, asked=asked, known=expected.edges),
+        "preparation": preparation_forecast(graph.resources),
+    }
+    engine = "cuda" if on_gpu(graph.train.device, model) else chosen
+    work = Work(
+        model=model,
+        entities=expected.entities,
+        edges=expected.edges,
+        trained=int(expected.edges * (1 - graph.split.valid - graph.split.test)),
+        asked=asked,
+        candidates=graph.eval.max_candidates,
+        epochs=run.spec.epochs,
+        workers=workers,
+        threads=threads,
+        engine=engine,
+        warm=run.spec.previous is not None and run.spec.previous.warm_start,
+        compared=release_before(run) is not None,
+    )
+    peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
+    peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}
+    planned = {task: usage for task, usage in modelled(work, memory=peaks).items() if task in PLANNED}
+    machines = written.launch.ranks if written.launch.launcher == "kubernetes" else 1
+    night = forecast_night(planned, measured_nights(run), engine=engine, machines=machines, costs=written.costs)
+    return Outlook(memory, night)
+
+
+def _cpus_of_pods(launch: Launch) -> int | None:
+    """Return how many CPUs each rank will have; None where it runs on this machine, or one like it."""
+    if launch.launcher != "kubernetes" or launch.kubernetes is None:
+        return None
+    asked = launch.kubernetes.resources["cpu"]
+    return max(1, math.ceil(float(asked[:-1]) / 1000 if asked.endswith("m") else float(asked)))
+
+
+def measured_nights(run: RunContext) -> list[MeasuredNight]:
+    """Return what the graph's newest nights were forecast to take, and took; the newest last."""
+    releases = Channel(run.store, run.spec.graph.channel).releases(newest_first=True)
+    newest = list(islice((release.run for release in releases if release.run != run.run_id), NIGHTS))[::-1]
+    found = in_parallel(lambda name: _measured(replace(run, run_id=name)), newest, NIGHTS)
+    return [night for night in found if night is not None]
+
+
+def _measured(earlier: RunContext) -> MeasuredNight | None:
+    """Return what the results of an earlier run tell, None if they cannot be read; its spec is not looked at."""
+    try:
+        results = {task: result for task in CHAIN if (result := earlier.result(task)) is not None}
+    except FormatError as error:  # a forecast does without
+        say(f"warning: {error}")
+        return None
+    if is_of_last_try(results.get("train", {})):
+        del results["train"]  # of a part of the work nights would learn to expect too little
+    forecast = results.pop("plan", {}).get("forecast") or {}
+    return MeasuredNight.of_results(earlier.run_id, forecast, results)
+
+
+def enforce_limits(run: RunContext, limits: Limits, night: NightForecast) -> None:
+    """Let a night begin, unless its forecast is beyond a limit that blocks.
+
+    Raises:
+        QualityGateError: it is; nothing was spent on the night yet. Later nights go on without it.
+    """
+    verdict = Verdict(tuple(_judged(limits, night)))
+    for check in verdict.checks:
+        if check.warned:
+            say(f"warning: {check.sentence}")
+    if verdict.passed:
+        return
+    reasons = "; ".join(check.sentence for check in verdict.checks if not check.passed)
+    if run.spec.accepted is not None:
+        say(f"accepted ({run.spec.accepted}): {reasons}")
+        return
+    run.refuse("its forecast is beyond the spec's limits")
+    blocking = " and ".join(f"limits.{check.name}" for check in verdict.checks if not check.passed)
+    raise QualityGateError(
+        f"run {run.url}: {reasons}; raise {blocking}, train less, or take it this once: plan it with --accept-data "
+        "REASON"
+    )
+
+
+def _judged(limits: Limits, night: NightForecast) -> Iterator[Check]:
+    seconds, cost = night.seconds, night.cost
+    if limits.max_hours.asked:
+        low, likely, high = map(human_seconds, seconds)
+        said = f"the night is forecast to take {likely} ({low} to {high})"
+        yield limits.max_hours.judge("max_hours", seconds.likely / 3600, said, "{:g} hours")
+    if limits.max_cost.asked and cost is not None and night.costs is not None:
+        currency = night.costs.currency
+        said = f"the night is forecast to cost {cost.likely:.4g} {currency} ({cost.low:.4g} to {cost.high:.4g})"
+        yield limits.max_cost.judge("max_cost", cost.likely, said, "{:g} " + currency)

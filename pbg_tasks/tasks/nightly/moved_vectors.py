@@ -1,0 +1,148 @@
+"""Tonight's model beside another one: how far its vectors moved, and which edges explain it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config.relations import relation_labels
+from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines
+from pbg_tasks.evaluate.ids import Numbering
+from pbg_tasks.evaluate.overlap import NEIGHBOURS, draw_queries, neighbour_overlap
+from pbg_tasks.evaluate.relation_drift import End, RelationDrift, Surroundings
+from pbg_tasks.evaluate.tables import EntityTable
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
+from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.memory import usable_cpus
+from pbg_tasks.model.families import Families
+from pbg_tasks.model.similarity import Similarity
+from pbg_tasks.progress import say
+from pbg_tasks.tasks.nightly.edge_buckets import SPLITS, EdgeBuckets
+from pbg_tasks.tasks.nightly.evaluate import stored_candidates
+from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
+from pbg_tasks.train import partition_keys
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.tasks.context import Result, RunContext
+    from pbg_tasks.tasks.nightly.baseline import Baseline
+
+MOST_MOVED = 20
+
+
+class Comparison:
+    """Tonight's model beside another one.
+
+    Args:
+        run: of tonight.
+        baseline: the other one.
+        directory: local one for tonight's files.
+    """
+
+    def __init__(self, run: RunContext, baseline: Baseline, directory: Path) -> None:
+        self._run, self._baseline, self._directory = run, baseline, directory
+        preserved = run.require("preserve")
+        release = open_preserved(run.store, preserved["directory"], expected_sha256=preserved["manifest_sha256"])
+        self._paths: dict[tuple[str, int], Path] = {
+            key: directory / embeddings_file_name(*key, release.version) for key in partition_keys(run.config)
+        }
+        model = model_file_name(release.version)
+        release.fetch_all([*(path.name for path in self._paths.values()), model, RELATION_NAMES], directory)
+        self._params = read_model(directory / model).params
+        self._relations = read_relation_names(directory)
+        self._families = Families(run.config, len(self._relations))
+        self._numbering = Numbering(run.config, run.require("partition")["counts"], self._families)
+        self._seed = run.spec.graph.train.seed
+        torch.set_num_threads(run.spec.graph.resources.threads or usable_cpus())
+
+    def figures(self) -> Result:
+        """Return what moved."""
+        types: dict[str, Any] = {}
+        cosine: dict[str, np.ndarray] = {}
+        overlap: dict[str, np.ndarray] = {}
+        for entity in self._run.config.entities:
+            types[entity], cosine[entity], overlap[entity] = self._of_type(entity)
+        relations = RelationDrift(self._run.config, self._families, cosine, overlap)
+        moved = self._most_moved(cosine)
+        around = Surroundings(self._run.config, self._families, list(moved), EDGES_OF_ONE)
+        for piece in EdgeBuckets(self._run, self._directory).of(*SPLITS):
+            edges = self._numbering.triples([piece])
+            relations.add(edges)
+            around.add(edges)
+        known = self._baseline.known
+        return {
+            "types": types,
+            "relations": relations.to_json(relation_labels(self._run.config, self._relations)),
+            "degree_deciles": {
+                entity: by_degree(relations.degree[entity][own], cosine[entity][own], overlap[entity][own])
+                for entity, own in known.items()
+            },
+            "most_moved": explain(self._run, self._baseline, self._relations, moved, around),
+        }
+
+    def _of_type(self, entity: str) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+        """Return the figures of a type, and of each of its entities cosine and overlap."""
+        known, total = np.flatnonzero(self._baseline.known[entity]), self._numbering.total(entity)
+        cosine, overlap = (np.full(total, np.nan, np.float32) for _ in range(2))
+        turned = False
+        queries = known[:0]
+        if len(known):
+            queries = draw_queries(known, self._seed)
+            overlap[queries] = neighbour_overlap(*self._views(entity, self._candidates(entity, known)), queries)
+            views = self._views(entity, known)
+            rotation = None if self._baseline.continued else aligned(*views, known, self._seed)
+            turned = rotation is not None
+            if turned or self._baseline.continued:
+                cosine = cosines(*views, total, rotation)
+        spread, kept = Spread.of(cosine), Spread.of(overlap)
+        say(f"drift: {entity}: mean cosine {spread.mean}, share of neighbours kept {kept.mean}")
+        found = {
+            "common": len(known),
+            "new": total - len(known),
+            "gone": self._baseline.gone[entity],
+            "aligned": turned,
+            "cosine": asdict(spread),
+            "overlap": {"k": NEIGHBOURS, "queries": len(queries), "mean": kept.mean, "p05": kept.p05},
+        }
+        return found, cosine, overlap
+
+    def _views(self, entity: str, candidates: np.ndarray) -> tuple[View, View]:
+        """Return tonight's embeddings and the other ones, of some entities that both know."""
+        bases = self._numbering.bases[entity]
+        partitions = range(len(bases) - 1)
+        baseline, config = self._baseline, self._run.config
+        now = EntityTable(
+            [self._paths[entity, part] for part in partitions], bases, config.entity_dimension(entity), candidates
+        )
+        before = EntityTable(
+            [baseline.paths[entity, part] for part in partitions],
+            bases,
+            baseline.config.entity_dimension(entity),
+            candidates,
+            baseline.rows[entity],
+        )
+        return (
+            View(now, Similarity(config, self._params, entity)),
+            View(before, Similarity(baseline.config, baseline.params, entity)),
+        )
+
+    def _candidates(self, entity: str, known: np.ndarray) -> np.ndarray:
+        """Return whom neighbours are looked for among: whom the evaluation ranked against, as far as both know them."""
+        stored = stored_candidates(self._run)
+        sample = stored.numbers(entity, self._numbering.bases[entity]) if stored else None
+        return known if sample is None else np.intersect1d(known, sample, assume_unique=True)
+
+    def _most_moved(self, cosine: dict[str, np.ndarray]) -> dict[End, float]:
+        """Return the entities of the lowest cosines, lowest first."""
+        found = {}
+        for entity, values in cosine.items():
+            there = np.flatnonzero(~np.isnan(values))
+            for number in there[np.argsort(values[there], kind="stable")[:MOST_MOVED]].tolist():
+                found[End(entity, number)] = float(values[number])
+        return dict(sorted(found.items(), key=lambda each: (each[1], each[0]))[:MOST_MOVED])

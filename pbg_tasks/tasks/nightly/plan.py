@@ -1,0 +1,218 @@
+"""``plan``: resolve spec, snapshot and previous release into one run spec, and store it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
+from pbg_tasks.config.base import digest, parse
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
+from pbg_tasks.config.support import check_nightly
+from pbg_tasks.errors import ConfigError, OutOfTurnError
+from pbg_tasks.prepare import connect, count_snapshot
+from pbg_tasks.progress import human_count, say
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.gc_holds import hold, run_with
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.probe import probe
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.context import Result, RunContext
+from pbg_tasks.tasks.nightly.chain_order import release_to_continue
+from pbg_tasks.tasks.nightly.forecasting import enforce_limits, outlook
+from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
+from pbg_tasks.tasks.partitioning import ReleaseSizes, partition_counts, resolve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.prepare import SnapshotCounts
+    from pbg_tasks.publish import Release
+
+
+def plan(
+    spec: Path,
+    snapshot: str,
+    *,
+    overrides: list[str] | None = None,
+    epochs: int | None = None,
+    dimension: int | None = None,
+    partitions: int | None = None,
+    engine: str | None = None,
+    publish: bool = True,
+    accept_data: str | None = None,
+) -> Result:
+    """Make the run of one snapshot; the same inputs make the same run.
+
+    Args:
+        spec: the graph spec's file.
+        snapshot: key of the edges.
+        overrides: ``key.path=value`` changes of the spec.
+        epochs: instead of the spec's, on warm nights too.
+        dimension: instead of the spec's.
+        partitions: instead of the spec's, of every entity type that is partitioned (of all, when none is).
+        engine: instead of the spec's.
+        publish: whether the run may become a release.
+        accept_data: why the night goes on whatever the data gate and the limits of its forecast say.
+
+    Raises:
+        ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph, or rows that
+            were moved since the release this night continues, so that it would undo the move.
+        InputError: the snapshot is missing.
+        OutOfTurnError: the snapshot is not whole yet, or the night before has not finished.
+        QualityGateError: the night would take more than ``limits`` allow.
+        ConflictError: the run, or the release it continues, is being removed.
+    """
+    started = time.monotonic()
+    check_snapshot_key(snapshot)
+    written = load_graph_spec(spec, overrides)
+    graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
+    check_nightly(graph.model, source=f"{spec}: model")
+    store = open_store(graph.store)
+    probe(store)
+    files = _files(written, snapshot)
+    channel = Channel(store, graph.channel)
+    channel.check_graph(graph.graph)
+    nights = written.nights
+    if publish:
+        release = release_to_continue(channel, nights, graph.snapshots, snapshot)
+    else:  # an experiment waits for nobody
+        release = channel.before(snapshot) if nights.walk == "chain" else None
+    if release is not None:
+        hold(store, run_with(release.directory, release.run))
+    counts = _counted(graph, files)
+    sizes = ReleaseSizes.of(store, release) if release else None
+    graph, expected = resolve(graph, counts, sizes)
+    previous = continued(graph, release, sizes) if release and sizes else None
+    if publish and previous is not None and not previous.keep_ids:
+        _check_not_moved(channel, graph, previous)
+    fields = {"graph": graph, "snapshot": snapshot, "files": files, "previous": previous, "publish": publish}
+    fields |= {"walk": nights.walk, "accepted": accept_data}
+    run_spec = parse(RunSpec, fields, source=f"run of snapshot {snapshot!r}")
+    run = RunContext(store, run_spec.run_id, run_spec, run_spec.to_bytes())
+    run.store_spec()
+    if previous is not None and previous.reason:
+        say(f"plan: {previous.reason}")
+    coming = outlook(run, expected, written)
+    coming.say(graph.resources.memory_gb)
+    size = sum(file.size for file in files)
+    say(f"plan: {len(files)} files, {human_count(size)}B; run {run.url}")
+    result = {
+        "task": "plan",
+        "run": run.url,
+        "seconds": round(time.monotonic() - started, 3),
+        "snapshot": snapshot,
+        "files": len(files),
+        "bytes": size,
+        "previous_release": previous.seq if previous else None,
+        "warm_start": bool(previous and previous.warm_start),
+        "epochs": run_spec.epochs,
+        "partitions": partition_counts(graph.model),
+        "degrees": counts.degrees,
+        "memory": {name: forecast.to_json() for name, forecast in coming.memory.items()},
+        "forecast": coming.night.to_json(),
+    }
+    result = run.save_result("plan", result)
+    if run.result("validate") is None:  # else the night has begun: what it may take was asked before
+        enforce_limits(run, written.limits, coming.night)
+    run.begin()
+    return result
+
+
+def _adjusted(
+    graph: GraphSpec, source: str, epochs: int | None, dimension: int | None, partitions: int | None, engine: str | None
+) -> GraphSpec:
+    """Apply what a trigger form offers, and validate the whole again."""
+    data = graph.model_dump(mode="json")
+    model = data["model"]
+    if epochs is not None:
+        model["num_epochs"] = epochs
+        data["train"]["warm_epochs"] = epochs or None
+    if dimension is not None:
+        model["dimension"] = dimension
+    if partitions is not None:
+        entities = model["entities"].values()
+        partitioned = [entity for entity in entities if entity["num_partitions"] != 1]
+        for entity in partitioned or entities:
+            entity["num_partitions"] = partitions
+    if engine is not None:
+        data["train"]["engine"] = engine
+    return parse(GraphSpec, data, source=source)
+
+
+def _files(graph: GraphSpec, snapshot: str) -> tuple[SnapshotFile, ...]:
+    """List a snapshot's files, of an empty one none; where the watch says what makes it whole, only of one that is.
+
+    Who plans may not have been called by the watch: a calendar, a backfill and people know nothing of producers.
+    """
+    watch, missing = graph.nights.watch, None
+    if watch is not None and watch.complete != "settled":
+        # Before the files are listed: what is whole then stays so, what is written in between may be half of it.
+        missing = lacks(graph.snapshots.location, snapshot, watch.complete)
+    found = snapshot_files(graph.snapshots.location, snapshot, None if watch is None else watch.complete)
+    if watch is not None and missing is not None:
+        raise OutOfTurnError(
+            f"snapshot {snapshot!r} is not whole (nights.watch.complete: {watch.complete}): {missing}; its producer "
+            "has to finish it, and `-p nights.watch=null` plans what is there all the same"
+        )
+    return tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found)
+
+
+def _counted(graph: GraphSpec, files: tuple[SnapshotFile, ...]) -> SnapshotCounts:
+    """Count what is to be trained."""
+    with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
+        return count_snapshot(connection, graph, files)
+
+
+def continued(graph: GraphSpec, release: Release, sizes: ReleaseSizes) -> Previous:
+    """Say how a run of ``graph`` continues a release: with its ids, with its vectors, or with neither."""
+    keep_ids = release.id_layout == id_layout(graph.model)
+    same_space = release.vector_space == vector_space(graph.model)
+    same_split = release.split == digest(graph.split.model_dump(mode="json"))
+    reason = ""
+    if not keep_ids and (types := _other_types(graph, sizes)):
+        reason = f"the entity types differ from release {release.seq}'s ({types}): ids and vectors start anew"
+    elif not keep_ids:
+        reason = f"num_partitions differ from release {release.seq}: ids and vectors start anew; "
+        reason += "to keep them, move its rows with `pbg repartition` and plan again"
+    elif not same_space:
+        reason = f"the model differs from release {release.seq}'s: ids are kept, vectors start anew"
+    elif not same_split:
+        reason = f"the split differs from release {release.seq}'s, which may have trained on what is held out now: "
+        reason += "ids are kept, vectors start anew"
+    elif not graph.train.warm_start:
+        reason = "train.warm_start is false: ids are kept, vectors start anew"
+    return Previous(
+        seq=release.seq,
+        snapshot=release.snapshot,
+        run=release.run,
+        directory=release.directory,
+        manifest_sha256=release.manifest_sha256,
+        keep_ids=keep_ids,
+        warm_start=not reason,
+        reason=reason,
+    )
+
+
+def _check_not_moved(channel: Channel, graph: GraphSpec, previous: Previous) -> None:
+    """Refuse a night again whose release was moved to the partitions asked for: anew, it would give all ids again."""
+    wanted = id_layout(graph.model)
+    every = {release.seq: release for release in channel.releases()}
+    release = channel.current().release
+    while release is not None and release.seq > previous.seq:
+        no_training = channel.store.head(f"runs/{release.run}/{RunLayout.spec}") is None
+        if no_training and release.id_layout == wanted:
+            raise ConfigError(
+                f"channel {channel.name!r} has had these partitions since release {release.seq}, of snapshot "
+                f"{release.snapshot!r}; this night would continue release {previous.seq}, which has others, and start "
+                f"all ids anew. To redo it: `pbg rollback SPEC --to {previous.seq}`, `pbg repartition SPEC`, then plan "
+                "again; or go on with the next snapshot"
+            )
+        release = every.get(release.previous) if release.previous is not None else None
+
+
+def _other_types(graph: GraphSpec, sizes: ReleaseSizes) -> str:
+    """Name the entity types that only the spec or only the release has; empty where both have the same."""
+    new = [f"{name} is new" for name in graph.model.entities if name not in sizes.partitions]
+    return ", ".join([*new, *(f"{name} is gone" for name in sizes.partitions if name not in graph.model.entities)])

@@ -1,0 +1,134 @@
+"""``validate``: look at every row of the snapshot, and at what is new in it, before anything is spent on it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config import RunLayout
+from pbg_tasks.config.limits import Check, Verdict
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.prepare import (
+    EDGE_HASHES,
+    Difference,
+    EdgeChanges,
+    NoEdgesError,
+    changed_columns,
+    connect,
+    degree_distance,
+    judge_snapshot,
+    validate_snapshot,
+    volumes,
+)
+from pbg_tasks.prepare.comparison import WINDOWS
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.approval import NO_EDGES
+from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.files import upload_directory
+from pbg_tasks.tasks.nightly.comparison_target import awaited
+from pbg_tasks.tasks.nightly.data_gate import enforce, settle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.prepare import SnapshotReport
+    from pbg_tasks.publish import Release
+
+_SHOWN_RELATIONS = 1000
+_EMPTY: Result = {
+    "edges": 0,
+    "duplicates": 0,
+    "self_loops": 0,
+    "relations": {},
+    "columns": {},
+    "difference": asdict(Difference(since=None, edges=None, degrees={}, columns=[], volumes=[])),
+}
+"""The figures of a snapshot without an edge, which is compared with none."""
+
+
+def validate(url: str) -> Result:
+    """Check a run's snapshot, and compare it with those before.
+
+    Raises:
+        InputError: a file is unreadable or a row is bad; it names file and line.
+        QualityGateError: it is beyond a limit of ``gates.data``.
+        UnusableError: it is empty.
+    """
+    return enforce(perform("validate", url, _validate))
+
+
+def _validate(run: RunContext) -> Result:
+    graph = run.spec.graph
+    channel = Channel(run.store, graph.channel)
+    missing = awaited(run)
+    release = channel.before(run.spec.snapshot)
+    with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
+        out = scratch.path / "snapshot"
+        out.mkdir()
+        before = _edges_before(run, release, scratch.path)
+        try:
+            report = validate_snapshot(connection, graph, run.spec.files, before=before, out=out)
+        except NoEdgesError as error:
+            nothing = Check(NO_EDGES, passed=False, value=0, limit=None, sentence=str(error))
+            return _EMPTY | settle(run, Verdict((nothing,)))
+        upload_directory(run, RunLayout.snapshot, out)
+    earlier = earlier_edges(channel, run.spec.snapshot)
+    difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
+    figures = report.to_json()
+    del figures["changes"]
+    verdict = judge_snapshot(graph.gates.data, report, difference)
+    return figures | {"difference": _shown(difference), "earlier_edges": earlier} | settle(run, verdict)
+
+
+def _edges_before(run: RunContext, release: Release | None, directory: Path) -> Path | None:
+    """Download what the release before holds of its snapshot's edges; None where it holds nothing."""
+    if release is None:
+        return None
+    files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
+    if EDGE_HASHES not in files.names:
+        say(f"validate: release {release.seq} does not hold the edges of its snapshot; only numbers of rows compare")
+        return None
+    return files.fetch(EDGE_HASHES, directory)
+
+
+def earlier_edges(channel: Channel, snapshot: str) -> dict[str, int]:
+    """Return the rows of the last released snapshots before one, as many as the longest window takes, oldest first.
+
+    Every release tells of those before it, too: fewer releases may be kept than the window has snapshots.
+    """
+    told: dict[str, int] = {}
+    own: dict[str, int] = {}
+    for release in channel.releases():
+        told |= release.data.get("earlier_edges", {})
+        if release.data.get("edges"):
+            own[release.snapshot] = release.data["edges"]
+    rows = told | own
+    before = [key for key in rows if snapshot_order(key) < snapshot_order(snapshot)]
+    return {key: rows[key] for key in sorted(before, key=snapshot_order)[-WINDOWS[-1] :]}
+
+
+def _difference(run: RunContext, report: SnapshotReport, release: Release | None, earlier: list[int]) -> Difference:
+    known = release.data if release is not None else {}
+    edges = report.changes
+    if edges is None and known.get("edges"):
+        edges = EdgeChanges.of_rows(now=report.edges, before=known["edges"])
+    now, then = (run.result("plan") or {}).get("degrees", {}), known.get("degrees", {})
+    return Difference(
+        since=release.snapshot if release is not None else None,
+        edges=edges,
+        degrees={entity: degree_distance(then[entity], now[entity]) for entity in now if entity in then},
+        columns=changed_columns(known["columns"], report.columns) if "columns" in known else [],
+        volumes=volumes(report.edges, earlier),
+    )
+
+
+def _shown(difference: Difference) -> dict[str, Any]:
+    """Return a difference as JSON, of the relations those that changed most."""
+    shown = asdict(difference)
+    if difference.edges is not None:
+        by_change = sorted(difference.edges.relations.items(), key=lambda each: -(each[1].added + each[1].removed))
+        shown["edges"]["relations"] = {name: asdict(each) for name, each in by_change[:_SHOWN_RELATIONS]}
+    return shown

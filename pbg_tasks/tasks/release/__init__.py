@@ -1,0 +1,1 @@
+"""Commands on releases: roll-back, collection, migration, replay."""

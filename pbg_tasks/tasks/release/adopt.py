@@ -1,0 +1,169 @@
+"""``adopt``: an existing PBG checkpoint and its names become night zero of a graph, release 1 of its channel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pbg_tasks.config import ConfigSchema
+from pbg_tasks.config.base import digest
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
+from pbg_tasks.config.support import check_nightly
+from pbg_tasks.errors import ConfigError, InputError
+from pbg_tasks.formats.entities import RELATION_NAMES, entity_names_file_name, read_entity_names
+from pbg_tasks.prepare import connect, write_known
+from pbg_tasks.prepare.split import RETURNED
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.probe import probe
+from pbg_tasks.storage.staging import Scratch, named
+from pbg_tasks.tasks.model_source import locate
+from pbg_tasks.tasks.partitioning import partition_counts, with_partitions
+from pbg_tasks.tasks.release.moved_release import move_model, store_release
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.config import GraphSpec, ModelConfig
+    from pbg_tasks.publish import Release
+    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.tasks.model_source import Source
+
+NIGHT_ZERO = "0"
+"""Snapshot key that comes before any date."""
+_ADOPTED = "adopted"  # among what a release knows of its data: where the checkpoint lay
+
+
+def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_ZERO) -> Result:
+    """Make a release of a checkpoint: the first night then keeps the vectors and optimizer sums of all its names.
+
+    Entities go to the partitions that their names' hashes say, so the spec may have another number of partitions.
+    Adopting the same again changes nothing.
+
+    Args:
+        checkpoint: a checkpoint directory of PBG or of this package, local or ``s3://``.
+        entities: the entity path with its names.
+        spec: the graph spec's file.
+        snapshot: key of night zero, before those of all nights.
+
+    Raises:
+        ConfigError: the spec's model is another one than the checkpoint's.
+        InputError: entities or relations have no names, or the channel has releases already.
+        NotFoundError: there is no checkpoint.
+        FormatError: files are damaged or do not belong together.
+    """
+    check_snapshot_key(snapshot)
+    graph = load_graph_spec(spec)
+    check_nightly(graph.model, source=f"{spec}: model")
+    store = open_store(graph.store)
+    probe(store)
+    channel = Channel(store, graph.channel)
+    there = channel.current().release
+    if there is not None and _ADOPTED not in there.data:
+        raise _taken(channel, there)  # before anything is moved; whether it is this checkpoint shows later
+    with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
+        ids, out = scratch.path / "ids", scratch.path / "release"
+        for directory in (ids, out):
+            directory.mkdir()
+        source = locate(checkpoint, scratch.path, entity_path=entities)
+        graph = _with_partitions_of(graph, source)
+        _check_model(source, graph.model, str(spec))
+        _write_ids(source, ids, scratch.path, snapshot)
+        config = ConfigSchema(**graph.model.model_dump(), entity_path="", edge_paths=(), checkpoint_path="")
+        moved = move_model(connection, source, config, ids, out=out, scratch=scratch.path)
+        # Nobody knows what it was trained on: no pair is known to have returned to training.
+        pairs = {"least_key": pa.array([], pa.string()), "greatest_key": pa.array([], pa.string())}
+        pq.write_table(pa.table(pairs), out / RETURNED)
+        stored = store_release(store, moved, out, snapshot=snapshot, epochs=0)
+    if there is not None and there.run != stored.run:
+        raise _taken(channel, there)
+    candidate = {
+        "graph": graph.graph,
+        "run": stored.run,
+        "snapshot": snapshot,
+        "directory": stored.directory,
+        "manifest_sha256": stored.manifest.sha256(),
+        "id_layout": id_layout(graph.model),
+        "vector_space": vector_space(graph.model),
+        "split": digest(graph.split.model_dump(mode="json")),
+        "data": {_ADOPTED: source.checkpoint.url, "entities": {"total": moved.total}},
+    }
+    release, _ = channel.publish(candidate, planned_on=None)
+    say(
+        f"adopt: release {release.seq} of channel {graph.channel}: {store.url}/{stored.directory}. What it was trained "
+        "on is not known: figures of the coming nights are too good where it has seen edges that they hold out"
+    )
+    return {
+        "task": "adopt",
+        "channel": graph.channel,
+        "release": release.seq,
+        "snapshot": snapshot,
+        "directory": f"{store.url}/{stored.directory}",
+        "entities": {entity: sum(counts) for entity, counts in moved.counts.items()},
+        "partitions": partition_counts(graph.model),
+    }
+
+
+def _taken(channel: Channel, release: Release) -> InputError:
+    return InputError(
+        f"channel {channel.name!r} of {channel.store.url} has release {release.seq} already; a checkpoint can only be "
+        "adopted as the first: choose another channel or store"
+    )
+
+
+def _with_partitions_of(graph: GraphSpec, source: Source) -> GraphSpec:
+    """Put the checkpoint's numbers of partitions in place of ``auto``."""
+    theirs = partition_counts(source.config)
+    open_counts = {name: theirs[name] for name in graph.model.auto_partitioned if name in theirs}
+    return with_partitions(graph, open_counts)
+
+
+def _check_model(source: Source, model: ModelConfig, spec: str) -> None:
+    if vector_space(source.config) == vector_space(model):
+        return
+    theirs, ours = _traits(source.config), _traits(model)
+    differing = [name for name in ours if theirs[name] != ours[name]]
+    listed = "; ".join(f"{name} is {_short(theirs[name])} there and {_short(ours[name])} here" for name in differing)
+    raise ConfigError(f"{spec}: model is not that of {source.checkpoint.url}: {listed}")
+
+
+def _traits(model: ModelConfig) -> dict[str, object]:
+    """Return what ``vector_space`` is made of, by name."""
+    relations = [(r.name, r.lhs, r.rhs, r.operator) for r in model.relations]
+    return {
+        "entities (with dimension)": {name: model.entity_dimension(name) for name in model.entities},
+        "relations": [r[1:] for r in relations] if model.relations_from_data else relations,
+        **{name: getattr(model, name) for name in ("dynamic_relations", "comparator", "bias", "global_emb")},
+    }
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."  # noqa: PLR2004 (of a message that has to be read)
+
+
+def _write_ids(source: Source, ids: Path, scratch: Path, snapshot: str) -> None:
+    if source.config.relations_from_data and source.entities.read(RELATION_NAMES) is None:
+        raise InputError(
+            f"{source.entities.url}/{RELATION_NAMES}: missing; relations of a night are told apart by their names: "
+            "put the list of those names there, by id"
+        )
+    for entity, schema in source.config.entities.items():
+        lacking = [
+            name
+            for part in range(schema.num_partitions)
+            if source.entities.store.head(name := entity_names_file_name(entity, part)) is None
+        ]
+        if lacking:
+            raise InputError(
+                f"{source.entities.url}/{lacking[0]}: missing; entities of a night are told apart by their names"
+            )
+        names = []
+        for part, path in enumerate(source.entity_names(entity, scratch)):
+            with named(path, f"{source.entities.url}/{path.name}"):
+                names.append(read_entity_names(path.parent, entity, part))
+        write_known(ids, entity, names, seen=snapshot)

@@ -1,0 +1,313 @@
+"""A training by a gang: rank 0 claims the checkpoint and leads, the others follow, partition servers serve."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
+from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
+from pbg_tasks.formats.model import ModelState
+from pbg_tasks.progress import say
+from pbg_tasks.tasks.training.eviction import Notice, end_at_once, evictable, on_sigterm
+from pbg_tasks.train.data.partition_files import Stamp
+from pbg_tasks.train.iteration_plan import IterationPlan
+from pbg_tasks.train.partial_iteration import continues
+from pbg_tasks.train.ranks.coordinator import Coordinator
+from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
+from pbg_tasks.train.ranks.group.gang import Gang
+from pbg_tasks.train.ranks.group.member_registry import SERVICE as HEARTBEAT
+from pbg_tasks.train.ranks.group.member_registry import MemberRegistry
+from pbg_tasks.train.ranks.leader import Leader
+from pbg_tasks.train.ranks.leases import useful_ranks
+from pbg_tasks.train.ranks.memory_shares import gang_part
+from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
+from pbg_tasks.train.ranks.parameters.server import ParameterServer
+from pbg_tasks.train.ranks.parameters.step_lock import StepLock
+from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
+from pbg_tasks.train.ranks.rank import Links, RankTrainer, depart, keep, withdraw
+from pbg_tasks.train.ranks.services import JOIN_SECONDS, LEASES, RECORDS, Services
+from pbg_tasks.train.ranks.shared import SharedState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, Names, PartialRecord
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.memory import GangPart
+    from pbg_tasks.storage import Store
+    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.tasks.training.job import Job
+    from pbg_tasks.train.ranks.group.gang import RankEnv
+    from pbg_tasks.train.ranks.group.member import Member
+    from pbg_tasks.train.ranks.transport.wire import Connection
+
+TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
+SHARE_SECONDS = 10.0
+"""Between two stores of the shared parameters of a gang of several, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTarget:
+    """What is trained, and into which checkpoint directory.
+
+    Attributes:
+        config: PBG's config, paths included.
+        store: of the checkpoint directory.
+        prefix: its key.
+        spec: hash of what is trained.
+        job: the training, when so many iterations are committed.
+        adopt: files of a version, where PBG may have written the directory.
+    """
+
+    config: ConfigSchema
+    store: Store
+    prefix: str
+    spec: str
+    job: Callable[[int], Job]
+    adopt: Names | None = None
+
+    def claim(self) -> AbstractContextManager[CheckpointWriter]:
+        """Become the directory's writer."""
+        return claim(self.store, self.prefix, self.spec, adopt=self.adopt)
+
+    def newest(self) -> CheckpointFiles | None:
+        """Open the newest version; None when there is none."""
+        try:
+            if self.adopt is not None:
+                return open_directory(self.store, self.prefix, expect=self.adopt)
+            return open_committed(self.store, self.prefix)[1]
+        except NotFoundError:
+            return None
+
+
+def train_here(target: TrainingTarget, scratch: Path) -> Result:
+    """Train in this process alone; what is stored of an iteration is gone on with, whether a gang left it or a process.
+
+    Raises:
+        EvictedError: the process was told to end; what it had trained is stored, as far as there was time.
+    """
+    with Notice.taken() as notice, target.claim() as writer:
+        job = target.job(writer.version)
+        if writer.progress is None or _follows(writer.progress, job):
+            return job.run(writer, scratch, notice)
+        with notice.gently() as member:
+            part = gang_part(job.config, rank=0, world=1, servers=0)
+            resources = _Resources(job, writer.files, writer.partial, scratch, rank=0, part=part)
+            coordinator = resources.coordinator(writer, members=1, share_every=0.0)
+            client = CoordinatorClient.local(coordinator, member.check)
+            links = Links(client, member, resources.partition_store, resources.exchange([ParameterServer()], member))
+            return _led(resources, writer, coordinator, links, world=1)
+
+
+def _follows(progress: PartialRecord, job: Job) -> bool:
+    """Tell whether one process can go on with an iteration in its own order, as one that was told to end left it."""
+    iteration_plan = IterationPlan(job.config, job.edges, seed=job.seed)
+    iteration = next((step for step in iteration_plan.plan if step == progress.iteration), None)
+    return iteration is not None and continues(progress, iteration_plan.edge_chunks(iteration), iteration_plan.order)
+
+
+def train_as(env: RankEnv, target: TrainingTarget, scratch: Path) -> Result:
+    """Train as one rank of a gang, to the end of the training or of the gang.
+
+    Returns:
+        Of rank 0 the figures of the training, of others what they did.
+
+    Raises:
+        RankLostError: another rank was lost, or never came.
+        EvictedError: this process, or another, was told to end, if only while it waited for the others to come.
+        ConflictError: another gang trains into this directory.
+    """
+    config = target.config
+    limit = useful_ranks(config)
+    if limit == 1 and env.world > 1:
+        raise ConfigError(
+            f"{env.world} ranks cannot train at once: every bucket needs the same partition; raise num_partitions to "
+            f"{2 * env.world} or more, or train with one rank and more workers"
+        )
+    if env.world > limit and env.rank == 0:
+        say(f"with these num_partitions only {limit} of {env.world} ranks have a bucket at any time; the others wait")
+    if env.rank:
+        with Notice.taken(), on_sigterm(end_at_once):
+            return _follow(_join(env, target), env, target, scratch)
+    with Notice.taken(), on_sigterm(end_at_once), target.claim() as writer:
+        return _leader(_join(env, target), env, target, writer, scratch)
+
+
+def _join(env: RankEnv, target: TrainingTarget) -> Gang:
+    return Gang.join(env, target.spec, token=os.environ.get(TOKEN), timeout=JOIN_SECONDS)
+
+
+def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: CheckpointWriter, scratch: Path) -> Result:
+    members = env.world + env.servers
+    registry = MemberRegistry(range(members))
+    with evictable() as member, ExitStack() as stack:
+        here = Services(gang, env, member, {HEARTBEAT: registry.serve})
+        found = {"version": writer.version, "writer_epoch": writer.partial.writer_epoch}
+        stack.enter_context(here.open(found))
+        stack.enter_context(registry)  # so that members are let go before the listener closes
+        job, part = target.job(writer.version), _part(env, target.config)
+        resources = _Resources(job, writer.files, writer.partial, scratch, rank=0, part=part)
+        share_every = SHARE_SECONDS if env.world > 1 else 0.0
+        coordinator = resources.coordinator(writer, members=members, share_every=share_every)
+        services = {LEASES: coordinator.serve, RECORDS: coordinator.serve_records}
+        here.serve(resources.partition_store, stack, services)
+        here.find(CoordinatorClient.local(coordinator, member.check))
+        return _led(
+            resources,
+            writer,
+            coordinator,
+            here.links(partial(resources.exchange, member=member), stack),
+            world=env.world,
+        )
+
+
+def _led(
+    resources: _Resources, writer: CheckpointWriter, coordinator: Coordinator, links: Links, *, world: int
+) -> Result:
+    job = resources.job
+    resources.iteration_plan.check_resumable(writer, resources.start)
+    resources.iteration_plan.catch_up(writer)
+    leader = Leader(
+        job.config,
+        coordinator,
+        writer,
+        iteration_plan=resources.iteration_plan,
+        partition_store=resources.partition_store,
+        start=resources.start,
+        world=world,
+    )
+    job.say_config(writer)
+    writer.sweep()
+    trainer = resources.trainer(links, leader)
+    trainer.run(resources.iteration_plan.plan[writer.version :])
+    result = job.result(writer, resources.engine, resources.forecast, leader.figures, leader.stats)
+    return result | {"ranks": world, "rank_0": trainer.work.to_json()}
+
+
+def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> Result:
+    with evictable() as member, ExitStack() as stack:
+        here = Services(gang, env, member, {})
+        stack.enter_context(here.open({}))
+        version = here.agreed["version"]
+        files = target.newest()
+        if version != (found := files.version if files is not None else 0):
+            raise ConflictError(
+                f"{target.store.url}: is at version {found}, rank 0 found {version}: another gang trains here, "
+                "or this rank sees another store"
+            )
+        objects = PartialObjects(target.store, target.prefix, here.agreed["writer_epoch"])
+        job = target.job(version)
+        if env.role == "partition-server":
+            return _keep(here, member, job, objects, scratch, version, stack)
+        resources = _Resources(job, files, objects, scratch, rank=env.rank, part=_part(env, job.config))
+        here.serve(resources.partition_store, stack)
+        here.find()
+        trainer = resources.trainer(here.links(partial(resources.exchange, member=member), stack), None)
+        trainer.run(resources.iteration_plan.plan[version:])
+        return {"rank": env.rank, **trainer.work.to_json()}
+
+
+def _keep(
+    here: Services, member: Member, job: Job, objects: PartialObjects, scratch: Path, version: int, stack: ExitStack
+) -> Result:
+    """Keep partitions in memory until the training has ended."""
+    job.prepare_server(objects.store, _part(here.env, job.config))
+    iteration_plan = IterationPlan(job.config, job.edges, seed=job.seed)
+    partition_store = PartitionStore(
+        job.config, objects, scratch, here.env.rank, Stamp(version, iteration_plan.info(None))
+    )
+    here.serve(partition_store, stack)
+    client = here.find()
+    if here.server is None:
+        raise RuntimeError("a partition server without partitions: a bug")
+    try:
+        for iteration in iteration_plan.plan[version:]:
+            partition_store.stamp = Stamp(iteration.number, iteration_plan.info(iteration))
+            keep(iteration, client, here.server)
+    except PbgError as error:
+        member.fail(error)
+        with suppress(PbgError):
+            withdraw(client, here.server, None)
+        raise
+    depart(client, leader=False)
+    return {"rank": here.env.rank, "role": here.env.role}
+
+
+def _part(env: RankEnv, config: ConfigSchema) -> GangPart:
+    return gang_part(config, rank=env.rank, world=env.world, servers=config.num_partition_servers)
+
+
+class _Resources:
+    """What a trainer has of its own, before it knows the others."""
+
+    def __init__(
+        self,
+        job: Job,
+        files: CheckpointFiles | None,
+        objects: PartialObjects,
+        scratch: Path,
+        *,
+        rank: int,
+        part: GangPart,
+    ) -> None:
+        config = job.config
+        self.job, self.rank = job, rank
+        self.forecast, self.engine = job.prepare(objects.store, part, rank=rank)
+        self.step_lock = self.engine.step_lock = StepLock(self.engine.workers)
+        self.iteration_plan = IterationPlan(config, job.edges, seed=job.seed)
+        self.start = job.start(files, scratch)
+        state = self.start.model(ModelState(*self.engine.parameters()))
+        if state is not None:
+            self.engine.load_parameters(state.params, state.sums)
+        self.partition_store = PartitionStore(config, objects, scratch, rank, Stamp(0, self.iteration_plan.info(None)))
+        self.shared = SharedState(config, self.engine, self.start)
+
+    def coordinator(self, writer: CheckpointWriter, *, members: int, share_every: float) -> Coordinator:
+        return Coordinator(
+            self.job.config,
+            self.job.counts,
+            writer,
+            members=members,
+            share=lambda number: self.shared.store(number, self.partition_store, self.step_lock),
+            share_every=share_every,
+            cold=self.job.is_cold(writer),
+        )
+
+    def exchange(self, servers: Sequence[Connection | ParameterServer], member: Member) -> ParameterExchange:
+        config = self.job.config
+        if len(servers) > 1 and self.shared.tables and self.engine.place.device.type != "cpu":
+            # The device's copy of such a table would overwrite what others change in it during a bucket.
+            listed = ", ".join(sorted(self.shared.tables))
+            raise ConfigError(
+                f"several ranks with GPUs cannot share entity types of one partition ({listed}): raise their "
+                "num_partitions, set device: cpu (and num_gpus: 0), or train with one rank"
+            )
+        return ParameterExchange(
+            self.shared.tensors(),
+            servers,
+            self.step_lock,
+            interval=config.parameter_interval,
+            bandwidth=config.parameter_bandwidth,
+            on_error=member.fail,
+        )
+
+    def trainer(self, links: Links, leader: Leader | None) -> RankTrainer:
+        return RankTrainer(
+            self.job.config,
+            engine=self.engine,
+            iteration_plan=self.iteration_plan,
+            edges=self.job.edges,
+            start=self.start,
+            shared=self.shared,
+            links=links,
+            leader=leader,
+            rank=self.rank,
+            seed=self.job.seed,
+            anchor=self.job.anchor,
+        )

@@ -1,0 +1,260 @@
+"""A training, wherever its parts lie: its config, sizes, edges and start, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pbg_tasks.formats.directory import config_bytes
+from pbg_tasks.memory import (
+    TrainingSize,
+    check_fits,
+    forget_peak,
+    peak_bytes,
+    resident_bytes,
+    serving_forecast,
+    training_forecast,
+    usable_cpus,
+)
+from pbg_tasks.model.families import Families
+from pbg_tasks.storage.names import join
+from pbg_tasks.train import PartitionKey, StartingPoint, Trainer, open_initial
+from pbg_tasks.train.data.partitions import Layout
+from pbg_tasks.train.engine.choice import engine_name, make_engine, on_gpu
+from pbg_tasks.train.engine.self_negatives import relations_with_loops
+from pbg_tasks.train.environment import number_of
+from pbg_tasks.train.iterations import chunk_count
+from pbg_tasks.train.schedule import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, StatsMirror, VerifiedFiles
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.graph import DeviceName, EngineName
+    from pbg_tasks.memory import Forecast, GangPart
+    from pbg_tasks.storage import Store
+    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.tasks.training.eviction import Notice
+    from pbg_tasks.train.data.edge_files import EdgeFiles
+    from pbg_tasks.train.engine.anchor import Anchor
+    from pbg_tasks.train.engine.base import Engine
+    from pbg_tasks.train.loop import EpochFigures
+
+
+_LOCAL_PROCESSES = "LOCAL_WORLD_SIZE"  # of a gang on this machine: our launcher and torchrun set it
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training, wherever its parts lie.
+
+    Attributes:
+        config: PBG's config, paths included.
+        counts: entities (or features) of each partition.
+        relation_count: relations in the data.
+        edges: of every edge path.
+        names: gives a partition's names by offset; asked only when vectors come by name.
+        warm_start: release to start from, when nothing is committed yet.
+        newcomers: rows to start from that it lacks; where these lack, they are random.
+        anchor: draws known entities to where it has them, on every try.
+        seed: of every random choice.
+        engine: that computes.
+        device: where it does.
+        weighted: whether edges have weights.
+        ignore_memory: train even if the forecast says that memory will run out.
+    """
+
+    config: ConfigSchema
+    counts: Mapping[PartitionKey, int]
+    relation_count: int
+    edges: EdgeFiles
+    names: Callable[[PartitionKey], list[str]]
+    warm_start: VerifiedFiles | None
+    seed: int
+    engine: EngineName = "auto"
+    device: DeviceName = "cpu"
+    weighted: bool = False
+    ignore_memory: bool = False
+    newcomers: VerifiedFiles | None = None
+    anchor: Anchor | None = None
+
+    def run(self, writer: CheckpointWriter, scratch: Path, notice: Notice) -> Result:
+        """Train to the end in this process and return the figures.
+
+        Args:
+            writer: of the checkpoint.
+            scratch: local directory.
+            notice: whether the process is told to end.
+
+        Raises:
+            ResourceError: it would need more memory than there is.
+            EvictedError: the process was told to end.
+        """
+        forecast, engine = self.prepare(writer.store)
+        trainer = Trainer(
+            self.config,
+            engine=engine,
+            edges=self.edges,
+            start=self.start(writer.files, scratch),
+            writer=writer,
+            seed=self.seed,
+            scratch=scratch,
+            anchor=self.anchor,
+            stopping=notice.member.stopping,
+        )
+        self.say_config(writer)
+        with notice.gently():
+            figures = trainer.run()
+        return self.result(writer, engine, forecast, figures, trainer.stats)
+
+    def prepare(self, store: Store, gang: GangPart | None = None, *, rank: int = 0) -> tuple[Forecast, Engine]:
+        """Return what memory the training will take, and the engine.
+
+        Args:
+            store: of the checkpoint.
+            gang: what this process holds as one of several ranks; None: it trains alone.
+            rank: of this process; rank 0 stores which relations have loops, so it reads the edges for them in any case.
+
+        Raises:
+            ResourceError: it would need more memory than there is.
+        """
+        forecast = self.forecast(remote=_is_remote(store), gang=gang)
+        self._check_fits(forecast, gang)
+        loops = None
+        if rank == 0 or self.config.self_negatives:
+            loops = relations_with_loops(self.config, Families(self.config, self.relation_count), self.edges)
+        return forecast, make_engine(
+            self.engine,
+            self.config,
+            self.relation_count,
+            workers=self._workers,
+            device=self.device,
+            loops=loops,
+        )
+
+    def prepare_server(self, store: Store, gang: GangPart) -> None:
+        """Check that there is memory for what a process keeps that does not train.
+
+        Raises:
+            ResourceError: it would need more than there is.
+        """
+        base, remote = resident_bytes(), _is_remote(store)
+        self._check_fits(serving_forecast(self.config, self._counts, gang, base=base, remote=remote), gang)
+
+    def _check_fits(self, forecast: Forecast, gang: GangPart | None) -> None:
+        # Equal parts would do injustice where some keep partitions for all others.
+        equal = gang is not None and self.config.num_partition_servers <= 0
+        together = number_of(_LOCAL_PROCESSES) or 1 if equal else 1
+        check_fits(forecast, ignore=self.ignore_memory, processes=together)
+        forget_peak()
+
+    def is_cold(self, writer: CheckpointWriter) -> bool:
+        """Tell whether every vector starts at random."""
+        return not writer.files.names and self.warm_start is None and self.config.init_path is None
+
+    def say_config(self, writer: CheckpointWriter) -> None:
+        """Write PBG's ``config.json`` into the checkpoint directory."""
+        writer.store.put(join(writer.prefix, "config.json"), config_bytes(self.config))
+
+    def result(
+        self,
+        writer: CheckpointWriter,
+        engine: Engine,
+        forecast: Forecast,
+        figures: Sequence[EpochFigures],
+        stats: StatsMirror,
+    ) -> Result:
+        """Return the figures of a training that has come to its end.
+
+        Args:
+            writer: of its checkpoint.
+            engine: that computed.
+            forecast: of its memory.
+            figures: of the iterations trained now.
+            stats: lines of all iterations.
+        """
+        seconds = sum(figure.seconds for figure in figures)
+        curve = stats.losses()
+        result: Result = {
+            "version": writer.version,
+            "resumed_from": writer.resumed_from,
+            "epochs": self.config.num_epochs,
+            "warm_start": self.warm_start is not None,
+            "engine": engine.name,
+            "device": engine.place.device.type,
+            "workers": engine.workers,
+            "loss": curve[-1] if curve else None,
+            "edges_trained": sum(writer.manifest.edges) if writer.manifest else 0,
+            "edges_retrained": sum(writer.manifest.retrained) if writer.manifest else 0,
+            "edges_per_second": round(sum(figure.edges for figure in figures) / seconds) if seconds else None,
+            "curve": curve,
+            "memory": {"measured_peak": peak_bytes(), **forecast.to_json()},
+        }
+        held_out = figures[-1].held_out if figures else None
+        return result if held_out is None else result | {"held_out": held_out.to_json()}
+
+    def forecast(self, *, remote: bool = False, gang: GangPart | None = None) -> Forecast:
+        """Say what memory the training will take, from what this process has now.
+
+        Args:
+            remote: whether the checkpoint is on S3.
+            gang: what this process holds as one of several ranks; None: it trains alone.
+        """
+        config = self.config
+        buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
+        sizes = [self.edges.count(path, bucket) for path in range(len(config.edge_paths)) for bucket in buckets]
+        chunks = chunk_count(config, max(sizes))
+        edges = -(-max(sizes) // chunks)
+        size = TrainingSize(
+            config=config,
+            counts=self._counts,
+            relation_count=self.relation_count,
+            held=Layout(config).capacity() if gang is None else gang.trained,
+            edges=edges,
+            ahead=edges if len(sizes) * chunks > 1 and gang is None else 0,  # a rank learns of one bucket at a time
+            workers=self._workers,
+            engine=engine_name(self.engine, self.config, self.device)[0],
+            weighted=self.weighted,
+            remote=remote,
+            gang=gang,
+        )
+        return training_forecast(size, base=resident_bytes())
+
+    @property
+    def _counts(self) -> dict[str, list[int]]:
+        """Entities (or features) of each partition, by type."""
+        return {
+            entity: [self.counts[PartitionKey(entity, part)] for part in range(schema.num_partitions)]
+            for entity, schema in self.config.entities.items()
+        }
+
+    @property
+    def _workers(self) -> int:
+        return 1 if on_gpu(self.device, self.config) else self.config.workers or usable_cpus()
+
+    def start(self, files: CheckpointFiles | None, scratch: Path) -> StartingPoint:
+        """Return where a training goes on, or begins.
+
+        Args:
+            files: of the checkpoint's newest version, if it has one.
+            scratch: local directory for downloads.
+        """
+        committed, initial = files if files is not None and files.names else None, None
+        if (files is None or not files.version) and self.warm_start is None:
+            initial = open_initial(self.config, scratch, self.names)
+        return StartingPoint(
+            self.config,
+            self.counts,
+            committed or self.warm_start,
+            grows=committed is None,
+            seed=self.seed,
+            scratch=scratch,
+            initial=initial,
+            newcomers=self.newcomers if committed is None else None,
+        )
+
+
+def _is_remote(store: Store) -> bool:
+    return store.url.startswith("s3://")

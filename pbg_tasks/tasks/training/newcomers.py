@@ -1,0 +1,123 @@
+"""Where a run's new entities start: found before its training begins, stored once, read by whoever trains."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import VerifiedFiles
+from pbg_tasks.checkpoint.manifest import sha256
+from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.formats.entities import entity_count_file_name, read_entity_count
+from pbg_tasks.formats.model import ModelState
+from pbg_tasks.progress import say
+from pbg_tasks.storage.staging import sha256_file
+from pbg_tasks.tasks.files import open_directory, upload_directory
+from pbg_tasks.train import Newcomers, PartitionKey, StartingPoint, partition_keys
+from pbg_tasks.train.data.parameters import SharedParameters
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pbg_tasks.tasks.context import RunContext
+    from pbg_tasks.train.data.edge_files import EdgeFiles
+
+
+def newcomers(
+    run: RunContext,
+    release: VerifiedFiles,
+    counts: Mapping[PartitionKey, int],
+    relation_count: int,
+    edges: EdgeFiles,
+    scratch: Path,
+) -> VerifiedFiles | None:
+    """Return the rows that new entities start from, one file for each partition that has any.
+
+    The first who asks finds them and stores them in ``{run}/start/``: a retry, or another rank, starts from the same.
+
+    Args:
+        run: a warm-started one.
+        release: it continues.
+        counts: entities of each partition, tonight.
+        relation_count: relations of tonight.
+        edges: to be trained.
+        scratch: local directory.
+
+    Returns:
+        None where they start at random: there are none, or the spec says so.
+    """
+    if run.spec.graph.train.new_entities == "random":
+        return None
+    known = _known(run, release, scratch)
+    if all(count == known[key] for key, count in counts.items()):
+        return None
+    try:
+        return open_start(run)
+    except ConfigError:
+        say("train: looking where new entities start")
+    config, seed = run.config, run.spec.graph.train.seed
+    start = StartingPoint(config, counts, release, grows=True, seed=seed, scratch=scratch)
+    shared = SharedParameters(config, relation_count)
+    state = start.model(ModelState(*shared.arrays()))
+    if state is not None:
+        shared.load(state.params, state.sums)
+    work, out = scratch / "newcomers", scratch / "start"
+    for directory in (work, out):
+        directory.mkdir()
+    found = Newcomers(
+        config,
+        relation_count=relation_count,
+        params=shared.arrays()[0],
+        known=known,
+        source=start,
+        edges=edges,
+        scratch=work,
+    )
+    for entity, figures in found.place().items():
+        say(
+            f"train: {figures['new']} new {entity}: {figures['by_known']} start from known neighbours, "
+            f"{figures['by_new']} from new ones, {figures['random']} at random"
+        )
+    found.write(out)
+    return _stored(run, out)
+
+
+def _known(run: RunContext, release: VerifiedFiles, scratch: Path) -> dict[PartitionKey, int]:
+    """Return how many entities of each partition the release before has."""
+    directory = scratch / "known"
+    directory.mkdir()
+    keys = partition_keys(run.config)
+    release.fetch_all([entity_count_file_name(*key) for key in keys], directory)
+    return {key: read_entity_count(directory, *key) for key in keys}
+
+
+def _stored(run: RunContext, found: Path) -> VerifiedFiles:
+    """Store what was found, in a folder named by its bytes: the first to finish counts, even if another machine rounds.
+
+    Returns:
+        What counts.
+    """
+    named = found.with_name("start-named") / sha256(b"".join(map(_digest, sorted(found.iterdir()))))[:12]
+    named.parent.mkdir()
+    found.rename(named)
+    with suppress(ConflictError):
+        upload_directory(run, RunLayout.start, named.parent)
+    return open_start(run)
+
+
+def _digest(path: Path) -> bytes:
+    return sha256_file(path).encode()
+
+
+def open_start(run: RunContext) -> VerifiedFiles:
+    """Open the rows that new entities start from.
+
+    Raises:
+        ConfigError: nobody has looked for them, or there are none.
+    """
+    files = open_directory(run, RunLayout.start)
+    folder = next(iter(files.records)).partition("/")[0]
+    records = {name.removeprefix(f"{folder}/"): record for name, record in files.records.items()}
+    return VerifiedFiles(run.store, f"{files.prefix}/{folder}", 0, records)

@@ -1,0 +1,235 @@
+"""``train``: train what is left of a run, or of a data set that PBG's config names, committing each epoch."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import checkpoint_names, open_preserved
+from pbg_tasks.config import RunLayout
+from pbg_tasks.config.base import digest
+from pbg_tasks.config.run import id_layout, vector_space
+from pbg_tasks.config.support import check_supported
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.formats.edges import edge_file_name
+from pbg_tasks.progress import human_seconds, say
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.copies import Copies
+from pbg_tasks.storage.staging import Scratch
+from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.directory.dataset import EdgePaths, EntityPath
+from pbg_tasks.tasks.files import open_directory
+from pbg_tasks.tasks.training.gang import TrainingTarget, train_as, train_here
+from pbg_tasks.tasks.training.job import Job
+from pbg_tasks.tasks.training.newcomers import newcomers
+from pbg_tasks.train import PartitionKey
+from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.engine.anchor import Anchor
+from pbg_tasks.train.engine.device import find_place
+from pbg_tasks.train.ranks.group.gang import RankEnv
+from pbg_tasks.train.schedule import Bucket, grid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import VerifiedFiles
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.graph import DeviceName, EngineName
+
+
+def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> Result:
+    """Train a run to its end, from wherever it stands.
+
+    Args:
+        url: of the run.
+        rank: of this process in a gang whose size is the config's ``num_machines``; None: what the environment says.
+        ignore_memory: train even if the forecast says that memory will run out.
+
+    Returns:
+        The figures; of another rank than 0 only its own, which are not stored.
+
+    Raises:
+        ResourceError: memory would run out.
+        RankLostError: another rank of the gang was lost.
+    """
+    run = RunContext.open(url)
+    env = RankEnv.from_environment(run.config, rank=rank)
+    if env is not None and env.rank:
+        return _train_run(run, env, ignore_memory=ignore_memory)
+    return perform("train", url, partial(_train_run, env=env, ignore_memory=ignore_memory))
+
+
+def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> Result:
+    run.require("bucket")
+    _check_device(run.spec.graph.train.device, run.config, env)
+    with Scratch() as scratch:
+        target = TrainingTarget(
+            config=run.config,
+            store=run.store,
+            prefix=run.key(RunLayout.checkpoint),
+            spec=run.spec_hash,
+            job=lambda version: _job_of(run, version, scratch.path, ignore_memory=ignore_memory),
+        )
+        return _undertake(target, env, scratch.path)
+
+
+def _check_device(device: DeviceName, config: ConfigSchema, env: RankEnv | None) -> None:
+    """Find the GPU of a process that needs one, before anything is read or written."""
+    if env is None or env.role == "trainer":
+        find_place(device, config)
+
+
+def _undertake(target: TrainingTarget, env: RankEnv | None, scratch: Path) -> Result:
+    if env is None:
+        return train_here(target, scratch)
+    return train_as(env, target, scratch)
+
+
+def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool) -> Job:
+    previous = run.spec.previous
+    warm_start = None
+    if previous is not None and previous.warm_start:
+        warm_start = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
+    entities, matrix = run.require("partition"), run.require("bucket")["matrix"]
+    sizes = {(0, Bucket(i, j)): size for i, row in enumerate(matrix) for j, size in enumerate(row)}
+    counts = {
+        PartitionKey(entity, partition): count
+        for entity, listed in entities["counts"].items()
+        for partition, count in enumerate(listed)
+    }
+    weight = run.spec.graph.train.anchor if warm_start is not None else 0.0
+    reserve = _partition_bytes(run.config, counts) * (2 if weight else 1)  # an anchor brings those of the night before
+    files = RunBuckets(open_directory(run, RunLayout.edges), scratch, reserve=reserve)
+    edges = FiledEdges(files, sizes, files.where)
+    fresh = None
+    if warm_start is not None and not version:
+        fresh = newcomers(run, warm_start, counts, entities["relations"], edges, scratch)
+    return Job(
+        config=run.config,
+        counts=counts,
+        relation_count=entities["relations"],
+        edges=edges,
+        names=EntityPath(run.config, scratch).entity_names,
+        warm_start=warm_start,
+        newcomers=fresh,
+        anchor=Anchor(warm_start, weight, scratch) if weight and warm_start is not None else None,
+        seed=run.spec.graph.train.seed,
+        engine=run.spec.graph.train.engine,
+        device=run.spec.graph.train.device,
+        weighted=run.spec.graph.columns.weight is not None,
+        ignore_memory=ignore_memory,
+    )
+
+
+class RunBuckets:
+    """The train split of a run, each bucket downloaded and verified when it is needed.
+
+    Args:
+        files: of the run.
+        directory: for downloads, which stay there while its disk has room.
+        reserve: bytes of that disk that are left to others.
+    """
+
+    def __init__(self, files: VerifiedFiles, directory: Path, *, reserve: int = 0) -> None:
+        self._files, self._directory, self._copies = files, directory, Copies(reserve)
+
+    def where(self, edge_path_idx: int, bucket: Bucket) -> str:  # noqa: ARG002 - a run has one edge path
+        """Return what messages call the file of a bucket."""
+        return f"{self._files.url}/{self._name(bucket)}"
+
+    def local(self, edge_path_idx: int, bucket: Bucket) -> Path:  # noqa: ARG002 - a run has one edge path
+        """Return the local file of one bucket, there until the next is asked for."""
+        name = self._name(bucket)
+        record = self._files.records.get(name)
+        fetch = partial(self._files.fetch, name, self._directory)  # which knows what to say of one without a record
+        return self._copies.bring(self._directory / name, 0 if record is None else record.size, fetch)
+
+    @staticmethod
+    def _name(bucket: Bucket) -> str:
+        return f"train/{edge_file_name(*bucket)}"
+
+
+def train_directory(
+    config: ConfigSchema,
+    *,
+    seed: int = 0,
+    engine: EngineName = "auto",
+    device: DeviceName = "cpu",
+    rank: int | None = None,
+    ignore_memory: bool = False,
+) -> Result:
+    """Train the data set a PBG config names, from wherever its checkpoint stands, whoever wrote it.
+
+    Args:
+        config: its paths may be local or ``s3://``.
+        seed: decides every random choice; with ``workers: 1`` the same seed gives the same bits.
+        engine: that computes.
+        device: where it does; ``auto`` is a GPU where torch finds one.
+        rank: of this process in a gang of ``num_machines``; None: what the environment says.
+        ignore_memory: train even if the forecast says that memory will run out.
+
+    Raises:
+        ConfigError: keys contradict the data, or the checkpoint is of another model.
+        NotFoundError: entities or edges are missing.
+        FormatError: a file is damaged.
+        ConflictError: somebody else is training the same checkpoint.
+        ResourceError: memory would run out, or there is no GPU.
+    """
+    check_supported(config, source="config")
+    env = RankEnv.from_environment(config, rank=rank)
+    _check_device(device, config, env)
+    if not config.edge_paths:
+        raise ConfigError("edge_paths: is empty, so there is nothing to train on")
+    started = time.monotonic()
+    store = open_store(config.checkpoint_path)
+    say(f"train: {', '.join(config.edge_paths)} into {store.url}")
+    with Scratch() as scratch:
+        entities = EntityPath(config, scratch.path)
+        files = EdgePaths(config.edge_paths, scratch.path, reserve=_partition_bytes(config, entities.counts))
+        sides = (config.partitions("lhs"), config.partitions("rhs"))
+        files.check_grid(*sides)
+        facts = files.facts(grid(*sides))
+        job = Job(
+            config=config,
+            counts=entities.counts,
+            relation_count=entities.relation_count,
+            edges=FiledEdges(files, {key: fact.edges for key, fact in facts.items()}, files.where),
+            names=entities.entity_names,
+            warm_start=None,
+            seed=seed,
+            engine=engine,
+            device=device,
+            weighted=any(fact.weighted for fact in facts.values()),
+            ignore_memory=ignore_memory,
+        )
+
+        def begin(version: int) -> Job:
+            if not version and (env is None or not env.rank):
+                entities.check_names()
+            return job
+
+        target = TrainingTarget(
+            config=config,
+            store=store,
+            prefix="",
+            spec=directory_spec(config),
+            job=begin,
+            adopt=checkpoint_names(config),
+        )
+        result = _undertake(target, env, scratch.path)
+    seconds = time.monotonic() - started
+    say(f"train: finished in {human_seconds(seconds)}")
+    return {"task": "train", "checkpoint": store.url, "seconds": round(seconds, 3), **result}
+
+
+def _partition_bytes(config: ConfigSchema, counts: Mapping[PartitionKey, int]) -> int:
+    """Return about how many bytes of partitions one of the ranks writes: float32 vectors, and each row's sum twice."""
+    size = sum(count * (4 * config.entity_dimension(key.entity) + 8) for key, count in counts.items())
+    return size // config.num_machines
+
+
+def directory_spec(config: ConfigSchema) -> str:
+    """Hash what a checkpoint directory may not change between two trainings: its vectors' space and their places."""
+    return digest({"space": vector_space(config), "layout": id_layout(config)})

@@ -1,0 +1,1 @@
+"""Reading commands: what a run, a directory or an installation holds."""

@@ -1,0 +1,57 @@
+"""``info``: what this installation can do on this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Any
+
+from pbg_tasks import __version__
+from pbg_tasks.config.support import check_supported
+from pbg_tasks.memory import usable_cpus
+from pbg_tasks.native import instruction_set
+from pbg_tasks.native.coverage import LEFT_TO_TORCH
+from pbg_tasks.tasks.directory.configs import load_config_from
+
+_SHOWN = ("torch", "h5py", "duckdb", "pyarrow", "boto3", "apache-airflow")
+
+
+def info(config: str | None = None, overrides: list[str] | None = None) -> dict[str, Any]:
+    """Describe the installation, or which engine trains a config and why.
+
+    Args:
+        config: path or URL of a PBG config.
+        overrides: ``key.path=value`` changes of it.
+
+    Raises:
+        ConfigError: the config is wrong.
+    """
+    if config is not None:
+        return {"config": config, **_engine_of(config, overrides or [])}
+    native = instruction_set()
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": usable_cpus(),
+        "engines": ["torch", *(["native"] if native else [])] if _version("torch") else [],
+        "native": native or "not built: the installation found no C++ compiler for it (GCC 12 or newer, or clang)",
+        "left_to_torch": list(LEFT_TO_TORCH),
+        "packages": {name: version for name in _SHOWN if (version := _version(name))},
+    }
+
+
+def _engine_of(url: str, overrides: list[str]) -> dict[str, Any]:
+    from pbg_tasks.train.engine.choice import engine_name
+
+    config = load_config_from(url, overrides)
+    check_supported(config, source=url)
+    name, reason = engine_name("auto", config)
+    return {"engine": name} | ({"because": reason} if reason else {})
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

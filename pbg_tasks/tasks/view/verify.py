@@ -1,0 +1,206 @@
+"""``verify``: the files of a directory against the manifests in it, and what no manifest tells of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pydantic import ConfigDict
+
+from pbg_tasks.checkpoint import ObjectRecord
+from pbg_tasks.checkpoint.manifest import decode
+from pbg_tasks.checkpoint.plain import read_head
+from pbg_tasks.checkpoint.reader import HEAD, manifest_name, read_manifest
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.errors import FormatError, NotFoundError
+from pbg_tasks.formats.entities import entity_count_file_name, entity_names_file_name
+from pbg_tasks.formats.files import parse_natural
+from pbg_tasks.progress import Progress, human_count, say
+from pbg_tasks.publish.exchange import MANIFEST as EXCHANGE_MANIFEST
+from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.storage.names import join
+from pbg_tasks.storage.parallel import in_parallel
+from pbg_tasks.storage.staging import Scratch, fetch_verified, sha256_file
+from pbg_tasks.tasks.directory.import_claim import IMPORT_MANIFEST
+from pbg_tasks.tasks.files import MANIFEST
+
+if TYPE_CHECKING:
+    from pbg_tasks.storage import ObjectInfo, Store
+    from pbg_tasks.tasks.context import Result
+
+_FILES_AT_ONCE = 4
+_NAMED = 20  # files that a message or result names
+_COUNT = "entity_count_"
+
+
+class Listing(Frozen):
+    """What all manifests have in common.
+
+    Attributes:
+        objects: size and hash of each file, by its path below the manifest.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    objects: dict[str, ObjectRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """A directory and everything below it.
+
+    Attributes:
+        store: rooted there.
+        files: by key.
+        wrong: what was found, a sentence each.
+    """
+
+    store: Store
+    files: dict[str, ObjectInfo]
+    wrong: list[str] = field(default_factory=list)
+
+
+def verify(url: str) -> Result:
+    """Compare every file that a manifest below a directory lists with its size and SHA-256.
+
+    A run, a release, a checkpoint, an export and what `pbg import` wrote have manifests. Entity counts are compared
+    with the names beside them, whichever program wrote both.
+
+    Args:
+        url: directory, local or ``s3://``.
+
+    Returns:
+        ``manifests``, ``verified`` (files), ``bytes``, and ``unverified``: how many files no manifest lists; some of
+        them in ``unverified_files``.
+
+    Raises:
+        FormatError: files are missing, changed or contradict each other; naming the first.
+        NotFoundError: nothing is there, or nothing that can be verified.
+    """
+    store = open_store(url)
+    place = _Directory(store, {info.key: info for info in store.list() if not _is_own(info.key)})
+    if not place.files:
+        raise NotFoundError(f"{store.url}: holds no files, so there is nothing to verify")
+    records: dict[str, ObjectRecord] = {}
+    manifests = []
+    for key in sorted(place.files):
+        listing = _listing(place, key)
+        if listing is not None:
+            manifests.append(key)
+            folder = _folder(key)
+            records |= {join(folder, name): record for name, record in listing.objects.items()}
+    compared = _check_counts(place)
+    _check_files(place, records)
+    if place.wrong:
+        more = f"; and {len(place.wrong) - _NAMED} more" if len(place.wrong) > _NAMED else ""
+        raise FormatError(
+            f"{store.url}: {'; '.join(place.wrong[:_NAMED])}{more}: restore what is damaged, or make it again"
+        )
+    unverified = sorted(place.files.keys() - records.keys() - set(manifests))
+    if not records and not compared:
+        raise NotFoundError(
+            f"{store.url}: none of its {len(unverified)} files can be verified, for no manifest lists them; PBG writes "
+            "none, `pbg import`, `pbg train` and `pbg publish` do"
+        )
+    say(f"verify: {human_count(len(records))} files are as written, {human_count(len(unverified))} are in no manifest")
+    return {
+        "task": "verify",
+        "url": store.url,
+        "manifests": manifests,
+        "verified": len(records),
+        "bytes": sum(record.size for record in records.values()),
+        "counts_compared": compared,
+        "unverified": len(unverified),
+        "unverified_files": unverified[:_NAMED],
+    }
+
+
+def _is_own(key: str) -> bool:
+    """Whether a local store keeps a file for itself."""
+    return key.startswith(".pbg/") or "/.pbg/" in key
+
+
+def _folder(key: str) -> str:
+    return "" if "/" not in key else key.rpartition("/")[0]
+
+
+def _listing(place: _Directory, key: str) -> Listing | None:
+    """Return a manifest; None of any other file, and of a checkpoint version that does not count."""
+    name = PurePosixPath(key).name
+    try:
+        if name in {MANIFEST, IMPORT_MANIFEST, EXCHANGE_MANIFEST}:
+            return decode(Listing, place.store.get(key).data, source=f"{place.store.url}/{key}")
+        if name == HEAD:
+            return _of_head(place, _folder(key))
+    except FormatError as error:
+        place.wrong.append(str(error))
+    return None
+
+
+def _of_head(place: _Directory, folder: str) -> Listing | None:
+    """Return the files of the version that counts, and its manifest, whose hash the head has."""
+    head, _ = read_head(place.store, folder)
+    manifest = None if head is None else read_manifest(place.store, folder, head)
+    if head is None or head.manifest_sha256 is None or manifest is None:
+        return None
+    name = manifest_name(head.version)
+    own = ObjectRecord(sha256=head.manifest_sha256, size=place.files[join(folder, name)].size)
+    return Listing(objects={**manifest.objects, name: own})
+
+
+def _check_files(place: _Directory, records: dict[str, ObjectRecord]) -> None:
+    with Scratch() as scratch, Progress("verify", total=sum(each.size for each in records.values()), unit="B") as shown:
+
+        def check(item: tuple[int, tuple[str, ObjectRecord]]) -> str | None:
+            number, (key, record) = item
+            found = _fault(place, key, record, scratch.path / str(number))
+            shown.advance(record.size)
+            return found
+
+        found = in_parallel(check, enumerate(sorted(records.items())), _FILES_AT_ONCE)
+    place.wrong.extend(fault for fault in found if fault is not None)
+
+
+def _fault(place: _Directory, key: str, record: ObjectRecord, scratch: Path) -> str | None:
+    """Return what is wrong with a file; None of one that is as it was written."""
+    info = place.files.get(key)
+    if info is None:
+        return f"{key} is missing"
+    if info.size != record.size:
+        return f"{key} has {info.size} bytes, recorded were {record.size}"
+    if isinstance(place.store, LocalStore):
+        same = sha256_file(Path(place.store.url) / key) == record.sha256
+        return None if same else f"{key} has other bytes than were recorded"
+    try:
+        fetch_verified(place.store, key, scratch, sha256=record.sha256, size=record.size).unlink()
+    except FormatError:
+        return f"{key} has other bytes than were recorded"
+    except NotFoundError:
+        return f"{key} is missing"
+    return None
+
+
+def _check_counts(place: _Directory) -> int:
+    """Compare entity counts with the names beside them; return how many there were."""
+    compared = 0
+    for key in sorted(place.files):
+        name = PurePosixPath(key).name
+        entity, _, partition = name.removeprefix(_COUNT).removesuffix(".txt").rpartition("_")
+        if not partition.isdigit() or name != entity_count_file_name(entity, int(partition)):
+            continue
+        names = join(_folder(key), entity_names_file_name(entity, int(partition)))
+        if names not in place.files:
+            continue
+        compared += 1
+        try:
+            count = parse_natural(place.store.get(key).data.decode("utf-8", "replace").strip(), source=key)
+            listed = json.loads(place.store.get(names).data)
+        except (FormatError, ValueError, RecursionError) as error:
+            place.wrong.append(f"{names} or {key} cannot be read ({error})")
+            continue
+        if not isinstance(listed, list) or len(listed) != count:
+            held = len(listed) if isinstance(listed, list) else "no list of"
+            place.wrong.append(f"{names} holds {held} names, {key} says {count}")
+    return compared

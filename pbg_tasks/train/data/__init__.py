@@ -1,0 +1,1 @@
+"""Partitions, edge files and starting vectors on their way into memory and back."""

@@ -1,0 +1,194 @@
+"""The partitions in memory: those a bucket needs, while those of the next are read and others are written.
+
+One thread trains, another reads and writes. A table belongs to one of them, never to both, and there is no way to reach
+one but through its slot: the future of the job that the other thread has with it. ``swap_to`` waits for the slots of
+the bucket, and so takes their tables over; the next ``swap_to`` gives them back. A table that leaves memory goes with
+its last job. Jobs are done in order, so a partition is read after it was written, and memory for what comes is taken
+after what leaves has left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+from pbg_tasks.train.data.background import Background
+from pbg_tasks.train.data.partitions import Layout, partition_keys
+from pbg_tasks.train.data.swaps import SwapPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.metadata import IterationInfo
+    from pbg_tasks.train.data.partition_files import PartitionFiles, Stamp
+    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.schedule import Bucket
+
+
+class PartitionSource(Protocol):
+    """Where a partition comes from when this process has not trained it yet."""
+
+    def table(self, key: PartitionKey) -> Table:
+        """Return the partition as of the last commit, or as it starts."""
+        ...
+
+
+class PartitionBuffer:
+    """Partitions in memory, for as long as the ``with`` block of its ``io`` runs.
+
+    Args:
+        config: which types stand on which side, how they are partitioned, and ``partition_buffer``.
+        source: gives a partition the first time it is needed.
+        files: where partitions that leave memory go.
+        keep: whether they do; who changes none reads them from the source again.
+        settle: told, in another thread, of each table that the iteration under way will not change any more, and of
+            that iteration, before it is written: it may change the table.
+        on_final: told, in the same thread, of the file.
+
+    Attributes:
+        io: the thread that reads and writes.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        source: PartitionSource,
+        files: PartitionFiles,
+        *,
+        keep: bool = True,
+        settle: Callable[[PartitionKey, Table, IterationInfo], None] | None = None,
+        on_final: Callable[[Path], None] = lambda _: None,
+    ) -> None:
+        self.io = Background("partitions")
+        self._source, self._files, self._keep = source, files, keep
+        self._settle, self._on_final = settle, on_final
+        self._keys, self._layout = partition_keys(config), Layout(config)
+        self._slots: dict[PartitionKey, Future[Table]] = {}
+        self._coming: set[PartitionKey] = set()  # asked for and not used since
+        self._changed: set[PartitionKey] = set()  # since they were written
+
+    def begin(
+        self,
+        order: Sequence[Bucket],
+        then: Sequence[Bucket],
+        stamp: Stamp,
+        *,
+        final: Collection[PartitionKey] = frozenset(),
+    ) -> None:
+        """Begin an iteration, or go on with it.
+
+        Args:
+            order: the buckets it trains.
+            then: those of the iteration after it, whose first partitions are read before this one has ended.
+            stamp: of the files it writes.
+            final: partitions that no bucket changes any more and that are stored.
+        """
+        needs = [self._layout.needs(bucket) for bucket in order]
+        ahead = [self._layout.needs(bucket) for bucket in then]
+        self._plan = SwapPlan([*needs, *ahead], self._layout.capacity(), self._slots)
+        self._uses = Counter(key for keys in needs for key in keys)
+        self._stamp = stamp
+        self._final = set(final)
+
+    def swap_to(
+        self, bucket: Bucket, check: Callable[[], None] | None = None
+    ) -> tuple[dict[str, Table], dict[str, Table]]:
+        """Take over the tables of the next bucket, and give back those of the one before.
+
+        Args:
+            bucket: the next in the iteration's order.
+            check: called again and again while they are waited for; what it raises leaves only ``park`` to be called.
+
+        Returns:
+            Tables by entity type, for the left-hand and the right-hand side; one object where both are one partition.
+        """
+        for load, evict in self._plan.advance():
+            if evict is not None:
+                self._evict(evict)
+            self._slots[load] = self.io.submit(self._load, load)
+            self._coming.add(load)
+        for key in sorted(key for key in self._changed if not self._uses[key]):
+            self._finish(key)
+        lhs, rhs = (
+            {name: self.io.wait(self._slots[key], check) for name, key in side.items()}
+            for side in self._layout.sides(bucket)
+        )
+        needed = self._layout.needs(bucket)
+        self._coming -= needed
+        self._uses.subtract(needed)
+        if self._keep:
+            self._changed |= needed
+        return lhs, rhs
+
+    def park(self, trained: Collection[PartitionKey], unfinished: Bucket | None) -> dict[PartitionKey, Path]:
+        """Write what the iteration has changed so far, because it is not gone on with now.
+
+        Args:
+            trained: partitions that buckets of the iteration have changed.
+            unfinished: the bucket that was swapped to last, where it is to be trained further.
+
+        Returns:
+            The file of each.
+        """
+        self._on_final = lambda _: None
+        for key in self._coming:
+            self._slots[key].cancel()
+        if unfinished is not None:
+            self._uses.update(self._layout.needs(unfinished))
+        for key in sorted(self._changed.intersection(trained)):
+            if self._uses[key]:
+                self.io.submit(self._write, key, self._slots[key].result(), self._stamp, final=False)
+            else:
+                self._finish(key)
+        self.io.drain()
+        return {key: self._files.path(key) for key in trained}
+
+    def finish(self) -> None:
+        """End the iteration: every partition has its file, of every type, whether or not an edge touched it.
+
+        What is in memory stays there for the next iteration.
+        """
+        for key in self._keys:
+            if key in self._final:
+                continue
+            if key in self._slots:
+                self._finish(key)
+            else:
+                self.io.submit(self._rewrite, key, self._stamp)
+        self.io.drain()
+
+    def _evict(self, key: PartitionKey) -> None:
+        slot = self._slots.pop(key)
+        self._coming.discard(key)
+        if key in self._changed:
+            self._changed.remove(key)
+            final = not self._uses[key]
+            if final:
+                self._final.add(key)
+            self.io.submit(self._write, key, slot.result(), self._stamp, final=final)
+
+    def _finish(self, key: PartitionKey) -> None:
+        """Write what the iteration will not change any more; it stays in memory."""
+        self._changed.discard(key)
+        self._final.add(key)
+        self._slots[key] = self.io.submit(self._write, key, self._slots[key].result(), self._stamp, final=True)
+
+    # What follows runs in the other thread.
+
+    def _load(self, key: PartitionKey) -> Table:
+        return self._files.read(key) if key in self._files else self._source.table(key)
+
+    def _write(self, key: PartitionKey, table: Table, stamp: Stamp, *, final: bool) -> Table:
+        if final and self._settle is not None:
+            self._settle(key, table, stamp.iteration)
+        path = self._files.write(key, table, stamp)
+        if final:
+            self._on_final(path)
+        return table
+
+    def _rewrite(self, key: PartitionKey, stamp: Stamp) -> None:
+        self._write(key, self._load(key), stamp, final=True)

@@ -1,0 +1,149 @@
+"""The buckets of all edge paths as files, brought to the local disk when they are first needed, and read ahead."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.edges import EdgeList, count_edges, read_edges
+from pbg_tasks.storage.staging import named
+from pbg_tasks.train.data.background import Background
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pbg_tasks.train.schedule import Bucket
+
+_CHUNKS_AHEAD, _EDGES_AHEAD = 8, 1 << 16
+
+
+class BucketFiles(Protocol):
+    """Finds the files."""
+
+    def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
+        """Return the local file of a bucket, there until the next is asked for; None when it is empty and has none."""
+        ...
+
+
+class EdgeFiles(Protocol):
+    """The buckets of every edge path."""
+
+    def count(self, edge_path_idx: int, bucket: Bucket) -> int:
+        """Return how many edges a bucket holds."""
+        ...
+
+    def read(self, edge_path_idx: int, bucket: Bucket, start: int, stop: int) -> EdgeList:
+        """Return edges ``start`` to ``stop`` of a bucket."""
+        ...
+
+
+class FiledEdges:
+    """Edges read from bucket files.
+
+    Args:
+        files: finds them.
+        counts: edges by edge path and bucket, where they are known without a look at the files.
+        where: what messages call the file of a bucket; None: by its local path.
+    """
+
+    def __init__(
+        self,
+        files: BucketFiles,
+        counts: Mapping[tuple[int, Bucket], int] | None = None,
+        where: Callable[[int, Bucket], str] | None = None,
+    ) -> None:
+        self._files, self._counts, self._where = files, dict(counts or {}), where
+
+    def count(self, edge_path_idx: int, bucket: Bucket) -> int:
+        """Return how many edges a bucket holds."""
+        key = (edge_path_idx, bucket)
+        if key not in self._counts:
+            path = self._files.local(*key)
+            with self._named(path, *key):
+                self._counts[key] = count_edges(path) if path is not None else 0
+        return self._counts[key]
+
+    def read(self, edge_path_idx: int, bucket: Bucket, start: int, stop: int) -> EdgeList:
+        """Return edges ``start`` to ``stop`` of a bucket.
+
+        Raises:
+            FormatError: the file is damaged, or holds fewer edges than were counted.
+        """
+        path = self._files.local(edge_path_idx, bucket)
+        if path is None:
+            nothing = np.empty(0, np.int64)
+            return EdgeList(nothing, nothing, nothing)
+        with self._named(path, edge_path_idx, bucket):
+            edges = read_edges(path, start, stop)
+            if len(edges) != stop - start:
+                raise FormatError(f"{path}: holds {start + len(edges)} edges where {stop} or more were counted")
+        return edges
+
+    def _named(self, path: Path | None, edge_path_idx: int, bucket: Bucket) -> AbstractContextManager[None]:
+        return nullcontext() if path is None or self._where is None else named(path, self._where(edge_path_idx, bucket))
+
+
+class EdgeChunk(NamedTuple):
+    """Edges ``start`` to ``stop`` of a bucket of an edge path."""
+
+    edge_path_idx: int
+    bucket: Bucket
+    start: int
+    stop: int
+
+    @property
+    def edges(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+
+class EdgesAhead:
+    """Reads the edges of the next bucket while the present one is trained, and of some more where buckets are small.
+
+    An edge chunk that follows itself, as a single bucket does from epoch to epoch, stays in memory and is read once.
+
+    Args:
+        edges: the buckets.
+
+    Attributes:
+        io: the thread that reads.
+    """
+
+    def __init__(self, edges: EdgeFiles) -> None:
+        self.io = Background("edges")
+        self._edges = edges
+        self._coming: dict[EdgeChunk, Future[EdgeList]] = {}
+
+    def take(
+        self, edge_chunk: EdgeChunk, upcoming: Iterable[EdgeChunk], check: Callable[[], None] | None = None
+    ) -> EdgeList:
+        """Return an edge chunk's edges, which nobody may change, and begin to read those of ``upcoming``, taken next.
+
+        What ``check`` raises ends the wait for them.
+
+        Raises:
+            FormatError: the file of ``edge_chunk`` is damaged.
+        """
+        near = list(_near(upcoming))
+        for each in (edge_chunk, *near):
+            if each not in self._coming:
+                self._coming[each] = self.io.submit(self._edges.read, *each)
+        follows_itself = near[:1] == [edge_chunk]
+        return self.io.wait(self._coming[edge_chunk] if follows_itself else self._coming.pop(edge_chunk), check)
+
+
+def _near(upcoming: Iterable[EdgeChunk]) -> Iterator[EdgeChunk]:
+    """Yield the next edge chunk, and others while they are few and small: opening a file takes longer."""
+    edges = 0
+    for edge_chunk in islice(upcoming, _CHUNKS_AHEAD):
+        yield edge_chunk
+        edges += edge_chunk.edges
+        if edges >= _EDGES_AHEAD:
+            return

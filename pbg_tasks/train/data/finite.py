@@ -1,0 +1,74 @@
+"""Numbers that are not finite, found before anything counts that holds them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import TrainingDivergedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.train.data.parameters import SharedParameters
+    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.train.data.tables import Table
+
+_SURE_STEP = 1e20  # what a step moves a number by at most, far below what could overflow, and above any training
+
+
+def check_finite(what: str, values: Tensor) -> None:
+    """Read all numbers of a tensor, on any device.
+
+    Args:
+        what: they are, for the error.
+        values: float32.
+
+    Raises:
+        TrainingDivergedError: some are not finite.
+    """
+    # a sum is finite only if every number is (or all are so large that the next step's would not be)
+    if not math.isfinite(float(values.sum())):
+        raise TrainingDivergedError(f"{what}: some are not finite; try a smaller lr, or set max_norm")
+
+
+def check_partition(key: PartitionKey, table: Table) -> None:
+    """Read all numbers of a table that is about to be written: next to writing it, that costs nothing.
+
+    Every file of a version is written through here, so none with a number that is not finite is ever committed.
+
+    Raises:
+        TrainingDivergedError: some are not finite.
+    """
+    where = f"of entity type {key.entity!r}, partition {key.partition}"
+    check_finite(f"embeddings {where}", table.embeddings)
+    check_finite(f"sums of squared gradients {where}", table.row_sums)
+
+
+def check_trained(config: ModelConfig, shared: SharedParameters, *sides: Mapping[str, Table]) -> None:
+    """Refuse what has diverged, without reading embeddings: a row's sum of squared gradients tells of all of it.
+
+    A gradient that is not finite, or whose square overflows, makes the sum so for good. Any other moves a number by no
+    more than lr * sqrt(dimension), as |g| <= sqrt(dimension * mean(g^2)); added to a finite float32, that overflows
+    only from 2^103 on. ``max_norm`` shrinks. So rows that began finite still are. What tables begin with is looked at
+    when it is read, and all of them when they are written (``check_partition``): that finds, too, what one of several
+    workers hides by putting its sum over another's.
+
+    Args:
+        config: the model.
+        shared: its parameters.
+        sides: tables by entity type.
+
+    Raises:
+        TrainingDivergedError: a number is not finite.
+    """
+    for path, value in shared.values.items():
+        check_finite(f"parameter {path!r}", value)
+        check_finite(f"sums of squared gradients of parameter {path!r}", shared.sums[path])
+    for entity, table in {id(table): (name, table) for side in sides for name, table in side.items()}.values():
+        if config.lr * math.sqrt(table.embeddings.shape[1]) > _SURE_STEP:
+            check_finite(f"embeddings of entity type {entity!r}", table.embeddings)
+        check_finite(f"sums of squared gradients of entity type {entity!r}", table.row_sums)

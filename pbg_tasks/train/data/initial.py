@@ -1,0 +1,154 @@
+"""Vectors to start from that ``init_path`` names: a checkpoint directory, or arrays with names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from pbg_tasks.checkpoint import open_directory
+from pbg_tasks.checkpoint.preserve import MANIFEST
+from pbg_tasks.checkpoint.reader import HEAD, VERSION_MIRROR
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.formats.model import ModelState, model_file_name
+from pbg_tasks.progress import say
+from pbg_tasks.storage import open_store
+from pbg_tasks.train.data.stored import StoredVectors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointFiles
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.storage import Store
+    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.train.data.tables import Table
+
+_ADVICE = "a checkpoint starts the same entities only: give arrays with names as init_path instead"
+
+
+class InitialVectors(Protocol):
+    """Gives rows and parameters to a training that has none of its own yet."""
+
+    def fill(self, key: PartitionKey, table: Table) -> None:
+        """Put the known rows of a partition over a random start.
+
+        Raises:
+            FormatError: they do not fit, or are damaged.
+        """
+        ...
+
+    def model(self, current: ModelState) -> ModelState:
+        """Return the parameters ``current`` with those replaced that are known.
+
+        Raises:
+            FormatError: they do not fit, or are damaged.
+        """
+        ...
+
+
+def open_initial(
+    config: ConfigSchema, scratch: Path, names: Callable[[PartitionKey], list[str]]
+) -> InitialVectors | None:
+    """Open what the config's ``init_path`` names; None when it names nothing.
+
+    Args:
+        config: its entities have the types, partitions and dimensions that are wanted.
+        scratch: local directory for downloads, kept as long as the result is used.
+        names: gives a partition's names by offset; asked only when vectors come by name.
+
+    Raises:
+        ConfigError: there is neither a checkpoint nor an array.
+        NotFoundError: no version of the checkpoint is complete.
+        FormatError: what is there is damaged or does not fit.
+    """
+    if config.init_path is None:
+        return None
+    store, directory = open_store(config.init_path), scratch / "init"
+    if _holds_checkpoint(store):
+        return CheckpointStart(config, store, directory)
+    from pbg_tasks.train.data.named_arrays import NamedArrays  # brings Arrow, 40 MB that other trainings do without
+
+    return NamedArrays(config, store, directory, names)
+
+
+def _holds_checkpoint(store: Store) -> bool:
+    if any(store.head(name) is not None for name in (HEAD, VERSION_MIRROR, MANIFEST)):
+        return True
+    return any(info.key.endswith(".h5") for start in ("embeddings_", "model.v") for info in store.list(start))
+
+
+class CheckpointStart:
+    """A checkpoint directory of PBG or of ours, whose partitions are those of the config.
+
+    As in PBG, types and parameters that it lacks start as without it; unlike in PBG, that is said.
+
+    Args:
+        config: the partitions that are wanted.
+        store: rooted at the directory.
+        scratch: local directory for downloads.
+
+    Raises:
+        FormatError: the directory is damaged, or has none of the types or another number of partitions.
+    """
+
+    def __init__(self, config: ConfigSchema, store: Store, scratch: Path) -> None:
+        self._there = {info.key for info in store.list("embeddings_")} | {info.key for info in store.list("model.v")}
+        self._entities = list(config.entities)
+        files = open_directory(store, "", expect=self._names)
+        self._known = self._check_partitions(config, files)
+        self._stored = StoredVectors(files, scratch, grows=False, advice=_ADVICE)
+        say(f"init_path: starting from version {files.version} in {files.url}")
+
+    def _names(self, version: int) -> list[str]:
+        """List the partitions below the highest that is there, of the types that are there, and the model if it is."""
+        counts = {entity: self._partitions(entity, version) for entity in self._entities}
+        names = [embeddings_file_name(name, part, version) for name, count in counts.items() for part in range(count)]
+        model = model_file_name(version)
+        return [*names, model] if model in self._there or not names else names
+
+    def _partitions(self, entity: str, version: int) -> int:
+        pattern = re.compile(rf"embeddings_{re.escape(entity)}_([0-9]+)\.v{version}\.h5")
+        return max((int(match[1]) + 1 for name in self._there if (match := pattern.fullmatch(name))), default=0)
+
+    def _check_partitions(self, config: ConfigSchema, files: CheckpointFiles) -> set[str]:
+        known = set()
+        for entity, schema in config.entities.items():
+            count, wanted = self._partitions(entity, files.version), schema.num_partitions
+            if count not in {0, wanted}:
+                raise FormatError(
+                    f"{files.url}: holds {count} partitions of {entity}, the config has {wanted}; {_ADVICE}"
+                )
+            if count:
+                known.add(entity)
+            else:
+                say(f"init_path: {files.url} holds no {entity}: these start at random")
+        if not known:
+            raise FormatError(f"{files.url}: holds embeddings of none of the types {', '.join(config.entities)}")
+        return known
+
+    def fill(self, key: PartitionKey, table: Table) -> None:
+        """Put a partition's rows and optimizer state over a random start; a type it lacks stays as it is."""
+        if key.entity in self._known:
+            self._stored.fill(key, table)
+
+    def model(self, current: ModelState) -> ModelState:
+        """Return the parameters with those replaced that the checkpoint has (PBG's ``strict=False``)."""
+        stored = self._stored.model()
+        return current if stored is None else _laid_over(current, stored, source=self._stored.files.url)
+
+
+def _laid_over(current: ModelState, stored: ModelState, *, source: str) -> ModelState:
+    for path, value in stored.params.items():
+        wanted = current.params[path].shape if path in current.params else value.shape
+        if value.shape != wanted:
+            raise FormatError(f"{source}: model/{path} has shape {value.shape}, the config needs {wanted}; {_ADVICE}")
+    missing, unused = current.params.keys() - stored.params.keys(), stored.params.keys() - current.params.keys()
+    for paths, fate in ((missing, "are not there and start as usual"), (unused, "are not of this model: not used")):
+        if paths:
+            say(f"init_path: parameters {', '.join(sorted(paths))} {fate}")
+    return ModelState(
+        {path: stored.params.get(path, value) for path, value in current.params.items()},
+        {path: stored.sums.get(path, value) for path, value in current.sums.items()},
+    )

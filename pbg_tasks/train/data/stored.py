@@ -1,0 +1,96 @@
+"""Vectors that lie in a checkpoint directory, brought to scratch one file at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import check_rows
+from pbg_tasks.errors import FormatError
+from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape, read_embeddings
+from pbg_tasks.formats.metadata import read_iteration
+from pbg_tasks.formats.model import model_file_name, read_model
+from pbg_tasks.storage.staging import named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointFiles
+    from pbg_tasks.formats.metadata import IterationInfo
+    from pbg_tasks.formats.model import ModelState
+    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.train.data.tables import Table
+
+
+class StoredVectors:
+    """One version of a checkpoint directory.
+
+    Args:
+        files: of the version.
+        scratch: local directory for downloads.
+        grows: whether a file may hold fewer rows than there are entities (ids are append-only), or must match exactly.
+        advice: what to do about another number of rows.
+
+    Attributes:
+        iteration: the one that the files belong to, once the model was read; None when they do not say.
+    """
+
+    def __init__(self, files: CheckpointFiles, scratch: Path, *, grows: bool, advice: str = "") -> None:
+        self.files = files
+        self._scratch, self._grows, self._advice = scratch, grows, advice
+        self.iteration: IterationInfo | None = None
+
+    def holds(self, key: PartitionKey) -> bool:
+        """Tell whether there is a file of a partition; only a version 0, a start that someone gave, may lack one."""
+        return self.files.version > 0 or embeddings_file_name(*key, self.files.version) in self.files.names
+
+    def fill(self, key: PartitionKey, table: Table, *, rest: Callable[[], None] = lambda: None) -> int:
+        """Put the stored rows and optimizer state over the first rows of ``table``, and return how many there were.
+
+        Args:
+            key: which partition.
+            table: all its rows.
+            rest: called first where the file has fewer rows than ``table``; may fill all of it.
+
+        Raises:
+            FormatError: there is no file, it is damaged, or its rows or dimension do not fit.
+        """
+        name = embeddings_file_name(*key, self.files.version)
+        path = self.files.fetch(name, self._scratch)
+        try:
+            with named(path, f"{self.files.url}/{name}"):
+                shape = embeddings_shape(path)
+                self._check(str(path), shape, key, table)
+                if shape[0] < len(table):
+                    rest()
+                embeddings, sums = table.to_arrays()
+                stored, stored_sums = read_embeddings(path, out=embeddings)
+            if stored_sums is not None:
+                sums[: len(stored)] = stored_sums
+            return len(stored)
+        finally:
+            path.unlink()
+
+    def _check(self, source: str, shape: tuple[int, int], key: PartitionKey, table: Table) -> None:
+        (rows, dimension), wanted = shape, table.embeddings.shape[1]
+        if dimension != wanted:
+            raise FormatError(f"{source}: has dimension {dimension}, the config gives {key.entity} dimension {wanted}")
+        if not self._grows or rows > len(table):
+            check_rows(source, rows, entity=key.entity, partition=key.partition, count=len(table), advice=self._advice)
+
+    def model(self) -> ModelState | None:
+        """Return relation parameters, global embeddings and their optimizer state; None when there is no file.
+
+        Raises:
+            FormatError: it is damaged.
+        """
+        name = model_file_name(self.files.version)
+        if not self.files.version and name not in self.files.names:
+            return None
+        path = self.files.fetch(name, self._scratch)
+        try:
+            with named(path, f"{self.files.url}/{name}"):
+                self.iteration = read_iteration(path)
+                return read_model(path)
+        finally:
+            path.unlink()

@@ -1,0 +1,139 @@
+"""An edge chunk of a bucket is trained, and its held-out edges ranked before and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pbg_tasks.errors import FormatError, TrainingDivergedError
+from pbg_tasks.formats.directory import BucketStats
+from pbg_tasks.formats.edges import edge_file_name
+from pbg_tasks.train.engine.base import NOTHING, Pace, Position
+from pbg_tasks.train.engine.held_out import split_off
+from pbg_tasks.train.rates import rate_factor
+from pbg_tasks.train.starting_point import seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pbg_tasks.checkpoint import Iteration
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.directory import EvalStats
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.train.data.edge_files import EdgeChunk
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.engine.base import Engine
+
+
+class _StoppedError(Exception):
+    """An evaluation was stopped before its end."""
+
+
+class EdgeChunkResult(NamedTuple):
+    """What training an edge chunk showed.
+
+    Attributes:
+        stats: of the edges trained now.
+        before: figures of the held-out edges before; None without any, or where the edge chunk was begun earlier.
+        after: figures of the held-out edges after; None without any, or where the edge chunk was not finished.
+        held_out: edges held out.
+        stopped: how far it came, where it was stopped before its end.
+    """
+
+    stats: BucketStats
+    before: EvalStats | None
+    after: EvalStats | None
+    held_out: int
+    stopped: Position | None = None
+
+    @property
+    def accounted(self) -> int:
+        """Edges that were trained or held out."""
+        return self.stats.count + (0 if self.stopped else self.held_out)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeChunkTrainer:
+    """Trains edge chunks.
+
+    Attributes:
+        config: PBG's config.
+        engine: that computes.
+        seed: of the run.
+    """
+
+    config: ConfigSchema
+    engine: Engine
+    seed: int
+
+    def train(
+        self,
+        iteration: Iteration,
+        edge_chunk: EdgeChunk,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        *,
+        reach: tuple[float, float],
+        on_batch: Callable[[int, float], None],
+        begun: Position = NOTHING,
+        stop: Callable[[], bool] | None = None,
+    ) -> EdgeChunkResult:
+        """Train an edge chunk, or what is left of it.
+
+        Args:
+            iteration: it belongs to.
+            edge_chunk: that is trained.
+            edges: all of it.
+            lhs: tables of the left-hand side by entity type.
+            rhs: of the right-hand side.
+            reach: from where to where in the whole training, 0 to 1, the edge chunk takes it.
+            on_batch: told, now and then, the number of edges since the last time and their mean loss.
+            begun: how far it was trained before.
+            stop: asked before each batch, of the evaluations as well, whether to stop here. An edge chunk that was
+                stopped in the evaluation after its training is stopped after all of its batches.
+
+        Raises:
+            FormatError: an edge names a relation or an entity there is not.
+            TrainingDivergedError: the loss or a row is not finite.
+        """
+        place = (iteration.edge_path_idx, iteration.edge_chunk_idx, *edge_chunk.bucket)
+        edges, held_out = split_off(edges, self.config.eval_fraction, seeded(self.seed, "held out", *place))
+
+        def check() -> None:
+            if stop is not None and stop():
+                raise _StoppedError
+
+        def evaluated() -> EvalStats | None:
+            generator = seeded(self.seed, "evaluation", *place)
+            return self.engine.evaluate(held_out, lhs, rhs, generator=generator, check=check) if len(held_out) else None
+
+        begin, end = reach
+        stats, before, reached = BucketStats(0, 0.0, 0.0, 0.0, 0.0), None, begun
+        try:
+            before = evaluated() if begun == NOTHING else None
+            stats, reached = self.engine.train_part(
+                edges,
+                lhs,
+                rhs,
+                Pace(
+                    rate=lambda share: rate_factor(self.config, begin + (end - begin) * share),
+                    delay=self.config.hogwild_delay if iteration.epoch_idx == 0 else 0.0,
+                ),
+                generator=seeded(self.seed, "bucket", iteration.number, *edge_chunk.bucket),
+                on_batch=on_batch,
+                begun=begun,
+                stop=stop,
+            )
+            if reached.edges < len(edges):
+                return EdgeChunkResult(stats, before, None, len(held_out), reached)
+            return EdgeChunkResult(stats, before, evaluated(), len(held_out))
+        except _StoppedError:
+            return EdgeChunkResult(stats, before, None, len(held_out), reached)
+        except FormatError as error:
+            path = f"{self.config.edge_paths[edge_chunk.edge_path_idx]}/{edge_file_name(*edge_chunk.bucket)}"
+            raise FormatError(f"{path}: {error}") from None
+        except TrainingDivergedError as error:
+            raise TrainingDivergedError(
+                f"epoch {iteration.epoch_idx + 1}, bucket ({edge_chunk.bucket.lhs}, {edge_chunk.bucket.rhs}): {error}"
+            ) from None

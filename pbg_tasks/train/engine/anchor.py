@@ -1,0 +1,67 @@
+"""Known entities are drawn to where the night before left them.
+
+The penalty is half of ``weight`` times the squared distance between an entity's vector and the one it has in the
+release that the night continues. Its gradient would need every known vector at every step; its proximal step
+
+    x <- (x + weight * x0) / (1 + weight)
+
+minimises it exactly beside the distance to x (Parikh and Boyd, "Proximal algorithms", 2014, 6.1.1), and needs a
+partition's once. It is taken at the end of every epoch, when the last bucket of a partition is trained. So it does not
+matter which engine trains, and how many ranks; vectors of new entities, optimizer sums and relations stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pbg_tasks.formats.embeddings import embeddings_file_name, iter_blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointFiles, Iteration
+    from pbg_tasks.formats.metadata import IterationInfo
+    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.train.data.tables import Table
+
+_BLOCK_VALUES = 1 << 22  # numbers read at once: 16 MiB of float32
+
+
+class Anchor:
+    """Draws partitions to a release; to be used by one thread at a time.
+
+    Args:
+        release: that the night continues.
+        weight: of the penalty, above 0.
+        scratch: local directory; each file of the release is downloaded once and stays there.
+    """
+
+    def __init__(self, release: CheckpointFiles, weight: float, scratch: Path) -> None:
+        self._release, self._scratch = release, scratch / "anchor"
+        self._share = weight / (1 + weight)
+
+    def draw(self, key: PartitionKey, table: Table, iteration: Iteration | IterationInfo) -> None:
+        """Draw the known rows of a partition that an iteration will not change any more, if it ends an epoch.
+
+        Raises:
+            FormatError: the release is damaged.
+        """
+        if not _ends_epoch(iteration):
+            return
+        name = embeddings_file_name(*key, self._release.version)
+        path = self._scratch / name
+        if not path.exists():
+            self._scratch.mkdir(exist_ok=True)
+            self._release.fetch(name, self._scratch)
+        for start, known_ND in iter_blocks(path, max(1, _BLOCK_VALUES // table.embeddings.shape[1])):
+            # Rows that are where they were stay there, bit by bit: lerp adds a share of the difference.
+            table.embeddings[start : start + len(known_ND)].lerp_(torch.from_numpy(known_ND), self._share)
+
+
+def _ends_epoch(iteration: Iteration | IterationInfo) -> bool:
+    return (iteration.edge_path_idx, iteration.edge_chunk_idx) == (
+        iteration.num_edge_paths - 1,
+        iteration.num_edge_chunks - 1,
+    )

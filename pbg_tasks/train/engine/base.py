@@ -1,0 +1,392 @@
+"""Engines train buckets and hold the shared parameters; they differ in who computes a step."""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable  # noqa: TC003 - a NamedTuple's fields
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+import torch
+
+from pbg_tasks.config.support import check_supported
+from pbg_tasks.errors import TrainingDivergedError
+from pbg_tasks.model.families import Families
+from pbg_tasks.model.negatives import UniformSampler, chunk_plan, draw_negatives
+from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
+from pbg_tasks.model.registry import comparator
+from pbg_tasks.storage.parallel import work_off
+from pbg_tasks.train.data.finite import check_trained
+from pbg_tasks.train.data.parameters import SharedParameters
+from pbg_tasks.train.engine.batching import GatheredEdges, batches, check_edges
+from pbg_tasks.train.engine.degrees import bucket_samplers
+from pbg_tasks.train.engine.device import Host
+from pbg_tasks.train.engine.held_out import Ranking, evaluation_config
+from pbg_tasks.train.engine.hogwild import forked
+from pbg_tasks.train.engine.known_edges import KnownEdges
+from pbg_tasks.train.engine.self_negatives import SelfNegatives
+from pbg_tasks.train.engine.step import Model, Step
+from pbg_tasks.train.engine.step_counters import CHECK_EVERY, StepCounters
+from pbg_tasks.train.engine.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    import numpy as np
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.directory import BucketStats, EvalStats
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.negatives import NegativeSampler
+    from pbg_tasks.model.parameters import Side
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.engine.batching import Batch, EdgeSource
+    from pbg_tasks.train.engine.step import Figures, Observer
+
+
+class Position(NamedTuple):
+    """How far a bucket is trained: its first batches, in an order that the generator alone decides.
+
+    Attributes:
+        batches: trained.
+        edges: of them.
+        drawn: state of the generator after them, in base64, where one worker alone drew from it; else empty.
+    """
+
+    batches: int
+    edges: int
+    drawn: str = ""
+
+
+NOTHING = Position(0, 0)
+
+
+class Pace(NamedTuple):
+    """How fast a bucket is trained.
+
+    Attributes:
+        rate: factor of the learning rates when a share of the bucket, from 0 to 1, is done; None is 1 throughout.
+        delay: seconds by which every worker but the first starts later.
+    """
+
+    rate: Callable[[float], float] | None = None
+    delay: float = 0.0
+
+
+class Limits(NamedTuple):
+    """Which batches of a bucket are trained: all after ``begun``, until ``stop`` returns True."""
+
+    begun: Position
+    stop: Callable[[], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutBatch:
+    """A batch of held-out edges that is ready to be ranked by any worker: all it needs from the generator is drawn.
+
+    Attributes:
+        number: of the batch, from 0.
+        batch: the edges.
+        tables: of both sides.
+        drawn: negatives, as a step takes them.
+        ranking: of this batch alone.
+    """
+
+    number: int
+    batch: Batch
+    tables: Mapping[Side, Table]
+    drawn: Mapping[Side, Tensor]
+    ranking: Ranking
+
+
+class StepGuard(Protocol):
+    """Lets another thread change the shared parameters between steps."""
+
+    def step(self) -> AbstractContextManager[None]:
+        """Surround one step."""
+        ...
+
+
+class Engine(ABC):
+    """Trains buckets and holds the shared parameters.
+
+    The same seed, threads and machine give the same bits.
+
+    Args:
+        config: the model.
+        relation_count: relations in the data, for a config that does not list them.
+        workers: threads that train a bucket together (HOGWILD). Only one gives the same bits again.
+        place: where buckets are trained; None: in this machine's memory.
+        loops: int64, ids of the relations that have loops among all edges; None: unknown, and taken for none.
+
+    Attributes:
+        loops: as given.
+        step_lock: that every step goes through; None: nobody else changes the shared parameters.
+
+    Raises:
+        ConfigError: the config asks for what this engine does not have.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        relation_count: int,
+        *,
+        workers: int = 1,
+        place: Host | None = None,
+        loops: np.ndarray | None = None,
+    ) -> None:
+        check_supported(config, source=f"engine {self.name}")
+        torch.set_num_threads(1)  # the products are too small for two threads to help each other
+        self.fast_float32 = use_fast_float32()
+        keep_freed_memory()
+        self.config, self.workers = config, workers
+        self.place = Host() if place is None else place
+        self.families, self.loops = Families(config, relation_count), loops
+        self.selves = SelfNegatives(config, self.families, loops, self.place.device)
+        self.shared = SharedParameters(config, relation_count, self.place.device)
+        self._model = Model(config, self.shared.values, comparator(config.comparator, bias=config.bias))
+        self.step_lock: StepGuard | None = None
+        self._workspaces = [Workspace() for _ in range(workers)]
+
+    def load_parameters(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
+        """Take over stored shared parameters; relations that came since keep their start."""
+        self.shared.load(params, sums)
+
+    def parameters(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the shared parameters and their Adagrad sums by PBG's path."""
+        return self.shared.arrays()
+
+    def train_bucket(
+        self,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        *,
+        generator: torch.Generator,
+        rate: Callable[[float], float] | None = None,
+        delay: float = 0.0,
+        on_batch: Callable[[int, float], None] | None = None,
+    ) -> BucketStats:
+        """Train a bucket once.
+
+        Args:
+            edges: offsets into the tables.
+            lhs: tables of the left-hand side by entity type.
+            rhs: of the right-hand side; the same object where it is the same partition.
+            generator: decides order and negatives.
+            rate: factor of the learning rates when a share of the bucket, from 0 to 1, is done; None is 1 throughout.
+            delay: seconds by which every worker but the first starts later.
+            on_batch: told, now and then, the number of edges since the last time and their mean loss.
+
+        Raises:
+            FormatError: an edge names a relation or an entity there is not; nothing was trained.
+            TrainingDivergedError: the loss or a row is not finite.
+        """
+        return self.train_part(edges, lhs, rhs, Pace(rate, delay), generator=generator, on_batch=on_batch)[0]
+
+    def train_part(
+        self,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        pace: Pace,
+        *,
+        generator: torch.Generator,
+        on_batch: Callable[[int, float], None] | None = None,
+        begun: Position = NOTHING,
+        stop: Callable[[], bool] | None = None,
+    ) -> tuple[BucketStats, Position]:
+        """Train what is left of a bucket, perhaps not to its end.
+
+        With one worker a bucket that is trained in parts ends with the same bits as one that is not.
+
+        Args:
+            edges: of the whole bucket.
+            lhs: as ``train_bucket`` takes them.
+            rhs: same.
+            pace: of the whole bucket.
+            generator: seeded as it was when the bucket was begun.
+            on_batch: told, now and then, the number of edges since the last time and their mean loss.
+            begun: what was trained before.
+            stop: asked before each batch; once it returns True the batches under way are the last.
+
+        Returns:
+            Figures of the edges trained now, and how far the bucket is trained.
+
+        Raises:
+            FormatError: an edge names a relation or an entity there is not; nothing was trained.
+            TrainingDivergedError: the loss or a row is not finite.
+        """
+        started = time.perf_counter()
+        check_edges(edges, self.config, self.families, lhs, rhs)
+        counters = StepCounters(len(edges), on_batch, self.place, begun=begun.edges)
+        with self.place.hold(lhs, rhs, trained=True) as (there_lhs, there_rhs):
+            self._train(edges, there_lhs, there_rhs, counters, generator, pace, Limits(begun, stop))
+        stats = counters.stats(time.perf_counter() - started)
+        if not math.isfinite(stats.reg):
+            raise TrainingDivergedError(f"the penalty of the regularizer is {stats.reg}; try a smaller lr")
+        drawn = base64.b64encode(generator.get_state().numpy().tobytes()).decode() if self.workers == 1 else ""
+        return stats, Position(begun.batches + counters.batches, counters.count, drawn)
+
+    def _train(
+        self,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        counters: StepCounters,
+        generator: torch.Generator,
+        pace: Pace,
+        limits: Limits,
+    ) -> None:
+        """Train a bucket whose tables are where it is trained."""
+        begun, stop = limits
+        # Before the workers' generators: whoever goes on with the bucket may have another number of workers.
+        cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=begun.batches)
+        if begun.drawn and self.workers == 1:
+            generator.set_state(torch.frombuffer(bytearray(base64.b64decode(begun.drawn)), dtype=torch.uint8))
+        generators = [generator, *forked(generator, self.workers - 1)]
+        samplers = bucket_samplers(self.config, self.families, generators, edges, {"lhs": lhs, "rhs": rhs})
+        known = KnownEdges(edges) if self.config.mask_known_negatives else None
+        step_lock = self.step_lock
+
+        def work(worker: int, item: tuple[int, Batch]) -> None:
+            number, batch = item
+            factor = 1.0 if pace.rate is None else pace.rate(counters.count / len(edges))
+            with nullcontext() if step_lock is None else step_lock.step():
+                figures = self.step(batch, lhs, rhs, samplers[worker], known=known, rate=factor, worker=worker)
+            loss = counters.add(len(batch), figures)
+            if loss is not None:
+                self._check_loss(loss, number, batch)
+
+        if stop is not None:
+            cut = takewhile(lambda _: not stop(), cut)
+        work_off(enumerate(cut, start=begun.batches + 1), self.workers, work, delay=pace.delay)
+        check_trained(self.config, self.shared, lhs, rhs)
+
+    def evaluate(
+        self,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        *,
+        generator: torch.Generator,
+        check: Callable[[], None] = lambda: None,
+    ) -> EvalStats:
+        """Rank edges among the negatives of the evaluation (``eval_num_*``), as PBG does during training.
+
+        All workers rank. The figures do not depend on their number: what is random is drawn in the order of the
+        batches, and what they found is added in that order.
+
+        Args:
+            edges: offsets into the tables.
+            lhs: tables of the left-hand side by entity type.
+            rhs: of the right-hand side.
+            generator: draws the negatives.
+            check: called before each batch; what it raises ends the evaluation.
+
+        Raises:
+            FormatError: an edge names a relation or an entity there is not.
+            TrainingDivergedError: the loss is not finite.
+        """
+        check_edges(edges, self.config, self.families, lhs, rhs)
+        config = evaluation_config(self.config)
+        model = replace(self._model, config=config)
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def work(worker: int, item: HeldOutBatch) -> None:
+            workspace, observe = self._workspaces[worker], item.ranking.add
+            step = Step(model, item.batch, item.tables, item.drawn, workspace, observe, train=False)
+            found[item.number] = item.ranking.sums, step.figures.loss
+
+        with self.place.hold(lhs, rhs, trained=False) as (there_lhs, there_rhs):
+            items = self._held_out(edges, config, there_lhs, there_rhs, generator, check)
+            work_off(items, self.workers, work)
+        ranking, loss = Ranking.start(generator), torch.zeros((), device=self.place.device)
+        for number in range(len(found)):
+            sums, of_batch = found[number]
+            ranking.join(sums)
+            loss = loss + of_batch
+        if not math.isfinite(float(loss)):
+            raise TrainingDivergedError(f"held-out edges: the loss is {float(loss)}; try a smaller lr, or set max_norm")
+        return ranking.stats(len(edges), float(loss))
+
+    def _held_out(
+        self,
+        edges: EdgeList,
+        config: ModelConfig,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        generator: torch.Generator,
+        check: Callable[[], None],
+    ) -> Iterator[HeldOutBatch]:
+        """Yield held-out edges batch by batch, with their negatives."""
+        sampler = UniformSampler(generator)
+        for number, batch in enumerate(batches(edges, config, self.families, generator, self._edge_source)):
+            check()
+            tables = self._tables(batch, lhs, rhs)
+            drawn = self._draw(config, batch, tables, sampler)
+            (own,) = forked(generator, 1)
+            yield HeldOutBatch(number, batch, tables, drawn, Ranking.start(own))
+
+    @abstractmethod
+    def step(
+        self,
+        batch: Batch,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        sampler: NegativeSampler,
+        observe: Observer | None = None,
+        *,
+        known: KnownEdges | None = None,
+        rate: float = 1.0,
+        worker: int = 0,
+    ) -> Figures:
+        """Train one batch.
+
+        Args:
+            batch: the edges.
+            lhs: tables of the left-hand side by entity type.
+            rhs: of the right-hand side.
+            sampler: draws negatives.
+            observe: shown the scores of each side.
+            known: edges that are no negatives.
+            rate: factor of the learning rates.
+            worker: which one's memory to use.
+        """
+
+    def _edge_source(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> EdgeSource:
+        """Return what makes the batches of a bucket."""
+        return GatheredEdges(edges, order, config, families)
+
+    def _draw(
+        self, config: ModelConfig, batch: Batch, tables: Mapping[Side, Table], sampler: NegativeSampler
+    ) -> dict[Side, torch.Tensor]:
+        """Draw the negatives of a batch; every place has the same."""
+        relation = config.relations[batch.relation]
+        entities = {side: len(table) for side, table in tables.items()}
+        drawn = draw_negatives(config, relation, chunk_plan(config, relation, len(batch)), entities, sampler)
+        return {side: self.place.put(rows_N) for side, rows_N in drawn.items()}
+
+    def _tables(self, batch: Batch, lhs: Mapping[str, Table], rhs: Mapping[str, Table]) -> dict[Side, Table]:
+        relation = self.config.relations[batch.relation]
+        return {"lhs": lhs[relation.lhs], "rhs": rhs[relation.rhs]}
+
+    def _check_loss(self, loss: float, number: int, batch: Batch) -> None:
+        if math.isfinite(loss):
+            return
+        where = f"relation {self.config.relations[batch.relation].name!r}, " if batch.rel is None else ""
+        raise TrainingDivergedError(
+            f"{where}batch {number} or one of the {CHECK_EVERY * (1 + self.place.late) - 1} before it: "
+            f"the loss is {loss}; "
+            "try a smaller lr, or set max_norm"
+        )

@@ -1,0 +1,200 @@
+"""Where a bucket is trained: in this machine's memory, or in that of an accelerator, and what moves between them.
+
+Copies go through page-locked memory, which is what lets them run while the host goes on; torch keeps such blocks and
+hands them out again once their copy has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import torch
+
+from pbg_tasks.errors import ConfigError, ResourceError
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.engine.choice import on_gpu
+from pbg_tasks.train.environment import number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.config.graph import DeviceName
+
+    Tables = Mapping[str, Table]
+
+_STAGED_BYTES = 64 << 20  # of page-locked memory a copy takes at once
+_LOCAL_RANK = "LOCAL_RANK"  # of a process among those of its machine: our launcher and torchrun set it
+
+
+class Event(Protocol):
+    """A point in what a device computes (``torch.cuda.Event``)."""
+
+    def query(self) -> bool:
+        """Whether the device has got there."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until it has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Numbers on their way to the host.
+
+    Attributes:
+        numbers: where they arrive.
+        event: tells when they have; None: they are there.
+    """
+
+    numbers: Tensor
+    event: Event | None = None
+
+    def ready(self) -> bool:
+        """Whether ``wait`` returns at once."""
+        return self.event is None or self.event.query()
+
+    def wait(self) -> Tensor:
+        """Return the numbers once they are there."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self.numbers
+
+
+class Host:
+    """This machine's memory: nothing moves.
+
+    Attributes:
+        device: where tensors are.
+        late: looks at the loss by which a reading may come late.
+    """
+
+    device = torch.device("cpu")
+    late: ClassVar[int] = 0
+
+    @contextmanager
+    def hold(self, lhs: Tables, rhs: Tables, *, trained: bool) -> Iterator[tuple[Tables, Tables]]:
+        """Have the tables of a bucket where it is trained, and bring back what has been ``trained``."""
+        del trained
+        yield lhs, rhs
+
+    def put(self, tensor: Tensor) -> Tensor:
+        """Return a host's tensor where the bucket is trained, without waiting until it is there."""
+        return tensor
+
+    def read(self, tensor: Tensor) -> Reading:
+        """Take a tensor's numbers as they are now, in the order of what is computed, without waiting for them."""
+        return Reading(tensor.clone())
+
+
+class Accelerator(Host):
+    """Another device's memory, to which tables and edges are copied for a bucket.
+
+    Args:
+        device: any of torch's; the CPU serves to test what is done for others.
+    """
+
+    late = 1
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._pinned = device.type == "cuda"
+
+    @contextmanager
+    def hold(self, lhs: Tables, rhs: Tables, *, trained: bool) -> Iterator[tuple[Tables, Tables]]:
+        """Copy the tables of a bucket to the device; unless an error ends it, copy what was ``trained`` back.
+
+        One object on both sides stays one.
+
+        Raises:
+            ResourceError: they, or what is made of them, are too large for the device.
+        """
+        own = {id(table): table for side in (lhs, rhs) for table in side.values()}
+        try:
+            there = {key: Table(self.put(table.embeddings), self.put(table.row_sums)) for key, table in own.items()}
+            moved_lhs, moved_rhs = ({name: there[id(table)] for name, table in side.items()} for side in (lhs, rhs))
+            yield moved_lhs, moved_rhs
+        except torch.OutOfMemoryError as error:
+            raise ResourceError(
+                "the GPU has not enough memory for a bucket's embeddings, edges and steps; raise num_partitions, or "
+                "lower batch_size or num_uniform_negs"
+            ) from error
+        for key, table in own.items() if trained else ():
+            self._fetch(there[key].embeddings, table.embeddings)
+            self._fetch(there[key].row_sums, table.row_sums)
+
+    def put(self, tensor: Tensor) -> Tensor:
+        """Copy a tensor of one dimension or more to the device."""
+        there = torch.empty_like(tensor, device=self.device)
+        for edge_chunk, target in zip(_edge_chunks(tensor), _edge_chunks(there), strict=True):
+            target.copy_(edge_chunk.pin_memory() if self._pinned else edge_chunk, non_blocking=True)
+        return there
+
+    def read(self, tensor: Tensor) -> Reading:
+        """Begin to copy a tensor to the host."""
+        numbers = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=self._pinned)
+        numbers.copy_(tensor, non_blocking=True)
+        if not self._pinned:
+            return Reading(numbers)
+        return Reading(numbers, torch.cuda.current_stream().record_event())
+
+    def _fetch(self, source: Tensor, target: Tensor) -> None:
+        """Copy a tensor back: the next edge chunk is on its way while the last is put in its place."""
+        coming: deque[tuple[Reading, Tensor]] = deque()
+        for edge_chunk, place in zip(_edge_chunks(source), _edge_chunks(target), strict=True):
+            coming.append((self.read(edge_chunk), place))
+            if len(coming) > 1:
+                reading, arrived = coming.popleft()
+                arrived.copy_(reading.wait())
+        for reading, arrived in coming:
+            arrived.copy_(reading.wait())
+
+
+def _edge_chunks(tensor: Tensor) -> list[Tensor]:
+    row = tensor.element_size() * max(tensor[:1].numel(), 1)
+    step = max(_STAGED_BYTES // row, 1)
+    return [tensor[start : start + step] for start in range(0, len(tensor), step)]
+
+
+def find_place(device: DeviceName, config: ModelConfig) -> Host:
+    """Return where a training of a config runs; a GPU is this thread's current one from then on.
+
+    Args:
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
+        config: its ``num_gpus: 1`` means ``cuda``.
+
+    Raises:
+        ResourceError: it is to be a GPU, and torch finds none.
+        ConfigError: this machine has more ranks than GPUs.
+    """
+    if not on_gpu(device, config):
+        return Host()
+    if torch.cuda.is_available():
+        index = _own_gpu()
+        torch.cuda.set_device(index)  # streams and recordings go by it
+        return Accelerator(torch.device("cuda", index))
+    key = f"num_gpus: {config.num_gpus}" if config.num_gpus else "device: cuda"
+    why = "finds no GPU on this machine" if torch.version.cuda else "was built without CUDA"
+    raise ResourceError(
+        f"{key}: torch {torch.__version__} {why}; set device: cpu (and num_gpus: 0), or train where there is a GPU and "
+        "a build of torch that supports it"
+    )
+
+
+def _own_gpu() -> int:
+    """Return the index of this process's GPU: the one that it alone sees, as in a pod, else that of its local rank."""
+    count, rank = torch.cuda.device_count(), number_of(_LOCAL_RANK)
+    if rank is None or count == 1:
+        return torch.cuda.current_device()
+    if rank >= count:
+        raise ConfigError(
+            f"{_LOCAL_RANK} is {rank}, and this machine has {count} GPUs, from 0 to {count - 1}: start no more ranks "
+            "on it than it has, or let each see one of them (CUDA_VISIBLE_DEVICES)"
+        )
+    return rank

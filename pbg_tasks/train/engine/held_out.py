@@ -1,0 +1,97 @@
+"""PBG's evaluation during training: some edges of each bucket are held out and ranked before and after it is trained.
+
+They follow from the seed, the edge path, the chunk and the bucket alone: the same edges every epoch, never trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pbg_tasks.formats.directory import EvalStats
+from pbg_tasks.model.negatives import MASKED
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.parameters import Side
+
+HITS = (1, 10, 50)
+
+
+def held_out_count(edges: int, fraction: float) -> int:
+    """Return how many of an edge chunk's edges are held out."""
+    return int(edges * fraction)
+
+
+def split_off(edges: EdgeList, fraction: float, generator: torch.Generator) -> tuple[EdgeList, EdgeList]:
+    """Return the edges to train and the ``fraction`` of them (rounded down) to evaluate: disjoint, together all."""
+    count = held_out_count(len(edges), fraction)
+    if not count:
+        return edges, edges.select(np.empty(0, np.int64))
+    held = torch.zeros(len(edges), dtype=torch.bool)
+    held[torch.randperm(len(edges), generator=generator)[:count]] = True
+    flags = held.numpy()
+    return edges.select(~flags), edges.select(flags)
+
+
+def evaluation_config(config: ModelConfig) -> ModelConfig:
+    """Return the config with the negatives of the evaluation (``eval_num_*``; null means those of training), PBG's."""
+    own = {
+        "num_batch_negs": config.eval_num_batch_negs,
+        "num_uniform_negs": config.eval_num_uniform_negs,
+        "regularization_coef": 0.0,
+        "self_negatives": False,
+    }
+    return config.model_copy(update={key: value for key, value in own.items() if value is not None})
+
+
+@dataclass(slots=True)
+class Ranking:
+    """Collects ranks from the scores of both sides of a batch (PBG's RankingEvaluator).
+
+    A negative that ties with its edge counts as better. AUC compares each edge with one random negative of its side.
+    A side without negatives counts nothing.
+
+    Attributes:
+        generator: picks the negatives of the AUC.
+        sums: float64, over all ranks: of the ranks, of 1 / rank, of those up to each of ``HITS``, of edges that score
+            above their random negative, and how many ranks there are.
+    """
+
+    generator: torch.Generator
+    sums: Tensor
+
+    @classmethod
+    def start(cls, generator: torch.Generator) -> Ranking:
+        """Begin without any."""
+        return cls(generator, torch.zeros(4 + len(HITS), dtype=torch.float64))
+
+    def add(self, side: Side, positive_B: Tensor, negative_BK: Tensor) -> None:
+        """Rank the edges of a batch on one side."""
+        del side
+        if not negative_BK.shape[1]:
+            return
+        rank_B = 1 + (negative_BK >= positive_B.unsqueeze(1)).sum(1)
+        negatives = negative_BK[negative_BK > MASKED / 2]
+        beaten = positive_B.new_ones(())
+        if len(negatives):
+            drawn = torch.randint(len(negatives), (len(positive_B),), generator=self.generator).to(positive_B.device)
+            beaten = (positive_B > negatives[drawn]).sum()
+        hits = [(rank_B <= k).sum() for k in HITS]
+        self.sums[:-1] += torch.stack([rank_B.sum(), (1 / rank_B).sum(), *hits, beaten]).double().cpu()
+        self.sums[-1] += len(positive_B)
+
+    def join(self, sums: Tensor) -> None:
+        """Add what another collected."""
+        self.sums += sums
+
+    def stats(self, count: int, loss: float) -> EvalStats:
+        """Return the means over everything asked; ``loss`` is the sum over ``count`` edges."""
+        pos_rank, mrr, r1, r10, r50, auc = (self.sums[:-1] / self.sums[-1].clamp(min=1)).tolist()
+        return EvalStats(count, loss / max(count, 1), pos_rank, mrr, r1, r10, r50, auc)

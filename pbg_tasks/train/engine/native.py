@@ -1,0 +1,228 @@
+"""``engine=native``: the same step in C++, fused and vectorised, read and written in place (``pbg_tasks/native``)."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING
+
+import torch
+
+from pbg_tasks.errors import ConfigError, ResourceError
+from pbg_tasks.model.negatives import chunk_plan, draw_negatives
+from pbg_tasks.model.parameters import SIDES, global_path, operator_path
+from pbg_tasks.model.registry import operator, parameter_names, regularizer
+from pbg_tasks.native import abi, library
+from pbg_tasks.native.coverage import left_to_torch
+from pbg_tasks.train.engine.base import Engine
+from pbg_tasks.train.engine.step import Figures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy as np
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.model.negatives import ChunkPlan, NegativeSampler
+    from pbg_tasks.model.parameters import Side
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.engine.batching import Batch
+    from pbg_tasks.train.engine.known_edges import KnownEdges
+    from pbg_tasks.train.engine.step import Observer
+
+
+class NativeEngine(Engine):
+    """Computes with the native library, float32 on the CPU.
+
+    Raises:
+        ConfigError: the config needs what this engine does not compute.
+        ResourceError: the library is not there.
+    """
+
+    name = "native"
+
+    def __init__(
+        self, config: ModelConfig, relation_count: int, *, workers: int = 1, loops: np.ndarray | None = None
+    ) -> None:
+        loaded, left = library(), list(left_to_torch(config))
+        if loaded is None:
+            raise ResourceError(
+                "engine native: this installation has no native library, because no C++ compiler that could build it "
+                "(GCC 12 or newer, or clang) was found; install one and the package again, or use engine torch"
+            )
+        if left:
+            raise ConfigError(f"engine native: left to engine torch: {'; '.join(left)}")
+        super().__init__(config, relation_count, workers=workers, loops=loops)
+        self._library = loaded
+        self._memories = [_new_workspace(loaded) for _ in range(workers)]
+        for memory in self._memories:
+            weakref.finalize(self, loaded.pbg_workspace_free, memory)
+
+    def step(
+        self,
+        batch: Batch,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        sampler: NegativeSampler,
+        observe: Observer | None = None,
+        *,
+        known: KnownEdges | None = None,
+        rate: float = 1.0,
+        worker: int = 0,
+    ) -> Figures:
+        """Train one batch; see ``Engine.step``.
+
+        Raises:
+            ResourceError: there is no memory for its gradients.
+        """
+        del known  # mask_known_negatives is left to torch
+        tables = self._tables(batch, lhs, rhs)
+        plan = chunk_plan(self.config, self.config.relations[batch.relation], len(batch))
+        call = _Call(self, batch, tables, plan, sampler, rate)
+        shown = call.show_scores() if observe is not None else None
+        if self._library.pbg_train_step(ctypes.byref(call.step), self._memories[worker]):
+            raise ResourceError("engine native: no memory for the gradients of a batch; try a smaller batch_size")
+        if observe is not None and shown is not None:
+            for side in SIDES:
+                observe(side, *shown[side])
+        found = call.step
+        return Figures(*torch.tensor((found.loss, found.penalty, *found.violators), dtype=torch.float64))
+
+
+class _Call:
+    """The arguments of a step; keeps alive what they point to.
+
+    Attributes:
+        step: as the library takes it.
+    """
+
+    def __init__(
+        self,
+        engine: NativeEngine,
+        batch: Batch,
+        tables: Mapping[Side, Table],
+        plan: ChunkPlan,
+        sampler: NegativeSampler,
+        rate: float,
+    ) -> None:
+        config = engine.config
+        self._batch, self._plan, self._relation = batch, plan, config.relations[batch.relation]
+        self._config, self._shared = config, engine.shared
+        entities = {side: len(table) for side, table in tables.items()}
+        self._drawn = draw_negatives(config, self._relation, plan, entities, sampler)
+        self._kept: list[Tensor] = []
+        self.step = abi.Step(
+            relation_operator=abi.OPERATORS.index(self._relation.operator),
+            comparator=abi.COMPARATORS.index(config.comparator),
+            loss_fn=abi.LOSSES.index(config.loss_fn),
+            regularizer=abi.REGULARIZERS[config.regularizer] if config.regularization_coef else abi.NO_PENALTY,
+            dynamic=config.dynamic_relations,
+            bias=config.bias,
+            half=config.product_precision == "bf16",
+            margin=config.margin,
+            max_norm=config.max_norm or 0.0,
+            coefficient=config.regularization_coef,
+            lr=config.lr * rate,
+            relation_lr=(config.lr if config.relation_lr is None else config.relation_lr) * rate,
+            weights_of_sides=self._relation.side_weights,
+            times=regularizer(config.regularizer).times(
+                operator(self._relation.operator), edges=len(batch), chunks=plan.chunks
+            ),
+            dimension=config.entity_dimension(self._relation.lhs),
+            edges=len(batch),
+            chunk=self._chunk(),
+            own=plan.kind == "batch_uniform",
+            relations=None if batch.rel is None else self._pointer(batch.rel, torch.int64),
+            weights=None if batch.weight is None else self._pointer(batch.weight, torch.float32),
+        )
+        selves = engine.selves.of(batch, tables)
+        self._alone = int(selves is not None)
+        if selves is not None:
+            self.step.selves = self._pointer(selves, torch.bool)
+        self._add_sides(tables)
+
+    def _chunk(self) -> int:
+        if self._plan.kind != "all":
+            return self._plan.size
+        return abi.compared_with_all(self._relation.operator, self._plan.edges, dynamic=self._config.dynamic_relations)
+
+    def _pointer(self, tensor: Tensor, dtype: torch.dtype) -> int:
+        """Return the address of a tensor's numbers, which are kept as long as this object."""
+        if tensor.dtype != dtype or tensor.device.type != "cpu":
+            raise TypeError(f"a tensor of {tensor.dtype} on {tensor.device} where the library needs {dtype} on the CPU")
+        tensor = tensor.contiguous()
+        self._kept.append(tensor)
+        return tensor.data_ptr()
+
+    def _in_place(self, tensor: Tensor) -> int:
+        """Return the address of numbers that are changed."""
+        if not tensor.is_contiguous():
+            raise TypeError("a tensor that is trained in place has to be contiguous")
+        return self._pointer(tensor, torch.float32)
+
+    def _add_sides(self, tables: Mapping[Side, Table]) -> None:
+        same = tables["lhs"] is tables["rhs"]
+        types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
+        ends = {"lhs": self._batch.lhs, "rhs": self._batch.rhs}
+        disabled = {"lhs": self._config.disable_lhs_negs, "rhs": self._config.disable_rhs_negs}
+        for index, side in enumerate(SIDES):
+            if index and same:
+                self.step.tables[index] = self.step.tables[0]
+            else:
+                self.step.tables[index] = ctypes.pointer(self._table(types[side], tables[side]))
+            self.step.ends[index] = self._pointer(ends[side].rows_M, torch.int64)
+            self.step.corrupted[index] = not disabled[side]
+            if side in self._drawn:
+                self.step.drawn[index] = self._pointer(self._drawn[side], torch.int64)
+                self.step.drawn_per_chunk[index] = len(self._drawn[side]) // self._plan.chunks
+                self.step.all[index] = self._plan.kind == "all"
+            if side == "rhs" or self._config.dynamic_relations:
+                for number, parameter in enumerate(self._parameters(side)):
+                    self.step.parameters[index][number] = parameter
+
+    def _table(self, entity: str, table: Table) -> abi.Table:
+        found = abi.Table(
+            rows=self._in_place(table.embeddings),
+            sums=self._in_place(table.row_sums),
+            count=len(table),
+            trainable=self._config.entities[entity].trainable,
+        )
+        if self._config.global_emb:
+            path = global_path(entity)
+            found.shared = self._in_place(self._shared.values[path])
+            found.shared_sums = self._in_place(self._shared.sums[path])
+        return found
+
+    def _parameters(self, side: Side) -> Iterator[abi.Parameter]:
+        name, dynamic = self._relation.operator, self._config.dynamic_relations
+        for own_name in parameter_names(name, self._config.entity_dimension(self._relation.lhs)):
+            stored = operator(name).stacked_name(own_name) if dynamic else own_name
+            path = operator_path(self._batch.family, side, stored)
+            values, count = self._shared.values[path], len(self._shared.values[path]) if dynamic else 1
+            yield abi.Parameter(
+                values=self._in_place(values),
+                sums=self._in_place(self._shared.sums[path]),
+                relations=count,
+                size=values.numel() // max(count, 1),
+            )
+
+    def show_scores(self) -> dict[Side, tuple[Tensor, Tensor]]:
+        """Have the scores written; return where: (B,) and (B, K) by side."""
+        shown: dict[Side, tuple[Tensor, Tensor]] = {}
+        for index, side in enumerate(SIDES):
+            own = self._plan.size if self._plan.kind == "batch_uniform" and self.step.corrupted[index] else 0
+            alone = self._alone if self.step.corrupted[index] else 0
+            positive_B = torch.empty(len(self._batch))
+            negative_BK = torch.empty(len(self._batch), own + self.step.drawn_per_chunk[index] + alone)
+            self.step.positive[index] = self._in_place(positive_B)
+            self.step.negative[index] = self._in_place(negative_BK)
+            shown[side] = positive_B, negative_BK
+        return shown
+
+
+def _new_workspace(loaded: ctypes.CDLL) -> int:
+    memory: int | None = loaded.pbg_workspace_new()
+    if memory is None:
+        raise ResourceError("engine native: no memory")
+    return memory

@@ -1,0 +1,173 @@
+"""The torch engine on another device than the CPU.
+
+In the loop the host never waits for the device: it draws negatives, sends them and starts what is to be computed. Same
+seed, same order, same negatives as on the CPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from pbg_tasks.errors import ConfigError
+from pbg_tasks.model.parameters import SIDES
+from pbg_tasks.train.engine.cuda_graphs import CudaRecorder, Graphs
+from pbg_tasks.train.engine.fixed_shapes import adagrad, adagrad_rows, row_adagrad
+from pbg_tasks.train.engine.lookup import Single
+from pbg_tasks.train.engine.moved_edges import MovedEdges
+from pbg_tasks.train.engine.on_torch import TorchEngine, by_parameter
+from pbg_tasks.train.engine.step import Step
+from pbg_tasks.train.engine.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.families import Families
+    from pbg_tasks.model.negatives import NegativeSampler
+    from pbg_tasks.model.parameters import Side
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.engine.base import Limits, Pace
+    from pbg_tasks.train.engine.batching import Batch, EdgeSource
+    from pbg_tasks.train.engine.cuda_graphs import Inputs, Recorder
+    from pbg_tasks.train.engine.device import Host
+    from pbg_tasks.train.engine.known_edges import KnownEdges
+    from pbg_tasks.train.engine.step import Figures, Observer
+    from pbg_tasks.train.engine.step_counters import StepCounters
+
+
+class DeviceEngine(TorchEngine):
+    """Computes with torch on an accelerator, one worker.
+
+    Args:
+        config: the model.
+        relation_count: relations in the data, for a config that does not list them.
+        place: the device.
+        loops: as ``Engine`` takes them.
+        record: records steps; None: CUDA graphs on a CUDA device, none on others.
+
+    Raises:
+        ConfigError: ``mask_known_negatives``, which looks edges up on the host.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        relation_count: int,
+        *,
+        place: Host,
+        loops: np.ndarray | None = None,
+        record: Callable[[], Recorder] | None = None,
+    ) -> None:
+        if config.mask_known_negatives:
+            raise ConfigError("mask_known_negatives: true is for the CPU; set device to cpu (and num_gpus to 0)")
+        super().__init__(config, relation_count, place=place, loops=loops)
+        cuda = place.device.type == "cuda"
+        self._record = CudaRecorder if record is None and cuda else record
+        self._graphs: Graphs | None = None
+        self._rates = torch.zeros(2, dtype=torch.float64, device=place.device)
+        if cuda:
+            tf32 = config.product_precision == "tf32"
+            torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
+
+    def _edge_source(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> EdgeSource:
+        return MovedEdges(edges, order, config, families, self.place)
+
+    def _train(
+        self,
+        edges: EdgeList,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        counters: StepCounters,
+        generator: torch.Generator,
+        pace: Pace,
+        limits: Limits,
+    ) -> None:
+        self._graphs = None if self._record is None else Graphs(self._record())
+        try:
+            super()._train(edges, lhs, rhs, counters, generator, pace, limits)
+        finally:
+            self._graphs = None
+
+    def step(
+        self,
+        batch: Batch,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        sampler: NegativeSampler,
+        observe: Observer | None = None,
+        *,
+        known: KnownEdges | None = None,
+        rate: float = 1.0,
+        worker: int = 0,
+    ) -> Figures:
+        """Train one batch; see ``Engine.step``."""
+        del known
+        tables, workspace = self._tables(batch, lhs, rhs), self._workspaces[worker]
+        drawn = self._draw(self.config, batch, tables, sampler)
+        for index, lr in enumerate(self._learning_rates(rate)):
+            self._rates[index].fill_(lr)
+        figures = None
+        if self._graphs is not None and observe is None and _constant(batch):
+            figures = self._graphs.run(
+                (batch.family, batch.relation),
+                _inputs(batch, drawn),
+                lambda inputs: self._compute(*_rebuilt(batch, inputs), tables, Workspace()),
+            )
+        return self._compute(batch, drawn, tables, workspace, observe) if figures is None else figures
+
+    def _compute(
+        self,
+        batch: Batch,
+        drawn: Mapping[Side, Tensor],
+        tables: Mapping[Side, Table],
+        workspace: Workspace,
+        observe: Observer | None = None,
+    ) -> Figures:
+        """Do a step all of whose numbers are on the device."""
+        selves = self.selves.of(batch, tables)
+        step = Step(self._trained, batch, tables, drawn, workspace, observe, selves=selves)
+        lr, relation_lr = self._rates.unbind()
+        for grads in step.row_grads:
+            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)
+        for path, grad, rows_M in by_parameter(step.param_grads):
+            values, sums = self.shared.values[path], self.shared.sums[path]
+            if rows_M is None:
+                adagrad(values, sums, grad, relation_lr)
+            else:
+                adagrad_rows(values, sums, rows_M, grad, relation_lr)
+        return step.figures
+
+
+def _constant(batch: Batch) -> bool:
+    """Whether the shapes of all a step makes follow from those of its inputs: not with bags or groups of rows."""
+    return isinstance(batch.lhs, Single) and isinstance(batch.rhs, Single) and batch.groups is None
+
+
+def _inputs(batch: Batch, drawn: Mapping[Side, Tensor]) -> dict[str, Tensor]:
+    """Return what differs from one batch to the next of its kind."""
+    found = {"lhs": batch.lhs.rows_M, "rhs": batch.rhs.rows_M, "rel": batch.rel, "weight": batch.weight}
+    found |= {_drawn_name(side): rows_N for side, rows_N in drawn.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _rebuilt(batch: Batch, inputs: Inputs) -> tuple[Batch, dict[Side, Tensor]]:
+    """Return a batch and its negatives made of other inputs."""
+    other = replace(
+        batch,
+        lhs=Single(inputs["lhs"]),
+        rhs=Single(inputs["rhs"]),
+        rel=inputs.get("rel"),
+        weight=inputs.get("weight"),
+    )
+    return other, {side: inputs[_drawn_name(side)] for side in SIDES if _drawn_name(side) in inputs}
+
+
+def _drawn_name(side: Side) -> str:
+    return f"drawn for {side}"

@@ -1,0 +1,97 @@
+"""``engine=torch``: PBG's training step with analytic gradients, on any machine torch runs on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from pbg_tasks.model.registry import comparator
+from pbg_tasks.model.relations import ParamGrad
+from pbg_tasks.train.engine.base import Engine
+from pbg_tasks.train.engine.optimizers import adagrad, adagrad_rows, row_adagrad
+from pbg_tasks.train.engine.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy as np
+    from torch import Tensor
+
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.model.negatives import NegativeSampler
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.engine.batching import Batch
+    from pbg_tasks.train.engine.device import Host
+    from pbg_tasks.train.engine.known_edges import KnownEdges
+    from pbg_tasks.train.engine.step import Figures, Observer
+
+
+class TorchEngine(Engine):
+    """Computes with torch."""
+
+    name = "torch"
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        relation_count: int,
+        *,
+        workers: int = 1,
+        place: Host | None = None,
+        loops: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(config, relation_count, workers=workers, place=place, loops=loops)
+        products = comparator(config.comparator, bias=config.bias, bfloat16=config.product_precision == "bf16")
+        self._trained = replace(self._model, comparator=products)
+
+    def step(
+        self,
+        batch: Batch,
+        lhs: Mapping[str, Table],
+        rhs: Mapping[str, Table],
+        sampler: NegativeSampler,
+        observe: Observer | None = None,
+        *,
+        known: KnownEdges | None = None,
+        rate: float = 1.0,
+        worker: int = 0,
+    ) -> Figures:
+        """Train one batch; see ``Engine.step``."""
+        tables = self._tables(batch, lhs, rhs)
+        drawn = self._draw(self.config, batch, tables, sampler)
+        selves = self.selves.of(batch, tables)
+        step = Step(self._trained, batch, tables, drawn, self._workspaces[worker], observe, known, selves=selves)
+        lr, relation_lr = self._learning_rates(rate)
+        for grads in step.row_grads:
+            row_adagrad(grads.table, grads.rows_M, grads.grads_MD, lr)
+        for path, grad, rows_M in by_parameter(step.param_grads):
+            values, sums = self.shared.values[path], self.shared.sums[path]
+            if rows_M is None:
+                adagrad(values, sums, grad, relation_lr)
+            else:
+                adagrad_rows(values, sums, rows_M, grad, relation_lr)
+        return step.figures
+
+    def _learning_rates(self, rate: float) -> tuple[float, float]:
+        """Return the learning rates of embeddings and of shared parameters, times a factor."""
+        lr, relation_lr = self.config.lr, self.config.relation_lr
+        return lr * rate, (lr if relation_lr is None else relation_lr) * rate
+
+
+def by_parameter(param_grads: list[ParamGrad]) -> Iterator[ParamGrad]:
+    """Yield one gradient of each parameter; of several, their sum, or their rows one after the other."""
+    whole: dict[str, list[Tensor]] = defaultdict(list)
+    by_row: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for path, grad, rows_M in param_grads:
+        if rows_M is None:
+            whole[path].append(grad)
+        else:
+            by_row[path].append((rows_M, grad))
+    for path, grads in whole.items():
+        yield ParamGrad(path, torch.stack(grads).sum(0))
+    for path, edge_chunks in by_row.items():
+        rows_M, grads_M = (torch.cat(column) for column in zip(*edge_chunks, strict=True))
+        yield ParamGrad(path, grads_M, rows_M)

@@ -1,0 +1,111 @@
+"""The known end of an edge as one more negative (``self_negatives``, not PBG's).
+
+A question (h, r, ?) names h, and a model that never sees h as a negative may score it above every other answer. Loops
+are true edges, so they have no such negative, and neither have the edges of a relation with a share of loops
+(``LOOP_SHARE``): there h is an answer like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pbg_tasks.train.schedule import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch import Tensor
+
+    from pbg_tasks.config import ConfigSchema, ModelConfig
+    from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.model.families import Families
+    from pbg_tasks.model.parameters import Side
+    from pbg_tasks.train.data.edge_files import EdgeFiles
+    from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.engine.batching import Batch
+    from pbg_tasks.train.schedule import Bucket
+
+LOOP_SHARE = 0.01
+"""Of a relation's edges: with as many loops as this, its known end is an answer like any other."""
+_PIECE_EDGES = 1 << 20  # read at a time: 24 MiB
+
+
+class SelfNegatives:
+    """Which edges have their known end as a negative.
+
+    Args:
+        config: the model.
+        families: of its relations.
+        loops: int64, ids of the relations that have loops; None: unknown, and taken for none.
+        device: of the batches.
+    """
+
+    def __init__(self, config: ModelConfig, families: Families, loops: np.ndarray | None, device: torch.device) -> None:
+        self._config = config
+        loopless = np.ones(len(families), bool)
+        if loops is not None:
+            loopless[loops] = False
+        # In a family's stacks its relations come in ascending order.
+        self._loopless = {
+            first: torch.from_numpy(loopless[families.first == first]).to(device) for first in families.sizes
+        }
+
+    def of(self, batch: Batch, tables: Mapping[Side, Table]) -> Tensor | None:
+        """Return whether each edge of a batch has it: bool (B,); None where its relation takes none.
+
+        Args:
+            batch: the edges.
+            tables: of both sides; the same object where both are the same partition.
+        """
+        if not self._config.has_self_negatives(self._config.relations[batch.relation]):
+            return None
+        loopless = self._loopless[batch.family]
+        found_B = loopless.expand(len(batch)) if batch.rel is None else loopless.index_select(0, batch.rel)
+        if tables["lhs"] is not tables["rhs"]:
+            return found_B  # equal offsets are different entities
+        return found_B & (batch.lhs.rows_M != batch.rhs.rows_M)
+
+
+def relations_with_loops(config: ConfigSchema, families: Families, edges: EdgeFiles) -> np.ndarray:
+    """Find the relations of whose training edges ``LOOP_SHARE`` or more are loops.
+
+    Fewer are exceptions: of 29,715 edges between derived forms in WN18RR 7 are loops, and everything else that is asked
+    about this relation is better answered without the known end. Only buckets that can hold loops are read; what the
+    others hold of a partitioned type is taken to be like them. Edges of relations that do not exist are left to the
+    check of a bucket.
+
+    Returns:
+        int64, their ids, ascending.
+
+    Raises:
+        FormatError: a bucket's file is damaged.
+    """
+    same, single = np.zeros((2, len(config.relations)), bool)
+    for index, relation in enumerate(config.relations):
+        entity = config.entities[relation.lhs]
+        same[index] = relation.lhs == relation.rhs and not entity.featurized
+        single[index] = same[index] and entity.num_partitions == 1
+    # The edges of a type with one partition are spread over all buckets.
+    on_diagonal, elsewhere = same[families.first], single[families.first]
+    read_of = np.where(elsewhere, 1, 1 / max(config.partitions("lhs"), config.partitions("rhs")))
+    loops, looked_at = np.zeros((2, len(families)), np.int64)
+    for bucket in grid(config.partitions("lhs"), config.partitions("rhs")):
+        possible = on_diagonal if bucket.lhs == bucket.rhs else elsewhere
+        if possible.any():
+            for read in _edge_chunks(config, edges, bucket):
+                fine = np.flatnonzero((read.rel >= 0) & (read.rel < len(families)))
+                fine = fine[possible[read.rel[fine]]]
+                looked_at += np.bincount(read.rel[fine], minlength=len(families))
+                loops += np.bincount(read.rel[fine[read.lhs[fine] == read.rhs[fine]]], minlength=len(families))
+    return np.flatnonzero((loops > 0) & (loops * read_of >= LOOP_SHARE * looked_at))
+
+
+def _edge_chunks(config: ConfigSchema, edges: EdgeFiles, bucket: Bucket) -> Iterator[EdgeList]:
+    """Yield the edges of a bucket of all edge paths, some at a time."""
+    for path in range(len(config.edge_paths)):
+        count = edges.count(path, bucket)
+        for start in range(0, count, _PIECE_EDGES):
+            yield edges.read(path, bucket, start, min(start + _PIECE_EDGES, count))

@@ -1,0 +1,151 @@
+"""What a training goes through: its iterations, and the edge chunks of edges that each of them trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import is_preserved, preserve, preserved_prefix
+from pbg_tasks.config.base import digest
+from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.formats.metadata import IterationInfo
+from pbg_tasks.progress import say
+from pbg_tasks.train.data.edge_files import EdgeChunk
+from pbg_tasks.train.data.swaps import iteration_order
+from pbg_tasks.train.iterations import chunk_bounds, chunk_count, iterations
+from pbg_tasks.train.schedule import grid
+
+if TYPE_CHECKING:
+    from pbg_tasks.checkpoint import CheckpointWriter, Iteration, Manifest
+    from pbg_tasks.config import ConfigSchema, RelationSchema
+    from pbg_tasks.train.data.edge_files import EdgeFiles
+    from pbg_tasks.train.starting_point import StartingPoint
+
+
+class IterationPlan:
+    """All iterations of a training.
+
+    Args:
+        config: PBG's config, paths included.
+        edges: the edges.
+        seed: decides orders.
+
+    Attributes:
+        chunks: into how many every bucket is cut.
+        plan: the iterations, in order.
+        order: hash of what decides the order in which an edge chunk's edges are trained.
+    """
+
+    def __init__(self, config: ConfigSchema, edges: EdgeFiles, *, seed: int) -> None:
+        self._config, self._edges, self._seed = config, edges, seed
+        buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
+        paths = range(len(config.edge_paths))
+        counts = [edges.count(path, bucket) for path in paths for bucket in buckets]
+        self.chunks = chunk_count(config, max(counts, default=0))
+        self.plan = list(iterations(config, self.chunks))
+        alike = [_likeness(relation) for relation in config.relations]
+        self.order = digest([seed, config.batch_size, config.eval_fraction, alike, counts])
+
+    def done(self, writer: CheckpointWriter) -> Iteration | None:
+        """Return the iteration that the newest version stands for; None: nothing is trained."""
+        if writer.manifest is not None:
+            return writer.manifest.iteration
+        # PBG's version has no manifest; its number tells the iteration
+        return next((step for step in self.plan if step.number == writer.version), None)
+
+    def check_resumable(self, writer: CheckpointWriter, start: StartingPoint) -> None:
+        """Refuse to go on from a version that counts other iterations; ``start`` has given its model before.
+
+        Raises:
+            ConfigError: it was trained with another number of edge paths or chunks.
+        """
+        done: Iteration | IterationInfo | None = self.done(writer)
+        if writer.manifest is None:  # PBG's version says in its files what it was trained on
+            done = start.iteration if writer.version else None
+        if done is None or not self.plan:
+            return
+        if (done.num_edge_paths, done.num_edge_chunks) != (len(self._config.edge_paths), self.chunks):
+            raise ConfigError(
+                f"{writer.store.url}: version {writer.version} was made with {done.num_edge_paths} "
+                f"edge_paths and num_edge_chunks {done.num_edge_chunks}, now they are {len(self._config.edge_paths)} "
+                f"and {self.chunks}; resume with the config it was trained with"
+            )
+
+    def edge_chunks(self, iteration: Iteration, *, scattered: bool = False) -> list[EdgeChunk]:
+        """Return what an iteration trains, in its order: a chunk of each bucket.
+
+        Args:
+            iteration: that is trained.
+            scattered: in random order, whatever the config's, as is best for several ranks: the other orders leave
+                them to compete for the same partitions.
+        """
+        path, chunk, chunks = iteration.edge_path_idx, iteration.edge_chunk_idx, iteration.num_edge_chunks
+        config = self._config.model_copy(update={"bucket_order": "random"}) if scattered else self._config
+        return [
+            EdgeChunk(path, bucket, *chunk_bounds(self._edges.count(path, bucket), chunk, chunks))
+            for bucket in iteration_order(config, seed=self._seed, number=iteration.number)
+        ]
+
+    def reach(self, iteration: Iteration, seen: int, edge_chunk: EdgeChunk, total: int) -> tuple[float, float]:
+        """Return from where to where in the whole training, 0 to 1, an edge chunk takes it.
+
+        Args:
+            iteration: under way.
+            seen: edges of it that were trained before.
+            edge_chunk: that comes next.
+            total: edges of the iteration.
+        """
+        begin, end = (
+            (iteration.number - 1 + edges / max(total, 1)) / len(self.plan) for edges in (seen, seen + edge_chunk.edges)
+        )
+        return begin, end
+
+    def info(self, iteration: Iteration | None) -> IterationInfo:
+        """Return what the files of an iteration say about it; None: nothing is trained."""
+        if iteration is None:
+            path = (*self._config.edge_paths, "")[0]
+            return IterationInfo(0, 0, len(self._config.edge_paths), 0, path, self.chunks, 0)
+        return IterationInfo(
+            num_epochs=iteration.num_epochs,
+            epoch_idx=iteration.epoch_idx,
+            num_edge_paths=iteration.num_edge_paths,
+            edge_path_idx=iteration.edge_path_idx,
+            edge_path=self._config.edge_paths[iteration.edge_path_idx],
+            num_edge_chunks=iteration.num_edge_chunks,
+            edge_chunk_idx=iteration.edge_chunk_idx,
+        )
+
+    def preserve(self, writer: CheckpointWriter, iteration: Iteration, manifest: Manifest) -> None:
+        """Keep a copy of the version that was just committed, where ``checkpoint_preservation_interval`` says so."""
+        epoch = self._preserved_epoch(iteration)
+        if epoch is not None:
+            preserve(writer.store, writer.prefix, manifest, preserved_prefix(writer.prefix, epoch), epochs=epoch)
+
+    def catch_up(self, writer: CheckpointWriter) -> None:
+        """Keep the copy that whoever committed the newest version may not have lived to finish.
+
+        Where something else lies in its place, training goes on without it: that was said when the version was made.
+        """
+        if writer.manifest is None or writer.manifest.iteration is None:
+            return
+        epoch = self._preserved_epoch(writer.manifest.iteration)
+        if epoch is not None and not is_preserved(writer.store, preserved_prefix(writer.prefix, epoch)):
+            try:
+                self.preserve(writer, writer.manifest.iteration, writer.manifest)
+            except ConflictError as error:
+                say(f"warning: no copy of version {writer.version} is kept: {error}")
+
+    def _preserved_epoch(self, iteration: Iteration) -> int | None:
+        """Return how many epochs have ended with an iteration of which a copy is kept; None of any other."""
+        interval = self._config.checkpoint_preservation_interval
+        last_of_epoch = (iteration.edge_path_idx, iteration.edge_chunk_idx) == (
+            iteration.num_edge_paths - 1,
+            iteration.num_edge_chunks - 1,
+        )
+        epoch = iteration.epoch_idx + 1
+        return epoch if interval is not None and last_of_epoch and epoch % interval == 0 else None
+
+
+def _likeness(relation: RelationSchema) -> list[float]:
+    """Return what decides which relations share a batch."""
+    sides = [] if relation.lhs_weight == relation.rhs_weight == 1 else [relation.lhs_weight, relation.rhs_weight]
+    return [relation.weight, relation.all_negs, *sides]

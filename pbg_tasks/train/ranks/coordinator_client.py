@@ -1,0 +1,100 @@
+"""A rank's side of the coordinator: questions that wait until they have an answer, or the gang is broken."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config.base import parse
+from pbg_tasks.train.ranks.messages import Grant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pbg_tasks.checkpoint import StoredObject
+    from pbg_tasks.train.ranks.coordinator import Coordinator
+    from pbg_tasks.train.ranks.messages import Report
+    from pbg_tasks.train.ranks.transport.wire import Connection
+
+ANSWER_SECONDS = 90.0
+"""An answer may take a record of what is stored, tried several times."""
+
+
+class CoordinatorClient:
+    """Asks the coordinator.
+
+    Args:
+        ask: sends a question and returns the answer.
+        check: raises once the gang is broken.
+    """
+
+    def __init__(
+        self, ask: Callable[[str, Mapping[str, Any]], tuple[str, Mapping[str, Any]]], check: Callable[[], None]
+    ) -> None:
+        self._ask, self._check = ask, check
+
+    @classmethod
+    def local(cls, coordinator: Coordinator, check: Callable[[], None]) -> CoordinatorClient:
+        """Ask a coordinator in this process, as rank 0."""
+        return cls(lambda kind, fields: coordinator.answer(0, kind, fields), check)
+
+    @classmethod
+    def remote(cls, connection: Connection, check: Callable[[], None]) -> CoordinatorClient:
+        """Ask over a connection."""
+
+        def ask(kind: str, fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+            answer = connection.request(kind, timeout=ANSWER_SECONDS, **fields)
+            return answer.kind, answer.fields
+
+        return cls(ask, check)
+
+    def next(self, iteration: int, report: Report | None, *, give: bool = True) -> Grant | None:
+        """Hand in a report, if any, and return the next bucket to train; None: the iteration is trained.
+
+        Args:
+            iteration: number of the one under way.
+            report: on the bucket before.
+            give: False for one that trains no bucket, and waits for the end.
+
+        Raises:
+            RankLostError: the gang is broken.
+        """
+        fields = {"iteration": iteration, "report": report.model_dump(mode="json") if report else None, "give": give}
+        while True:
+            self._check()
+            kind, answer = self._ask("next", fields)
+            if kind == "over":
+                return None
+            if kind == "lease":
+                return parse(Grant, dict(answer), source="a lease")
+            fields["report"] = None
+
+    def meet(self, place: str, *, seconds: float | None = None) -> None:
+        """Wait until everyone has come to a place.
+
+        Args:
+            place: its name; everyone comes there once.
+            seconds: then go on without the others, and whatever has become of the gang, nor wait for those who have
+                gone; None waits for all.
+
+        Raises:
+            RankLostError: the gang is broken.
+        """
+        end = None if seconds is None else time.monotonic() + seconds
+        while end is None or time.monotonic() < end:
+            if end is None:
+                self._check()
+            if self._ask("meet", {"place": place, "left": end is not None})[0] == "go":
+                return
+
+    def stored(self, name: str, stored: StoredObject) -> None:
+        """Tell that a partition was stored.
+
+        Raises:
+            ConflictError: it is older than what is stored.
+        """
+        self._ask("stored", {"name": name, "object": stored.model_dump(mode="json")})
+
+    def leave(self, report: Report | None) -> None:
+        """Hand in the last report, on a bucket that was stopped or just finished."""
+        self._ask("leave", {"report": report.model_dump(mode="json") if report else None})

@@ -1,0 +1,1 @@
+"""Membership of a gang: meeting, heartbeats, loss of a rank."""

@@ -1,0 +1,196 @@
+"""The gang of a distributed training: processes that know their places, meet, and agree.
+
+They agree and wait for each other in the store where they meet; what is trained travels over ``wire``. No process group
+of torch's is formed: gloo listens at a port of its own and lets every stranger in that connects. Nothing here waits
+without a limit: a rank that never comes is named, and a call of torch's that hangs is left behind in its thread.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+import time
+from concurrent.futures import Future, wait
+from datetime import timedelta
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pbg_tasks.config.base import canonical_json
+from pbg_tasks.errors import RankLostError
+from pbg_tasks.progress import say
+from pbg_tasks.train.ranks.group.rank_env import RankEnv
+from pbg_tasks.train.ranks.group.rendezvous import meet
+from pbg_tasks.train.ranks.transport.frames import parse_object
+from pbg_tasks.train.ranks.transport.handshake import Credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torch.distributed import Store  # type: ignore[attr-defined]  # public, says the manual
+
+__all__ = ["Gang", "RankEnv"]
+
+Made = TypeVar("Made")
+
+_GRACE = 5.0  # seconds that torch may take beyond what it was given
+_SILENCE = 40.0  # seconds without any progress once all are there, or of the place where they meet before
+_PARTING_SECONDS = 3.0  # in which the others can read a round, before rank 0 may take the store away
+_PROOF = 64  # hexadecimal digits of a SHA-256
+_LOOK_SECONDS = 0.1  # between two looks at whether it is of any use to wait
+
+
+class Gang:
+    """The processes of one distributed training, as ``join`` makes it.
+
+    Args:
+        env: of this process.
+        store: in which all processes leave what the others wait for.
+        host: the address under which the others reach this process.
+        secret: the gang's token, which proves what is left there; empty where it is not known yet.
+
+    Attributes:
+        env: of this process.
+        host: the address under which the others reach it.
+        credentials: what it shows to the others.
+    """
+
+    credentials: Credentials
+
+    def __init__(self, env: RankEnv, store: Store, host: str, secret: str = "") -> None:
+        self.env, self.host = env, host
+        self._store, self._secret, self._rounds = store, secret.encode(), 0
+
+    @classmethod
+    def join(cls, env: RankEnv, spec: str, *, token: str | None = None, timeout: float = 60.0) -> Self:
+        """Meet the others.
+
+        Args:
+            env: of this process.
+            spec: hash of the run spec.
+            token: the gang's secret (``PBG_RUN_TOKEN``), the same for all; None: rank 0 draws one and shares it where
+                all meet, so that nothing but the network keeps strangers out.
+            timeout: seconds in which all have to come.
+
+        Raises:
+            RankLostError: some did not come, or went again, or rank 0 is silent.
+            ConfigError: the processes do not fit together (spec, version, number or token differ, or two have one
+                rank), or cannot meet where they are told to; the token is too short.
+        """
+        import_module("torch.distributed")  # which takes seconds that are not waiting
+        if token is not None:
+            Credentials(token.encode(), spec, env.rank, env.role)  # finds fault with it before anyone waits
+        pulse = _Pulse(env.meeting_point)
+        work = partial(cls._form, env, spec, token, timeout, pulse)
+        return _bounded(timeout + _SILENCE + _GRACE, work, pulse.check)
+
+    @classmethod
+    def _form(cls, env: RankEnv, spec: str, token: str | None, timeout: float, pulse: _Pulse) -> Self:
+        gang = cls(env, *meet(env, spec, token=token, timeout=timeout, beat=pulse.beat), token or "")
+        if token is None:
+            token = gang._round({"token": secrets.token_hex(32)}, _SILENCE)[0]["token"]
+            if env.rank == 0:
+                say("PBG_RUN_TOKEN is not set: the ranks trust every process that reaches the place where they meet")
+        gang.credentials = Credentials(str(token).encode(), spec, env.rank, env.role)
+        return gang
+
+    def share(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Give every rank a small JSON object of each rank; all have to call it at about the same time.
+
+        Returns:
+            One object a rank, in the order of ranks.
+
+        Raises:
+            RankLostError: a rank is gone or does not call it in time.
+        """
+        return _bounded(_SILENCE + _GRACE, lambda: self._round(document, _SILENCE))
+
+    def barrier(self, *, timeout: float, check: Callable[[], None] = lambda: None) -> None:
+        """Wait until every rank calls this.
+
+        Args:
+            timeout: seconds in which all have to.
+            check: raises, when waiting has become useless.
+
+        Raises:
+            RankLostError: a rank is gone or does not call it in time.
+        """
+        _bounded(timeout + _GRACE, lambda: self._round({}, timeout), check)
+
+    def _round(self, document: Mapping[str, Any], seconds: float) -> list[dict[str, Any]]:
+        """Store an object, and return those of all ranks, in their order, once all have come to this round."""
+        number, self._rounds = self._rounds, self._rounds + 1
+        keys = [f"rounds/{number}/{rank}" for rank in range(self.env.size)]
+        try:
+            own, text = keys[self.env.rank], canonical_json(document).decode()
+            self._store.set(own, self._proof(own, text) + text)
+            try:
+                self._store.wait(keys, timedelta(seconds=seconds))
+            except RuntimeError:
+                late = [rank for rank, key in enumerate(keys) if not self._store.check([key])]
+                if not late:
+                    raise
+                ranks = ", ".join(map(str, late))
+                raise RankLostError(f"no message of rank {ranks} for {seconds:g} s: see how it ended") from None
+            documents = [self._read(key) for key in keys]
+            self._part(number)
+        except RuntimeError as error:  # torch's
+            reason = str(error).partition("\n")[0]
+            where = self.env.meeting_point
+            raise RankLostError(f"rank 0, or what it shares at {where}, is gone: {reason}") from None
+        except ValueError as error:
+            raise RankLostError(f"what the ranks share at {self.env.meeting_point} is damaged: {error}") from None
+        return documents
+
+    def _proof(self, key: str, text: str) -> str:
+        """Return the HMAC of a message and its key."""
+        return hmac.digest(self._secret, f"{key} {text}".encode(), "sha256").hex()
+
+    def _read(self, key: str) -> dict[str, Any]:
+        stored = self._store.get(key).decode("utf-8", "replace")
+        proof, text = stored[:_PROOF], stored[_PROOF:]
+        if not hmac.compare_digest(proof.encode(), self._proof(key, text).encode()):
+            raise ValueError(f"{key} is not of a rank with this token; does another program write there?")
+        return parse_object(text.encode())
+
+    def _part(self, number: int) -> None:
+        """Let rank 0 go on when the others have read: it takes the store away with it."""
+        key = f"rounds/{number}/read"
+        self._store.add(key, 1)
+        deadline = time.monotonic() + _PARTING_SECONDS
+        while self.env.rank == 0 and self._store.add(key, 0) < self.env.size and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS / 10)
+
+
+class _Pulse:
+    """When the place where ranks meet last answered; a stopped rank 0 takes connections and says nothing."""
+
+    def __init__(self, where: str) -> None:
+        self._where, self._last = where, time.monotonic()
+
+    def beat(self) -> None:
+        self._last = time.monotonic()
+
+    def check(self) -> None:
+        if time.monotonic() - self._last > _SILENCE + _GRACE:  # torch's own limits come first, and say more
+            raise RankLostError(f"rank 0, or what it shares at {self._where}, does not answer for {_SILENCE:g} s")
+
+
+def _bounded(seconds: float, work: Callable[[], Made], check: Callable[[], None] = lambda: None) -> Made:
+    """Do something in a thread, which is left behind if it takes too long; signals are handled meanwhile."""
+    future: Future[Made] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="gang", daemon=True).start()
+    deadline = time.monotonic() + seconds
+    while not wait([future], _LOOK_SECONDS).done:
+        check()
+        if time.monotonic() > deadline:
+            raise RankLostError(f"the group of ranks did not answer for {seconds:g} s: rank 0 or the network hangs")
+    return future.result()

@@ -1,0 +1,270 @@
+"""One iteration as the coordinator sees it: who trains what, and what of it would survive a crash.
+
+A partition's generation is the number of the lease that trained it last. An edge chunk is durable once every partition
+it trained is stored in its generation or a later one. Only then does a record call it done; what was trained and is
+not durable counts as under way, and the next gang trains it again and says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import EdgeChunkRecord, LeaseRecord, PartialRecord
+from pbg_tasks.errors import ConfigError, ConflictError
+from pbg_tasks.formats.embeddings import embeddings_file_name
+from pbg_tasks.train.edge_chunk_records import continued
+from pbg_tasks.train.engine.held_out import held_out_count
+from pbg_tasks.train.ranks.leases import LeaseBook
+from pbg_tasks.train.ranks.messages import Grant, Source
+from pbg_tasks.train.schedule import Bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping, Sequence
+
+    from pbg_tasks.checkpoint import Iteration, StoredObject
+    from pbg_tasks.config import ModelConfig
+    from pbg_tasks.train.data.edge_files import EdgeChunk
+    from pbg_tasks.train.data.partitions import PartitionKey
+    from pbg_tasks.train.ranks.messages import Report
+
+
+class IterationState:
+    """An iteration under way.
+
+    Args:
+        config: of the model.
+        counts: entities of every partition.
+        iteration: under way.
+        edge_chunks: it trains, the preferred ones first.
+        places: where partitions are that the gang has trained or found stored; kept up to date.
+        first_lease: number of the first lease.
+        tree: whether PBG's rule of the initialisation tree holds.
+        order: hash of what decides the order in which an edge chunk's edges are trained.
+        earlier: what another gang has stored of the iteration.
+
+    Attributes:
+        iteration: under way.
+        retrained: edges that an earlier gang trained, or may have, and lost.
+
+    Raises:
+        ConfigError: ``earlier`` is of an iteration with other edges.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        counts: Mapping[PartitionKey, int],
+        iteration: Iteration,
+        edge_chunks: Sequence[EdgeChunk],
+        places: MutableMapping[PartitionKey, Source],
+        *,
+        first_lease: int,
+        tree: bool,
+        order: str,
+        earlier: PartialRecord | None = None,
+    ) -> None:
+        self.iteration, self._order = iteration, order
+        self._eval_fraction = config.eval_fraction
+        self._edge_chunks = {edge_chunk.bucket: edge_chunk for edge_chunk in edge_chunks}
+        self._places = places
+        self._lease = first_lease - 1
+        self._stored: dict[PartitionKey, StoredObject] = {}
+        self._keys = {
+            embeddings_file_name(*key, iteration.number): key
+            for key in counts
+            if config.entities[key.entity].num_partitions > 1
+        }
+        self._done: dict[Bucket, EdgeChunkRecord] = {}
+        self._durable: list[EdgeChunkRecord] = []  # of those done, which is for ever
+        self._fresh: dict[int, EdgeChunkRecord] = {}  # the others, by lease
+        self._begun: dict[Bucket, EdgeChunkRecord] = {}
+        self._last: dict[int, Bucket] = {}
+        self._reported: dict[int, int] = {}  # the lease that each rank reported last
+        self._needs: dict[int, frozenset[PartitionKey]] = {}  # of each lease
+        self.retrained = 0
+        if earlier is not None:
+            self._resume(earlier)
+        self._book = LeaseBook(
+            config,
+            counts,
+            [edge_chunk.bucket for edge_chunk in edge_chunks],
+            done=self._done,
+            trained=self._stored,
+            tree=tree,
+            first_number=first_lease,
+        )
+
+    def _resume(self, earlier: PartialRecord) -> None:
+        self._check_same_edges(earlier)
+        self._done = {Bucket(edge_chunk.lhs, edge_chunk.rhs): edge_chunk for edge_chunk in earlier.done}
+        self._durable = list(earlier.done)
+        begun = {Bucket(edge_chunk.lhs, edge_chunk.rhs): edge_chunk for edge_chunk in earlier.begun}
+        self._last = {rank: Bucket(lhs, rhs) for rank, lhs, rhs in earlier.last}
+        for name, stored in earlier.partitions.items():
+            self._stored[self._keys[name]] = stored
+            self._places[self._keys[name]] = Source(generation=stored.lease, stored=stored)
+        lost = [Bucket(lease.lhs, lease.rhs) for lease in earlier.active]
+        rest = sum(self._trainable(bucket) - (begun[bucket].edges if bucket in begun else 0) for bucket in lost)
+        self.retrained = earlier.retrained + rest
+        if earlier.order == self._order:
+            self._begun = begun
+        else:  # the batches that come next are not those that have not been trained
+            self.retrained += sum(edge_chunk.edges for edge_chunk in begun.values())
+
+    def _check_same_edges(self, earlier: PartialRecord) -> None:
+        other = [
+            edge_chunk
+            for edge_chunk in earlier.done
+            if edge_chunk.edges + edge_chunk.held_out != self._edge_chunks[Bucket(edge_chunk.lhs, edge_chunk.rhs)].edges
+        ]
+        if earlier.iteration != self.iteration or other:
+            where = f", bucket ({other[0].lhs}, {other[0].rhs}) among them" if other else ""
+            raise ConfigError(
+                f"iteration {self.iteration.number} is partly trained and stored, on other edges than there are now"
+                f"{where}; go on with the edges, edge_paths and num_edge_chunks it was begun with, or choose another "
+                "checkpoint_path"
+            )
+
+    def _trainable(self, bucket: Bucket) -> int:
+        """Return how many edges of a bucket are not held out."""
+        edges = self._edge_chunks[bucket].edges
+        return edges - held_out_count(edges, self._eval_fraction)
+
+    @property
+    def trained(self) -> bool:
+        """Whether every edge chunk is trained to its end."""
+        return self._book.finished
+
+    @property
+    def edges(self) -> int:
+        """How many edges the iteration has."""
+        return sum(edge_chunk.edges for edge_chunk in self._edge_chunks.values())
+
+    @property
+    def seen(self) -> int:
+        """Edges that are trained or held out."""
+        return sum(
+            edge_chunk.edges + edge_chunk.held_out for edge_chunk in (*self._done.values(), *self._begun.values())
+        )
+
+    @property
+    def done(self) -> list[EdgeChunkRecord]:
+        """The edge chunks trained to their end, in the order of their leases."""
+        return sorted(self._done.values(), key=lambda edge_chunk: edge_chunk.lease)
+
+    @property
+    def leases(self) -> int:
+        """The highest number that a lease has."""
+        return self._lease
+
+    @property
+    def active(self) -> set[int]:
+        """The ranks that have a lease."""
+        return set(self._book.active)
+
+    def grant(self, rank: int) -> Grant | None:
+        """Lease a bucket to a rank; None when there is none for it now."""
+        lease = self._book.acquire(rank, self._last.get(rank))
+        if lease is None:
+            return None
+        self._lease = lease.number
+        self._needs[lease.number] = lease.keys
+        begun = self._begun.get(lease.bucket)
+        names = {key: name for name, key in self._keys.items() if key in lease.keys}
+        return Grant(
+            lease=lease.number,
+            lhs=lease.bucket.lhs,
+            rhs=lease.bucket.rhs,
+            seen=self.seen - (begun.edges if begun else 0),
+            batches=begun.batches if begun else 0,
+            edges=begun.edges if begun else 0,
+            drawn=begun.drawn if begun else "",
+            sources={name: self._places.get(key, Source()) for key, name in names.items()},
+            last=frozenset(names[key] for key in lease.last),
+        )
+
+    def report(self, rank: int, report: Report) -> None:
+        """Take down what became of a rank's lease.
+
+        A rank that broke off the question with which it handed in a report hands it in again: that changes nothing,
+        even if it has a new lease, of which it never heard.
+
+        Raises:
+            ConflictError: it is not the lease the rank has.
+        """
+        lease, edge_chunk = self._book.active.get(rank), report.edge_chunk
+        if self._reported.get(rank) == edge_chunk.lease:
+            return
+        if lease is None or (lease.number, *lease.bucket) != (edge_chunk.lease, edge_chunk.lhs, edge_chunk.rhs):
+            raise ConflictError(f"rank {rank} reports on lease {edge_chunk.lease}, which it does not have")
+        begun = self._begun.pop(lease.bucket, None)
+        if begun is not None:
+            edge_chunk = continued(begun, edge_chunk)
+        self._last[rank], self._reported[rank] = lease.bucket, lease.number
+        for key in lease.keys:
+            self._places[key] = Source(generation=lease.number, served=not report.objects)
+        for name, stored in report.objects.items():
+            self.store(name, stored)
+        if report.stopped:
+            self._book.give_back(rank)
+            self._begun[lease.bucket] = edge_chunk
+        else:
+            self._book.release(rank)
+            self._done[lease.bucket] = self._fresh[edge_chunk.lease] = edge_chunk
+
+    def store(self, name: str, stored: StoredObject) -> None:
+        """Take down that a partition is stored.
+
+        Raises:
+            ConflictError: it is not one of the iteration's, or older than what is stored.
+        """
+        key = self._keys.get(name)
+        if key is None or (key in self._stored and self._stored[key].lease > stored.lease):
+            raise ConflictError(f"{stored.name}: is not the newest of iteration {self.iteration.number}")
+        self._stored[key] = stored
+        place = self._places.get(key)
+        if place is None or not place.served:
+            self._places[key] = Source(generation=stored.lease, stored=stored)
+
+    def unstored(self) -> list[PartitionKey]:
+        """List the partitions whose last training is not stored."""
+        return [key for key, place in self._places.items() if place.generation > self._generation(key)]
+
+    def progress(self, number: int, *, spec: str, writer_epoch: int, shared: dict[str, StoredObject]) -> PartialRecord:
+        """Return what would survive a crash now, as record ``number``."""
+        for edge_chunk in [edge_chunk for edge_chunk in self._fresh.values() if self._is_durable(edge_chunk)]:
+            self._durable.append(edge_chunk)
+            del self._fresh[edge_chunk.lease]
+        begun = [edge_chunk for edge_chunk in self._begun.values() if self._is_durable(edge_chunk)]
+        lost = [
+            LeaseRecord(lhs=edge_chunk.lhs, rhs=edge_chunk.rhs, rank=edge_chunk.rank, lease=edge_chunk.lease)
+            for edge_chunk in (*self._fresh.values(), *self._begun.values())
+            if not self._is_durable(edge_chunk)
+        ]
+        under_way = [
+            LeaseRecord(lhs=lease.bucket.lhs, rhs=lease.bucket.rhs, rank=rank, lease=lease.number)
+            for rank, lease in sorted(self._book.active.items())
+        ]
+        return PartialRecord(
+            spec=spec,
+            writer_epoch=writer_epoch,
+            number=number,
+            iteration=self.iteration,
+            lease=self._lease,
+            done=tuple(self._durable),
+            begun=tuple(begun),
+            active=(*lost, *under_way),
+            partitions={name: self._stored[key] for name, key in self._keys.items() if key in self._stored},
+            shared=shared,
+            retrained=self.retrained,
+            order=self._order,
+            last=tuple((rank, *bucket) for rank, bucket in sorted(self._last.items())),
+        )
+
+    def _is_durable(self, edge_chunk: EdgeChunkRecord) -> bool:
+        # Partitions of edge chunks from an earlier gang's record were stored when that record was made.
+        return all(self._generation(key) >= edge_chunk.lease for key in self._needs.get(edge_chunk.lease, ()))
+
+    def _generation(self, key: PartitionKey) -> int:
+        stored = self._stored.get(key)
+        return stored.lease if stored else 0

@@ -1,0 +1,1 @@
+"""Shared parameters between ranks."""

@@ -1,0 +1,103 @@
+"""This rank's copy of one shard: what it trains, and what it knew of the server's last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pbg_tasks.train.ranks.parameters.segments import Segments, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from torch import Tensor
+
+    from pbg_tasks.train.ranks.parameters.plan import Shard
+    from pbg_tasks.train.ranks.parameters.server import ParameterStore, ParameterUpdate
+    from pbg_tasks.train.ranks.parameters.step_lock import StepLock
+
+
+class Replica:
+    """Numbers that this rank trains while others do.
+
+    At every moment *local = known + pending*, number by number: known is what the server had at the last swap, pending
+    what was trained since and the server has not been given.
+
+    Args:
+        shard: which numbers they are.
+        tensors: float32, contiguous, by name: trained in place.
+        store: the server that keeps the shard.
+        step_lock: no step is under way while tensors are changed here.
+
+    Attributes:
+        nbytes: of its numbers.
+    """
+
+    def __init__(self, shard: Shard, tensors: Mapping[str, Tensor], store: ParameterStore, step_lock: StepLock) -> None:
+        self._key, self._store, self._step_lock = shard.key, store, step_lock
+        self._views = [tensors[name].view(-1)[start:stop] for name, start, stop in shard.extents]
+        ends = np.cumsum([len(view) for view in self._views])
+        self._places = [slice(end - len(view), end) for end, view in zip(ends.tolist(), self._views, strict=True)]
+        self._segments = Segments(shard.lengths())
+        self._view_of = np.searchsorted(ends, np.cumsum(self._segments.lengths))  # by segment
+        self._versions = np.zeros_like(self._segments.lengths)
+        self._known = np.zeros(self._segments.size, np.float32)
+        self.nbytes = self._known.nbytes
+
+    def seed(self) -> None:
+        """Give the server the local numbers, whatever it had."""
+        self._store.seed(self._key, self._segments.lengths, self._read())
+
+    def swap(self) -> int:
+        """Give what is pending, and take in what others gave.
+
+        Returns:
+            Bytes of numbers that were given and taken.
+        """
+        # Read while steps are under way: whatever a number is at this moment, the rest stays pending.
+        local = self._read()
+        changed = self._segments.differing(local, self._known)
+        pushed = self._segments.runs(changed)
+        deltas = pack(local, pushed) - pack(self._known, pushed)
+        update = self._store.swap(self._key, self._versions, changed, deltas)
+        for there, packed in pushed:  # as the server did: where nobody else changed anything, it does not say
+            self._known[there] += deltas[packed]
+        fresh = self._learn(update, changed)
+        if fresh.any():
+            self._take_in(local, fresh)
+        return int(deltas.nbytes + update.values.nbytes)
+
+    def pull(self) -> None:
+        """Make the local numbers those of the server, whatever they were."""
+        nothing = np.zeros(len(self._versions), np.bool_)
+        self._learn(self._store.swap(self._key, self._versions, nothing, np.empty(0, np.float32)), nothing)
+        with self._step_lock.alone():
+            self._write(self._known, range(len(self._views)))
+
+    def _learn(self, update: ParameterUpdate, changed: np.ndarray) -> np.ndarray:
+        """Take over what the server says, and return which segments others have changed, bool (K,)."""
+        fresh: np.ndarray = update.versions != self._versions + changed
+        for there, packed in self._segments.runs(fresh):
+            self._known[there] = update.values[packed]
+        self._versions = update.versions
+        return fresh
+
+    def _take_in(self, local: np.ndarray, fresh: np.ndarray) -> None:
+        """Set segments that others changed to what is known now, plus what was trained since ``local`` was read."""
+        runs, views = self._segments.runs(fresh), np.unique(self._view_of[fresh]).tolist()
+        with self._step_lock.alone():
+            trained = self._read()
+            for there, _ in runs:
+                trained[there] -= local[there]
+                trained[there] += self._known[there]
+            self._write(trained, views)
+
+    def _read(self) -> np.ndarray:
+        array: np.ndarray = torch.cat(self._views).cpu().numpy()
+        return array
+
+    def _write(self, array: np.ndarray, views: Iterable[int]) -> None:
+        for view in views:
+            self._views[view].copy_(torch.from_numpy(array[self._places[view]]))

@@ -1,0 +1,1 @@
+"""Partitions between ranks, in memory and in the store."""

@@ -1,0 +1,261 @@
+"""Partitions in memory between two ranks that train them, stored a little later than they come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+
+from pbg_tasks.errors import ConflictError, FormatError, StorageError
+from pbg_tasks.formats.memory import empty_rows
+from pbg_tasks.progress import say
+from pbg_tasks.train.data.partitions import PartitionKey
+from pbg_tasks.train.data.tables import Table
+from pbg_tasks.train.ranks.partitions.backlog import Backlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any
+
+    from pbg_tasks.train.ranks.transport.frames import Array
+    from pbg_tasks.train.ranks.transport.wire import Connection, Message
+
+
+_MATRIX = 2  # dimensions
+_LATE = 1.5  # intervals; that something is stored after as many is said, once
+_PATIENCE_SECONDS = 5.0  # at the end, for a write under way; what is not stored then is lost, so flush before
+
+
+class Held(NamedTuple):
+    """A partition on a server.
+
+    Attributes:
+        table: never written to again.
+        lease: number of the lease under which it was trained last, which is its generation.
+    """
+
+    table: Table
+    lease: int
+
+
+def owner(key: PartitionKey, servers: int) -> int:
+    """Return which of so many servers keeps a partition: PBG's rule."""
+    return key.partition % servers
+
+
+def memory_for(index: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return memory for an array of a table on its way: embeddings lie as those that are trained do."""
+    return empty_rows(*shape) if index == 0 and len(shape) == _MATRIX else np.empty(shape, dtype)
+
+
+class PartitionServer:
+    """Tables by partition, for service "partitions"; all threads may call it. Works while its ``with`` block runs.
+
+    A table is never changed, only replaced, so that it can be sent and stored while the next is on its way.
+
+    Args:
+        store: called as ``store(key, table, lease)``, by one thread, the oldest change first: writes a generation where
+            it outlives this process, and says so to who has to know.
+        interval: seconds within which ``store`` begins with what came, unless the store takes less than what comes.
+        on_error: told, in another thread, why nothing more will be stored.
+    """
+
+    def __init__(
+        self,
+        store: Callable[[PartitionKey, Table, int], None],
+        *,
+        interval: float,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._store, self._on_error = store, on_error
+        self._held: dict[PartitionKey, Held] = {}
+        self._interval, self._backlog = interval, Backlog(interval)
+        self._late = False
+        self._changed = threading.Condition()
+        self._hurry = 0  # callers that wait for everything to be stored
+        self._closed = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="write-behind", daemon=True)
+
+    @property
+    def unsaved_age(self) -> float:
+        """Seconds for which the oldest change has not been stored; 0 when all are."""
+        with self._changed:
+            return self._backlog.age(time.monotonic())
+
+    def get(self, key: PartitionKey) -> Held | None:
+        """Return a copy of a partition, or None when no rank has brought it yet."""
+        with self._changed:
+            held = self._held.get(key)
+        return None if held is None else Held(_copy(held.table), held.lease)
+
+    def put(self, key: PartitionKey, table: Table, lease: int) -> None:
+        """Keep a copy of a partition as the newest.
+
+        Raises:
+            ConflictError: a later lease has brought it; this rank's was given to another.
+            PbgError: why nothing more will be stored.
+        """
+        self._keep(key, Held(_copy(table), lease))
+
+    def held(self) -> dict[PartitionKey, int]:
+        """Return the generations by partition."""
+        with self._changed:
+            return {key: held.lease for key, held in self._held.items()}
+
+    def flush(self, timeout: float) -> None:
+        """Store at once what is not, and wait for it.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            StorageError: it took longer; it goes on.
+            PbgError: why nothing more will be stored.
+        """
+        with self._changed:
+            self._hurry += 1
+            self._changed.notify_all()
+            done = self._changed.wait_for(lambda: self._error or not self._backlog, timeout)
+            self._hurry -= 1
+            self._check()
+            if not done:
+                raise StorageError(
+                    f"partition server: {len(self._backlog)} partitions are not stored after {timeout:g} s, the oldest "
+                    f"of {self._backlog.age(time.monotonic()):.0f} s ago; the store is slow or hangs"
+                )
+
+    def drop_all(self) -> None:
+        """Forget all partitions.
+
+        Raises:
+            ConflictError: some are not stored.
+        """
+        with self._changed:
+            if self._backlog:
+                raise ConflictError(f"partition server: {len(self._backlog)} partitions are not stored; flush first")
+            self._held.clear()
+
+    def serve(self, connection: Connection) -> None:
+        """Answer one rank for as long as it asks.
+
+        Raises:
+            RankLostError: the rank has gone.
+            ConflictError: its lease was given to another.
+            PbgError: why nothing more will be stored.
+        """
+        while True:
+            self._answer(connection, connection.receive(timeout=None, into=memory_for))
+
+    def _answer(self, connection: Connection, message: Message) -> None:
+        match message.kind:
+            case "get":
+                with self._changed:
+                    held = self._held.get(_key(message))
+                if held is None:
+                    connection.send("absent")
+                else:
+                    connection.send("table", *held.table.to_arrays(), lease=held.lease)
+            case "put":
+                self._keep(_key(message), Held(_table(message), int(message.fields["lease"])))
+                connection.send("ok")
+            case "held":
+                connection.send("held", leases=[[*key, lease] for key, lease in self.held().items()])
+            case "flush":
+                self.flush(float(message.fields["seconds"]))
+                connection.send("ok")
+            case "drop_all":
+                self.drop_all()
+                connection.send("ok")
+            case _:
+                raise FormatError(f"partition server: there is no request {message.kind!r}")
+
+    def _keep(self, key: PartitionKey, brought: Held) -> None:
+        with self._changed:
+            self._check()
+            before = self._held.get(key)
+            if before is not None and brought.lease < before.lease:
+                raise ConflictError(
+                    f"partition {key.partition} of {key.entity}: lease {brought.lease} brings it, but lease "
+                    f"{before.lease} has brought it since; this rank was taken for lost and has to end"
+                )
+            self._held[key] = brought
+            self._backlog.add(key, time.monotonic())
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(_PATIENCE_SECONDS)
+
+    # What follows runs in the thread that stores.
+
+    def _work(self) -> None:
+        try:
+            while (todo := self._next()) is not None:
+                self._store(*todo)
+                del todo  # and with it the table, which may have been replaced
+                with self._changed:
+                    self._backlog.end(time.monotonic())
+                    self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever brings a partition or flushes
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+            self._on_error(error)
+
+    def _next(self) -> tuple[PartitionKey, Table, int] | None:
+        """Wait until something has to be stored; None at the end."""
+        with self._changed:
+            while not self._closed:
+                begin = self._backlog.begin_at()
+                now = time.monotonic()
+                if begin is not None and (self._hurry or begin <= now):
+                    self._say_late(now)
+                    key = self._backlog.begin(now)
+                    return key, *self._held[key]
+                self._changed.wait(None if begin is None else begin - now)
+        return None
+
+    def _say_late(self, now: float) -> None:
+        late = self._backlog.age(now)
+        if not self._late and late > _LATE * self._interval + 1:
+            self._late = True
+            say(
+                f"partitions are stored {late:.0f} s after they came (store_interval: {self._interval:g} s): the store "
+                "takes less than is trained, and as much would be trained again if this rank were lost"
+            )
+
+
+def _copy(table: Table) -> Table:
+    embeddings, sums = table.to_arrays()
+    rows = empty_rows(*embeddings.shape)
+    np.copyto(rows, embeddings)
+    return Table.from_arrays(rows, sums.copy())
+
+
+def _key(message: Message) -> PartitionKey:
+    return PartitionKey(str(message.fields["entity"]), int(message.fields["partition"]))
+
+
+def _table(message: Message) -> Table:
+    embeddings, sums = message.arrays
+    if embeddings.ndim != _MATRIX or sums.shape != embeddings.shape[:1]:
+        raise FormatError(
+            f"partition server: {_key(message)} comes with arrays of shapes {embeddings.shape} and {sums.shape}"
+        )
+    return Table.from_arrays(embeddings, sums)

@@ -1,0 +1,1 @@
+"""Connections between ranks: frames, handshake, listener."""

@@ -1,0 +1,175 @@
+"""One connection between two ranks that have made sure of each other."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from pbg_tasks.errors import BY_EXIT_CODE, PbgError, RankLostError
+from pbg_tasks.train.ranks.transport import frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from pbg_tasks.train.ranks.transport.frames import Array, Into, Message
+    from pbg_tasks.train.ranks.transport.handshake import Peer
+
+LIMIT = 64 << 30
+"""Bytes of arrays that one message may bring, unless something else is said."""
+
+_PATIENCE = 60.0  # seconds in which a peer has to take some of what is sent to it
+_FOREVER = 1e6  # seconds; a socket without any timeout would make its twin, too, wait without one
+_LINGER = 5.0  # seconds in which a peer has to take the error that ends its connection
+
+
+class Connection:
+    """Messages to and from a peer: as both sides like, or one asks and the other answers (``request``).
+
+    Args:
+        stream: the socket after its handshake; it belongs to the connection from now on.
+        peer: who is at the other end.
+        limit: bytes of arrays that one message may bring.
+
+    Attributes:
+        peer: who is at the other end.
+        ended: whether nothing more can be received.
+    """
+
+    def __init__(self, stream: socket.socket, peer: Peer, *, limit: int = LIMIT) -> None:
+        self.peer = peer
+        self.ended = False
+        self._limit = limit
+        self._incoming, self._outgoing = stream, stream.dup()  # a socket object has one timeout, and two are needed
+        self._outgoing.settimeout(_PATIENCE)
+        self._sending, self._receiving, self._asking = threading.Lock(), threading.Lock(), threading.Lock()
+
+    def send(self, kind: str, /, *arrays: Array, **fields: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Send a message, from any thread; contiguous arrays are not copied.
+
+        Raises:
+            RankLostError: the peer is gone, or has taken nothing for a minute.
+            FormatError: the message is none that may be sent; nothing was.
+        """
+        with self._sending, self._watched(_PATIENCE):
+            frames.send(self._outgoing, kind, fields, arrays)
+
+    def receive(self, *, timeout: float | None, into: Into | None = None) -> Message:
+        """Wait for the next message; for one thread at a time.
+
+        Args:
+            timeout: seconds of silence, before the message or within it, that are too many; None waits for ever.
+            into: the arrays to fill, or what gives one by its index, dtype and shape; without it they are fresh.
+
+        Raises:
+            RankLostError: the peer is gone or was silent for too long; to the silent something may yet be sent.
+            FormatError: what comes is no message or does not fit ``into``; nothing more can be received.
+            ResourceError: there is no memory for it; nothing more can be received.
+        """
+        with self._receiving, self._watched(timeout, patient=True):
+            if self.ended:
+                raise EOFError
+            self._incoming.settimeout(_FOREVER if timeout is None else timeout)
+            return frames.receive(self._incoming, self._limit, into)
+
+    def request(
+        self,
+        kind: str,
+        /,
+        *arrays: Array,
+        timeout: float | None,
+        into: Into | None = None,
+        **fields: Any,  # noqa: ANN401 - any JSON value
+    ) -> Message:
+        """Send a message and wait for the answer, as in ``send`` and ``receive``; one thread after another.
+
+        Raises:
+            PbgError: of the class and with the text of the error that the peer answered.
+            RankLostError: the peer is gone or was silent for too long; the connection is at its end.
+        """
+        with self._asking:
+            try:
+                self.send(kind, *arrays, **fields)
+                answer = self.receive(timeout=timeout, into=into)
+            except BaseException:
+                self._end()  # or the next question would get the answer to this one
+                raise
+        if answer.kind == frames.ERROR:
+            raise error_of(answer)
+        return answer
+
+    def fail(self, error: BaseException) -> None:
+        """Send an error as the last message, and wait until the peer has it: it may be sending still."""
+        with contextlib.suppress(PbgError, OSError):
+            self.send(frames.ERROR, **error_fields(error))
+            self._outgoing.shutdown(socket.SHUT_WR)
+            with self._receiving:
+                self._drain(time.monotonic() + _LINGER)
+
+    def close(self) -> None:
+        """End the connection; whoever sends or waits in another thread gets a RankLostError."""
+        self._end()
+        with self._sending:
+            self._outgoing.close()
+        with self._receiving:
+            self._incoming.close()
+
+    def _end(self) -> None:
+        self.ended = True
+        with contextlib.suppress(OSError):
+            self._incoming.shutdown(socket.SHUT_RDWR)
+
+    def _drain(self, deadline: float) -> None:
+        scratch = bytearray(1 << 16)
+        while (remaining := deadline - time.monotonic()) > 0:
+            self._incoming.settimeout(remaining)
+            if not self._incoming.recv_into(scratch):
+                return
+
+    @contextlib.contextmanager
+    def _watched(self, timeout: float | None, *, patient: bool = False) -> Iterator[None]:
+        """Make of what can happen to a socket the loss of a rank."""
+        try:
+            yield
+        except (OSError, EOFError) as error:
+            silent = isinstance(error, TimeoutError)
+            if self.ended:
+                reason = f"the connection to {self.peer} is closed"
+            elif silent:
+                reason = f"{self.peer} was silent for {timeout:g} s"
+            elif isinstance(error, OSError):
+                reason = f"{self.peer} is out of reach ({error.strerror})"
+            else:
+                reason = f"{self.peer} closed the connection"
+            self.ended = True
+            if not (silent and patient):
+                self._end()
+            raise RankLostError(reason) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def known(error: BaseException) -> PbgError:
+    """Return an error of ours that stands for any."""
+    return error if isinstance(error, PbgError) else PbgError(f"{type(error).__name__}: {error}")
+
+
+def error_fields(error: BaseException) -> dict[str, Any]:
+    """Return the fields of a message that stands for an error."""
+    return {"status": known(error).exit_code, "text": str(known(error))}
+
+
+def error_of(message: Message) -> PbgError:
+    """Return the error whose ``error_fields`` a message has."""
+    status, text = message.fields.get("status"), message.fields.get("text")
+    kind = BY_EXIT_CODE.get(status, PbgError) if isinstance(status, int) else PbgError
+    return kind(str(text))

@@ -1,0 +1,163 @@
+"""The entrance of a listener: connections wait here until their first bytes show that they come from a rank.
+
+One thread accepts and reads, without waiting for any single connection, so one that is silent, slow or of a port
+scanner costs a place in a table and no thread. Wrong first bytes end a connection at once. When the table is full, the
+oldest connection of the address that has most of them goes. A rank sends its hello with the connection and leaves the
+table as soon as that arrives, so a flood would have to fill the whole table in between to push it out, and ``connect``
+then tries again. A flood of another address cannot push it out at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import resource
+import selectors
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pbg_tasks.errors import ConfigError, PbgError, RankLostError
+from pbg_tasks.train.ranks.transport.handshake import HELLO_BYTES, is_hello, turn_away
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+_MOST_STRANGERS, _FEWEST_STRANGERS = 256, 8
+_SHARE_OF_FILES = 4  # of the files that the process may have open, strangers get one in so many
+_ACCEPTED_AT_ONCE = 64  # then those that are here are heard
+_PAUSE = 0.05  # seconds, where there is nothing left to close and no file to open
+_NO_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@dataclass(eq=False, slots=True)
+class _Stranger:
+    """A connection that has not shown yet what it is."""
+
+    stream: socket.socket
+    host: str
+    deadline: float
+    begun: bytes = b""
+
+
+class Door:
+    """Lets in connections that begin with a hello of this run.
+
+    Args:
+        listener: a listening socket; it belongs to the caller, and ``run`` returns once it is shut down.
+        token: the gang's secret.
+        patience: seconds in which a hello has to be there.
+        admit: called with each connection that began with a hello, its address and the bytes that were read of it.
+        refuse: called with the address of every other one, before it is closed, and why it is.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        token: bytes,
+        *,
+        patience: float,
+        admit: Callable[[socket.socket, str, bytes], None],
+        refuse: Callable[[str, str], None],
+    ) -> None:
+        self._listener, self._token, self._patience = listener, token, patience
+        self._admit, self._refuse = admit, refuse
+        self._strangers: dict[_Stranger, None] = {}  # the oldest first
+        self._most = most_strangers()
+
+    def run(self) -> None:
+        """Accept connections until the listener is shut down; then those that wait here are closed."""
+        self._listener.setblocking(False)
+        with selectors.DefaultSelector() as self._selector:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            while True:
+                for key, _ in self._selector.select(self._wait()):
+                    if key.data is None:
+                        if not self._accept():
+                            for stranger in list(self._strangers):
+                                self._forget(stranger).close()
+                            return
+                    elif key.data in self._strangers:  # else it was pushed out since
+                        self._hear(key.data)
+                self._expire()
+
+    def _wait(self) -> float | None:
+        oldest = next(iter(self._strangers), None)
+        return None if oldest is None else max(oldest.deadline - time.monotonic(), 0.0)
+
+    def _accept(self) -> bool:
+        """Accept what has come; False when the listener is shut down."""
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                stream, (host, *_) = self._listener.accept()
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    return False
+                if error.errno in _NO_FILES and not self._push_out():
+                    time.sleep(_PAUSE)
+                return True  # or that one connection is gone already
+            stream.setblocking(False)
+            stranger = _Stranger(stream, host, time.monotonic() + self._patience)
+            self._strangers[stranger] = None
+            self._selector.register(stream, selectors.EVENT_READ, stranger)
+            self._hear(stranger)
+            if len(self._strangers) > self._most:
+                self._push_out()
+        return True
+
+    def _hear(self, stranger: _Stranger) -> None:
+        """Read what a connection has sent, and decide on it where that is enough."""
+        try:
+            came = stranger.stream.recv(HELLO_BYTES - len(stranger.begun))
+            if not came:
+                raise RankLostError("it hung up before it was known")
+            stranger.begun += came
+            known = is_hello(stranger.begun, self._token)
+        except BlockingIOError:
+            return
+        except ConfigError as error:
+            turn_away(stranger.stream, stranger.begun)
+            self._close(stranger, str(error))
+        except (PbgError, OSError) as error:
+            self._close(stranger, str(error))
+        else:
+            if known:
+                self._admit(self._forget(stranger), stranger.host, stranger.begun)
+
+    def _push_out(self) -> bool:
+        """Make room: close the oldest connection of the address that has most; False where there is none."""
+        if not self._strangers:
+            return False
+        busiest, _ = Counter(stranger.host for stranger in self._strangers).most_common(1)[0]
+        oldest = next(stranger for stranger in self._strangers if stranger.host == busiest)
+        self._hear(oldest)  # its hello may have come since it was heard last
+        if oldest in self._strangers:
+            self._close(oldest, "too many connections that say nothing, and it was the oldest")
+        return True
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        while (oldest := next(iter(self._strangers), None)) is not None and oldest.deadline <= now:
+            self._close(oldest, f"it was not known after {self._patience:g} s")
+
+    def _close(self, stranger: _Stranger, why: str) -> None:
+        with self._forget(stranger):
+            self._refuse(stranger.host, why)
+
+    def _forget(self, stranger: _Stranger) -> socket.socket:
+        del self._strangers[stranger]
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(stranger.stream)
+        return stranger.stream
+
+
+def most_strangers() -> int:
+    """Return how many connections may wait for their hello: a share of the files this process may open."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return _MOST_STRANGERS
+    return min(max(files // _SHARE_OF_FILES, _FEWEST_STRANGERS), _MOST_STRANGERS)

@@ -1,0 +1,217 @@
+"""How connections between ranks come about: a rank has one listener that offers services by name, others connect."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Self
+
+from pbg_tasks.errors import ConfigError, PbgError, RankLostError
+from pbg_tasks.progress import say
+from pbg_tasks.train.ranks.transport.connection import LIMIT, Connection
+from pbg_tasks.train.ranks.transport.door import Door
+from pbg_tasks.train.ranks.transport.frames import Message
+from pbg_tasks.train.ranks.transport.handshake import Credentials, Peer, admit, introduce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    Service = Callable[[Connection], None]
+
+__all__ = ["Address", "Connection", "Credentials", "Listener", "Message", "Peer", "connect"]
+
+Address = tuple[str, int]
+
+_BACKLOG = 1024  # connections that wait in the system's queue
+_HANDSHAKES = 64  # at once, of those that began with a hello of this run
+_HANDSHAKE_SECONDS = 5.0  # for the hello, and again for what follows
+_CALL_SECONDS = 3.0  # for one attempt to reach a listener: the system waits longer each time it tries again by itself
+_PAUSES = (0.05, 0.1, 0.2, 0.5)  # seconds before further attempts, the last for all that follow
+_REFUSALS_SAID = 256  # addresses
+_END_SECONDS = 5.0  # for the services to notice that a listener was closed
+
+
+def connect(
+    address: Address, credentials: Credentials, service: str, *, timeout: float, limit: int = LIMIT
+) -> Connection:
+    """Connect to a service of another rank.
+
+    An attempt that is cut off before the other end has answered is repeated: a listener that many strangers connect to
+    may drop a connection whose first bytes are late.
+
+    Args:
+        address: of its ``Listener``.
+        credentials: of this process.
+        service: by name.
+        timeout: seconds for it all.
+        limit: bytes of arrays that one message may bring.
+
+    Raises:
+        ConfigError: the other end holds another token, trains another spec, has no such service or is no rank at all.
+        RankLostError: there is no answer, or none in time.
+    """
+    where = f"{service!r} at {address[0]}:{address[1]}"
+    deadline = time.monotonic() + timeout
+    for pause in itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1])):
+        try:
+            return _connect(address, credentials, service, deadline - time.monotonic(), limit)
+        except TimeoutError:
+            lost = RankLostError(f"{where}: nobody answered for {timeout:g} s")
+        except OSError as error:
+            raise RankLostError(f"{where}: nobody answers ({error.strerror})") from None
+        except RankLostError as error:
+            lost = RankLostError(f"{where}: {error}")
+        except PbgError as error:
+            raise type(error)(f"{where}: {error}") from None
+        if time.monotonic() + pause > deadline:
+            raise lost
+        time.sleep(pause)
+    raise RuntimeError("attempts came to an end: a bug")
+
+
+def _connect(address: Address, credentials: Credentials, service: str, seconds: float, limit: int) -> Connection:
+    """Try once to connect; raises TimeoutError or OSError where the other end cannot be reached."""
+    deadline = time.monotonic() + seconds
+    stream = socket.create_connection(address, min(seconds, _CALL_SECONDS))
+    try:
+        _prepare(stream)
+        peer = introduce(stream, credentials, service, timeout=deadline - time.monotonic())
+        return Connection(stream, peer, limit=limit)
+    except BaseException:
+        stream.close()
+        raise
+
+
+class Listener:
+    """Lets the ranks of this run connect to services; everyone else is refused, which is said once per address.
+
+    It listens from its construction to ``close``, or the end of its ``with`` block.
+
+    Args:
+        credentials: of this process.
+        services: by name. Each is called in a thread of its own with every connection that asks for it, and returns
+            when that has ended (a RankLostError of it is as good). Any other error is sent to the peer, and said.
+        host: the one address under which others reach this process.
+        limit: bytes of arrays that one message may bring.
+
+    Attributes:
+        address: where it listens.
+
+    Raises:
+        ConfigError: the host is no address of this machine.
+    """
+
+    def __init__(
+        self, credentials: Credentials, services: Mapping[str, Service], *, host: str, limit: int = LIMIT
+    ) -> None:
+        self._credentials, self._services, self._limit = credentials, dict(services), limit
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, 0), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise ConfigError(f"cannot listen at {host}: {error.strerror}; is GLOO_SOCKET_IFNAME right?") from None
+        self.address: Address = (host, self._socket.getsockname()[1])
+        self._closed = threading.Event()
+        self._handshakes = threading.Semaphore(_HANDSHAKES)
+        self._lock = threading.Lock()
+        self._serving: dict[Connection, threading.Thread] = {}
+        self._refused: set[str] = set()
+        door = Door(
+            self._socket, credentials.token, patience=_HANDSHAKE_SECONDS, admit=self._let_in, refuse=self._refuse
+        )
+        self._thread = threading.Thread(target=door.run, name="listener", daemon=True)
+        self._thread.start()
+
+    def offer(self, services: Mapping[str, Service]) -> None:
+        """Offer more services."""
+        self._services.update(services)
+
+    def close(self) -> None:
+        """Listen no more, end the connections that there are, and wait a little for their services to return."""
+        with self._lock:
+            self._closed.set()
+            serving = dict(self._serving)
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # which wakes up the thread
+        self._thread.join()
+        self._socket.close()
+        for connection in serving:
+            connection.close()
+        deadline = time.monotonic() + _END_SECONDS
+        for thread in serving.values():
+            if thread is not threading.current_thread():
+                thread.join(max(deadline - time.monotonic(), 0))
+
+    def _let_in(self, stream: socket.socket, host: str, begun: bytes) -> None:
+        """Go on with a connection that began with a hello, in a thread of its own."""
+        if not self._handshakes.acquire(blocking=False):
+            stream.close()  # its rank tries again
+            return
+        try:
+            threading.Thread(
+                target=self._examine, args=(stream, host, begun), name=f"rank at {host}", daemon=True
+            ).start()
+        except RuntimeError:  # there are too many threads at the moment
+            self._handshakes.release()
+            stream.close()
+
+    def _examine(self, stream: socket.socket, host: str, begun: bytes) -> None:
+        try:
+            _prepare(stream)
+            peer, service = admit(stream, self._credentials, self._services, timeout=_HANDSHAKE_SECONDS, begun=begun)
+            connection = Connection(stream, peer, limit=self._limit)
+        except (PbgError, OSError) as error:
+            stream.close()
+            self._refuse(host, str(error))
+            return
+        finally:
+            self._handshakes.release()
+        with connection:
+            self._serve(connection, service)
+
+    def _refuse(self, host: str, why: str) -> None:
+        with self._lock:
+            known = host in self._refused or len(self._refused) == _REFUSALS_SAID
+            if not known:
+                self._refused.add(host)
+        if not known:
+            say(f"refused a connection from {host}: {why}")
+
+    def _serve(self, connection: Connection, service: str) -> None:
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._serving[connection] = threading.current_thread()
+        try:
+            self._services[service](connection)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the peer waits for an answer
+            if connection.ended and isinstance(error, RankLostError):
+                return  # that a connection ends is no event: who may go and who may not is what membership is for
+            expected = isinstance(error, PbgError)
+            say(f"{service} for {connection.peer}: {error if expected else traceback.format_exc()}")
+            connection.fail(error)
+        finally:
+            with self._lock:
+                del self._serving[connection]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _prepare(stream: socket.socket) -> None:
+    """Send small messages at once, and find out about a machine that vanished even when nothing is sent."""
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, option):  # which is Linux
+            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,105 @@
+"""What training starts from: a committed version of this run, the release before, given vectors, or chance."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from pbg_tasks.train.data.stored import StoredVectors
+from pbg_tasks.train.data.tables import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pbg_tasks.checkpoint import CheckpointFiles
+    from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.formats.metadata import IterationInfo
+    from pbg_tasks.formats.model import ModelState
+    from pbg_tasks.train.data.initial import InitialVectors
+    from pbg_tasks.train.data.partitions import PartitionKey
+
+
+def seeded(*parts: object) -> torch.Generator:
+    """Return a generator whose stream is a function of ``parts`` (independent streams for different parts)."""
+    text = "/".join(str(part) for part in parts)
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
+    return torch.Generator().manual_seed(seed)
+
+
+class StartingPoint:
+    """Gives each partition and the model as they stand before the next iteration.
+
+    Each starts at random; what the checkpoint has is put over it, else what ``init_path`` has. Where the checkpoint has
+    every row nothing is drawn: that would take minutes for a large partition.
+
+    Args:
+        config: dimensions and initial scale.
+        counts: entities by (type, partition).
+        files: checkpoint files to go on from; None when there are none.
+        grows: whether the files may hold fewer rows than there are entities (a warm start), or must match exactly.
+        seed: of the run.
+        scratch: local directory for downloads.
+        initial: what ``init_path`` gives.
+        newcomers: the rows of each partition that come after those of ``files``; where they lack, they are random.
+    """
+
+    def __init__(
+        self,
+        config: ConfigSchema,
+        counts: Mapping[PartitionKey, int],
+        files: CheckpointFiles | None,
+        *,
+        grows: bool,
+        seed: int,
+        scratch: Path,
+        initial: InitialVectors | None = None,
+        newcomers: CheckpointFiles | None = None,
+    ) -> None:
+        self._config, self._counts, self._seed = config, counts, seed
+        self._stored = StoredVectors(files, scratch, grows=grows) if files is not None and files.names else None
+        self._initial = initial
+        self._newcomers = None if newcomers is None else StoredVectors(newcomers, scratch, grows=False)
+
+    @property
+    def iteration(self) -> IterationInfo | None:
+        """The iteration of the stored version, once the model was asked for; None without one."""
+        return None if self._stored is None else self._stored.iteration
+
+    def table(self, key: PartitionKey) -> Table:
+        """Return one partition.
+
+        Raises:
+            FormatError: a file's rows or dimension do not fit the entities.
+        """
+        dimension = self._config.entity_dimension(key.entity)
+        table = Table.blank(self._counts[key], dimension)
+        # A row's place in the stream follows from those before it, so all are drawn if any is.
+        draw = partial(table.draw, self._config.init_scale, seeded(self._seed, "init", *key))
+        if self._stored is None or not self._stored.holds(key):
+            draw()
+            if self._initial is not None:
+                self._initial.fill(key, table)
+        elif self._newcomers is None or not self._newcomers.holds(key):
+            self._stored.fill(key, table, rest=draw)
+        else:
+            known = self._stored.fill(key, table)
+            self._newcomers.fill(key, Table(table.embeddings[known:], table.row_sums[known:]))
+        return table
+
+    def model(self, current: ModelState) -> ModelState | None:
+        """Return the shared parameters and their optimizer state; None starts with the operators' own.
+
+        Args:
+            current: the parameters as they start, which stay where ``init_path`` has none.
+
+        Raises:
+            FormatError: the file is damaged, or a parameter has another shape.
+        """
+        stored = None if self._stored is None else self._stored.model()
+        if stored is None and self._initial is not None:
+            return self._initial.model(current)
+        return stored

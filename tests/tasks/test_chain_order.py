@@ -1,0 +1,159 @@
+"""The order of a chain, kept by what lies in the store."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbg_tasks.config.graph import Snapshots
+from pbg_tasks.config.nights import Nights
+from pbg_tasks.errors import ConfigError, OutOfTurnError
+from pbg_tasks.publish import Channel
+from pbg_tasks.publish.skips import skip
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.nightly.chain_order import release_to_continue
+from tests.publish.runs import candidate, write_run
+
+CHAIN = Nights()
+
+
+@pytest.fixture
+def channel(tmp_path):
+    return Channel(open_store(str(tmp_path / "store")), "production")
+
+
+@pytest.fixture
+def snapshots(tmp_path):
+    for day in range(1, 12):
+        (tmp_path / "edges" / f"d{day}").mkdir(parents=True)
+    (tmp_path / "edges" / "_temporary").mkdir()
+    return Snapshots(location=f"{tmp_path}/edges/{{snapshot}}/*.parquet")
+
+
+def release(channel, day):
+    previous = channel.before(f"d{day}")
+    write_run(channel.store, f"r{day}")
+    planned_on = previous.seq if previous else None
+    channel.publish(candidate(channel.store, f"r{day}", f"d{day}"), planned_on=planned_on)
+
+
+def continued(channel, snapshots, day, nights=CHAIN):
+    found = release_to_continue(channel, nights, snapshots, f"d{day}")
+    return found and found.snapshot
+
+
+def test_a_chain_begins_anywhere_and_goes_on_with_the_next(channel, snapshots):
+    assert continued(channel, snapshots, 8) is None
+    release(channel, 8)
+    assert continued(channel, snapshots, 9) == "d8"
+    with pytest.raises(OutOfTurnError, match=r"'d10' continues that of 'd9', of which .* no release; .* SPEC d9"):
+        continued(channel, snapshots, 10)  # by number: as text, d10 would come before d8
+    release(channel, 9)
+    assert continued(channel, snapshots, 10) == "d9"
+
+
+def test_a_chain_with_a_first_night_waits_for_it(channel, snapshots):
+    nights = Nights(first="d3")
+    assert continued(channel, snapshots, 3, nights) is None
+    with pytest.raises(OutOfTurnError, match="'d4' continues that of 'd3'"):
+        continued(channel, snapshots, 4, nights)
+    with pytest.raises(ConfigError, match=r"'d2' comes before nights\.first"):
+        continued(channel, snapshots, 2, nights)
+
+
+def test_days_without_a_snapshot_are_no_gap(channel, snapshots, tmp_path):
+    release(channel, 5)
+    for day in (6, 7):
+        (tmp_path / "edges" / f"d{day}").rmdir()
+    assert continued(channel, snapshots, 8) == "d5"
+
+
+def test_a_skipped_night_is_passed_over(channel, snapshots):
+    release(channel, 5)
+    skip(channel, "d6", "half of it is missing")
+    assert continued(channel, snapshots, 7) == "d5"
+
+
+def test_after_a_roll_back_the_next_night_continues_the_release_that_is_served(channel, snapshots):
+    for day in (5, 6):
+        release(channel, day)
+    channel.rollback()
+    assert continued(channel, snapshots, 7) == "d5"
+
+
+def test_older_days_continue_older_days_and_never_a_later_one(channel, snapshots):
+    release(channel, 9)
+    assert continued(channel, snapshots, 3) is None
+    release(channel, 3)
+    assert channel.current().release.snapshot == "d9"
+    assert continued(channel, snapshots, 4) == "d3"
+    release(channel, 4)
+    assert continued(channel, snapshots, 5) == "d4"
+    assert continued(channel, snapshots, 10) == "d9"
+
+
+def test_a_redo_continues_what_the_first_time_did(channel, snapshots):
+    for day in (5, 6):
+        release(channel, day)
+    assert continued(channel, snapshots, 6) == "d5"
+
+
+def redo(channel, snapshots, day):
+    """Do a released day again as a chain does; return what it continues."""
+    before = release_to_continue(channel, CHAIN, snapshots, f"d{day}")
+    write_run(channel.store, f"again{day}")
+    planned_on = before.seq if before else None
+    channel.publish(candidate(channel.store, f"again{day}", f"d{day}"), planned_on=planned_on)
+    return before and before.run
+
+
+def test_days_that_are_redone_one_by_one_continue_each_other_up_to_the_newest(channel, snapshots):
+    for day in (4, 5, 6, 7):
+        release(channel, day)
+    assert [redo(channel, snapshots, day) for day in (5, 6, 7)] == ["r4", "again5", "again6"]
+    assert channel.current().release.run == "again7"
+    assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
+    assert release_to_continue(channel, CHAIN, snapshots, "d8").run == "again7"
+
+
+def test_a_redo_continues_no_release_that_was_rolled_back_from(channel, snapshots):
+    for day in (5, 6):
+        release(channel, day)
+    channel.rollback()
+    release(channel, 7)
+    assert continued(channel, snapshots, 7) == "d5"
+    assert redo(channel, snapshots, 6) == "r5"  # the bad night, mended
+    assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
+
+
+def test_a_redo_of_an_older_day_continues_no_release_that_was_rolled_back_from(channel, snapshots):
+    for day in (5, 6):
+        release(channel, day)
+    channel.rollback()
+    for day in (7, 8):
+        release(channel, day)
+    assert [redo(channel, snapshots, day) for day in (7, 8)] == ["r5", "again7"]
+    assert channel.current().release.run == "again8"
+    assert redo(channel, snapshots, 6) == "r5"  # the bad night, mended
+    assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
+
+
+def test_a_redo_continues_an_older_night_that_was_released_late(channel, snapshots):
+    for day in (5, 7, 8):
+        if day == 7:
+            skip(channel, "d6", "refused")
+        release(channel, day)
+    release(channel, 6)  # approved after all: recorded, never served
+    assert redo(channel, snapshots, 7) == "r6"
+    assert continued(channel, snapshots, 8) == "d7"
+
+
+def test_a_redo_from_before_what_is_kept_of_a_chain_continues_the_newest_that_is_older(channel, snapshots):
+    for day in (5, 6, 7, 8):
+        release(channel, day)
+    channel.store.delete(channel.release_key(3))
+    assert continued(channel, snapshots, 7) == "d6"
+
+
+def test_independent_nights_continue_nothing_and_wait_for_nobody(channel, snapshots):
+    release(channel, 5)
+    assert continued(channel, snapshots, 9, Nights(walk="independent")) is None
