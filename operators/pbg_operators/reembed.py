@@ -149,11 +149,11 @@ def _report() -> ReportOperator:
 
 
 def _gate(spec: GraphSpec, command: str) -> PbgOperator:
-    refused = Alert(spec, "refused")
+    refused, warned = Alert(spec, "refused"), Alert(spec, "warned")
     if spec.gates.on_failure == "fail":
-        return _task(command, refused=refused)
+        return _task(command, refused=refused, warned=warned)
     given: dict[str, Any] = {"task_id": command, "command": command, "arguments": [RUN], "scratch": SCRATCH}
-    return ApprovalGateOperator(**given, refused=refused, hours=spec.gates.ask_hours)
+    return ApprovalGateOperator(**given, refused=refused, warned=warned, hours=spec.gates.ask_hours)
 
 
 def _training(spec: GraphSpec) -> PBGTrainJobOperator:

@@ -74,6 +74,7 @@ class PbgOperator(BaseOperator):
         snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.
         columns: of the snapshots by role, as in the graph spec; for OpenLineage only.
         refused: tells of the night when the command refuses it; None tells nobody.
+        warned: tells of the warnings of a command that judges a night and lets it pass; None tells nobody.
     """
 
     template_fields: Sequence[str] = ("arguments", "scratch")
@@ -91,6 +92,7 @@ class PbgOperator(BaseOperator):
         snapshots: str = "",
         columns: Mapping[str, str | None] | None = None,
         refused: Alert | None = None,
+        warned: Alert | None = None,
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
     ) -> None:
         super().__init__(**kwargs)
@@ -100,7 +102,7 @@ class PbgOperator(BaseOperator):
         self.scratch = scratch
         self.snapshots = snapshots
         self.columns = dict(columns or {})
-        self.refused = refused
+        self.refused, self.warned = refused, warned
         self.run_url = self.run_link = ""
         self.found: dict[str, Any] = {}
         self._process: CommandProcess | None = None
@@ -145,6 +147,8 @@ class PbgOperator(BaseOperator):
         self.found = self._run(environment, self.command, self.arguments)
         if self.command == "plan":
             self._show_link(context, str(self.found["run"]), environment)
+        if self.warned is not None and (sentences := warnings_of(self.command, self.found)):
+            self.warned({**context}, f"run {self.found.get('run', self.run_url)}: {'; '.join(sentences)}")
         return self.found
 
     def lineage(self) -> tuple[list[str], list[str]]:
@@ -240,6 +244,12 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
         return Unusable(message) if category is UnusableError else Refused(message)
     retryable = category is not None and category.retryable
     return RetryableError(message) if retryable else AirflowFailException(message)
+
+
+def warnings_of(command: str, result: Mapping[str, Any]) -> list[str]:
+    """Return the sentences of the checks that warned, of a command that judges a night; none of any other."""
+    verdict = result if command == "gate" else result.get("data_gate") if command in JUDGES else None
+    return [str(check["sentence"]) for check in (verdict or {}).get("checks", ()) if check.get("warned")]
 
 
 def outdone(message: str) -> AirflowSkipException:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen
 
-Occasion = Literal["failed", "refused", "published", "late"]
+Occasion = Literal["failed", "refused", "warned", "published", "late"]
 _CLASS_PATH = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 
 
@@ -42,12 +42,13 @@ class Notifier(Frozen):
     Attributes:
         use: class path of the notifier.
         on: ``failed``: a night has failed, for whatever reason; ``refused``: a gate refused one, and someone may be
-            asked; ``published``: the channel moved; ``late``: the deadline has passed.
+            asked; ``warned``: a gate let one pass with warnings; ``published``: the channel moved; ``late``: the
+            deadline has passed.
         arguments: of the notifier, templated as it says; ``pbg.graph``, ``pbg.occasion`` and ``pbg.text`` are known.
     """
 
     use: Annotated[str, Field(pattern=_CLASS_PATH)]
-    on: Annotated[tuple[Occasion, ...], Field(min_length=1)] = ("failed", "refused", "late")
+    on: Annotated[tuple[Occasion, ...], Field(min_length=1)] = ("failed", "refused", "warned", "late")
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 

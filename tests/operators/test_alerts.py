@@ -105,6 +105,45 @@ def test_every_task_that_may_refuse_a_night_tells_of_it(tmp_path, how, context):
     assert [(each["occasion"], each["text"]) for each in told(tmp_path)] == [("refused", name) for name in NIGHT]
 
 
+def test_tasks_that_judge_a_night_tell_warnings(tmp_path, context):
+    path, notify = tmp_path / "g.yaml", [notifier(tmp_path, "warned")]
+    for how in ("fail", "ask"):
+        spec = {**small_spec(tmp_path, "g"), "gates": {"on_failure": how}, "nights": {"notify": notify}}
+        path.write_text(json.dumps(spec))
+        dag = build_dags_of(path)[0]
+        assert {task.task_id for task in dag.tasks if getattr(task, "warned", None)} == {
+            "prepare.validate", "prepare.partition", "release.gate"
+        }  # fmt: skip
+        dag.get_task("release.gate").warned(context, how)
+    assert [(each["occasion"], each["text"]) for each in told(tmp_path)] == [("warned", "fail"), ("warned", "ask")]
+
+
+CHECKS = [
+    {"name": "volume", "passed": True, "warned": True, "sentence": "40 % of the edges"},
+    {"name": "degrees", "passed": True, "warned": False, "sentence": "fine"},
+]
+FINDINGS = {
+    "gate": {"run": "/s/runs/d1", "passed": True, "checks": CHECKS},
+    "validate": {"run": "/s/runs/d1", "data_gate": {"passed": True, "checks": CHECKS}},
+    "eval": {"run": "/s/runs/d1", "checks": CHECKS},
+}
+
+
+@pytest.mark.parametrize("command", FINDINGS)
+def test_warnings_of_a_passed_gate_are_told(fake_pbg, context, command):
+    fake_pbg(f"print({json.dumps(json.dumps(FINDINGS[command]))})")
+    said = []
+    task = PbgOperator(
+        task_id="t",
+        command=command,
+        arguments=["/s/runs/d1"],
+        store_conn_id=None,
+        warned=lambda _, text: said.append(text),
+    )
+    task.execute({**context, "ti": SimpleNamespace(xcom_push=_ignore)})
+    assert said == ([] if command == "eval" else ["run /s/runs/d1: 40 % of the edges"])
+
+
 REFUSAL = "sys.stderr.write('error: quality_gate: the night is forecast to take 9 h\\n'); sys.exit({status})"
 FORM = {**dict.fromkeys(("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")), "publish": True}
 REFUSING = {
