@@ -24,11 +24,12 @@ class PlanOperator(PbgOperator):
     """Run ``pbg plan`` with the snapshot that the DAG run's partition key or form names.
 
     It waits, without holding a slot, until the snapshot is whole, where the spec's watch says what makes it so, and in
-    a chain of nights until the night before has finished.
+    a chain of nights until the night before has finished. A run that a calendar began also waits for a snapshot of
+    which nothing is there yet; any other run has a wrong key then, and fails at once.
 
     Args:
         spec: path of the graph spec.
-        patience: how long a run waits for either.
+        patience: how long a run waits.
         graph: name of the spec's graph.
         store: of the spec. Airflow keeps both with the DAG, as each version of it had them, and the pages show only
             runs of this graph in this store.
@@ -57,15 +58,18 @@ class PlanOperator(PbgOperator):
         Raises:
             AirflowFailException: neither the partition key nor the form names a snapshot, a field of the form holds
                 credentials, or planning failed for good.
-            AirflowRescheduleException: the snapshot is not whole yet, or the night before has not finished.
+            AirflowRescheduleException: the snapshot is not there or not whole yet, or the night before is under way.
         """
-        arguments = plan_arguments(self.spec, context["dag_run"].partition_key, context["params"])
+        run = context["dag_run"]
+        arguments = plan_arguments(self.spec, run.partition_key, context["params"])
+        if run.run_type == "scheduled":
+            arguments.append(f"--due={run.run_after.isoformat(timespec='seconds')}")
         check_arguments(arguments)
         self.arguments = arguments
         try:
             return super().execute(context)
         except OutOfTurn as error:
-            began, now = context["dag_run"].start_date, datetime.now(UTC)
+            began, now = run.start_date, datetime.now(UTC)
             if began is not None and now - began > self.patience:
                 raise AirflowFailException(f"{error}; waited for {self.patience}") from None
             self.log.info("%s; looking again in %s", error, WAIT)

@@ -74,7 +74,7 @@ class PbgOperator(BaseOperator):
         snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.
         columns: of the snapshots by role, as in the graph spec; for OpenLineage only.
         refused: tells of the night when the command refuses it; None tells nobody.
-        warned: tells of the warnings of a command that judges a night and lets it pass; None tells nobody.
+        warned: alert for the warnings of a command that judges a night and lets it pass.
     """
 
     template_fields: Sequence[str] = ("arguments", "scratch")
@@ -247,7 +247,7 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
 
 
 def warnings_of(command: str, result: Mapping[str, Any]) -> list[str]:
-    """Return the sentences of the checks that warned, of a command that judges a night; none of any other."""
+    """Return the warnings of a command that judges a night."""
     verdict = result if command == "gate" else result.get("data_gate") if command in JUDGES else None
     return [str(check["sentence"]) for check in (verdict or {}).get("checks", ()) if check.get("warned")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +26,14 @@ Publish = Annotated[bool, typer.Option("--publish/--no-publish", help="Whether t
 AcceptData = Annotated[
     str | None, typer.Option(help="Go on whatever the data gate and `limits` say, for this reason.", show_default=False)
 ]
+Due = Annotated[
+    datetime | None,
+    typer.Option(
+        formats=["%Y-%m-%dT%H:%M:%S%z"],
+        help="When the snapshot was due, `2026-11-20T02:00:00+00:00`: a missing one may still come (`out_of_turn`).",
+        show_default=False,
+    ),
+]
 
 
 @app.command()
@@ -39,6 +48,7 @@ def plan(
     *,
     publish: Publish = True,
     accept_data: AcceptData = None,
+    due: Due = None,
     as_json: Json = False,
 ) -> None:
     """Resolve spec, snapshot and previous release into one stored run."""
@@ -54,6 +64,7 @@ def plan(
         engine=engine,
         publish=publish,
         accept_data=accept_data,
+        due=due,
     )
     show_result(result, as_json=as_json)
 

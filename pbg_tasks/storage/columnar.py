@@ -6,6 +6,7 @@ import fnmatch
 import os
 import re
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,33 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
+    files = [
+        (_uri(location, info["name"]), int(info["size"]), _version(info)) for info in _found(location, environment)
+    ]
+    if not files:
+        raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")
+    return sorted(files)
+
+
+def last_change(location: str, environment: Mapping[str, str] = os.environ) -> datetime:
+    """Return the moment of a snapshot's last change, by the store's clock.
+
+    Raises:
+        InputError: nothing is there.
+        AccessError: reading it is not permitted.
+        StorageError: the store cannot be reached.
+    """
+    moments = [
+        info["LastModified"] if "LastModified" in info else datetime.fromtimestamp(info["mtime"], UTC)
+        for info in _found(location, environment)
+    ]
+    if not moments:
+        raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")
+    return max(moments)
+
+
+def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """List the files that count at a location."""
     filesystem = filesystem_for(location, environment)
     with read_errors(location):
         if _WILDCARDS & set(location):
@@ -93,14 +121,9 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
         else:
             root, found = location, filesystem.find(location, detail=True)
     root = filesystem._strip_protocol(root)  # noqa: SLF001 (fsspec has no public name for it)
-    files = [
-        (_uri(location, info["name"]), int(info["size"]), _version(info))
-        for info in found.values()
-        if info["type"] == "file" and not is_hidden(info["name"].removeprefix(root))
+    return [
+        info for info in found.values() if info["type"] == "file" and not is_hidden(info["name"].removeprefix(root))
     ]
-    if not files:
-        raise InputError(f"{location}: no snapshot there (no such file, or no files in it); check the key and location")
-    return sorted(files)
 
 
 def check_unchanged(uri: str, size: int, version: str) -> None:

@@ -161,7 +161,7 @@ def test_a_refusal_is_told_of_once_whichever_task_it_ends(fake_pbg, context, mak
     said = []
     task = make(task_id="t", store_conn_id=None, refused=lambda _, text: said.append(text))
     context |= {
-        "dag_run": SimpleNamespace(partition_key="d1"),
+        "dag_run": SimpleNamespace(partition_key="d1", run_type="manual"),
         "params": FORM,
         "ti": SimpleNamespace(xcom_push=_ignore),
     }

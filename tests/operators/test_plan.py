@@ -13,6 +13,7 @@ from pbg_operators.plan import PlanOperator, plan_arguments
 FIELDS = ("snapshot", "epochs", "dimension", "partitions", "engine", "accept_data")
 UNTOUCHED = {**dict.fromkeys(FIELDS), "publish": True}
 SPEC = "/graphs/g.yaml"
+TICK = datetime(2026, 11, 20, 2, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_a_run_without_snapshot_fails_with_one_sentence():
 
 def test_the_link_leads_to_the_planned_run(fake_pbg, context):
     fake_pbg("print(json.dumps({'run': '/store/runs/day-1-abc', 'arguments': sys.argv[1:]}))")
-    context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(partition_key="day-1")}
+    context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(partition_key="day-1", run_type="manual")}
     task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None)
     assert task.execute(context)["arguments"] == ["plan", SPEC, "--snapshot=day-1", "--json"]
     assert list(context["ti"].pushed.values()) == ["file:///store/runs/day-1-abc"]
@@ -53,7 +54,7 @@ def test_a_night_out_of_turn_lets_go_of_its_slot_until_its_patience_ends(fake_pb
     fake_pbg(OUT_OF_TURN)
     now = datetime.now(UTC)
     task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None, patience=timedelta(hours=2))
-    run = SimpleNamespace(partition_key="d2", start_date=now - timedelta(hours=1))
+    run = SimpleNamespace(partition_key="d2", run_type="manual", start_date=now - timedelta(hours=1))
     context |= {"params": UNTOUCHED, "dag_run": run}
     with pytest.raises(AirflowRescheduleException) as raised:
         task.execute(context)
@@ -61,3 +62,16 @@ def test_a_night_out_of_turn_lets_go_of_its_slot_until_its_patience_ends(fake_pb
     run.start_date = now - timedelta(hours=3)
     with pytest.raises(AirflowFailException, match="snapshot d2 continues that of d1; waited for 2:00:00"):
         task.execute(context)
+
+
+@pytest.mark.parametrize(
+    ("run_type", "waits"), [("scheduled", True), ("manual", False), ("backfill", False), ("asset_triggered", False)]
+)
+def test_run_of_calendar_waits_for_missing_snapshot(fake_pbg, context, run_type, waits):
+    fake_pbg("print(json.dumps({'run': '/store/runs/day-1-abc', 'arguments': sys.argv[1:]}))")
+    context |= {
+        "params": UNTOUCHED,
+        "dag_run": SimpleNamespace(partition_key="day-1", run_type=run_type, run_after=TICK),
+    }
+    found = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None).execute(context)
+    assert ("--due=2026-11-20T02:00:00+00:00" in found["arguments"]) == waits

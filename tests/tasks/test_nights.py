@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -190,6 +193,29 @@ def test_a_snapshot_that_is_not_whole_is_planned_by_nobody(place):
     assert plan(place.spec, "d1", overrides=["nights.watch=null"])["files"] == 1
     (part.parent / "_SUCCESS").touch()
     assert plan(place.spec, "d1")["files"] == 1
+
+
+def test_missing_snapshot_that_is_due_is_waited_for(place):
+    place.write_spec(model=QUICK)
+    due = datetime.now(UTC) - timedelta(hours=2)
+    with pytest.raises(InputError, match="no snapshot there"):
+        plan(place.spec, "d1")
+    with pytest.raises(OutOfTurnError, match=r"'d1' has not come yet: .*no snapshot there"):
+        plan(place.spec, "d1", due=due)
+    assert not list(place.store.glob("runs/*"))
+    late = place.snapshot("d1", ring(40))
+    with pytest.raises(OutOfTurnError, match=r"'d1' came late and may still grow: .* whole after 10 min"):
+        plan(place.spec, "d1", due=due)
+    an_hour_ago = time.time() - 3600
+    os.utime(late, (an_hour_ago, an_hour_ago))
+    assert plan(place.spec, "d1", due=due)["files"] == 1
+    assert plan(place.spec, "d1")["files"] == 1
+
+
+def test_snapshot_in_time_is_planned_at_once(place):
+    place.write_spec(model=QUICK)
+    place.snapshot("d1", ring(40))
+    assert plan(place.spec, "d1", due=datetime.now(UTC) + timedelta(seconds=1))["files"] == 1
 
 
 def test_a_snapshot_is_as_whole_as_its_manifest_says(place):

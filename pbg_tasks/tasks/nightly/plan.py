@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFile
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.nights import Watch
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
-from pbg_tasks.errors import ConfigError, OutOfTurnError
+from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
 from pbg_tasks.prepare import connect, count_snapshot
 from pbg_tasks.progress import human_count, say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.gc_holds import hold, run_with
 from pbg_tasks.storage import open_store
+from pbg_tasks.storage.columnar import last_change
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext
@@ -42,6 +46,7 @@ def plan(
     engine: str | None = None,
     publish: bool = True,
     accept_data: str | None = None,
+    due: datetime | None = None,
 ) -> Result:
     """Make the run of one snapshot; the same inputs make the same run.
 
@@ -55,12 +60,14 @@ def plan(
         engine: instead of the spec's.
         publish: whether the run may become a release.
         accept_data: why the night goes on whatever the data gate and the limits of its forecast say.
+        due: when the snapshot was expected, with its timezone: one that is missing may still come, and one that was
+            written since then has to be left alone for a while. None: it is there, or its key is wrong.
 
     Raises:
         ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph, or rows that
             were moved since the release this night continues, so that it would undo the move.
-        InputError: the snapshot is missing.
-        OutOfTurnError: the snapshot is not whole yet, or the night before has not finished.
+        InputError: the snapshot is missing, and was not due.
+        OutOfTurnError: the snapshot is not there or not whole yet, or the night before has not finished.
         QualityGateError: the night would take more than ``limits`` allow.
         ConflictError: the run, or the release it continues, is being removed.
     """
@@ -71,7 +78,7 @@ def plan(
     check_nightly(graph.model, source=f"{spec}: model")
     store = open_store(graph.store)
     probe(store)
-    files = _files(written, snapshot)
+    files = _files(written, snapshot, due=due)
     channel = Channel(store, graph.channel)
     channel.check_graph(graph.graph)
     nights = written.nights
@@ -141,7 +148,7 @@ def _adjusted(
     return parse(GraphSpec, data, source=source)
 
 
-def _files(graph: GraphSpec, snapshot: str) -> tuple[SnapshotFile, ...]:
+def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[SnapshotFile, ...]:
     """List a snapshot's files, of an empty one none; where the watch says what makes it whole, only of one that is.
 
     Who plans may not have been called by the watch: a calendar, a backfill and people know nothing of producers.
@@ -150,13 +157,39 @@ def _files(graph: GraphSpec, snapshot: str) -> tuple[SnapshotFile, ...]:
     if watch is not None and watch.complete != "settled":
         # Before the files are listed: what is whole then stays so, what is written in between may be half of it.
         missing = lacks(graph.snapshots.location, snapshot, watch.complete)
-    found = snapshot_files(graph.snapshots.location, snapshot, None if watch is None else watch.complete)
+    try:
+        found = snapshot_files(graph.snapshots.location, snapshot, None if watch is None else watch.complete)
+    except InputError as error:
+        if due is None:
+            raise
+        raise OutOfTurnError(f"snapshot {snapshot!r} has not come yet: {error}") from None
+    if due is not None and (watch is None or watch.complete == "settled"):
+        _check_quiet(graph, snapshot, due)
     if watch is not None and missing is not None:
         raise OutOfTurnError(
             f"snapshot {snapshot!r} is not whole (nights.watch.complete: {watch.complete}): {missing}; its producer "
             "has to finish it, and `-p nights.watch=null` plans what is there all the same"
         )
     return tuple(SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found)
+
+
+def _check_quiet(graph: GraphSpec, snapshot: str, due: datetime) -> None:
+    """Refuse a late snapshot that may still grow.
+
+    Nothing but the age of its files shows it.
+
+    Raises:
+        OutOfTurnError: it is.
+    """
+    minutes = (graph.nights.watch or Watch(complete="settled")).quiet_minutes
+    with suppress(InputError):  # a whole snapshot without files
+        changed = last_change(graph.snapshots.location.replace("{snapshot}", snapshot))
+        age = datetime.now(UTC) - changed
+        if changed > due and age < timedelta(minutes=minutes):
+            raise OutOfTurnError(
+                f"snapshot {snapshot!r} came late and may still grow: its newest file is {age.total_seconds():.0f} s "
+                f"old, and it counts as whole after {minutes:g} min; nights.watch.complete can name a sign instead"
+            )
 
 
 def _counted(graph: GraphSpec, files: tuple[SnapshotFile, ...]) -> SnapshotCounts:
