@@ -15,7 +15,7 @@ from pbg_tasks.publish.exchange.manifest import MANIFEST, MARK
 from pbg_tasks.publish.skips import when_skipped
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.exchange.export import export as exchange
+from pbg_tasks.tasks.exchange import export as exchange
 from pbg_tasks.tasks.nightly.chain import TASKS, run_chain, run_task
 from pbg_tasks.tasks.nightly.export_release import export_release
 from pbg_tasks.tasks.nightly.plan import plan

@@ -23,8 +23,8 @@ from pbg_tasks.model.comparators import bfloat16_product
 from pbg_tasks.model.relations import Groups
 from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.base import device as places
-from pbg_tasks.train.engine.base import optimizers
+from pbg_tasks.train.engine import device as places
+from pbg_tasks.train.engine import optimizers
 from pbg_tasks.train.engine.choice import engine_name, make_engine
 from pbg_tasks.train.engine.cuda_graphs import RECORD_AFTER, Graphs
 from pbg_tasks.train.engine.device import Accelerator, Host, Reading, find_place

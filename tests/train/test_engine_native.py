@@ -18,7 +18,7 @@ from pbg_tasks.errors import ConfigError, FormatError, ResourceError
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.native import instruction_set, library
 from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.base import native as engine_native
+from pbg_tasks.train.engine import native as engine_native
 from pbg_tasks.train.engine.choice import engine_name, make_engine
 from pbg_tasks.train.engine.native import NativeEngine
 from pbg_tasks.train.engine.on_torch import TorchEngine

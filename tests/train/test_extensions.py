@@ -139,7 +139,7 @@ def test_dynamic_relations_between_several_types_learn_both_directions():
     ]
     config = make_config(relations, dynamic_relations=True, global_emb=False)
     a, b = np.arange(20), np.arange(20)[::-1].copy()
-    edges = EdgeList(np.concatenate((a, b, a)), np.concatenate((b, a, np.registry(b, 1))), np.repeat([0, 1, 2], 20))
+    edges = EdgeList(np.concatenate((a, b, a)), np.concatenate((b, a, np.roll(b, 1))), np.repeat([0, 1, 2], 20))
     tables = random_tables()
     engine, _ = train(config, edges, tables, epochs=80)
     params, _ = engine.parameters()
@@ -152,7 +152,7 @@ def test_dynamic_relations_between_several_types_learn_both_directions():
     for family, row, pair, (lhs, rhs) in (
         (0, 0, "ab", (a, b)),
         (1, 0, "ba", (b, a)),
-        (0, 1, "ab", (a, np.registry(b, 1))),
+        (0, 1, "ab", (a, np.roll(b, 1))),
     ):
         scorer = RelationScorer(config, family, params)
         known = tables[pair[0]].embeddings[torch.from_numpy(lhs)]

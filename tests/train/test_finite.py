@@ -80,7 +80,7 @@ def test_sums_that_are_not_finite_stop_training(where, bad):
 @pytest.mark.parametrize("gradient", [math.nan, math.inf, -3e38, 2e19, 1e19, 1.0, 1e-30])
 def test_whatever_the_gradient_the_sum_tells_of_the_row(where, gradient):
     """Also from the largest number there is, with the largest step whose rows are not looked at."""
-    from pbg_tasks.train.engine.base import fixed_shapes, optimizers
+    from pbg_tasks.train.engine import fixed_shapes, optimizers
 
     table, largest = random_table(), torch.finfo(torch.float32).max
     table.embeddings[3] = torch.tensor([largest, -largest, 1.0, 0.0])

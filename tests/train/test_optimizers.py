@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.base import optimizers
+from pbg_tasks.train.engine import optimizers
 from pbg_tasks.train.engine.optimizers import adagrad, adagrad_rows, row_adagrad
 
 

@@ -16,7 +16,7 @@ from pbg_tasks.model.families import Families
 from pbg_tasks.native import library
 from pbg_tasks.train.data.edge_files import FiledEdges
 from pbg_tasks.train.data.tables import Table
-from pbg_tasks.train.engine.base import self_negatives
+from pbg_tasks.train.engine import self_negatives
 from pbg_tasks.train.engine.device import Accelerator
 from pbg_tasks.train.engine.held_out import evaluation_config
 from pbg_tasks.train.engine.lookup import Single

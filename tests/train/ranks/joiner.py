@@ -31,7 +31,7 @@ def run(out, *, rank, world, servers, method, spec, token, timeout, then, enviro
     result = {}
     began = time.monotonic()
     try:
-        place = gang.Place(rank, world, servers, method)
+        place = gang.RankEnv(rank, world, servers, method)
         joined = gang.Gang.join(place, spec, token=token, timeout=timeout)
         if then == "die":
             os._exit(9)

@@ -92,7 +92,7 @@ def test_a_report_that_is_handed_in_again_changes_nothing(coordinator):
     report = {"edge_chunk": {"lhs": grant["lhs"], "rhs": grant["rhs"], "rank": 1, "lease": grant["lease"], "edges": 54}}
     coordinator.answer(1, "next", {"iteration": 1, "report": report, "give": False})
     assert coordinator.answer(1, "leave", {"report": report})[0] == "ok"
-    assert [edge_chunk.edges for edge_chunk in coordinator.round.done] == [54]
+    assert [edge_chunk.edges for edge_chunk in coordinator.state.done] == [54]
 
 
 def test_what_all_share_is_stored_once_more_when_the_first_leaves(coordinator, shared):
@@ -255,7 +255,7 @@ def test_a_rank_leaves_with_its_report_though_its_next_lease_could_not_be_record
         assert coordinator.answer(0, "leave", {"report": report})[0] == "ok"
         coordinator.wait_shared(10)
         assert named(writer) == ["partial/shared.2"]
-        assert [edge_chunk.edges for edge_chunk in coordinator.round.done] == [54]
+        assert [edge_chunk.edges for edge_chunk in coordinator.state.done] == [54]
 
 
 def test_what_ranks_leave_behind_is_recorded_though_the_store_had_failed(tmp_path):

@@ -33,7 +33,7 @@ FOUR = {"num_machines": 4, "distributed_init_method": TCP}
 
 
 @pytest.mark.parametrize(
-    ("keys", "rank", "environment", "place"),
+    ("keys", "rank", "environment", "env"),
     [
         ({}, None, {}, None),
         ({}, None, {"JOB_COMPLETION_INDEX": "0"}, None),
