@@ -1,4 +1,4 @@
-"""Commands on a graph's releases: list, roll back, pin, skip, approve, reject, collect, drill, replay."""
+"""Commands on a graph's releases: list, roll back, redo, pin, skip, approve, reject, collect, drill, replay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pbg_tasks.cli.common import Json, show_result
+from pbg_tasks.cli.common import Json, Override, show_result
 
 app = typer.Typer()
 
@@ -40,6 +40,21 @@ def rollback(
     from pbg_tasks.tasks.release.releases import rollback as task
 
     show_result(task(spec, to=to), as_json=as_json)
+
+
+@app.command()
+def redo(
+    spec: Spec,
+    first: Annotated[str, typer.Option("--from", help="Key of the corrected snapshot.", show_default=False)],
+    param: Override = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the days.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Repeat a day of a chain and the released days after it."""
+    from pbg_tasks.tasks.release.redo import redo as task
+
+    show_result(task(spec, first, overrides=param, dry_run=dry_run), as_json=as_json)
 
 
 @app.command()

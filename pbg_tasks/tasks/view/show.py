@@ -8,6 +8,7 @@ from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.errors import InputError
 from pbg_tasks.forecast import compare, outcome_table
 from pbg_tasks.publish import Channel
+from pbg_tasks.publish.descent import descent
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import decisions
 from pbg_tasks.tasks.context import CHAIN, Result, RunContext
@@ -236,10 +237,15 @@ def _draw(rows: list[tuple[str, list[str]]]) -> str:
 
 
 def history(spec: Path) -> list[Result]:
-    """List the releases of a graph's channel, oldest first, with a mark at the one it points to."""
+    """List the releases of a graph's channel, oldest first, with a mark at the one it points to.
+
+    ``continues`` is the release that a release was trained from, None where it began anew or its run is gone;
+    ``descends_from`` the nearest release on that way that counts no longer, with the reason in ``because``.
+    """
     graph = load_graph_spec(spec)
     channel = Channel(open_store(graph.store), graph.channel)
-    current = channel.current().release
+    pointer, releases = channel.current(), list(channel.releases())
+    current, ways = pointer.release, descent(channel, releases, pointer)
     return [
         {
             "release": release.seq,
@@ -247,15 +253,19 @@ def history(spec: Path) -> list[Result]:
             "run": release.run,
             "filtered_mrr": _dig(release.metrics, "filtered", "mrr"),
             "current": current is not None and current.seq == release.seq,
+            **ways[release.seq],
         }
-        for release in channel.releases()
+        for release in releases
     ]
 
 
 def history_table(listed: list[Result]) -> str:
     """Draw the releases of a channel, one row a release."""
-    rows = [("release", ["snapshot", "run", "MRR filtered", "current"])]
+    rows = [("release", ["snapshot", "run", "MRR filtered", "current", "continues"])]
     for release in listed:
         cells = [release["snapshot"], release["run"], _cell(release["filtered_mrr"], "{:.4f}")]
-        rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}")]))
+        way = _cell(release["continues"], "{}")
+        if release["descends_from"] is not None:
+            way += f", from {release['descends_from']}: {release['because']}"
+        rows.append((str(release["release"]), [*cells, _cell(release["current"], "{}"), way]))
     return _draw(rows)

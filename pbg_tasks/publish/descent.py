@@ -1,0 +1,72 @@
+"""Descent of releases: what each was trained from."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pbg_tasks.config import RunLayout
+from pbg_tasks.errors import FormatError, NotFoundError
+from pbg_tasks.storage.parallel import in_parallel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pbg_tasks.publish.channel import Channel, Pointer
+    from pbg_tasks.publish.release import Release
+
+_AT_ONCE = 16
+
+
+def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> dict[int, dict[str, Any]]:
+    """Return what each release descends from, by number.
+
+    A release counts no longer once its snapshot has a later release (it was redone), or the channel was rolled back
+    from it. ``descends_from`` is the nearest such release among those that a release was trained from, one after the
+    other; ``because`` is the reason. Both are None where there is none, ``continues`` too.
+
+    Args:
+        channel: of the releases.
+        releases: all of the channel.
+        pointer: where it points.
+    """
+    found = in_parallel(lambda release: _continued(channel, release), releases, _AT_ONCE)
+    continues = dict(zip((release.seq for release in releases), found, strict=True))
+    reasons = _reasons(releases, pointer, continues)
+    return {number: _way(number, continues, reasons) for number in continues}
+
+
+def _continued(channel: Channel, release: Release) -> int | None:
+    """Read which release a run continued; None where there is none."""
+    key = f"runs/{release.run}/{RunLayout.spec}"
+    try:
+        previous = json.loads(channel.store.get(key).data)["previous"]
+        return None if previous is None else int(previous["seq"])
+    except NotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{channel.store.url}/{key}: this is no run spec ({error!r})") from None
+
+
+def _reasons(releases: Sequence[Release], pointer: Pointer, continues: Mapping[int, int | None]) -> dict[int, str]:
+    """Return why releases count no longer, by number."""
+    newest = {release.snapshot: release.seq for release in sorted(releases, key=lambda each: each.seq)}
+    reasons = {
+        release.seq: f"redone as {newest[release.snapshot]}"
+        for release in releases
+        if newest[release.snapshot] != release.seq
+    }
+    if pointer.rolled_back and pointer.release is not None:
+        left = {number for number in continues if number > pointer.release.seq}
+        reasons |= {number: "rolled back" for number in left if number not in reasons}
+    return reasons
+
+
+def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int, str]) -> dict[str, Any]:
+    ancestor = continues[number]
+    while ancestor is not None and ancestor not in reasons:
+        further = continues.get(ancestor)
+        # No run continues a later release: where one says so, its document was changed.
+        ancestor = further if further is not None and further < ancestor else None
+    because = None if ancestor is None else reasons[ancestor]
+    return {"continues": continues[number], "descends_from": ancestor, "because": because}

@@ -1,0 +1,76 @@
+"""``redo``: nights of a chain again, from a corrected day on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.config.run import check_snapshot_key
+from pbg_tasks.errors import ConfigError, InputError, QualityGateError
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.columnar import list_keys
+from pbg_tasks.tasks.nightly.chain import run_chain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pbg_tasks.config import GraphSpec
+    from pbg_tasks.tasks.context import Result
+
+
+def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_run: bool = False) -> Result:
+    """Repeat a day of a chain and all released days after it.
+
+    The oldest comes first, and each day continues what the day before was redone as. Readers keep the release that the
+    channel serves until its own day is redone. A redo that was interrupted goes on where it was, when called again.
+
+    Args:
+        spec: the graph spec's file.
+        first: key of the corrected snapshot.
+        overrides: ``key.path=value`` changes of the spec.
+        dry_run: only return the days.
+
+    Returns:
+        ``days`` in their order, and of each that was done its run and release in ``redone``.
+
+    Raises:
+        ConfigError: the nights of the graph are no chain.
+        InputError: there is no such snapshot.
+        QualityGateError: a gate refused a day. Later days would continue its old release, so they are left as they
+            were; the message names the days that are left.
+    """
+    check_snapshot_key(first)
+    days = _days(load_graph_spec(spec, overrides), first)
+    say(f"redo: {len(days)} days, {days[0]} to {days[-1]}")
+    redone: list[Result] = []
+    for number, day in enumerate(() if dry_run else days, start=1):
+        say(f"redo: {day}, day {number} of {len(days)}")
+        try:
+            summary = run_chain(spec, day, overrides=overrides)
+        except QualityGateError as error:
+            raise type(error)(
+                f"{error}; {number - 1} of {len(days)} days are redone, {', '.join(days[number - 1 :])} are not: mend "
+                f"or approve {day}, then `pbg redo SPEC --from {day}`"
+            ) from None
+        release = summary["release"] or {}
+        redone.append({"snapshot": day, "run": summary["run"], "release": release.get("release")})
+    return {"from": first, "days": days, "redone": redone}
+
+
+def _days(graph: GraphSpec, first: str) -> list[str]:
+    """List the first day and later ones with release and snapshot."""
+    if graph.nights.walk != "chain":
+        raise ConfigError(
+            f"graph {graph.graph}: nights.walk is {graph.nights.walk!r}, so no night depends on {first!r}; do that day "
+            f"alone again: `pbg run SPEC --snapshot {first}`"
+        )
+    there = list_keys(graph.snapshots.location)
+    if first not in there:
+        raise InputError(f"{graph.snapshots.location}: there is no snapshot {first!r}; check the key and location")
+    released = {release.snapshot for release in Channel(open_store(graph.store), graph.channel).releases()}
+    later = (key for key in there if key in released and snapshot_order(key) > snapshot_order(first))
+    return [first, *sorted(later, key=snapshot_order)]

@@ -1,0 +1,125 @@
+"""A chain that is done again from a corrected day on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from pbg_tasks.errors import ConfigError, InputError, QualityGateError
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.nightly.chain import run_chain
+from pbg_tasks.tasks.release.redo import redo
+from pbg_tasks.tasks.release.releases import rollback
+from pbg_tasks.tasks.view.show import history, history_table
+from tests.tasks.conftest import ring, workplace
+
+QUICK = {"num_epochs": 1}
+DAYS = ["d1", "d2", "d3", "d4"]
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """Four released days, the second corrected afterwards, with a copy."""
+    with workplace(tmp_path_factory.mktemp("chain")) as place:
+        place.write_spec(model=QUICK)
+        for number, day in enumerate(DAYS):
+            place.snapshot(day, ring(40 + number))
+            run_chain(place.spec, day)
+        place.snapshot("d2", ring(41, seed=1)[5:])
+        yield place, shutil.copytree(place.root, tmp_path_factory.mktemp("kept") / "chain")
+
+
+@pytest.fixture
+def chain(released):
+    """The place, unchanged."""
+    place, kept = released
+    shutil.rmtree(place.root)
+    shutil.copytree(kept, place.root)
+    return place
+
+
+def current(place):
+    return Channel(open_store(str(place.store)), "production").current().release
+
+
+def ways(place):
+    return [
+        (each["release"], each["snapshot"], each["continues"], each["descends_from"]) for each in history(place.spec)
+    ]
+
+
+def test_redo_continues_each_day_as_redone(chain):
+    result = redo(chain.spec, "d2")
+    assert result["days"] == DAYS[1:]
+    assert [(each["snapshot"], each["release"]) for each in result["redone"]] == [("d2", 5), ("d3", 6), ("d4", 7)]
+    assert (current(chain).seq, current(chain).snapshot) == (7, "d4")
+    assert ways(chain)[4:] == [(5, "d2", 1, None), (6, "d3", 5, None), (7, "d4", 6, None)]
+    assert redo(chain.spec, "d2") == result
+    assert current(chain).seq == 7
+
+
+def test_releases_from_a_redone_one_are_named(chain):
+    assert [way[3] for way in ways(chain)] == [None] * 4
+    run_chain(chain.spec, "d2")
+    assert ways(chain) == [
+        (1, "d1", None, None),
+        (2, "d2", 1, None),
+        (3, "d3", 2, 2),
+        (4, "d4", 3, 2),
+        (5, "d2", 1, None),
+    ]
+    assert current(chain).seq == 4
+    assert "3, from 2: redone as 5" in history_table(history(chain.spec))
+
+
+def test_releases_from_a_rolled_back_one_are_named(chain):
+    rollback(chain.spec, to=2)
+    assert [way[3] for way in ways(chain)] == [None, None, None, 3]
+    assert "3, from 3: rolled back" in history_table(history(chain.spec))
+
+
+def test_redo_that_was_interrupted_goes_on(chain):
+    run_chain(chain.spec, "d2")
+    run_chain(chain.spec, "d3")
+    assert [each["release"] for each in redo(chain.spec, "d2")["redone"]] == [5, 6, 7]
+
+
+def test_redo_after_rollback_moves_channel_daily(chain):
+    rollback(chain.spec, to=1)
+    assert [each["release"] for each in redo(chain.spec, "d2")["redone"]] == [5, 6, 7]
+    assert (current(chain).seq, current(chain).snapshot) == (7, "d4")
+
+
+def test_refused_day_ends_redo_and_names_days_left(chain):
+    chain.write_spec(model=QUICK, gates={"min_mrr": 0.99, "min_common_edges": 1, "min_over_popularity": {}})
+    with pytest.raises(
+        QualityGateError, match=r"; 0 of 3 days are redone, d2, d3, d4 are not: mend or approve d2, then"
+    ):
+        redo(chain.spec, "d2")
+    assert current(chain).seq == 4
+
+
+def test_dry_run_lists_days_and_does_none(chain):
+    assert redo(chain.spec, "d3", dry_run=True) == {"from": "d3", "days": ["d3", "d4"], "redone": []}
+    assert len(history(chain.spec)) == 4
+
+
+def test_wrong_uses_are_refused(chain):
+    with pytest.raises(InputError, match="there is no snapshot 'd9'; check the key and location"):
+        redo(chain.spec, "d9")
+    with pytest.raises(ConfigError, match=r"nights\.walk is 'independent', so no night depends on 'd2'"):
+        redo(chain.spec, "d2", overrides=["nights.walk=independent"])
+
+
+def test_changed_run_spec_cannot_loop_the_listing(chain):
+    """A run spec cannot name its own release, or a later one."""
+    for number, claimed in ((2, 2), (3, 4)):
+        run = history(chain.spec)[number - 1]["run"]
+        path = chain.store / "runs" / run / "spec.json"
+        document = json.loads(path.read_text())
+        document["previous"]["seq"] = claimed
+        path.write_text(json.dumps(document))
+    assert [way[3] for way in ways(chain)] == [None] * 4
