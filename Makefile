@@ -71,7 +71,7 @@ quality: setup
 	@$(PY) -m benchmarks.quality $(ARGS)
 
 # One benchmark: make bench ARGS="steps --again"; the user's race, of hours: make bench ARGS=race, or a side of it at a
-# time: make bench ARGS="race --racer ours", then theirs.
+# time: make bench ARGS="race --racer ours", then theirs. A small night: make bench ARGS="night --again --edges 100000".
 bench: setup
 	@$(PY) -m benchmarks.speed $(ARGS)
 

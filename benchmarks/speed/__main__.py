@@ -36,6 +36,9 @@ def main(
     racer: Annotated[
         Literal["ours", "theirs"] | None, typer.Option(help="Run one side of the race; the other's end is kept.")
     ] = None,
+    edges: Annotated[
+        int | None, typer.Option(min=1000, help="Of the graph of `night`; its results are kept apart then.")
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what was measured on this very code.")] = False,
 ) -> None:
     """Measure speed and memory against torchbiggraph."""
@@ -43,11 +46,12 @@ def main(
     if unknown:
         raise typer.BadParameter(f"no benchmark is named {', '.join(unknown)}")
     chosen = [each for each in BENCHMARKS if (each.name in names if names else not each.apart and each.quick >= quick)]
-    path = RESULTS / ("quick.json" if quick else "latest.json")
+    apart = quick or edges is not None
+    path = RESULTS / ("quick.json" if apart else "latest.json")
 
     def keep(results: Results) -> None:
         results.write(path)
-        if not quick:
+        if not apart:
             write(results, DOCUMENT, RATIOS, GROWTH)
 
     runner = Runner(
@@ -58,6 +62,7 @@ def main(
         quick=quick,
         race_epochs=race_epochs,
         racers=RACERS if racer is None else (racer,),
+        edges=edges,
     )
     runner.run(chosen, again=again or racer is not None)
     keep(runner.results)

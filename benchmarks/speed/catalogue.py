@@ -56,6 +56,7 @@ BENCHMARKS = (
     Benchmark("angel", "Angel's formats"),
     Benchmark("pykeen", "PyKEEN", against="PyKEEN"),
     Benchmark("growth", "Growth"),
+    Benchmark("night", "A night", against="its training"),
     Benchmark("gpu", "Training steps on a GPU", apart=True, against="the CPU"),
     Benchmark("race", "The race to a filtered MRR of 0.79 on FB15k", apart=True),
 )

@@ -45,6 +45,7 @@ class Tools:
         pairs: rounds of each side.
         race_epochs: that PBG trains in the race.
         racers: the sides of the race that are run now.
+        edges: of the graph whose nights are measured; None: as many as the benchmark has.
     """
 
     directory: Path
@@ -53,6 +54,7 @@ class Tools:
     pairs: int = 5
     race_epochs: int = PBG_EPOCHS
     racers: tuple[str, ...] = RACERS
+    edges: int | None = None
 
     def ours(self, place: str, *, environment: Mapping[str, str] | None = None, **arguments: object) -> Worker:
         """Return a process of this environment with a ``module:Class`` of ours, to be used in a ``with`` block.

@@ -32,6 +32,7 @@ class Runner:
         quick: whether the benchmarks are to be short.
         race_epochs: that PBG trains in the race.
         racers: the sides of the race that are run now.
+        edges: of the graph whose nights are measured; None: as many as the benchmark has.
         failures: what went wrong, by benchmark.
     """
 
@@ -42,6 +43,7 @@ class Runner:
     quick: bool = False
     race_epochs: int = PBG_EPOCHS
     racers: tuple[str, ...] = RACERS
+    edges: int | None = None
     failures: dict[str, str] = field(default_factory=dict)
 
     def run(self, benchmarks: Sequence[Benchmark], *, again: bool) -> None:
@@ -63,7 +65,9 @@ class Runner:
         directory = self.cache / "runs" / benchmark.name
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        tools = Tools(directory, self.cache, self.data, race_epochs=self.race_epochs, racers=self.racers)
+        tools = Tools(
+            directory, self.cache, self.data, race_epochs=self.race_epochs, racers=self.racers, edges=self.edges
+        )
         found = benchmark.measure(tools, quick=self.quick)
         common = {"rerun": benchmark.rerun(quick=self.quick), "revision": code, "environment": circumstances}
         self.results.replace(benchmark.name, found, **common)

@@ -1,0 +1,224 @@
+"""Cost of a cold and a warm night, task by task.
+
+CPU, wall time, memory and traffic of each task are measured in a directory and on an S3 server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.speed.measurement import Measurement
+from benchmarks.speed.usage import MemoryWatch
+from benchmarks.speed.worker import ROOT
+from examples.stack.object_store import ObjectStore
+from pbg_tasks.errors import PbgError
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.context import CHAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from benchmarks.speed.harness import Tools
+
+_EDGES, _QUICK_EDGES = 3_000_000, 100_000
+_COLD, _WARM = "d1", "d2"
+_NIGHTS = {_COLD: "cold", _WARM: "warm"}
+_TARGETS = {_COLD: 1.8, _WARM: 1.6}
+_CHANGED = 0.02
+_FILES = 4
+_RELATIONS = 8
+_NEW_EVERY = 50  # of the changed edges, one in so many begins at a new entity
+_NOTE = (
+    "CPU seconds of all tasks, each a process of its own with its start and imports, over those of train; one round; "
+    "the warm night has 2 % of its edges changed"
+)
+MODEL: dict[str, Any] = {
+    "entities": {"node": {"num_partitions": 4}},
+    "relations": [{"name": "edge", "lhs": "node", "rhs": "node", "operator": "translation"}],
+    "dynamic_relations": True,
+    "dimension": 100,
+    "global_emb": False,
+    "comparator": "dot",
+    "loss_fn": "softmax",
+    "lr": 0.1,
+    "num_epochs": 5,
+    "workers": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Cost of one task of a night.
+
+    Attributes:
+        cpu: seconds of its process and all it started.
+        wall: seconds.
+        memory: most bytes they held together.
+        read: bytes from the store.
+        written: bytes to it.
+    """
+
+    cpu: float
+    wall: float
+    memory: float
+    read: float
+    written: float
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Edges of one snapshot.
+
+    Attributes:
+        lhs: int64 (N,), numbers of the left ends.
+        rel: int64 (N,).
+        rhs: int64 (N,).
+    """
+
+    lhs: np.ndarray
+    rel: np.ndarray
+    rhs: np.ndarray
+
+    @classmethod
+    def drawn(cls, edges: int, seed: int = 0) -> Edges:
+        """Draw a graph with a third as many entities as edges.
+
+        Each entity is the left end of three edges. A relation leads to an entity near one that it fixes, most often the nearest: a model can learn that.
+        """
+        rng, entities = np.random.default_rng(seed), max(edges // 3, 1)
+        lhs, rel = np.arange(edges) % entities, rng.integers(_RELATIONS, size=edges)
+        apart = (rng.random(edges) ** 4 * 100).astype(np.int64)
+        return cls(lhs, rel, (lhs // 20 * 20 + rel * (entities // _RELATIONS) + apart) % entities)
+
+    def changed(self, share: float = _CHANGED, seed: int = 1) -> Edges:
+        """Return the edges with a share of them changed.
+
+        Some of the changed ones begin at new entities.
+        """
+        rng = np.random.default_rng(seed)
+        places = rng.choice(len(self.lhs), size=int(len(self.lhs) * share), replace=False)
+        lhs, rhs = self.lhs.copy(), self.rhs.copy()
+        rhs[places] = rng.permutation(rhs[places])
+        new = places[::_NEW_EVERY]
+        lhs[new] = lhs.max() + 1 + np.arange(len(new))
+        return Edges(lhs, self.rel, rhs)
+
+    def write(self, directory: Path) -> list[Path]:
+        """Write Parquet files of names, and return their paths."""
+        directory.mkdir(parents=True)
+        paths = [directory / f"part-{part}.parquet" for part in range(_FILES)]
+        cuts = np.linspace(0, len(self.lhs), _FILES + 1).astype(int)
+        for path, (first, stop) in zip(paths, pairwise(cuts.tolist()), strict=True):
+            columns = (("lhs", "n", self.lhs), ("rel", "r", self.rel), ("rhs", "n", self.rhs))
+            table = {name: np.char.add(letter, ids[first:stop].astype(str)) for name, letter, ids in columns}
+            pq.write_table(pa.table(table), path)
+        return paths
+
+
+def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
+    """Measure both nights in a directory and on an S3 server.
+
+    Raises:
+        PbgError: a task failed.
+    """
+    edges = tools.edges or (_QUICK_EDGES if quick else _EDGES)
+    cold = Edges.drawn(edges)
+    snapshots = {day: each.write(tools.directory / day) for day, each in ((_COLD, cold), (_WARM, cold.changed()))}
+    local = _nights(tools.directory, str(tools.directory / "store"), snapshots, {})
+    with ObjectStore(tools.directory / "s3") as server:
+        server.create_bucket("bench")
+        remote = _nights(tools.directory, "s3://bench/nights", snapshots, server.environment())
+    return [*_measurements(local, ""), *_measurements(remote, ", S3")]
+
+
+def _nights(
+    directory: Path, place: str, snapshots: Mapping[str, list[Path]], environment: Mapping[str, str]
+) -> dict[str, dict[str, Task]]:
+    """Return the cost of each task, by day."""
+    os.environ.update(environment)
+    try:
+        store = open_store(place)
+        for day, paths in snapshots.items():
+            for path in paths:
+                store.put(f"snapshots/{day}/{path.name}", path)
+        spec = directory / "graph.json"  # a YAML file, too
+        spec.write_text(
+            json.dumps(
+                {
+                    "graph": "night",
+                    "store": f"{place}/graph",
+                    "snapshots": {"location": f"{place}/snapshots/{{snapshot}}/*.parquet"},
+                    "model": MODEL,
+                }
+            )
+        )
+        return {day: _night(spec, day, directory / "task.log") for day in snapshots}
+    finally:
+        for name in environment:
+            del os.environ[name]
+
+
+def _night(spec: Path, day: str, log: Path) -> dict[str, Task]:
+    found: dict[str, Task] = {}
+    run = str(spec)
+    for task in CHAIN:
+        options = ("--snapshot", day) if task == "plan" else ()
+        result, found[task] = _task([task, run, *options], log)
+        run = result["run"]
+    return found
+
+
+def _task(words: list[str], log: Path) -> tuple[dict[str, Any], Task]:
+    """Run one command; return its result and its cost."""
+    started = time.monotonic()
+    out = log.with_suffix(".json")
+    with log.open("w") as errors, out.open("w") as answer:
+        command = [sys.executable, "-m", "pbg_tasks", *words, "--json"]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=answer, stderr=errors)
+        with MemoryWatch(process.pid) as watch:
+            _, status, used = os.wait4(process.pid, 0)  # unlike ``wait``, with the time of all that it waited for
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise PbgError(f"pbg {' '.join(words)}: {log.read_text(encoding='utf-8', errors='replace')[-2000:].strip()}")
+    result = json.loads(out.read_text())
+    traffic = [result.get("usage", {}).get(f"store_bytes_{way}", 0) for way in ("read", "written")]
+    cost = Task(used.ru_utime + used.ru_stime, time.monotonic() - started, watch.peak, *traffic)
+    return result, cost
+
+
+def _measurements(nights: Mapping[str, Mapping[str, Task]], place: str) -> list[Measurement]:
+    found = []
+    for day, tasks in nights.items():
+        night, cpu = _NIGHTS[day], sum(task.cpu for task in tasks.values())
+        share = cpu / tasks["train"].cpu
+        totals = {
+            "CPU seconds": cpu,
+            "seconds": sum(task.wall for task in tasks.values()),
+            "largest peak memory, bytes": max(task.memory for task in tasks.values()),
+            "bytes read": sum(task.read for task in tasks.values()),
+            "bytes written": sum(task.written for task in tasks.values()),
+        }
+        target = _TARGETS[day]
+        title = f"{night} night of its training{place}"
+        found.append(Measurement(title, "times", share, target=target, at_most=True, note=_NOTE, details=totals))
+        for name, task in tasks.items():
+            details = {
+                "seconds": task.wall,
+                "peak memory, bytes": task.memory,
+                "bytes read": task.read,
+                "bytes written": task.written,
+            }
+            found.append(Measurement(f"{night} night, {name}{place}", "cpu-s", task.cpu, details=details))
+    return found
