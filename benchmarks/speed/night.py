@@ -95,7 +95,8 @@ class Edges:
     def drawn(cls, edges: int, seed: int = 0) -> Edges:
         """Draw a graph with a third as many entities as edges.
 
-        Each entity is the left end of three edges. A relation leads to an entity near one that it fixes, most often the nearest: a model can learn that.
+        Each entity is the left end of three edges. A relation leads to an entity near one that it fixes, most often
+        the nearest: a model can learn that.
         """
         rng, entities = np.random.default_rng(seed), max(edges // 3, 1)
         lhs, rel = np.arange(edges) % entities, rng.integers(_RELATIONS, size=edges)

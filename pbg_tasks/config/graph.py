@@ -129,7 +129,8 @@ class Evaluation(Growing):
         split: which held-out edges.
         max_candidates: with more entities than this of one type, that many are sampled once and stored, for the nights
             that follow, too; another number samples all types anew.
-        max_edges: evaluate at most this many edges (the first by their stable hash); null means all.
+        max_edges: evaluate at most this many edges, the first by their stable hash: fewer where these decide what the
+            gates ask, with some of every relation that has enough; null means all.
         exclude_self: leave the known end of an edge out of the candidates of the filtered figures, unless its relation
             had loops in training. PBG leaves it in.
     """
@@ -138,7 +139,7 @@ class Evaluation(Growing):
 
     split: Literal["valid", "test"] = "test"
     max_candidates: PositiveInt = 1_000_000
-    max_edges: PositiveInt | None = None
+    max_edges: PositiveInt | None = 20_000
     exclude_self: bool = False
 
 

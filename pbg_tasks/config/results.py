@@ -96,6 +96,8 @@ class Metrics(Stored):
     relations: dict[str, BothWays] = Field(default_factory=dict)
     health: dict[str, Health] = Field(default_factory=dict)
     edges: Count | None = None
+    held_out: Count | None = None
+    interval: dict[str, Number] | None = None
 
 
 class Entities(Stored):

@@ -13,10 +13,12 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.evaluate.candidates import Candidates, eligible
 from pbg_tasks.evaluate.ids import Bucket, Numbering, Triples, by_types
 from pbg_tasks.evaluate.one_side import OneSide
-from pbg_tasks.evaluate.paired_comparison import compete
+from pbg_tasks.evaluate.paired_comparison import PairedRanks, mean_interval, mean_reciprocal
 from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
+from pbg_tasks.evaluate.rounds import RankedRounds
+from pbg_tasks.evaluate.sampling import Sample, relation_edges
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from pbg_tasks.config import Evaluation, ModelConfig
+    from pbg_tasks.config import Evaluation, Gates, ModelConfig
     from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.formats.entity_sets import EntitySet
 
@@ -53,6 +55,7 @@ def evaluate_edges(
     candidates: Candidates | None = None,
     hidden: EntitySet | None = None,
     compared: ComparedModel | None = None,
+    gates: Gates | None = None,
     threads: int = 1,
     memory_bytes: int = 1 << 30,
     seed: int = 0,
@@ -74,6 +77,8 @@ def evaluate_edges(
         candidates: a sample to use again, for the types that it has.
         hidden: entities that are nobody's candidates.
         compared: another model that is asked the same, as far as it knows it.
+        gates: limits that the figures have to decide: a sample of the edges is ranked in rounds, until it does; None:
+            all of them are ranked.
         threads: CPU threads.
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of what is newly sampled.
@@ -90,7 +95,8 @@ def evaluate_edges(
     keep_freed_memory()
     families = Families(config, len(relation_names))
     numbering = Numbering(config, counts, families)
-    asked = numbering.triples(_limited(held_out, evaluation.max_edges).items())
+    sample_of_edges = Sample.of(held_out, evaluation.max_edges, relation_edges=relation_edges(gates) if gates else 0)
+    asked = numbering.triples(sample_of_edges.edges.items())
     sides = {side: OneSide(side, asked, max(map(numbering.total, config.entities))) for side in SIDES}
     if evaluation.exclude_self:
         _exclude_known_ends(config, families, asked, loops, sides)
@@ -101,30 +107,36 @@ def evaluate_edges(
     sample = Candidates.draw(counts, evaluation.max_candidates, seed, kept=candidates)
     tables = _tables(config, paths, numbering, sample, hidden)
     groups = list(by_types(config, families, asked))
-    work = sum(len(rows) * (tables[lhs].candidates + tables[rhs].candidates) for (lhs, rhs), rows in groups)
     models = [config] if compared is None else [config, compared.config]
     dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
     budget = Budget.of(memory_bytes, dimension, threads)
     names = relation_labels(config, relation_names)
-    with Progress("evaluate", total=work, unit="scores") as progress:
-        model = Model(config, families, params, budget, progress, threads)
-        of_types = [(tables[lhs], tables[rhs], rows) for (lhs, rhs), rows in groups]
-        found = {name: side.rank(model, of_types) for name, side in sides.items()}
-    against = None
-    if compared is not None:
-        with Progress("compare", unit="scores") as progress:
-            model = replace(model, progress=progress)
-            against = compete(model, tables, compared, numbering, groups, sides, found, asked, names, seed)
-    popular = [ranks for side in sides.values() if (ranks := side.popular(of_types)) is not None]
+    rounds = RankedRounds(tables, groups, sides, len(asked))
+    paired = None if compared is None else PairedRanks(tables, compared, numbering, groups, sides, asked, seed)
+    for rows in sample_of_edges.rounds() if gates else [np.arange(len(asked))]:
+        with Progress("evaluate", total=rounds.scores(rows), unit="scores") as progress:
+            model = Model(config, families, params, budget, progress, threads)
+            rounds.rank(model, rows)
+        if paired is not None:
+            with Progress("compare", unit="scores") as progress:
+                paired.rank(replace(model, progress=progress), rows, rounds.found)
+        if gates is not None and rounds.reciprocals(sample_of_edges.extra, paired).decide(gates):
+            break
+    done, counted = rounds.counted(sample_of_edges.extra)
+    whole = len(counted) == sample_of_edges.total
+    reciprocal = mean_reciprocal([ranks.select(counted) for ranks in rounds.found.values()])
     report = EvaluationReport.of(
-        found,
-        asked.rel,
+        {name: ranks.select(done) for name, ranks in rounds.found.items()},
+        asked.rel[done],
         names,
         split=evaluation.split,
         candidates={entity: table.candidates for entity, table in tables.items()},
         sampled=sample is not None,
-        popular=popular,
-        against=against,
+        popular=[ranks[done] for ranks in rounds.popular],
+        against=None if paired is None else paired.comparison_(rounds.is_counted(sample_of_edges.extra), names),
+        counted=np.searchsorted(done, counted),
+        held_out=None if whole else sample_of_edges.total,
+        interval=None if whole else mean_interval(reciprocal, seed),
     )
     return report, sample
 
@@ -157,18 +169,6 @@ def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[T
 def _part(edges: EdgeList, start: int, stop: int) -> EdgeList:
     """Return the ids of some edges, over the same memory."""
     return EdgeList(edges.lhs[start:stop], edges.rhs[start:stop], edges.rel[start:stop])
-
-
-def _limited(held_out: Mapping[Bucket, EdgeList], limit: int | None) -> Mapping[Bucket, EdgeList]:
-    """Return the first edges of each bucket, ``limit`` in all; within a bucket they lie in the order of their hash."""
-    total = sum(map(len, held_out.values()))
-    if limit is None or total <= limit:
-        return held_out
-    ends = np.cumsum([len(edges) for edges in held_out.values()]) * limit // total
-    taken = np.diff(ends, prepend=0)
-    return {
-        bucket: _part(edges, 0, count) for (bucket, edges), count in zip(held_out.items(), taken.tolist(), strict=True)
-    }
 
 
 def _tables(

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from pbg_tasks.evaluate.ranking import Ranks
 from pbg_tasks.evaluate.report import by_relation, rank_figures
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pbg_tasks.evaluate.compared_model import ComparedModel, Types
     from pbg_tasks.evaluate.ids import Numbering, Triples
     from pbg_tasks.evaluate.one_side import OneSide
     from pbg_tasks.evaluate.questions import Side
-    from pbg_tasks.evaluate.ranking import Model, Ranks
+    from pbg_tasks.evaluate.ranking import Model
     from pbg_tasks.evaluate.report import Figures
     from pbg_tasks.evaluate.tables import EntityTable
 
@@ -28,6 +29,7 @@ MAX_EDGES = 100_000
 """Edges that are asked: with more of them, a sample; the interval is then some thousandth wide."""
 RESAMPLES = 1000
 _INTERVAL = (0.025, 0.975)
+_MODELS = ("candidate", "current")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class PairedComparison:
         labels: Sequence[str],
         candidates: dict[str, int],
         seed: int,
+        *,
+        counted: np.ndarray | None = None,
     ) -> Self:
         """Summarise ranks of the same edges.
 
@@ -70,14 +74,16 @@ class PairedComparison:
             labels: names of the relations.
             candidates: see the attributes.
             seed: of the resampling.
+            counted: bool (N,), edges that count over all relations; None: all. The others count in their own only.
         """
-        both = [np.stack([1 / side.filtered for side in ranks]).mean(axis=0) for ranks in (ours, theirs)]
+        both = [mean_reciprocal(ranks) for ranks in (ours, theirs)]
+        over_all = np.arange(len(rel)) if counted is None else np.flatnonzero(counted)
         return cls(
-            edges=len(rel),
+            edges=len(over_all),
             candidates=candidates,
-            candidate=rank_figures(ours),
-            current=rank_figures(theirs),
-            difference=paired_difference(both[0] - both[1], seed),
+            candidate=rank_figures([ranks.select(over_all) for ranks in ours]),
+            current=rank_figures([ranks.select(over_all) for ranks in theirs]),
+            difference=mean_interval((both[0] - both[1])[over_all], seed),
             relations={
                 labels[number]: {"edges": len(rows)}
                 | {
@@ -89,81 +95,135 @@ class PairedComparison:
         )
 
 
-def paired_difference(differences: np.ndarray, seed: int) -> dict[str, float]:
-    """Return the mean of paired differences and the interval that 95 of 100 resampled means lie in.
+def mean_interval(values: np.ndarray, seed: int) -> dict[str, float]:
+    """Return the mean of values and the interval of 95 of 100 resampled means.
 
     Args:
-        differences: float64 (N,).
+        values: float64 (N,), such as paired differences.
         seed: of the resampling.
+
+    Returns:
+        ``mrr``, the mean, and ``low`` and ``high``; empty without a value.
     """
-    if not len(differences):
+    if not len(values):
         return {}
     rng = np.random.default_rng(seed)
-    means = [differences[rng.integers(len(differences), size=len(differences))].mean() for _ in range(RESAMPLES)]
+    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]
     low, high = np.quantile(means, _INTERVAL)
-    return {name: round(float(value), 8) for name, value in (("mrr", differences.mean()), ("low", low), ("high", high))}
+    return {name: round(float(value), 8) for name, value in (("mrr", values.mean()), ("low", low), ("high", high))}
 
 
-def compete(
-    model: Model,
-    tables: Mapping[str, EntityTable],
-    compared: ComparedModel,
-    numbering: Numbering,
-    groups: Sequence[tuple[Types, np.ndarray]],
-    sides: Mapping[Side, OneSide],
-    ranked: Mapping[Side, Ranks],
-    asked: Triples,
-    labels: Sequence[str],
-    seed: int,
-) -> PairedComparison:
-    """Ask two models the same.
+class PairedRanks:
+    """Ranks of two models on the same edges, filled in round by round.
 
     Args:
-        model: tonight's.
-        tables: its embeddings by type, with the candidates of tonight's evaluation.
+        tables: embeddings of tonight's model by type, with the candidates of tonight's evaluation.
         compared: the other one.
         numbering: of tonight's entities.
         groups: types of the two ends, rows of the held-out edges that have them.
         sides: what the held-out edges ask, with the known answers.
-        ranked: how tonight's model ranked them among its candidates.
         asked: all held-out edges.
-        labels: names of tonight's relations.
         seed: of samples.
     """
-    chosen = _drawn([(types, rows[compared.fair(types, asked.select(rows))]) for types, rows in groups], seed)
-    candidates = {
-        entity: table.candidate_numbers()[compared.known[entity][table.candidate_numbers()]]
-        for entity, table in tables.items()
-    }
-    rows = np.concatenate([np.empty(0, np.int64), *(rows for _, rows in chosen)])
 
-    def ranks_of(one: Model, its: Mapping[str, EntityTable]) -> list[Ranks]:
-        of_types = [(its[lhs], its[rhs], rows) for (lhs, rhs), rows in chosen if len(rows)]
-        return [side.rank(one, of_types).select(rows) for side in sides.values()]
+    def __init__(
+        self,
+        tables: Mapping[str, EntityTable],
+        compared: ComparedModel,
+        numbering: Numbering,
+        groups: Sequence[tuple[Types, np.ndarray]],
+        sides: Mapping[Side, OneSide],
+        asked: Triples,
+        seed: int,
+    ) -> None:
+        self._tables, self._compared, self._sides, self._asked, self._seed = tables, compared, sides, asked, seed
+        self._chosen = _drawn([(types, rows[compared.fair(types, asked.select(rows))]) for types, rows in groups], seed)
+        self._candidates = {
+            entity: table.candidate_numbers()[compared.known[entity][table.candidate_numbers()]]
+            for entity, table in tables.items()
+        }
+        self._theirs = {
+            entity: compared.table(entity, numbering.bases[entity], numbers)
+            for entity, numbers in self._candidates.items()
+            if entity in compared.config.entities
+        }
+        self._ranks = {name: [Ranks.empty(len(asked)) for _ in sides] for name in _MODELS}
+        self._done = np.zeros(len(asked), bool)
 
-    ours = [ranks.select(rows) for ranks in ranked.values()]
-    outside = {
-        entity: np.setdiff1d(table.candidate_numbers(), candidates[entity], assume_unique=True)
-        for entity, table in tables.items()
-    }
-    if sum(map(len, outside.values())) > sum(map(len, candidates.values())):
-        ours = ranks_of(model, {entity: table.among(candidates[entity]) for entity, table in tables.items()})
-    elif any(map(len, outside.values())):  # few are new to the rival: cheaper than all others once more
+    def rank(self, model: Model, rows: np.ndarray, ranked: Mapping[Side, Ranks]) -> None:
+        """Ask both models some more edges.
+
+        Args:
+            model: tonight's.
+            rows: int64, of the held-out edges.
+            ranked: how tonight's model ranked these among its candidates, by side; of all held-out edges.
+        """
+        chosen = [(types, own[np.isin(own, rows)]) for types, own in self._chosen]
+        rows = np.concatenate([np.empty(0, np.int64), *(own for _, own in chosen)])
+
+        def ranks_of(one: Model, its: Mapping[str, EntityTable]) -> list[Ranks]:
+            of_types = [(its[lhs], its[rhs], own) for (lhs, rhs), own in chosen if len(own)]
+            return [side.rank(one, of_types).select(rows) for side in self._sides.values()]
+
+        theirs = ranks_of(self._compared.model(model), self._theirs)
+        found = {"candidate": self._ours(model, rows, ranked, ranks_of), "current": theirs}
+        for name, sides in found.items():
+            for ranks, part in zip(self._ranks[name], sides, strict=True):
+                ranks.take(rows, part)
+        self._done[rows] = True
+
+    def _ours(
+        self,
+        model: Model,
+        rows: np.ndarray,
+        ranked: Mapping[Side, Ranks],
+        ranks_of: Callable[[Model, Mapping[str, EntityTable]], list[Ranks]],
+    ) -> list[Ranks]:
+        """Return the ranks by tonight's model among the candidates of both models."""
+        tables, candidates = self._tables, self._candidates
+        outside = {
+            entity: np.setdiff1d(table.candidate_numbers(), candidates[entity], assume_unique=True)
+            for entity, table in tables.items()
+        }
+        if sum(map(len, outside.values())) > sum(map(len, candidates.values())):
+            return ranks_of(model, {entity: table.among(candidates[entity]) for entity, table in tables.items()})
+        ours = [ranks.select(rows) for ranks in ranked.values()]
+        if not any(map(len, outside.values())):
+            return ours
+        # Few are new to the rival: cheaper than all others once more.
         among_outside = ranks_of(model, {entity: table.among(outside[entity]) for entity, table in tables.items()})
-        ours = [ranks.without(these) for ranks, these in zip(ours, among_outside, strict=True)]
-    theirs = {
-        entity: compared.table(entity, numbering.bases[entity], numbers)
-        for entity, numbers in candidates.items()
-        if entity in compared.config.entities
-    }
-    return PairedComparison.of(
-        ours,
-        ranks_of(compared.model(model), theirs),
-        asked.rel[rows],
-        labels,
-        {entity: len(numbers) for entity, numbers in candidates.items()},
-        seed,
-    )
+        return [ranks.without(these) for ranks, these in zip(ours, among_outside, strict=True)]
+
+    def reciprocals(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the reciprocal ranks of both models on those of some edges that they were asked: float64 (M,) each."""
+        rows = rows[self._done[rows]]
+        candidate, current = (mean_reciprocal([ranks.select(rows) for ranks in self._ranks[name]]) for name in _MODELS)
+        return candidate, current
+
+    def comparison_(self, counted: np.ndarray, labels: Sequence[str]) -> PairedComparison:
+        """Summarise what was ranked.
+
+        Args:
+            counted: bool (N,), which of the held-out edges count over all relations; the others count in their own.
+            labels: names of the relations.
+        """
+        rows = np.concatenate([np.empty(0, np.int64), *(own[self._done[own]] for _, own in self._chosen)])
+        ours, theirs = ([ranks.select(rows) for ranks in self._ranks[name]] for name in _MODELS)
+        return PairedComparison.of(
+            ours,
+            theirs,
+            self._asked.rel[rows],
+            labels,
+            {entity: len(numbers) for entity, numbers in self._candidates.items()},
+            self._seed,
+            counted=counted[rows],
+        )
+
+
+def mean_reciprocal(sides: Sequence[Ranks]) -> np.ndarray:
+    """Return the mean of the reciprocal filtered ranks of both sides: float64 (N,)."""
+    mean: np.ndarray = np.stack([1 / side.filtered for side in sides]).mean(axis=0)
+    return mean
 
 
 def _drawn(groups: list[tuple[Types, np.ndarray]], seed: int) -> list[tuple[Types, np.ndarray]]:

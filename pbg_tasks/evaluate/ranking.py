@@ -65,6 +65,16 @@ class Ranks:
         """Return those of some edges."""
         return Ranks(*(getattr(self, field.name)[rows] for field in fields(self)))
 
+    def take(self, rows: np.ndarray, ranks: Ranks) -> None:
+        """Fill in some edges.
+
+        Args:
+            rows: int64 (M,), of the edges.
+            ranks: of these M edges.
+        """
+        for field in fields(self):
+            getattr(self, field.name)[rows] = getattr(ranks, field.name)
+
     def without(self, outside: Ranks) -> Ranks:
         """Return the ranks of the same edges among fewer candidates.
 

@@ -64,23 +64,27 @@ class EvaluationReport:
     Attributes:
         split: which held-out edges.
         edges: how many; each is asked twice, once a side.
+        held_out: edges of the split, of which those are a sample where there are more.
         candidates: most entities an edge was ranked among, by type.
         sampled: whether they are a sample.
         raw: over all queries, against all candidates.
         filtered: same, without other entities known to be right.
+        interval: of the filtered MRR, as ``comparison_.mean_interval`` gives it; None where no edge is left out.
         random: what a scorer that knows nothing is expected to reach, filtered.
         popularity: what ranking by frequency in training reaches, filtered; None when training edges were not given.
         sides: by predicted side, ``raw`` and ``filtered``.
-        relations: by relation name, ``raw`` and ``filtered``.
+        relations: by relation name, ``raw`` and ``filtered``; of a sample, with further edges of rare relations.
         against: how another model did on the same; None when there was none.
     """
 
     split: str
     edges: int
+    held_out: int | None
     candidates: dict[str, int]
     sampled: bool
     raw: Figures
     filtered: Figures
+    interval: Figures | None
     random: Figures
     popularity: Figures | None
     sides: dict[str, dict[str, Figures]]
@@ -99,6 +103,9 @@ class EvaluationReport:
         sampled: bool,
         popular: Sequence[np.ndarray] = (),
         against: PairedComparison | None = None,
+        counted: np.ndarray | None = None,
+        held_out: int | None = None,
+        interval: Figures | None = None,
     ) -> Self:
         """Summarise ranks.
 
@@ -111,20 +118,29 @@ class EvaluationReport:
             sampled: same.
             popular: filtered ranks by frequency in training, of each side.
             against: see the attributes.
+            counted: int64 (M,), rows of the edges that count over all relations; None: all.
+            held_out: see the attributes.
+            interval: same.
         """
-        everything = Ranks.joined(list(sides.values()))
+        over_all = np.arange(len(rel)) if counted is None else counted
+        everything = Ranks.joined([ranks.select(over_all) for ranks in sides.values()])
+        of_relations = Ranks.joined(list(sides.values()))
         return cls(
             split=split,
-            edges=len(rel),
+            edges=len(over_all),
+            held_out=held_out,
             candidates=candidates,
             sampled=sampled,
             raw=figures(everything.raw, everything.raw_candidates),
             filtered=figures(everything.filtered, everything.filtered_candidates),
+            interval=interval,
             random=random_scorer(everything.filtered_candidates),
-            popularity=figures(np.concatenate(popular), everything.filtered_candidates) if popular else None,
-            sides={str(side): rank_figures([ranks]) for side, ranks in sides.items()},
+            popularity=figures(np.concatenate([ranks[over_all] for ranks in popular]), everything.filtered_candidates)
+            if popular
+            else None,
+            sides={str(side): rank_figures([ranks.select(over_all)]) for side, ranks in sides.items()},
             relations={
-                relation_names[number]: rank_figures([everything.select(rows)])
+                relation_names[number]: rank_figures([of_relations.select(rows)])
                 for number, rows in by_relation(np.tile(rel, len(sides)))
             },
             against=against,

@@ -54,6 +54,8 @@ def run_document(run: RunFacts) -> Result:
             if evaluated.get(kind)
         },
         "held_out": evaluated.get("edges"),
+        "sampled_from": evaluated.get("held_out"),
+        "interval": evaluated.get("interval"),
         "data": _data(run),
         "drift": _drift(results.get("drift")),
         "verdicts": _verdicts(run),

@@ -15,9 +15,9 @@ import torch
 from pbg_tasks.config import ConfigSchema, Evaluation
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.evaluate import comparison, ranking, tables
-from pbg_tasks.evaluate import evaluation as evaluation_room
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.evaluate.report import figures, random_scorer
+from pbg_tasks.evaluate.sampling import Sample
 from pbg_tasks.evaluate.tables import Budget
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.formats.embeddings import IterationInfo, embeddings_file_name, write_embeddings
@@ -285,7 +285,7 @@ def test_embeddings_that_are_not_finite_are_refused(tmp_path, threads):
 
 def test_a_limit_on_edges_takes_some_of_every_bucket(tmp_path):
     graph = Graph(make_config(partitions=3, dynamic=True), edges=900)
-    taken = evaluation_room._limited(graph.buckets(graph.triples), 90)
+    taken = Sample.of(graph.buckets(graph.triples), 90).edges
     sizes = {bucket: len(edges) for bucket, edges in taken.items()}
     assert sum(sizes.values()) == 90
     assert len(sizes) == 9

@@ -10,7 +10,7 @@ import pytest
 from pbg_tasks.evaluate import evaluation, paired_comparison
 from pbg_tasks.evaluate.candidates import Candidates
 from pbg_tasks.evaluate.compared_model import ComparedModel
-from pbg_tasks.evaluate.paired_comparison import paired_difference
+from pbg_tasks.evaluate.paired_comparison import mean_interval
 from pbg_tasks.formats.embeddings import embeddings_file_name, write_embeddings
 from pbg_tasks.progress import Progress
 from tests.evaluate.test_evaluation import INFO, NAMES, Graph, make_config
@@ -175,6 +175,6 @@ def test_of_very_many_edges_some_are_drawn(tmp_path, monkeypatch):
 
 def test_the_interval_holds_the_true_difference_about_as_often_as_it_says():
     rng = np.random.default_rng(0)
-    found = [paired_difference(rng.normal(0.1, 1, size=80), seed) for seed in range(100)]
+    found = [mean_interval(rng.normal(0.1, 1, size=80), seed) for seed in range(100)]
     assert 88 <= sum(each["low"] < 0.1 < each["high"] for each in found) <= 99
-    assert paired_difference(np.arange(10.0), 3) == paired_difference(np.arange(10.0), 3)
+    assert mean_interval(np.arange(10.0), 3) == mean_interval(np.arange(10.0), 3)

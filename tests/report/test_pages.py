@@ -210,3 +210,13 @@ def test_what_pages_load_is_there():
     assert {path.suffix for path in found.values()} == {".css", ".js"}
     (plotly,) = (name for name in found if name.startswith("plotly-"))
     assert b"plotly.js v" in found[plotly].read_bytes()[:500]
+
+
+def test_sampled_evaluation_shows_its_interval(documents):
+    whole = documents[DAYS[1]]
+    assert "95 % interval" not in Page(render(whole, LINKS)).text().split("Held-out edges, ranked")[1].split("Data")[0]
+    interval = {"mrr": 0.25, "low": 0.2371, "high": 0.2629}
+    sampled = whole | {"held_out": 2500, "sampled_from": 30000, "interval": interval}
+    text = Page(render(sampled, LINKS)).text()
+    assert "2,500 of 30,000 held-out edges were ranked" in text
+    assert "between 0.2371 and 0.2629 (95 % interval)" in text

@@ -91,7 +91,7 @@ def evaluate_directory(
             figures = _against_all(
                 place,
                 (*config.edge_paths, *known) if filtered or known else (),
-                Evaluation(max_candidates=max_candidates, exclude_self=exclude_self),
+                Evaluation(max_candidates=max_candidates, max_edges=None, exclude_self=exclude_self),
                 threads=threads or usable_cpus(),
                 memory_bytes=int(memory_gb * 1e9),
                 seed=seed,

@@ -82,6 +82,7 @@ def _evaluate(run: RunContext) -> Result:
             candidates=stored_candidates(run),
             hidden=_hidden(release, directory),
             compared=baseline.compared(config, relations) if baseline is not None and reason is None else None,
+            gates=graph.gates,
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.limits import Verdict
 from pbg_tasks.errors import FormatError, QualityGateError
+from pbg_tasks.evaluate.sampling import ROUND_EDGES
 from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, is_of_last_try, modelled
 from pbg_tasks.memory import evaluation_forecast, preparation_forecast, preparation_peaks, usable_cpus
 from pbg_tasks.progress import human_count, human_seconds, say
@@ -72,7 +73,8 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     cpus = usable_cpus()
     workers, threads = model.workers or _cpus_of_pods(written.launch) or cpus, graph.resources.threads or cpus
     chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
-    asked = min(int(expected.edges * graph.held_out_share), graph.eval.max_edges or expected.edges)
+    held_out = int(expected.edges * graph.held_out_share)
+    asked = min(held_out, graph.eval.max_edges or held_out)
     memory = {
         "train": expected.training(
             graph, partition_counts(model), workers=workers, engine=chosen, ranks=written.launch.ranks
@@ -86,7 +88,7 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         entities=expected.entities,
         edges=expected.edges,
         trained=int(expected.edges * (1 - graph.split.valid - graph.split.test)),
-        asked=asked,
+        asked=asked if asked == held_out else min(asked, ROUND_EDGES),  # most nights need no second round
         candidates=graph.eval.max_candidates,
         epochs=run.spec.epochs,
         workers=workers,

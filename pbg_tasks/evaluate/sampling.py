@@ -1,0 +1,154 @@
+"""Sample of the held-out edges that an evaluation ranks, in rounds that grow until the gate can decide.
+
+The sample follows the order of the edges within their buckets, which is that of a stable hash of their names: the same
+split gives the same sample, and the rounds of a night are prefixes of one order. Relations with few of its edges get
+more of their own; these count in the figures of relations only, so that the figures over all edges stay those of a
+plain sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pbg_tasks.config.gates import RelationFloor
+from pbg_tasks.formats.edges import EdgeList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pbg_tasks.config import Gates
+    from pbg_tasks.evaluate.ids import Bucket
+
+ROUND_EDGES = 2500
+"""Edges of the first round; each further round doubles what was ranked."""
+STANDARD_ERRORS = 3.0
+"""Distance of a mean from its limit that decides: more than the 2 of one look, since every round looks again."""
+_FEWEST = 2  # values that have a spread
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Held-out edges to rank.
+
+    Attributes:
+        edges: by bucket, in the order of their hash.
+        order: int64 (B,), rows of ``edges``, laid end to end, in the order in which they count over all relations.
+        extra: int64 (E,), rows that count in the figures of their relation only.
+        total: edges that are held out.
+    """
+
+    edges: Mapping[Bucket, EdgeList]
+    order: np.ndarray
+    extra: np.ndarray
+    total: int
+
+    @classmethod
+    def of(cls, held_out: Mapping[Bucket, EdgeList], limit: int | None, *, relation_edges: int = 0) -> Sample:
+        """Choose at most ``limit`` edges.
+
+        Args:
+            held_out: edges by bucket, each in the order of their hash.
+            limit: most edges; None: all.
+            relation_edges: of each relation at least so many, where it has them. Relations take half of ``limit`` at
+                most for that: one edge of each first, then a second one, and so on.
+        """
+        total = sum(map(len, held_out.values()))
+        if limit is None or total <= limit:
+            return cls(held_out, np.arange(total), np.empty(0, np.int64), total)
+        order = np.argsort(np.concatenate([_places(len(edges)) for edges in held_out.values()]), kind="stable")
+        rel = np.concatenate([edges.rel for edges in held_out.values()])[order]
+        counted, extra = _chosen(rel, limit, relation_edges)
+        chosen = np.sort(np.concatenate((order[counted], order[extra])))
+        ends = np.searchsorted(chosen, np.cumsum([len(edges) for edges in held_out.values()]))
+        firsts = np.cumsum([0, *map(len, held_out.values())])[:-1]
+        parts = zip(held_out.items(), np.split(chosen, ends[:-1]), firsts, strict=True)
+        edges = {bucket: _rows(listed, rows - first) for (bucket, listed), rows, first in parts}
+        rows_counted, rows_extra = (np.searchsorted(chosen, order[rows]) for rows in (counted, extra))
+        return cls(edges, rows_counted, rows_extra, total)
+
+    def rounds(self) -> Iterator[np.ndarray]:
+        """Yield the rows that each round ranks anew: int64; all at once where no edge of the split is left out."""
+        stop = min(ROUND_EDGES, len(self.order)) if self.total > len(self.order) else len(self.order)
+        yield np.concatenate((self.order[:stop], self.extra))
+        while stop < len(self.order):
+            yield self.order[stop : 2 * stop]
+            stop *= 2
+
+
+def _places(count: int) -> np.ndarray:
+    """Return where each edge of a bucket is in its order, from 0 to 1."""
+    return (np.arange(count) + 0.5) / max(count, 1)
+
+
+def _rows(edges: EdgeList, rows: np.ndarray) -> EdgeList:
+    return EdgeList(edges.lhs[rows], edges.rhs[rows], edges.rel[rows])
+
+
+def _chosen(rel: np.ndarray, limit: int, relation_edges: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return places in the order: those that count for all relations, and those beside them.
+
+    Args:
+        rel: int64 (N,), relations of all edges, in the order.
+        limit: most places in all.
+        relation_edges: see ``Sample.of``.
+    """
+    by_relation = np.argsort(rel, kind="stable")
+    sizes = np.unique(rel, return_counts=True)[1]
+    within = np.empty(len(rel), np.int64)
+    within[by_relation] = np.arange(len(rel)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    wanted = np.flatnonzero(within < relation_edges)
+    beyond = wanted[wanted >= limit // 2]
+    extra = beyond[np.argsort(within[beyond], kind="stable")[: limit // 2]]
+    is_extra = np.zeros(len(rel), bool)
+    is_extra[extra] = True
+    # The longest beginning of the order that fits beside the extra edges; those inside it are none.
+    stop = int(np.searchsorted(np.cumsum(~is_extra), limit - len(extra), side="right"))
+    return np.arange(stop), np.sort(extra[extra >= stop])
+
+
+def relation_edges(gates: Gates) -> int:
+    """Return how many edges of a relation its floor needs."""
+    floors = gates.relations.values()
+    return max((floor.min_edges for floor in floors), default=RelationFloor(min_mrr=0).min_edges)
+
+
+@dataclass(frozen=True, slots=True)
+class Reciprocals:
+    """Reciprocal filtered ranks of the same edges, each the mean of both sides.
+
+    Attributes:
+        ranked: float64 (N,), by tonight's model.
+        popular: float64 (N,), by popularity; None where it was not counted.
+        candidate: float64 (M,), by tonight's model on the edges that another model was asked, too; None without one.
+        current: float64 (M,), by that other model.
+    """
+
+    ranked: np.ndarray
+    popular: np.ndarray | None
+    candidate: np.ndarray | None
+    current: np.ndarray | None
+
+    def decide(self, gates: Gates) -> bool:
+        """Return whether the limits of a gate are far enough from what these edges show."""
+        if gates.min_mrr and not _clear(self.ranked, gates.min_mrr):
+            return False
+        if self.popular is not None:
+            limits = (gates.min_over_popularity.block, gates.min_over_popularity.warn)
+            if not all(_clear(self.ranked - limit * self.popular, 0) for limit in limits if limit is not None):
+                return False
+        if self.candidate is None or self.current is None:
+            return True
+        if len(self.candidate) < gates.min_common_edges:
+            return False
+        return _clear(self.candidate - (1 - gates.max_mrr_drop) * self.current, 0)
+
+
+def _clear(values: np.ndarray, limit: float) -> bool:
+    """Return whether the mean of values is some standard errors from a limit."""
+    if len(values) < _FEWEST:
+        return False
+    error = values.std(ddof=1) / len(values) ** 0.5
+    return bool(abs(values.mean() - limit) > STANDARD_ERRORS * error)

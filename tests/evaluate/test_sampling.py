@@ -1,0 +1,160 @@
+"""Samples of held-out edges: their order, their rounds, and when they are enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pbg_tasks.config import Evaluation, Gates
+from pbg_tasks.evaluate import sampling
+from pbg_tasks.evaluate.sampling import Reciprocals, Sample
+from pbg_tasks.formats.edges import EdgeList
+from tests.evaluate.test_evaluation import Graph, make_config
+from tests.evaluate.test_paired_comparison import rival_of
+
+STRICT = Gates(min_over_popularity={}, max_mrr_drop=0.1)
+
+
+def split(*sizes, relations=1, seed=0):
+    """Return buckets with edges that are told apart by their left end."""
+    rng, first, found = np.random.default_rng(seed), 0, {}
+    for place, size in enumerate(sizes):
+        lhs = np.arange(first, first + size)
+        rel = np.minimum(rng.geometric(0.7, size=size), relations) - 1
+        found[place, 0], first = EdgeList(lhs, lhs, rel), first + size
+    return found
+
+
+def listed(sample):
+    """Return left end and relation of the sampled edges, by row."""
+    return (np.concatenate([getattr(edges, name) for edges in sample.edges.values()]) for name in ("lhs", "rel"))
+
+
+def test_small_split_is_ranked_whole_at_once():
+    held_out = split(300, 200)
+    sample = Sample.of(held_out, 500, relation_edges=30)
+    assert sample.edges is held_out
+    (only,) = sample.rounds()
+    assert sorted(only) == list(range(500))
+
+
+def test_unlimited_split_is_ranked_whole_at_once(monkeypatch):
+    monkeypatch.setattr(sampling, "ROUND_EDGES", 10)
+    assert [len(rows) for rows in Sample.of(split(300), None, relation_edges=30).rounds()] == [300]
+
+
+def test_rounds_double_until_the_limit(monkeypatch):
+    monkeypatch.setattr(sampling, "ROUND_EDGES", 10)
+    sample = Sample.of(split(300, 200, 0, 100), 100)
+    rounds = list(sample.rounds())
+    assert [len(rows) for rows in rounds] == [10, 10, 20, 40, 20]
+    assert sorted(np.concatenate(rounds)) == list(range(100))
+    lhs, _ = listed(sample)
+    assert [np.sum((lhs >= first) & (lhs < stop)) for first, stop in ((0, 300), (300, 500), (500, 600))] == [50, 33, 17]
+    first_half = lhs[np.concatenate(rounds[:3])]
+    assert sum(first_half < 300) in range(19, 22)
+
+
+def test_larger_limit_begins_with_the_smaller_sample():
+    held_out = split(3000, 2000, relations=3)
+    few, many = Sample.of(held_out, 100), Sample.of(held_out, 400)
+    names = [next(iter(listed(sample)))[sample.order] for sample in (few, many)]
+    assert names[0].tolist() == names[1][:100].tolist()
+
+
+def test_rare_relations_get_edges_of_their_own():
+    held_out = split(20_000, 20_000, relations=6)
+    plain, sample = Sample.of(held_out, 2000), Sample.of(held_out, 2000, relation_edges=30)
+    _, of_all = listed(Sample.of(held_out, None))
+    _, rel = listed(sample)
+    for relation, edges in enumerate(np.bincount(of_all)):
+        assert np.sum(rel == relation) >= min(30, edges)
+    assert np.bincount(listed_relations(plain), minlength=6).min() < 30  # else this tests nothing
+    assert len(sample.order) + len(sample.extra) == len(rel) == 2000
+    assert not set(sample.order) & set(sample.extra)
+    # what counts over all relations is the beginning of the plain sample
+    ends = [next(iter(listed(each)))[each.order] for each in (sample, plain)]
+    assert ends[0].tolist() == ends[1][: len(sample.order)].tolist()
+
+
+def listed_relations(sample):
+    _, rel = listed(sample)
+    return rel
+
+
+def test_many_relations_take_half_the_limit_at_most():
+    lhs = np.arange(10_000)
+    sample = Sample.of({(0, 0): EdgeList(lhs, lhs, lhs % 1000)}, 400, relation_edges=30)
+    assert len(sample.order) + len(sample.extra) == 400
+    assert len(sample.order) >= 200
+    assert len(np.unique(listed_relations(sample))) > 300
+
+
+def reciprocals(rng, count, mean, *, compared=None):
+    ranked = rng.uniform(0, 2 * mean, size=count)
+    if compared is None:
+        return Reciprocals(ranked, None, None, None)
+    noise = rng.normal(0, 0.2 * mean, size=count)
+    return Reciprocals(ranked, None, ranked, ranked * compared + noise - noise.mean())
+
+
+@pytest.mark.parametrize(
+    ("rival", "count", "enough"),
+    [(1.0, 500, True), (1.5, 500, True), (1 / 0.9, 500, False), (1.0, 99, False)],
+    ids=["no fall", "a fall beyond the limit", "a fall at the limit", "few edges"],
+)
+def test_comparison_far_from_its_limit_is_enough(rng, compared, count, enough):
+    assert reciprocals(rng, count, 0.1, compared=compared).decide(STRICT) is enough
+
+
+@pytest.mark.parametrize(("floor", "enough"), [(0.0, True), (0.05, True), (0.1, False), (0.2, True)])
+def test_floor_near_the_mrr_asks_for_more(rng, floor, enough):
+    found = reciprocals(rng, 1000, 0.1)
+    centred = Reciprocals(found.ranked - found.ranked.mean() + 0.1, None, None, None)
+    assert centred.decide(Gates(min_mrr=floor, min_over_popularity={})) is enough
+
+
+def test_popularity_near_its_limit_asks_for_more(rng):
+    ranked, other = rng.uniform(size=500), rng.uniform(size=500)
+    close, far = (Reciprocals(ranked, popular, None, None) for popular in (other, other / 3))
+    assert not close.decide(Gates())
+    assert far.decide(Gates())
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def test_sample_figures_are_those_of_its_edges(tmp_path, monkeypatch):
+    """A night that decides after one round has the figures of an evaluation of that round's edges alone."""
+    monkeypatch.setattr(sampling, "ROUND_EDGES", 100)
+    graph = Graph(make_config(dynamic=True, operator="translation"), edges=900)
+    compared = rival_of(graph, graph, tmp_path / "rival", unknown=1)
+    lenient = Gates(min_over_popularity={}, max_mrr_drop=0.5, min_common_edges=10)
+    (tmp_path / "a").mkdir()
+    report, _ = graph.evaluate(
+        tmp_path / "a", graph.triples, evaluation=Evaluation(max_edges=800), compared=compared, gates=lenient
+    )
+    assert (report.edges, report.held_out) == (100, 900)
+    assert report.interval["low"] < report.filtered["mrr"] == report.interval["mrr"] < report.interval["high"]
+    (tmp_path / "b").mkdir()
+    alone, _ = graph.evaluate(tmp_path / "b", graph.triples[:100], compared=compared)
+    assert alone.filtered == report.filtered
+    assert alone.sides == report.sides
+    assert alone.against.candidate == report.against.candidate
+    assert alone.against.current == report.against.current
+    assert alone.interval is None
+    assert "held_out" not in alone.to_json()
+
+
+def test_undecided_night_ranks_the_whole_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(sampling, "ROUND_EDGES", 50)
+    graph = Graph(make_config(dynamic=True), edges=900)
+    mrr = graph.evaluate(tmp_path, graph.triples)[0].filtered["mrr"]
+    undecided = Gates(min_mrr=mrr, min_over_popularity={})
+    again = tmp_path / "again"
+    again.mkdir()
+    report, _ = graph.evaluate(again, graph.triples, evaluation=Evaluation(max_edges=400), gates=undecided)
+    assert report.edges == 400
+    assert abs(report.filtered["mrr"] - mrr) < 3 * (report.interval["high"] - report.interval["low"])
