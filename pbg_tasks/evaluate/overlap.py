@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from pbg_tasks.evaluate.tables import MAX_TILE_SCORES
+
 if TYPE_CHECKING:
     from pbg_tasks.evaluate.drift import View
 
 NEIGHBOURS = 10
 QUERIES = 1000
-_BLOCK_ROWS = 1 << 13
+_GATHERED_ROWS = 1 << 13
+_FEWEST_ROWS = 256
 
 
 def draw_queries(known: np.ndarray, seed: int) -> np.ndarray:
@@ -45,10 +48,10 @@ def neighbour_overlap(now: View, before: View, queries: np.ndarray, count: int =
 
 def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
     """Return the numbers of the nearest candidates of each query: int64 (Q, count)."""
-    query_QD = view.similarity.candidates(view.table.gather(queries, _BLOCK_ROWS))
+    query_QD = view.similarity.candidates(view.table.gather(queries, _GATHERED_ROWS))
     best_QK = torch.full((len(queries), count), -torch.inf)
     number_QK = torch.full((len(queries), count), -1)
-    for block in view.table.blocks(_BLOCK_ROWS):
+    for block in view.table.blocks(max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # stays in the cache
         score_QB = view.similarity.score(query_QD, view.similarity.candidates(torch.from_numpy(block.rows)))
         own = block.columns(queries)
         (there,) = np.nonzero(own >= 0)

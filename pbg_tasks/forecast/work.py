@@ -21,6 +21,7 @@ _HASH_BYTES = 6  # of a snapshot's edge, kept for the next night
 _ID_BYTES = 15  # of an entity's name and place, in Parquet
 _NAME_BYTES = 10  # more, in PBG's lists of names
 _DRIFT_QUERIES = 2_000
+_DRIFT_FIGURES = 50_000  # bytes of the result that has them
 _RELEASE_READS = 2.5  # of a warm-started training: once to go on from it, once or twice to place new entities
 
 
@@ -113,8 +114,8 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "bucket": 0.4 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
         "train": 0.5 + _training_seconds(work),
         "preserve": 0.1,
-        "eval": 0.2 + _evaluation_seconds(work),
-        "drift": compared * (0.3 + _drift_seconds(work)),
+        "eval": 0.2 + _evaluation_seconds(work) + compared * (0.3 + _drift_seconds(work)),
+        "drift": compared * 0.02,  # hands on what eval found
         "gate": 0.0,
         "publish": 0.05,
     }
@@ -124,7 +125,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "bucket": ids,
         "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
         "eval": (1 + compared) * vectors + buckets,  # the release before is asked the same
-        "drift": compared * 2 * vectors,
+        "drift": compared * _DRIFT_FIGURES,
     }
     written = {
         "validate": hashes,

@@ -113,6 +113,23 @@ def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
     assert run_task("drift", second["run"]) == drift
 
 
+def test_drift_takes_the_figures_of_eval(place):
+    place.write_spec(model(2))
+    for day, count in (("d1", 40), ("d2", 45)):
+        place.snapshot(day, ring(count))
+        url = run_chain(place.spec, day)["run"]
+    evaluated, drift = results({"run": url}, "eval", "drift")
+    vectors = sum(path.stat().st_size for path in (Path(url) / "release").glob("embeddings_*"))
+    assert drift["usage"]["store_bytes_read"] < vectors < evaluated["usage"]["store_bytes_read"]
+    # the result of an earlier version has none: then drift finds the same by itself
+    path = Path(url) / "results" / "eval.json"
+    path.write_text(json.dumps({key: value for key, value in evaluated.items() if key != "drift"}))
+    (Path(url) / "results" / "drift.json").unlink()
+    alone = run_task("drift", url)
+    assert alone["usage"]["store_bytes_read"] > vectors
+    assert {key: alone[key] for key in evaluated["drift"]} == evaluated["drift"]
+
+
 def written(summary):
     """Return how many edges of each relation lie in the buckets of each split."""
     run = Path(summary["run"])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from pbg_tasks.tasks.nightly.chain import run_task
+import pytest
+
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring
 
@@ -18,10 +20,14 @@ for name in sys.argv[2:]:
 """
 
 
-def test_light_tasks_of_first_night_need_no_torch(place):
-    place.snapshot("d1", ring(50))
+@pytest.mark.parametrize("before", [[], ["d1"]], ids=["first night", "second night"])
+def test_light_tasks_need_no_torch(place, before):
     place.write_spec()
-    url = plan(place.spec, "d1")["run"]
+    for day in before:
+        place.snapshot(day, ring(50))
+        run_chain(place.spec, day)
+    place.snapshot("d2", ring(50))
+    url = plan(place.spec, "d2")["run"]
     for names, light in (
         (("validate", "partition", "bucket"), True),
         (("train",), False),

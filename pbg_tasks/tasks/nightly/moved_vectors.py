@@ -8,30 +8,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.evaluate.overlap import NEIGHBOURS, draw_queries, neighbour_overlap
 from pbg_tasks.evaluate.relation_drift import End, RelationDrift, Surroundings
 from pbg_tasks.evaluate.tables import EntityTable
-from pbg_tasks.formats.embeddings import embeddings_file_name
-from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
-from pbg_tasks.formats.model import model_file_name, read_model
-from pbg_tasks.memory import usable_cpus
 from pbg_tasks.model.families import Families
+from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.similarity import Similarity
 from pbg_tasks.progress import say
+from pbg_tasks.tasks.candidates import stored_candidates
 from pbg_tasks.tasks.nightly.edge_buckets import SPLITS, EdgeBuckets
-from pbg_tasks.tasks.nightly.evaluate import stored_candidates
 from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
-from pbg_tasks.train import partition_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.tasks.context import Result, RunContext
     from pbg_tasks.tasks.nightly.baseline import Baseline
+    from pbg_tasks.tasks.tonight import Tonight
 
 MOST_MOVED = 20
 
@@ -42,24 +38,19 @@ class Comparison:
     Args:
         run: of tonight.
         baseline: the other one.
-        directory: local one for tonight's files.
+        tonight: files of tonight's.
+        directory: local one, for edges.
     """
 
-    def __init__(self, run: RunContext, baseline: Baseline, directory: Path) -> None:
+    def __init__(self, run: RunContext, baseline: Baseline, tonight: Tonight, directory: Path) -> None:
         self._run, self._baseline, self._directory = run, baseline, directory
-        preserved = run.require("preserve")
-        release = open_preserved(run.store, preserved["directory"], expected_sha256=preserved["manifest_sha256"])
-        self._paths: dict[tuple[str, int], Path] = {
-            key: directory / embeddings_file_name(*key, release.version) for key in partition_keys(run.config)
-        }
-        model = model_file_name(release.version)
-        release.fetch_all([*(path.name for path in self._paths.values()), model, RELATION_NAMES], directory)
-        self._params = read_model(directory / model).params
-        self._relations = read_relation_names(directory)
+        self._paths, self._params, self._relations = tonight.paths, tonight.model.params, tonight.relations
         self._families = Families(run.config, len(self._relations))
         self._numbering = Numbering(run.config, run.require("partition")["counts"], self._families)
         self._seed = run.spec.graph.train.seed
-        torch.set_num_threads(run.spec.graph.resources.threads or usable_cpus())
+        torch.set_num_threads(1)
+        use_fast_float32()
+        keep_freed_memory()
 
     def figures(self) -> Result:
         """Return what moved."""

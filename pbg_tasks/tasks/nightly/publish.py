@@ -93,5 +93,5 @@ def _data(run: RunContext) -> Result:
     return data | ({"decisions": decided} if (decided := decisions(run)) else {})
 
 
-# `against` and `coverage` compare the run with what the channel pointed to: they are no figures of the release.
-_OF_THE_TASK = ("task", "run", "seconds", "usage", "against", "coverage")
+# `against`, `coverage` and `drift` compare the run with an earlier release: they are no figures of its own.
+_OF_THE_TASK = ("task", "run", "seconds", "usage", "against", "coverage", "drift")
