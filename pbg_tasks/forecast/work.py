@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
 
 _EDGE_BYTES = 24  # of an edge in a bucket's file
+_STAGED_BYTES = 15  # of a snapshot's edge, as Parquet
 _HASH_BYTES = 6  # of a snapshot's edge, kept for the next night
 _ID_BYTES = 15  # of an entity's name and place, in Parquet
 _NAME_BYTES = 10  # more, in PBG's lists of names
@@ -107,6 +108,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         memory: peaks by task.
     """
     warm, compared, vectors = int(work.warm), int(work.compared), work.vectors
+    staged = work.edges * _STAGED_BYTES
     hashes, buckets, ids = work.edges * _HASH_BYTES, work.edges * _EDGE_BYTES, work.names * _ID_BYTES
     seconds = {
         "validate": 0.1 + 0.9e-6 * work.edges + compared * (0.1 + 0.3e-6 * work.edges),
@@ -120,15 +122,15 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "publish": 0.05,
     }
     read = {
-        "validate": compared * hashes,
-        "partition": warm * ids,
-        "bucket": ids,
+        "validate": compared * hashes + staged,
+        "partition": warm * ids + staged,
+        "bucket": ids + staged,
         "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
         "eval": (1 + compared) * vectors + buckets,  # the release before is asked the same
         "drift": compared * _DRIFT_FIGURES,
     }
     written = {
-        "validate": hashes,
+        "validate": hashes + staged,
         "partition": ids + work.names * _NAME_BYTES,
         "bucket": buckets,
         "train": max(work.epochs, 1) * vectors,

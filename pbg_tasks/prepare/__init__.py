@@ -19,11 +19,12 @@ from pbg_tasks.prepare.ids import (
 from pbg_tasks.prepare.matching import Matching
 from pbg_tasks.prepare.moved_rows import MovedRows
 from pbg_tasks.prepare.reassignment import Places, Reassignment, follow
-from pbg_tasks.prepare.snapshot import StagedFiles, stage_snapshot
+from pbg_tasks.prepare.snapshot import STAGED, StagedFiles, open_staged, stage_snapshot
 from pbg_tasks.prepare.validate import NoEdgesError, SnapshotReport, check_rows, validate_snapshot
 
 __all__ = [
     "EDGE_HASHES",
+    "STAGED",
     "BucketReport",
     "Difference",
     "EdgeChanges",
@@ -47,6 +48,7 @@ __all__ = [
     "follow",
     "judge_entities",
     "judge_snapshot",
+    "open_staged",
     "partition_of",
     "stage_snapshot",
     "validate_snapshot",

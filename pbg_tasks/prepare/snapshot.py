@@ -17,15 +17,18 @@ import duckdb
 from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.prepare.connection import is_disk_full, phase, what_duckdb_says
 from pbg_tasks.prepare.delimited import column_names, delimiter, first_record, likely_delimiter
-from pbg_tasks.prepare.sql import quoted
+from pbg_tasks.prepare.sql import one_file, quoted
 from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, copy_name, plain_texts, remove_copies
 from pbg_tasks.storage.columnar import check_unchanged, filesystem_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pbg_tasks.config import Columns, GraphSpec, SnapshotFile, Snapshots
 
+STAGED = "edges.parquet"
+"""A snapshot's rows, as text, in the columns that the graph spec names."""
 FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
 _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)} WHERE false"
 _TOLD_CHARACTERS = 200
@@ -53,11 +56,11 @@ class _Layout:
 
 
 class StagedFiles(Sequence["SnapshotFile"]):
-    """Files whose rows lie in tables of a connection; there, they stand for the files.
+    """Files whose rows were read already; what holds them stands for the files.
 
     Args:
         files: that were read.
-        tables: with their rows, in the columns of ``raw``.
+        tables: of a connection, or scans of a local file, with their rows, in the columns of ``raw``.
     """
 
     def __init__(self, files: Sequence[SnapshotFile], tables: Sequence[str]) -> None:
@@ -101,6 +104,42 @@ def stage_snapshot(
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {fields} FROM raw")
     remove_copies(connection, files)
     return StagedFiles(files, [table])
+
+
+def write_staged(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile], out: Path
+) -> tuple[StagedFiles, dict[str, list[str]]]:
+    """Read the snapshot's files once, into a Parquet file.
+
+    The rows keep their order, so the same files give the same bytes.
+
+    Args:
+        connection: for the work.
+        spec: how the files are written and which columns hold what.
+        files: as they were planned.
+        out: local directory of the file, ``STAGED``.
+
+    Returns:
+        What stands for the files, and their types as ``open_snapshot`` returns them.
+
+    Raises:
+        InputError: as ``open_snapshot``.
+    """
+    types = open_snapshot(connection, spec, files)
+    target, fields = out / STAGED, ", ".join(_chosen(spec.columns))
+    with phase(connection, "read"), reading(files):
+        connection.execute(f"COPY (SELECT {fields} FROM raw) TO {quoted(str(target))} (FORMAT parquet)")
+    return open_staged(files, target), types
+
+
+def open_staged(files: Sequence[SnapshotFile], path: Path) -> StagedFiles:
+    """Return what stands for a snapshot's files.
+
+    Args:
+        files: of the snapshot.
+        path: what ``write_staged`` made of them.
+    """
+    return StagedFiles(files, [f"read_parquet({one_file(path)})"])
 
 
 def open_snapshot(

@@ -10,7 +10,7 @@ from pbg_tasks.prepare.connection import phase
 from pbg_tasks.prepare.delimited import line_of
 from pbg_tasks.prepare.difference import EdgeChanges, find_edges, write_edge_hashes
 from pbg_tasks.prepare.relations import make_relations, unknown_relation
-from pbg_tasks.prepare.snapshot import open_numbered, open_snapshot, reading
+from pbg_tasks.prepare.snapshot import open_numbered, open_snapshot, reading, write_staged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,21 +93,24 @@ def validate_snapshot(
     before: Path | None,
     out: Path,
 ) -> SnapshotReport:
-    """Check every row, and tell what the snapshot holds and what is new in it.
+    """Stage a snapshot, check every row, and find what is new in it.
+
+    Its files are read once: what is staged is checked, and is what later tasks read.
 
     Args:
         connection: for the work.
         spec: of the graph.
         files: of the snapshot.
         before: ``EDGE_HASHES`` of the snapshot to compare with; None: with none.
-        out: directory for this one's.
+        out: directory for this one's, and for its rows, ``STAGED``.
 
     Raises:
         FormatError: ``before`` is damaged.
         InputError: a file cannot be read, or a row is bad (naming file, line and column).
         NoEdgesError: there are no rows.
     """
-    checked = check_rows(connection, spec, files)
+    staged, columns = write_staged(connection, spec, files, out)
+    checked = check_rows(connection, spec, staged)
     with phase(connection, "compare"), reading(files):
         relations = find_edges(connection, spec, before)
         write_edge_hashes(connection, out)
@@ -119,7 +122,7 @@ def validate_snapshot(
         duplicates=checked.edges - changes.now,
         relations=dict(list(counted.items())[:_SHOWN_RELATIONS]),
         weights=checked.weights,
-        columns=checked.columns,
+        columns=columns,
         changes=changes if before is not None else None,
     )
 

@@ -78,6 +78,10 @@ class MeteredStore:
         """As ``Store``."""
         return self._store.abort_uploads(prefix, before=before, dry_run=dry_run)
 
+    def count_read(self, size: int) -> None:
+        """Count bytes that were read past this store."""
+        self._count(read=size)
+
     def _written(self, info: ObjectInfo) -> ObjectInfo:
         self._count(written=info.size)
         return info
@@ -86,3 +90,9 @@ class MeteredStore:
         with self._lock:
             self.read += read
             self.written += written
+
+
+def count_read(store: Store, size: int) -> None:
+    """Count bytes that were read past a store, if it is one that counts."""
+    if isinstance(store, MeteredStore):
+        store.count_read(size)

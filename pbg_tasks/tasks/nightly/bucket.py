@@ -10,6 +10,7 @@ from pbg_tasks.tasks.files import open_directory, upload_directory
 from pbg_tasks.tasks.nightly.data_gate import enforce
 from pbg_tasks.tasks.nightly.edge_buckets import require_held_out
 from pbg_tasks.tasks.nightly.partition import previous_ids
+from pbg_tasks.tasks.staged import staged_snapshot
 
 
 def bucket(url: str) -> Result:
@@ -32,9 +33,8 @@ def _bucket(run: RunContext) -> Result:
         files.fetch_all([name for name in files.records if not name.startswith("entity_names")], entities)
         previous = previous_ids(run, scratch.path / "previous")
         returned = previous / "returned.parquet" if previous else None
-        report = write_buckets(
-            connection, graph, run.spec.files, entities=entities, returned_previous=returned, out=out
-        )
+        staged = staged_snapshot(run, scratch.path)
+        report = write_buckets(connection, graph, staged, entities=entities, returned_previous=returned, out=out)
         found = report.to_json()
         require_held_out(run, found)
         upload_directory(run, RunLayout.edges, out)

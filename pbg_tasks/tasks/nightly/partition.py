@@ -11,6 +11,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
+from pbg_tasks.tasks.staged import staged_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,7 @@ def _partition(run: RunContext) -> Result:
         report = assign_ids(
             connection,
             graph,
-            run.spec.files,
+            staged_snapshot(run, scratch.path),
             snapshot=run.spec.snapshot,
             previous=previous_ids(run, scratch.path / "previous"),
             out=out,

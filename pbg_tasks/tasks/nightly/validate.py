@@ -30,6 +30,7 @@ from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
 from pbg_tasks.tasks.nightly.comparison_target import awaited
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
+from pbg_tasks.tasks.staged import count_snapshot_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +70,7 @@ def _validate(run: RunContext) -> Result:
         out = scratch.path / "snapshot"
         out.mkdir()
         before = _edges_before(run, release, scratch.path)
+        count_snapshot_bytes(run)
         try:
             report = validate_snapshot(connection, graph, run.spec.files, before=before, out=out)
         except NoEdgesError as error:

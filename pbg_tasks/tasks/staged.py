@@ -1,0 +1,42 @@
+"""Rows of a run's snapshot as the first task staged them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config import RunLayout
+from pbg_tasks.prepare import STAGED, open_staged
+from pbg_tasks.storage.metered import count_read
+from pbg_tasks.tasks.files import open_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pbg_tasks.config import SnapshotFile
+    from pbg_tasks.tasks.context import RunContext
+
+
+def staged_snapshot(run: RunContext, directory: Path) -> Sequence[SnapshotFile]:
+    """Download what ``validate`` staged of a snapshot, and return what stands for its files.
+
+    An earlier version's ``validate`` staged nothing: then the files themselves are returned.
+
+    Args:
+        run: validated.
+        directory: local one.
+
+    Raises:
+        ConfigError: the run is not validated yet.
+        FormatError: what was staged is damaged.
+    """
+    files = open_directory(run, RunLayout.snapshot)
+    if STAGED not in files.names:
+        count_snapshot_bytes(run)
+        return run.spec.files
+    return open_staged(run.spec.files, files.fetch(STAGED, directory))
+
+
+def count_snapshot_bytes(run: RunContext) -> None:
+    """Count the files of a snapshot among the bytes that a task read: they are not read through the store."""
+    count_read(run.store, sum(file.size for file in run.spec.files))

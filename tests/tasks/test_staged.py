@@ -1,0 +1,85 @@
+"""A snapshot that `validate` stages, and the tasks after it read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pbg_tasks.errors import FormatError
+from pbg_tasks.prepare import STAGED
+from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.nightly.chain import run_chain, run_task
+from pbg_tasks.tasks.nightly.plan import plan
+from tests.tasks.conftest import ring
+
+
+def validated(place):
+    place.write_spec()
+    place.snapshot("d1", ring(50))
+    url = plan(place.spec, "d1")["run"]
+    run_task("validate", url)
+    return url
+
+
+def snapshot_of(place):
+    (path,) = (place.root / "edges").glob("d1*")
+    return path
+
+
+def test_tasks_after_validate_read_no_snapshot_file(place):
+    url = validated(place)
+    size, staged = snapshot_of(place).stat().st_size, Path(url) / "snapshot" / STAGED
+    snapshot_of(place).unlink()
+    for task in ("partition", "bucket"):
+        run_task(task, url)
+    run = RunContext.open(url)
+    assert run.require("bucket")["edges"]["total"] == 150
+    assert run.require("validate")["usage"]["store_bytes_read"] >= size
+    for task in ("partition", "bucket"):
+        assert run.require(task)["usage"]["store_bytes_read"] >= staged.stat().st_size
+
+
+def test_damaged_staged_rows_are_refused(place):
+    url = validated(place)
+    staged = Path(url) / "snapshot" / STAGED
+    data = bytearray(staged.read_bytes())
+    data[len(data) // 2] ^= 1
+    staged.unlink()  # it may share its bytes with another name
+    staged.write_bytes(data)
+    with pytest.raises(FormatError, match=rf"snapshot/{STAGED} has sha256"):
+        run_task("partition", url)
+    assert RunContext.open(url).result("partition") is None
+
+
+def test_run_without_staged_rows_reads_the_snapshot(place):
+    """An earlier version validated the run."""
+    url = validated(place)
+    manifest = Path(url) / "snapshot" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    del document["objects"][STAGED]
+    manifest.write_text(json.dumps(document))
+    (Path(url) / "snapshot" / STAGED).unlink()
+    for task in ("partition", "bucket"):
+        run_task(task, url)
+    run = RunContext.open(url)
+    assert run.require("bucket")["edges"]["total"] == 150
+    assert run.require("bucket")["usage"]["store_bytes_read"] > snapshot_of(place).stat().st_size
+
+
+def test_interrupted_validate_stages_the_same_again(place):
+    url = validated(place)
+    staged = Path(url) / "snapshot" / STAGED
+    before = staged.read_bytes()
+    (Path(url) / "results" / "validate.json").unlink()
+    run_task("validate", url)
+    assert staged.read_bytes() == before
+
+
+def test_release_holds_no_staged_rows(place):
+    place.write_spec()
+    place.snapshot("d1", ring(50))
+    url = run_chain(place.spec, "d1")["run"]
+    assert (Path(url) / "snapshot" / STAGED).exists()
+    assert STAGED not in {path.name for path in (Path(url) / "release").rglob("*")}
