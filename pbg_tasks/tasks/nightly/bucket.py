@@ -10,7 +10,7 @@ from pbg_tasks.tasks.files import open_directory, upload_directory
 from pbg_tasks.tasks.nightly.data_gate import enforce
 from pbg_tasks.tasks.nightly.edge_buckets import require_held_out
 from pbg_tasks.tasks.nightly.partition import previous_ids
-from pbg_tasks.tasks.staged import staged_snapshot
+from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
 
 def bucket(url: str) -> Result:

@@ -32,7 +32,7 @@ def _drift(run: RunContext) -> Result:
         return NOTHING
     from pbg_tasks.tasks.nightly.baseline import bring_baseline  # here, as the first night has no use for torch
     from pbg_tasks.tasks.nightly.moved_vectors import Comparison
-    from pbg_tasks.tasks.tonight import bring_tonight
+    from pbg_tasks.tasks.nightly.tonight import bring_tonight
 
     with Scratch() as scratch:
         directories = scratch.path / "now", scratch.path / "before"

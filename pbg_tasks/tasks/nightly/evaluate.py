@@ -10,14 +10,14 @@ from pbg_tasks.formats.embeddings import iter_blocks
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.memory import usable_cpus
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.candidates import store_candidates, stored_candidates
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.nightly.baseline import bring_baseline
+from pbg_tasks.tasks.nightly.candidates import store_candidates, stored_candidates
 from pbg_tasks.tasks.nightly.comparison_target import awaited, incomparable, release_before
 from pbg_tasks.tasks.nightly.coverage import open_coverage
 from pbg_tasks.tasks.nightly.edge_buckets import EdgeBuckets, require_held_out
 from pbg_tasks.tasks.nightly.moved_vectors import Comparison
-from pbg_tasks.tasks.tonight import bring_tonight
+from pbg_tasks.tasks.nightly.tonight import bring_tonight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,7 +18,7 @@ from pbg_tasks.model.families import Families
 from pbg_tasks.model.numerics import keep_freed_memory, use_fast_float32
 from pbg_tasks.model.similarity import Similarity
 from pbg_tasks.progress import say
-from pbg_tasks.tasks.candidates import stored_candidates
+from pbg_tasks.tasks.nightly.candidates import stored_candidates
 from pbg_tasks.tasks.nightly.edge_buckets import SPLITS, EdgeBuckets
 from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.tasks.context import Result, RunContext
     from pbg_tasks.tasks.nightly.baseline import Baseline
-    from pbg_tasks.tasks.tonight import Tonight
+    from pbg_tasks.tasks.nightly.tonight import Tonight
 
 MOST_MOVED = 20
 

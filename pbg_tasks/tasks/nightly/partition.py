@@ -11,7 +11,7 @@ from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
-from pbg_tasks.tasks.staged import staged_snapshot
+from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,7 +30,7 @@ from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
 from pbg_tasks.tasks.nightly.comparison_target import awaited
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
-from pbg_tasks.tasks.staged import count_snapshot_bytes
+from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
