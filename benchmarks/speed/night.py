@@ -23,6 +23,7 @@ from benchmarks.speed.usage import MemoryWatch
 from benchmarks.speed.worker import ROOT
 from examples.stack.object_store import ObjectStore
 from pbg_tasks.errors import PbgError
+from pbg_tasks.progress import say
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.context import CHAIN
 
@@ -178,14 +179,15 @@ def _night(spec: Path, day: str, log: Path) -> dict[str, Task]:
         options = ("--snapshot", day) if task == "plan" else ()
         result, found[task] = _task([task, run, *options], log)
         run = result["run"]
+        say(f"{_NIGHTS[day]} night, {task}: {found[task].cpu:.1f} CPU seconds, {found[task].wall:.1f} seconds")
     return found
 
 
 def _task(words: list[str], log: Path) -> tuple[dict[str, Any], Task]:
     """Run one command; return its result and its cost."""
-    started = time.monotonic()
     out = log.with_suffix(".json")
     with log.open("w") as errors, out.open("w") as answer:
+        started = time.monotonic()
         command = [sys.executable, "-m", "pbg_tasks", *words, "--json"]
         process = subprocess.Popen(command, cwd=ROOT, stdout=answer, stderr=errors)
         with MemoryWatch(process.pid) as watch:
@@ -194,9 +196,9 @@ def _task(words: list[str], log: Path) -> tuple[dict[str, Any], Task]:
     if process.returncode:
         raise PbgError(f"pbg {' '.join(words)}: {log.read_text(encoding='utf-8', errors='replace')[-2000:].strip()}")
     result = json.loads(out.read_text())
-    traffic = [result.get("usage", {}).get(f"store_bytes_{way}", 0) for way in ("read", "written")]
-    cost = Task(used.ru_utime + used.ru_stime, time.monotonic() - started, watch.peak, *traffic)
-    return result, cost
+    usage = result.get("usage", {"store_bytes_read": result.get("bytes", 0)})  # plan has the size of the snapshot
+    traffic = [usage.get(f"store_bytes_{way}", 0) for way in ("read", "written")]
+    return result, Task(used.ru_utime + used.ru_stime, time.monotonic() - started, watch.peak, *traffic)
 
 
 def _measurements(nights: Mapping[str, Mapping[str, Task]], place: str) -> list[Measurement]:

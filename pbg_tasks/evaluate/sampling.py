@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Gates
     from pbg_tasks.evaluate.ids import Bucket
 
-ROUND_EDGES = 2500
-"""Edges of the first round; each further round doubles what was ranked."""
+ROUND_EDGES = 2048
+"""Edges of the first round, as many as one part of the ranking has; each further round doubles what was ranked."""
 STANDARD_ERRORS = 3.0
 """Distance of a mean from its limit that decides: more than the 2 of one look, since every round looks again."""
 _FEWEST = 2  # values that have a spread
