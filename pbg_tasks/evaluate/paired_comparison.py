@@ -96,7 +96,7 @@ class PairedComparison:
 
 
 def mean_interval(values: np.ndarray, seed: int) -> dict[str, float]:
-    """Return the mean of values and the interval of 95 of 100 resampled means.
+    """Return the mean of values and its 95 % interval, by resampling.
 
     Args:
         values: float64 (N,), such as paired differences.
@@ -114,7 +114,7 @@ def mean_interval(values: np.ndarray, seed: int) -> dict[str, float]:
 
 
 class PairedRanks:
-    """Ranks of two models on the same edges, filled in round by round.
+    """Ranks of two models on the same edges, by rounds.
 
     Args:
         tables: embeddings of tonight's model by type, with the candidates of tonight's evaluation.
@@ -195,7 +195,14 @@ class PairedRanks:
         return [ranks.without(these) for ranks, these in zip(ours, among_outside, strict=True)]
 
     def reciprocals(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the reciprocal ranks of both models on those of some edges that they were asked: float64 (M,) each."""
+        """Return the reciprocal ranks of both models.
+
+        Args:
+            rows: int64, of held-out edges; those that were not asked are left out.
+
+        Returns:
+            float64 (M,) each.
+        """
         rows = rows[self._done[rows]]
         candidate, current = (mean_reciprocal([ranks.select(rows) for ranks in self._ranks[name]]) for name in _MODELS)
         return candidate, current
@@ -221,7 +228,7 @@ class PairedRanks:
 
 
 def mean_reciprocal(sides: Sequence[Ranks]) -> np.ndarray:
-    """Return the mean of the reciprocal filtered ranks of both sides: float64 (N,)."""
+    """Return the mean reciprocal filtered rank of both sides: float64 (N,)."""
     mean: np.ndarray = np.stack([1 / side.filtered for side in sides]).mean(axis=0)
     return mean
 

@@ -68,7 +68,10 @@ class RankedRounds:
         return counted
 
     def counted(self, extra: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows that were ranked, and those of them that count over all relations, ascending."""
+        """Return the ranked rows, and those that count over all relations.
+
+        Both are ascending.
+        """
         return np.flatnonzero(self._done), np.flatnonzero(self.is_counted(extra))
 
     def reciprocals(self, extra: np.ndarray, paired: PairedRanks | None) -> Reciprocals:

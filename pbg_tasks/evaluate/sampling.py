@@ -1,9 +1,9 @@
-"""Sample of the held-out edges that an evaluation ranks, in rounds that grow until the gate can decide.
+"""Sample of the held-out edges that an evaluation ranks.
 
-The sample follows the order of the edges within their buckets, which is that of a stable hash of their names: the same
-split gives the same sample, and the rounds of a night are prefixes of one order. Relations with few of its edges get
-more of their own; these count in the figures of relations only, so that the figures over all edges stay those of a
-plain sample.
+It is ranked in rounds that grow until the gate can decide. The sample follows the order of the edges within their
+buckets, which is that of a stable hash of their names: the same split gives the same sample, and the rounds of a night
+are prefixes of one order. Relations with few of its edges get more of their own; these count in the figures of
+relations only, so that the figures over all edges stay those of a plain sample.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Sample:
         return cls(edges, rows_counted, rows_extra, total)
 
     def rounds(self) -> Iterator[np.ndarray]:
-        """Yield the rows that each round ranks anew: int64; all at once where no edge of the split is left out."""
+        """Yield the rows that each round ranks anew: int64.
+
+        A split of which no edge is left out has one round.
+        """
         stop = min(ROUND_EDGES, len(self.order)) if self.total > len(self.order) else len(self.order)
         yield np.concatenate((self.order[:stop], self.extra))
         while stop < len(self.order):
@@ -79,7 +82,7 @@ class Sample:
 
 
 def _places(count: int) -> np.ndarray:
-    """Return where each edge of a bucket is in its order, from 0 to 1."""
+    """Return the relative place of each edge, between 0 and 1."""
     return (np.arange(count) + 0.5) / max(count, 1)
 
 
@@ -88,7 +91,7 @@ def _rows(edges: EdgeList, rows: np.ndarray) -> EdgeList:
 
 
 def _chosen(rel: np.ndarray, limit: int, relation_edges: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return places in the order: those that count for all relations, and those beside them.
+    """Return places that count over all relations, and further places.
 
     Args:
         rel: int64 (N,), relations of all edges, in the order.
@@ -117,7 +120,9 @@ def relation_edges(gates: Gates) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reciprocals:
-    """Reciprocal filtered ranks of the same edges, each the mean of both sides.
+    """Reciprocal filtered ranks of the same edges.
+
+    Each is the mean of both sides.
 
     Attributes:
         ranked: float64 (N,), by tonight's model.
@@ -132,7 +137,7 @@ class Reciprocals:
     current: np.ndarray | None
 
     def decide(self, gates: Gates) -> bool:
-        """Return whether the limits of a gate are far enough from what these edges show."""
+        """Return whether these ranks are far enough from a gate's limits."""
         if gates.min_mrr and not _clear(self.ranked, gates.min_mrr):
             return False
         if self.popular is not None:
@@ -147,7 +152,7 @@ class Reciprocals:
 
 
 def _clear(values: np.ndarray, limit: float) -> bool:
-    """Return whether the mean of values is some standard errors from a limit."""
+    """Return whether a mean is some standard errors from a limit."""
     if len(values) < _FEWEST:
         return False
     error = values.std(ddof=1) / len(values) ** 0.5

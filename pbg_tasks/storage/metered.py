@@ -93,6 +93,6 @@ class MeteredStore:
 
 
 def count_read(store: Store, size: int) -> None:
-    """Count bytes that were read past a store, if it is one that counts."""
+    """Count bytes that were read past a store that may count."""
     if isinstance(store, MeteredStore):
         store.count_read(size)

@@ -1,4 +1,4 @@
-"""Samples of held-out edges: their order, their rounds, and when they are enough."""
+"""Samples of held-out edges: their order, rounds and size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRICT = Gates(min_over_popularity={}, max_mrr_drop=0.1)
 
 
 def split(*sizes, relations=1, seed=0):
-    """Return buckets with edges that are told apart by their left end."""
+    """Return buckets whose edges have different left ends."""
     rng, first, found = np.random.default_rng(seed), 0, {}
     for place, size in enumerate(sizes):
         lhs = np.arange(first, first + size)
@@ -127,7 +127,7 @@ def rng():
 
 
 def test_sample_figures_are_those_of_its_edges(tmp_path, monkeypatch):
-    """A night that decides after one round has the figures of an evaluation of that round's edges alone."""
+    """An evaluation of the first round's edges alone has the same figures."""
     monkeypatch.setattr(sampling, "ROUND_EDGES", 100)
     graph = Graph(make_config(dynamic=True, operator="translation"), edges=900)
     compared = rival_of(graph, graph, tmp_path / "rival", unknown=1)

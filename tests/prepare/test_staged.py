@@ -1,4 +1,4 @@
-"""A snapshot that is read once, and its rows that stand for its files from then on."""
+"""Staged rows of a snapshot, which stand for its files."""
 
 from __future__ import annotations
 

@@ -18,9 +18,10 @@ def _candidates_key(run_id: str) -> str:
 
 
 def stored_candidates(run: RunContext) -> Candidates | None:
-    """Return the candidates of an interrupted try, or of the release this run continues, so that nights compare.
+    """Return the candidates that a run uses again; None for new ones.
 
-    A sample that was drawn with another ``eval.max_candidates`` than this run's is not used again.
+    They are those of an interrupted try, or of the release that the run continues, so that nights compare. A sample
+    that was drawn with another ``eval.max_candidates`` than this run's is not used again.
     """
     previous, limit = run.spec.previous, run.spec.graph.eval.max_candidates
     if (own := _candidates_of(run, run.run_id)) is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def staged_snapshot(run: RunContext, directory: Path) -> Sequence[SnapshotFile]:
-    """Download what ``validate`` staged of a snapshot, and return what stands for its files.
+    """Download staged rows, and return what stands for the files.
 
     An earlier version's ``validate`` staged nothing: then the files themselves are returned.
 
@@ -38,5 +38,8 @@ def staged_snapshot(run: RunContext, directory: Path) -> Sequence[SnapshotFile]:
 
 
 def count_snapshot_bytes(run: RunContext) -> None:
-    """Count the files of a snapshot among the bytes that a task read: they are not read through the store."""
+    """Count the files of a snapshot among the bytes read.
+
+    A task does not read them through the store.
+    """
     count_read(run.store, sum(file.size for file in run.spec.files))
