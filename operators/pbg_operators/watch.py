@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from pbg_operators.connection import with_store
 from pbg_operators.task import RetryableError
 from pbg_tasks.errors import AccessError, PbgError, StorageError
-from pbg_tasks.tasks.nightly.arrivals import Watermark
+from pbg_tasks.tasks.nightly.watermark import Watermark
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -66,7 +66,7 @@ def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int,
     ancestor = continues[number]
     while ancestor is not None and ancestor not in reasons:
         further = continues.get(ancestor)
-        # No run continues a later release: where one says so, its document was changed.
+        # No run continues a later release: such a document was changed.
         ancestor = further if further is not None and further < ancestor else None
     because = None if ancestor is None else reasons[ancestor]
     return {"continues": continues[number], "descends_from": ancestor, "because": because}

@@ -31,7 +31,12 @@ class TaskInstance:
 @pytest.fixture
 def context() -> dict[str, Any]:
     """What an operator reads of Airflow's context."""
-    return {"ti": TaskInstance(), "params": {}, "dag_run": SimpleNamespace(partition_key=None), "outlet_events": {}}
+    return {
+        "ti": TaskInstance(),
+        "params": {},
+        "dag_run": SimpleNamespace(partition_key=None, run_type="manual"),
+        "outlet_events": {},
+    }
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pbg_tasks.config.nights import Watch
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.nightly.arrivals import Watermark
+from pbg_tasks.tasks.nightly.watermark import Watermark
 
 LOCATION = "s3://b/edges/{snapshot}/*.parquet"
 CHAIN = ["s3://b/store", "production"]

@@ -12,7 +12,8 @@ from pbg_tasks.errors import AccessError, StorageError
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import skip
 from pbg_tasks.storage import open_store
-from pbg_tasks.tasks.nightly.arrivals import Arrivals, Watermark
+from pbg_tasks.tasks.nightly.arrivals import Arrivals
+from pbg_tasks.tasks.nightly.watermark import Watermark
 from tests.publish.runs import candidate, write_run
 
 EVER = Watermark("0")

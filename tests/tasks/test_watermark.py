@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 
-from pbg_tasks.tasks.nightly import arrivals
-from pbg_tasks.tasks.nightly.arrivals import Watermark
+from pbg_tasks.tasks.nightly import watermark
+from pbg_tasks.tasks.nightly.watermark import Watermark
 
 
 def test_each_snapshot_is_awaited_until_it_was_announced_also_one_that_comes_late():
@@ -28,7 +28,7 @@ def test_it_survives_as_json():
 
 
 def test_it_does_not_grow_for_ever(monkeypatch):
-    monkeypatch.setattr(arrivals, "REMEMBERED", 3)
+    monkeypatch.setattr(watermark, "REMEMBERED", 3)
     mark = Watermark("v1").passing(["v1", "v2", "v4", "v5"])
     assert mark == Watermark("v2", frozenset({"v2", "v4", "v5"}))
     assert not mark.awaits("v1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.errors import InputError
@@ -14,46 +14,11 @@ from pbg_tasks.tasks.nightly.chain_order import has_finished
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pbg_tasks.config.nights import Whole
     from pbg_tasks.publish import Channel
-
-
-REMEMBERED = 500
-"""So many announced snapshots are known by name; what is older than all of them is never announced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """How far a watch has come.
-
-    Attributes:
-        begin: the first snapshot that counts.
-        announced: the snapshots from there on that somebody was told of. They are remembered one by one, so that a
-            snapshot that comes late, after newer ones, is not missed.
-    """
-
-    begin: str
-    announced: frozenset[str] = frozenset()
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` wrote."""
-        return cls(value["begin"], frozenset(value["announced"]))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"begin": self.begin, "announced": sorted(self.announced, key=snapshot_order)}
-
-    def awaits(self, key: str) -> bool:
-        """Whether a snapshot is still to be announced."""
-        return key not in self.announced and snapshot_order(key) >= snapshot_order(self.begin)
-
-    def passing(self, keys: Iterable[str]) -> Watermark:
-        """Return how far the watch has come once these snapshots were announced."""
-        newest = sorted(self.announced.union(keys), key=snapshot_order)[-REMEMBERED:]
-        return Watermark(newest[0] if len(newest) == REMEMBERED else self.begin, frozenset(newest))
+    from pbg_tasks.tasks.nightly.watermark import Watermark
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ def context(context: dict[str, Any]) -> dict[str, Any]:
     """As the operators' context, of a task instance with a name and a state."""
     ti = context["ti"]
     ti.dag_id, ti.run_id, ti.task_id, ti.map_index = "reembed_g", "manual__1", "train.train", -1
-    return context | {"task_state_store": State(), "dag_run": SimpleNamespace(partition_key=None)}
+    return context | {"task_state_store": State(), "dag_run": SimpleNamespace(partition_key=None, run_type="manual")}
 
 
 @pytest.fixture
