@@ -35,7 +35,7 @@ _OPERATOR_ROWS = {
 _PLUGIN_ROWS = 6.0
 _MATRIX_COPIES = 5  # of the matrices of a batch's relations: their gradients, stacked, for both sides
 _MATRICES = {"linear", "affine"}
-_USE = 28  # bytes to keep of each row that is looked up, and of each look-up
+_TOUCHED, _USE = 24, 4  # bytes to keep of each distinct row that is looked up, and of each look-up
 _CANDIDATE = 60  # pointers, norms and sums of each negative drawn for a chunk
 _BLOCK = 50  # negatives whose gradients are made at once: ``kBlock`` of native/chunk.inc
 
@@ -153,7 +153,8 @@ def _native_gradients(size: TrainingSize, relation: RelationSchema, rows: _Rows)
         at_once = sides * rows.ends / rows.chunks / row + drawn_at_once
         # Rows that chance picks both in the first and in the second half of a batch: at its middle most are held.
         held = min(uses, table, table * math.expm1(-uses / (2 * max(table, 1))) ** 2 + at_once)
-        found += table * FLOAT + uses * _USE + int(held) * row
+        distinct = min(uses, table)  # all_negs looks up each row once a chunk
+        found += table * FLOAT + distinct * _TOUCHED + uses * _USE + int(held) * row
     return found
 
 
