@@ -12,6 +12,7 @@ from pbg_tasks.prepare import STAGED
 from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain import run_chain, run_task
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.release.releases import gc
 from tests.tasks.conftest import ring
 
 
@@ -83,3 +84,16 @@ def test_release_holds_no_staged_rows(place):
     url = run_chain(place.spec, "d1")["run"]
     assert (Path(url) / "snapshot" / STAGED).exists()
     assert STAGED not in {path.name for path in (Path(url) / "release").rglob("*")}
+
+
+def test_collection_removes_staged_rows_with_their_run(place):
+    place.write_spec()
+    urls = []
+    for day in ("d1", "d2", "d3"):
+        place.snapshot(day, ring(50))
+        urls.append(run_chain(place.spec, day)["run"])
+    collected = gc(str(place.store), keep_releases=1, grace_hours=0, trust_clock=True)["runs"]
+    staged = [(Path(url) / "snapshot" / STAGED).exists() for url in urls]
+    assert staged == [url.rpartition("/")[2] not in collected for url in urls]
+    assert staged[0] is False
+    assert staged[2] is True
