@@ -19,7 +19,7 @@ from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pbg_tasks.config.registry import Kind
+    from pbg_tasks.plugins import Kind
 
 # As in PBG an integer serves as a float; a float, a text or a bool is no integer.
 PositiveInt = Annotated[int, Field(strict=True, gt=0)]

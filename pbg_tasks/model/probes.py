@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pbg_tasks.model.negatives import MASKED
+from pbg_tasks.plugins import PluginError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of an HDF5 path
 _LEGACY = {"rotation", "rotations"}  # readers of PBG's format take these for affine's matrices of before its 1.0
 _DIMENSION = 24  # of trial embeddings: fit for whoever splits them in halves, thirds, quarters or eighths
-
-
-class PluginError(Exception):
-    """What is wrong with a package's contribution; the text goes on after its name."""
 
 
 def check_operator(operator: Operator, dimension: int) -> None:

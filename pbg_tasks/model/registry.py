@@ -10,12 +10,12 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from pbg_tasks.config import registry as names
-from pbg_tasks.errors import ConfigError
 from pbg_tasks.model import probes
 from pbg_tasks.model.comparators import BFLOAT16, COMPARATORS, Biased, Comparator, ForwardComparator
 from pbg_tasks.model.losses import LOSSES, ForwardLoss, Loss
 from pbg_tasks.model.operators import OPERATORS, Operator
 from pbg_tasks.model.regularizers import REGULARIZERS, ForwardRegularizer, Regularizer
+from pbg_tasks.plugins import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pbg_tasks.model.losses import LossFunction
+    from pbg_tasks.plugins import Kind
 
 Made = TypeVar("Made")
 
@@ -89,7 +90,8 @@ def parameter_names(name: str, dimension: int) -> tuple[str, ...]:
 
 @cache
 def _probe_operator(name: str, dimension: int) -> None:
-    _guarded(names.OPERATORS, name, lambda: probes.check_operator(operator(name), dimension))
+    with names.OPERATORS.blamed(name):
+        probes.check_operator(operator(name), dimension)
 
 
 @cache
@@ -113,7 +115,7 @@ def _installed_regularizer(name: str) -> Regularizer:
 
 
 def _load(
-    kind: names.Kind,
+    kind: Kind,
     name: str,
     base: type[Made],
     wrap: Callable[[Callable[..., Tensor]], Made] | None,
@@ -121,8 +123,7 @@ def _load(
 ) -> Made:
     """Import an entry point, make what it names a ``base``, and try it."""
     point = kind.entry_point(name)
-
-    def make() -> Made:
+    with kind.blamed(name):
         found = point.load()
         if isinstance(found, type) and issubclass(found, base):
             found = found()
@@ -130,22 +131,6 @@ def _load(
             found = wrap(found)
         if not isinstance(found, base):
             wanted = f"a subclass or an instance of {base.__module__}.{base.__name__}"
-            raise probes.PluginError(f"is {found!r}, not {wanted}" + (" or a forward function" if wrap else ""))
+            raise PluginError(f"is {found!r}, not {wanted}" + (" or a forward function" if wrap else ""))
         check(found)
         return found
-
-    return _guarded(kind, name, make)
-
-
-def _guarded(kind: names.Kind, name: str, action: Callable[[], Made]) -> Made:
-    """Do something with a package's code; whatever goes wrong is the package's fault and is said to be."""
-    try:
-        return action()
-    except ConfigError:
-        raise
-    except Exception as error:
-        point = kind.entry_point(name)
-        what = str(error) if isinstance(error, probes.PluginError) else f"failed: {type(error).__name__}: {error}"
-        raise ConfigError(
-            f"{kind.noun} {name!r}, entry point {point.value} of the package {names.package(point)}, {what}"
-        ) from error

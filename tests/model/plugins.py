@@ -9,7 +9,7 @@ import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 
-from pbg_tasks.config import registry as names
+from pbg_tasks import plugins
 from pbg_tasks.model import registry
 
 
@@ -30,7 +30,7 @@ def write_package(folder, name, source, groups):
 def forget():
     """Forget which packages there are, as a new process would."""
     for cached in (
-        names._installed,
+        plugins._installed,
         registry._installed_operator,
         registry._installed_comparator,
         registry._installed_loss,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config.registry import Kind, package
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.angel.binary import BinaryFormat
 from pbg_tasks.formats.angel.records import Format
 from pbg_tasks.formats.angel.text import TextFormat
+from pbg_tasks.plugins import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,18 +74,4 @@ def layer_format(settings: Mapping[str, str], layer: str) -> str:
 
 @cache
 def _installed(name: str) -> Format:
-    point = ANGEL_FORMATS.entry_point(name)
-    try:
-        found = point.load()
-        made = found() if isinstance(found, type) else found
-    except Exception as error:
-        raise ConfigError(
-            f"Angel output format {name!r}, entry point {point.value} of the package {package(point)}, failed: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(made, Format):
-        raise ConfigError(
-            f"Angel output format {name!r}, entry point {point.value} of the package {package(point)}, is {made!r}, "
-            f"not a subclass or an instance of {Format.__module__}.{Format.__name__}"
-        )
-    return made
+    return ANGEL_FORMATS.load(name, Format)

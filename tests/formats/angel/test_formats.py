@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pbg_tasks.config import registry
+from pbg_tasks import plugins
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.angel import FORMATS, LocalFolder, MatrixLayout, RowType, formats, open_matrix, write_matrix
 from pbg_tasks.formats.angel.row_types import row_type
@@ -34,7 +34,7 @@ def package(tmp_path):
 
 def forget():
     formats._installed.cache_clear()
-    registry._installed.cache_clear()
+    plugins._installed.cache_clear()
 
 
 def documented():
