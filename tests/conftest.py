@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 settings.register_profile("suite", deadline=None)  # how long an example takes depends on what else the machine does
 settings.load_profile("suite")
 
-pytest.register_assert_rewrite("tests.contract")  # it asserts like a test, so that its failures show both sides, too
+# They assert like tests, so that their failures show both sides, too.
+pytest.register_assert_rewrite("tests.contract", "pbg_tasks.storage.contract")
 
 
 fix_rotation()  # before the workers of a run start, and before modules choose by it what they test

@@ -215,7 +215,8 @@ class GraphSpec(Frozen):
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
-        if self.launch.launcher == "kubernetes" and not self.store.startswith("s3://"):
+        local = "://" not in self.store or self.store.startswith("file://")
+        if self.launch.launcher == "kubernetes" and local:
             raise ValueError(f"launch.launcher is kubernetes, yet pods cannot reach store {self.store!r}; use s3://")
         return self
 

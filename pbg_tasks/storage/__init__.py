@@ -1,7 +1,7 @@
 """Bytes, on a local disk or in S3, behind one small contract.
 
 ``open_store`` picks the store by URL; ``Store`` says what each must do. The AWS SDK is imported only when an ``s3://``
-URL is opened.
+URL is opened, and a package that adds a store only when a URL of its scheme is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.plugins import Kind, PluginError
 from pbg_tasks.redaction import credentials_in, shown
 from pbg_tasks.storage.base import Blob, FinalFile, ObjectInfo, RangedStore, Store
 from pbg_tasks.storage.local import LocalStore
@@ -18,11 +19,28 @@ from pbg_tasks.storage.local import LocalStore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Blob", "FinalFile", "LocalStore", "ObjectInfo", "RangedStore", "Store", "open_file", "open_store"]
+STORES = Kind("store", "pbg_tasks.stores", ("file", "s3"))
+"""Stores by the scheme of their URLs. An entry point names ``open(url, environment)``, which returns a ``Store``."""
+
+__all__ = [
+    "STORES",
+    "Blob",
+    "FinalFile",
+    "LocalStore",
+    "ObjectInfo",
+    "RangedStore",
+    "Store",
+    "is_remote",
+    "open_file",
+    "open_store",
+]
 
 
 def open_store(url: str | Path, *, environment: Mapping[str, str] | None = None) -> Store:
-    """Open the store at ``s3://bucket/prefix``, ``file:///path``, or an absolute or relative path; nothing is read yet.
+    """Open a store by its URL; nothing is read yet.
+
+    It is ``s3://bucket/prefix``, ``file:///path``, or an absolute or relative path. Installed packages
+    add other schemes (``STORES``).
 
     Endpoint and credentials of S3 come from the environment or profile that every AWS client uses
     (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``...), never from the URL.
@@ -32,7 +50,8 @@ def open_store(url: str | Path, *, environment: Mapping[str, str] | None = None)
         environment: variables that stand for S3's, in a process that has others; None: the process's own.
 
     Raises:
-        ConfigError: the URL is empty, of another kind, names no bucket or holds credentials.
+        ConfigError: the URL is empty, of a scheme that no installed package has, names no bucket or holds credentials;
+            or the package that has the scheme is at fault.
     """
     if not str(url):
         raise ConfigError("a path is empty: name a directory (. for this one) or s3://bucket/prefix")
@@ -50,7 +69,18 @@ def open_store(url: str | Path, *, environment: Mapping[str, str] | None = None)
         from pbg_tasks.storage.s3 import open_s3  # here, because the AWS SDK takes most of a second
 
         return open_s3(url, environment)
-    raise ConfigError(f"{parts.scheme}:// is no store this package knows: use s3://bucket/prefix or a directory path")
+    if parts.scheme in STORES.names() and parts.scheme not in STORES.built_in:
+        return _open_installed(parts.scheme, url, environment)
+    known = ", ".join(f"{scheme}://" for scheme in STORES.names())
+    raise ConfigError(
+        f"{url}: no store has the scheme {parts.scheme}://; use a directory path or one of {known}, or install the "
+        f"package that has it as an entry point of the group {STORES.group!r}"
+    )
+
+
+def is_remote(url: str) -> bool:
+    """Whether a store's URL names no local directory."""
+    return "://" in url and not url.startswith("file://")
 
 
 def open_file(url: str) -> tuple[Store, str]:
@@ -63,3 +93,15 @@ def open_file(url: str) -> tuple[Store, str]:
     if not name:
         raise ConfigError(f"{url!r} names a folder, not a file")
     return open_store((parent or "/") if slash else "."), name
+
+
+def _open_installed(scheme: str, url: str, environment: Mapping[str, str] | None) -> Store:
+    point = STORES.entry_point(scheme)
+    with STORES.blamed(scheme):
+        opener = point.load()
+        if not callable(opener):
+            raise PluginError(f"is {opener!r}, not a function open(url, environment)")
+        store = opener(url, environment)
+        if not isinstance(store, Store):
+            raise PluginError(f"gives {type(store).__name__}, which lacks methods of {Store.__module__}.Store")
+        return store

@@ -21,6 +21,7 @@ from pbg_tasks.memory import Forecast, TrainingSize, training_forecast
 from pbg_tasks.memory.tables import table_bytes
 from pbg_tasks.prepare.bucket_sample import largest_of
 from pbg_tasks.progress import human_count, say
+from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.train.data.partitions import Layout
 from pbg_tasks.train.iterations import chunk_count
@@ -138,7 +139,7 @@ class Expected:
             workers=workers,
             engine=engine,
             weighted=graph.columns.weight is not None,
-            remote=graph.store.startswith("s3://"),
+            remote=is_remote(graph.store),
             gang=gang,
         )
         return training_forecast(size)

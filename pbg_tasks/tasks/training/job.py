@@ -17,6 +17,7 @@ from pbg_tasks.memory import (
     usable_cpus,
 )
 from pbg_tasks.model.families import Families
+from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.names import join
 from pbg_tasks.train import PartitionKey, StartingPoint, Trainer, open_initial
 from pbg_tasks.train.data.partitions import Layout
@@ -120,7 +121,7 @@ class Job:
         Raises:
             ResourceError: it would need more memory than there is.
         """
-        forecast = self.forecast(remote=_is_remote(store), gang=gang)
+        forecast = self.forecast(remote=is_remote(store.url), gang=gang)
         self._check_fits(forecast, gang)
         loops = None
         if rank == 0 or self.config.self_negatives:
@@ -140,7 +141,7 @@ class Job:
         Raises:
             ResourceError: it would need more than there is.
         """
-        base, remote = resident_bytes(), _is_remote(store)
+        base, remote = resident_bytes(), is_remote(store.url)
         self._check_fits(serving_forecast(self.config, self._counts, gang, base=base, remote=remote), gang)
 
     def _check_fits(self, forecast: Forecast, gang: GangPart | None) -> None:
@@ -254,7 +255,3 @@ class Job:
             initial=initial,
             newcomers=self.newcomers if committed is None else None,
         )
-
-
-def _is_remote(store: Store) -> bool:
-    return store.url.startswith("s3://")
