@@ -14,13 +14,17 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.errors import ConfigError, PbgError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.metadata import EntryPoint
 
 Made = TypeVar("Made")
+
+
+AT_WORK = (PbgError, OSError, MemoryError)
+"""Errors of a part at work that are no fault of its package: bad input, a store or disk that fails."""
 
 
 class PluginError(Exception):
@@ -98,15 +102,19 @@ class Kind:
             return found
 
     @contextmanager
-    def blamed(self, name: str) -> Iterator[None]:
+    def blamed(self, name: str, *, passing: tuple[type[Exception], ...] = (ConfigError,)) -> Iterator[None]:
         """Report errors of a package's code with its entry point.
 
+        Args:
+            name: of the part.
+            passing: errors that stay as they are.
+
         Raises:
-            ConfigError: names part, entry point and package. An error of this kind that the code raises stays as it is.
+            ConfigError: names part, entry point and package.
         """
         try:
             yield
-        except ConfigError:
+        except passing:
             raise
         except (Exception, SystemExit) as error:
             point = self.entry_point(name)

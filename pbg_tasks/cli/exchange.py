@@ -14,10 +14,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_EXPORTS = "parquet, npy, word2vec, word2vec-bin, safetensors, faiss, projector, tsv, angel or angel-line."
-_IMPORTS = "parquet, npy, word2vec, tsv, wikidata-pbg, angel or angel-line."
+_EXPORTS = (
+    "parquet, npy, word2vec, word2vec-bin, safetensors, faiss, projector, tsv, angel, angel-line, or one of a package."
+)
+_IMPORTS = "parquet, npy, word2vec, tsv, wikidata-pbg, angel, angel-line, or one of a package."
 _KEY = "angel-line: after the node: colon, space, comma, tab (as Angel's settings say it), or the characters."
 _FEATURE = "angel-line: between numbers: the same."
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="Option of a package's format; may be repeated."),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the destination.")]
 _OF_PBG = {"entities_output": "entity_embeddings.tsv", "relation_types_output": "relation_types_parameters.tsv"}
 
@@ -57,6 +63,7 @@ def export(
     min_recall: Annotated[float | None, typer.Option(min=0, max=1, help="faiss: fail below this recall.")] = None,
     key_separator: Annotated[str | None, typer.Option(help=_KEY)] = None,
     feature_separator: Annotated[str | None, typer.Option(help=_FEATURE)] = None,
+    option: Options = None,
     param: Override = None,
     *,
     escape: Annotated[
@@ -79,6 +86,7 @@ def export(
         "neighbors": neighbors,
         "queries": queries,
         "min_recall": min_recall,
+        "options": _own(option, exchange),
     }
     model = _model(source, param)
     if destination is None:
@@ -100,6 +108,13 @@ def export(
             overwrite=overwrite,
         )
     show_result(result, as_json=as_json)
+
+
+def _own(option: list[str] | None, exchange: str) -> dict[str, Any] | None:
+    """Return the options of a package's format; None without any."""
+    from pbg_tasks.config.overrides import override
+
+    return override({}, option, source=f"options of format {exchange}") if option else None
 
 
 def _export_as_pbg(config: ConfigSchema, outputs: dict[str, str | None], *, overwrite: bool) -> dict[str, Any]:
@@ -147,6 +162,7 @@ def import_embeddings(
     vector_column: Annotated[str, typer.Option(help="parquet: column of the vectors.")] = "embedding",
     key_separator: Annotated[str, typer.Option(help=_KEY)] = "colon",
     feature_separator: Annotated[str, typer.Option(help=_FEATURE)] = "space",
+    option: Options = None,
     *,
     escaped: Annotated[bool, typer.Option("--escaped", help="Names are percent-encoded.")] = False,
     overwrite: Overwrite = False,
@@ -156,5 +172,6 @@ def import_embeddings(
     from pbg_tasks.publish.exchange import ReadOptions
     from pbg_tasks.tasks.exchange.import_vectors import import_embeddings as task
 
-    options = ReadOptions(entity, escaped, id_column, vector_column, key_separator, feature_separator)
+    own = _own(option, exchange) or {}
+    options = ReadOptions(entity, escaped, id_column, vector_column, key_separator, feature_separator, own)
     show_result(task(exchange, source, destination, options=options, overwrite=overwrite), as_json=as_json)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Growing
 from pbg_tasks.config.names import Name
-from pbg_tasks.config.schema import PositiveInt
+from pbg_tasks.config.registry import EXPORTS
+from pbg_tasks.config.schema import PositiveInt, named
 
-ExportFormat = Literal[
-    "angel", "angel-line", "parquet", "npy", "word2vec", "word2vec-bin", "safetensors", "faiss", "projector", "tsv"
-]
-FORMATS: tuple[str, ...] = get_args(ExportFormat)
+ExportFormat = Annotated[str, *named(EXPORTS)]
+FORMATS = EXPORTS.built_in
 Separator = Annotated[str, Field(min_length=1, max_length=8)]
 FAISS_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
 RUN = "{run}"
@@ -37,7 +36,7 @@ def no_faiss(comparator: str) -> str:
     )
 
 
-class ExportOptions(Frozen):
+class ExportOptions(Growing):
     """How an export is made; a format takes some of it, and nothing else may be said.
 
     Attributes:
@@ -52,7 +51,10 @@ class ExportOptions(Frozen):
         neighbors: faiss: the k of recall@k.
         queries: faiss: rows asked for their neighbours, in the index and by exact search.
         min_recall: faiss: floor of recall@k; an index below it is not exported.
+        options: formats of other packages: their own options, which the package checks when it writes.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("options",)
 
     types: tuple[str, ...] = ()
     escape: bool = False
@@ -65,10 +67,11 @@ class ExportOptions(Frozen):
     neighbors: PositiveInt = 10
     queries: PositiveInt = 1000
     min_recall: Annotated[float, Field(ge=0, le=1)] = 0.9
+    options: dict[str, JsonValue] = Field(default={})
 
     def foreign_to(self, format_name: str) -> list[str]:
         """Return the options that are not as usual and that a format does not have."""
-        known = {"types", *_OPTIONS.get(format_name, ())}
+        known = {"types", *(_OPTIONS.get(format_name, ()) if format_name in FORMATS else ("options",))}
         return [
             name
             for name, field in ExportOptions.model_fields.items()

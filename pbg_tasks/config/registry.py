@@ -15,3 +15,13 @@ OPERATORS = Kind(
 COMPARATORS = Kind("comparator", "pbg_tasks.comparators", ("dot", "cos", "l2", "squared_l2"))
 LOSSES = Kind("loss", "pbg_tasks.losses", ("ranking", "logistic", "softmax"))
 REGULARIZERS = Kind("regularizer", "pbg_tasks.regularizers", ("N3", "N3_edge", "L2"))
+EXPORTS = Kind(
+    "exchange format",
+    "pbg_tasks.exchange",
+    ("angel", "angel-line", "parquet", "npy", "word2vec", "word2vec-bin", "safetensors", "faiss", "projector", "tsv"),
+)
+IMPORTS = Kind(
+    "exchange format",
+    "pbg_tasks.exchange",
+    ("angel", "angel-line", "parquet", "npy", "word2vec", "tsv", "wikidata-pbg"),
+)

@@ -29,16 +29,16 @@ PositiveFloat = Annotated[Float, Field(gt=0)]
 NonNegativeFloat = Annotated[Float, Field(ge=0)]
 
 
-def _named(kind: Kind) -> tuple[AfterValidator, Any]:
+def named(kind: Kind) -> tuple[AfterValidator, Any]:
     """Return what makes a string the name of something built in or of an installed package's entry point."""
     description = f"a {kind.noun}: built in, or an entry point of the group {kind.group}"
     return AfterValidator(kind.check), Field(description=description, examples=list(kind.built_in))
 
 
-Operator = Annotated[str, *_named(OPERATORS)]
-Comparator = Annotated[str, *_named(COMPARATORS)]
-Loss = Annotated[str, *_named(LOSSES)]
-Regularizer = Annotated[str, *_named(REGULARIZERS)]
+Operator = Annotated[str, *named(OPERATORS)]
+Comparator = Annotated[str, *named(COMPARATORS)]
+Loss = Annotated[str, *named(LOSSES)]
+Regularizer = Annotated[str, *named(REGULARIZERS)]
 
 # Keys of ours that PBG does not know.
 EXTENSIONS = (

@@ -150,7 +150,7 @@ def test_an_export_that_is_not_good_enough_leaves_its_night_released(place, monk
     def write(*_):
         raise QualityGateError("the index finds too little")
 
-    monkeypatch.setattr(exchange, "writer", lambda _: write)
+    monkeypatch.setattr(exchange, "writer", lambda *_: write)
     with pytest.raises(QualityGateError, match="finds too little"):
         run_chain(place.spec, "d1")
     channel = Channel(open_store(place.store), "production")

@@ -1,17 +1,23 @@
-"""Which module writes or reads which format."""
+"""Writers and readers of formats by name: built in, or of installed packages."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from pbg_tasks.config.base import Frozen, parse
+from pbg_tasks.config.registry import EXPORTS, IMPORTS
 from pbg_tasks.errors import ConfigError
+from pbg_tasks.plugins import AT_WORK, PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pbg_tasks.config.exports import ExportOptions
-    from pbg_tasks.publish.exchange.contents import Contents
+    from pbg_tasks.plugins import Kind
+    from pbg_tasks.publish.exchange.contents import Block, Contents
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
     from pbg_tasks.publish.exchange.vectors import ReadOptions, Vectors
@@ -40,11 +46,63 @@ READERS = {
 }
 
 
+class Options(Frozen):
+    """Base of the options of a package's format.
+
+    It is a pydantic model; a key that it lacks is refused by name.
+    """
+
+
+class Format:
+    """Base of the exchange formats of other packages.
+
+    A format overrides ``write``, ``read`` or both.
+
+    Attributes:
+        write_options: declares the keys of ``options`` in an export.
+        read_options: declares those of an import.
+    """
+
+    write_options: ClassVar[type[Options]] = Options
+    read_options: ClassVar[type[Options]] = Options
+
+    def write(self, contents: Contents, outbox: Outbox, options: Any) -> dict[str, Any]:  # noqa: ANN401 - of write_options
+        """Leave the files of an export in ``outbox``.
+
+        Args:
+            contents: embeddings with names, and parameters of the relations.
+            outbox: ``path(name)`` gives the place of a file, ``record(rows, *names)`` notes which type it holds.
+            options: of the class ``write_options``.
+
+        Returns:
+            Figures for the manifest, plain JSON values.
+
+        Raises:
+            FormatError: a name cannot be written, or an embedding is damaged.
+        """
+        raise NotImplementedError
+
+    def read(self, inbox: Inbox, entity: str | None, options: Any) -> Iterator[Vectors]:  # noqa: ANN401 - of read_options
+        """Yield the vectors of each entity type.
+
+        One is read to its end before the next is asked for.
+
+        Args:
+            inbox: ``typed(suffixes, entity)`` gives the files of each type, ``local(name)`` a file's path.
+            entity: type of all vectors; None where the source itself has the types.
+            options: of the class ``read_options``.
+
+        Raises:
+            FormatError: a file is damaged or of another format.
+        """
+        raise NotImplementedError
+
+
 class Writer(Protocol):
     """Writes an export."""
 
-    def __call__(self, contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
-        """Leave the files of an export in ``outbox``; return what the manifest should say of it beyond the usual.
+    def __call__(self, contents: Contents, outbox: Outbox) -> dict[str, Any]:
+        """Leave files in ``outbox``; return figures for the manifest.
 
         Raises:
             FormatError: a name cannot be written, or an embedding is damaged.
@@ -55,37 +113,83 @@ class Writer(Protocol):
 class Reader(Protocol):
     """Reads vectors with names."""
 
-    def __call__(self, inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
-        """Yield the vectors of each entity type; one is read to its end before the next is asked for.
+    def __call__(self, inbox: Inbox) -> Iterator[Vectors]:
+        """Yield the vectors of each entity type.
+
+        One is read to its end before the next is asked for.
 
         Raises:
-            FormatError: what is there is damaged or of another format.
+            FormatError: the source is damaged or of another format.
         """
         ...
 
 
-def writer(name: str) -> Writer:
-    """Return the writer of a format.
+def writer(name: str, options: ExportOptions) -> Writer:
+    """Return the writer of a format with its options.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, it has no such option, or its package is at fault.
     """
-    found: Writer = _find(name, WRITERS)
-    return found
+    _check(name, EXPORTS)
+    if foreign := options.foreign_to(name):
+        raise ConfigError(f"format {name} has no option {foreign[0]!r}")
+    if name in WRITERS:
+        return partial(_find(WRITERS[name]), options=options)
+    form = _installed(name, EXPORTS, "write")
+    own = parse(form.write_options, options.options, source=f"options of format {name}")
+
+    def write(contents: Contents, outbox: Outbox) -> dict[str, Any]:
+        with EXPORTS.blamed(name, passing=AT_WORK):
+            measured = form.write(contents, outbox, own)
+            if not isinstance(measured, dict):
+                raise PluginError(f"is wrong: write returns {type(measured).__name__}, not a dict of figures")
+            return measured
+
+    return write
 
 
-def reader(name: str) -> Reader:
-    """Return the reader of a format.
+def reader(name: str, options: ReadOptions) -> Reader:
+    """Return the reader of a format with its options.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, it has no such option, or its package is at fault.
     """
-    found: Reader = _find(name, READERS)
-    return found
+    _check(name, IMPORTS)
+    if name in READERS:
+        if options.options:
+            raise ConfigError(f"format {name} has no option {next(iter(options.options))!r}")
+        return partial(_find(READERS[name]), options=options)
+    form = _installed(name, IMPORTS, "read")
+    own = parse(form.read_options, options.options, source=f"options of format {name}")
+
+    def read(inbox: Inbox) -> Iterator[Vectors]:
+        with IMPORTS.blamed(name, passing=AT_WORK):
+            for vectors in form.read(inbox, options.entity, own):
+                yield replace(vectors, blocks=_blamed(name, vectors.blocks))
+
+    return read
 
 
-def _find(name: str, known: dict[str, str]) -> Any:  # noqa: ANN401 - a Writer or a Reader
-    if name not in known:
-        raise ConfigError(f"no exchange format is named {name!r}; there are {', '.join(known)}")
-    module, _, function = known[name].partition(":")
+def _blamed(name: str, blocks: Iterator[Block]) -> Iterator[Block]:
+    with IMPORTS.blamed(name, passing=AT_WORK):
+        yield from blocks
+
+
+def _check(name: str, kind: Kind) -> None:
+    if name not in kind.names():
+        raise ConfigError(
+            f"no {kind.noun} is named {name!r}; there are {', '.join(kind.names())}, and those of packages with an "
+            f"entry point of the group {kind.group!r}"
+        )
+
+
+def _find(target: str) -> Any:  # noqa: ANN401 - a function of a module of this room
+    module, _, function = target.partition(":")
     return getattr(import_module(f"{_HERE}.{module}"), function)
+
+
+def _installed(name: str, kind: Kind, method: str) -> Format:
+    form = kind.load(name, Format)
+    if getattr(type(form), method) is getattr(Format, method):
+        raise ConfigError(f"{kind.noun} {name!r} does not {method}: its class {type(form).__name__} has no {method!r}")
+    return form

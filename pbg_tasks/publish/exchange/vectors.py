@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pbg_tasks.publish.exchange.contents import Block
 
@@ -22,6 +22,7 @@ class ReadOptions:
         vector_column: parquet: column of the vectors.
         key_separator: angel-line: after the node, as ``formats.angel`` takes it.
         feature_separator: angel-line: between numbers.
+        options: formats of other packages: their own options.
     """
 
     entity: str | None = None
@@ -30,6 +31,7 @@ class ReadOptions:
     vector_column: str = "embedding"
     key_separator: str = "colon"
     feature_separator: str = "space"
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

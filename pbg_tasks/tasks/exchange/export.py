@@ -69,9 +69,7 @@ def export(
         QualityGateError: an index finds too little.
     """
     started = time.monotonic()
-    write = writer(exchange)
-    if foreign := options.foreign_to(exchange):
-        raise ConfigError(f"format {exchange} has no option {foreign[0]!r}")
+    write = writer(exchange, options)
     store = open_store(destination)
     check_free(store, overwrite=overwrite)
     with Scratch() as scratch:
@@ -82,7 +80,7 @@ def export(
         outbox = Outbox(scratch.path / "outbox")
         progress.total = contents.rows
         with progress, _told(found, scratch.path), disk_errors(scratch.path):
-            measured = write(contents, outbox, options)
+            measured = write(contents, outbox)
         manifest = deliver(
             store,
             outbox,

@@ -49,13 +49,13 @@ def import_embeddings(
         FormatError: the source is damaged, or a vector or name is no good; the message names file and line or row.
     """
     started = time.monotonic()
-    read = reader(exchange)
+    read = reader(exchange, options)
     store = open_store(destination)
     check_free(store, overwrite=overwrite)
     with Scratch() as scratch:
         inbox, outbox = Inbox(source, scratch.path / "inbox"), Outbox(scratch.path / "outbox")
         norms: dict[str, Norms] = {}
-        for vectors in read(inbox, options):
+        for vectors in read(inbox):
             plain = _decoded(vectors) if options.escaped or inbox.is_escaped else vectors.blocks
             norms[vectors.entity] = Norms()
             _write(replace(vectors, blocks=norms[vectors.entity].watch(plain)), outbox)
