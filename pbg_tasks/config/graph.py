@@ -13,8 +13,9 @@ from pbg_tasks.config.gates import EVERY_OTHER, Gates
 from pbg_tasks.config.launch import Launch
 from pbg_tasks.config.names import Name
 from pbg_tasks.config.nights import Nights, snapshot_folder
+from pbg_tasks.config.registry import SOURCES
 from pbg_tasks.config.relations import relation_labels
-from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt, named
 
 # Where a night's defaults are not PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
 NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
@@ -30,7 +31,7 @@ class Snapshots(Frozen):
     """
 
     location: str = Field(min_length=1)
-    format: Literal["parquet", "csv", "tsv"] = "parquet"
+    format: Annotated[str, *named(SOURCES)] = "parquet"
     header: bool = True
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     quote: str | None = Field(default='"', min_length=1, max_length=1)
@@ -39,8 +40,8 @@ class Snapshots(Frozen):
     def _located(self) -> Self:
         if "{snapshot}" not in self.location:
             raise ValueError("location must contain {snapshot}, or every night would read the same edges")
-        if self.format == "parquet" and self.delimiter is not None:
-            raise ValueError("delimiter has no meaning for format parquet")
+        if self.format not in {"csv", "tsv"} and self.delimiter is not None:
+            raise ValueError(f"delimiter has no meaning for format {self.format}")
         return self
 
     def resolve(self, snapshot: str) -> str:

@@ -15,6 +15,7 @@ OPERATORS = Kind(
 COMPARATORS = Kind("comparator", "pbg_tasks.comparators", ("dot", "cos", "l2", "squared_l2"))
 LOSSES = Kind("loss", "pbg_tasks.losses", ("ranking", "logistic", "softmax"))
 REGULARIZERS = Kind("regularizer", "pbg_tasks.regularizers", ("N3", "N3_edge", "L2"))
+SOURCES = Kind("snapshot source", "pbg_tasks.sources", ("parquet", "csv", "tsv"))
 EXPORTS = Kind(
     "exchange format",
     "pbg_tasks.exchange",

@@ -9,23 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 import duckdb
 
 from pbg_tasks.errors import InputError, StorageError
 from pbg_tasks.prepare.connection import is_disk_full, phase, what_duckdb_says
-from pbg_tasks.prepare.delimited import column_names, delimiter, first_record, likely_delimiter
+from pbg_tasks.prepare.sources import blamed, snapshot_source
 from pbg_tasks.prepare.sql import one_file, quoted
-from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, copy_name, plain_texts, remove_copies
-from pbg_tasks.storage.columnar import check_unchanged, filesystem_for
+from pbg_tasks.prepare.text_files import copy_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.config import Columns, GraphSpec, SnapshotFile, Snapshots
+    from pbg_tasks.config import Columns, GraphSpec, SnapshotFile
+    from pbg_tasks.prepare.sources import Layout, SnapshotSource
 
 STAGED = "edges.parquet"
 """A snapshot's rows, as text, in the columns that the graph spec names."""
@@ -40,19 +39,6 @@ _IS_PLAIN = re.compile(
     r"VARCHAR|JSON|UUID|BOOLEAN|FLOAT|DOUBLE|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\(.*\)|ENUM\(.*\)|\"?NULL\"?"
     r"|INTERVAL|DATE|TIME[A-Z_]*( WITH TIME ZONE)?"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What files must have in common to be read by one scan.
-
-    Attributes:
-        columns: the names the file gives its columns.
-        types: DuckDB's type of each; text of a CSV or TSV file.
-    """
-
-    columns: tuple[str, ...]
-    types: tuple[str, ...]
 
 
 class StagedFiles(Sequence["SnapshotFile"]):
@@ -102,7 +88,7 @@ def stage_snapshot(
     fields = ", ".join(_chosen(spec.columns))
     with phase(connection, "read"), reading(files):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {fields} FROM raw")
-    remove_copies(connection, files)
+    snapshot_source(spec.snapshots.format).close(connection, files)
     return StagedFiles(files, [table])
 
 
@@ -162,19 +148,20 @@ def open_snapshot(
         fields = ", ".join(field if field in _chosen(spec.columns) else f"NULL::VARCHAR AS {field}" for field in FIELDS)
         _make_raw(connection, [f"SELECT {fields} FROM {table}" for table in files.tables])
         return {}
-    for file in files:
-        _register(connection, file.uri)
-        check_unchanged(file.uri, file.size, file.version)
-    places = _places(connection, spec.snapshots, files)
-    alike: dict[_Layout, list[str]] = {}
-    for file in files:
-        layout = _layout(connection, spec.snapshots, file, places[file.uri])
-        if layout is None:
-            continue
-        _check_columns(spec, file.uri, layout, places[file.uri])
-        alike.setdefault(layout, []).append(places[file.uri])
-    scans = {layout: _scan(spec.snapshots, uris, layout) for layout, uris in alike.items()}
-    _make_raw(connection, [f"SELECT {_fields(spec, layout)} FROM {scan}" for layout, scan in scans.items()])
+    snapshots, source = spec.snapshots, snapshot_source(spec.snapshots.format)
+    alike: dict[Layout, list[str]] = {}
+    with blamed(snapshots.format):
+        for file in files:
+            source.check(file)
+        places = source.open(connection, snapshots, files, _chosen(spec.columns).values())
+        for file in files:
+            layout = _layout(connection, spec, source, file, places[file.uri])
+            if layout is None:
+                continue
+            _check_columns(spec, source, file, layout, places[file.uri])
+            alike.setdefault(layout, []).append(places[file.uri])
+        scans = {layout: source.scan(snapshots, uris, layout) for layout, uris in alike.items()}
+    _make_raw(connection, [f"SELECT {_fields(spec, source, layout)} FROM {scan}" for layout, scan in scans.items()])
     types: dict[str, set[str]] = {}
     for layout in alike:
         for name, kind in zip(layout.columns, layout.types, strict=True):
@@ -190,15 +177,16 @@ def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: 
     Returns:
         Where the file is read: its URI, or the path of its text.
     """
-    place = _places(connection, spec.snapshots, [file])[file.uri]
-    layout = _layout(connection, spec.snapshots, file, place)
+    snapshots, source = spec.snapshots, snapshot_source(spec.snapshots.format)
+    with blamed(snapshots.format):
+        place = source.open(connection, snapshots, [file], _chosen(spec.columns).values())[file.uri]
+        layout = _layout(connection, spec, source, file, place)
     if layout is None:
         connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS SELECT 1 AS row, * FROM ({_NO_ROWS})")
         return place
-    parquet = spec.snapshots.format == "parquet"
-    scan = _scan(spec.snapshots, [place], layout, ", file_row_number=true" if parquet else "")
-    row = "file_row_number + 1" if parquet else "row_number() OVER ()"
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS SELECT {row} AS row, {_fields(spec, layout)} FROM {scan}")
+    fields = f"{source.row_number} AS row, {_fields(spec, source, layout)}"
+    scan = source.scan(snapshots, [place], layout, numbered=True)
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS SELECT {fields} FROM {scan}")
     return place
 
 
@@ -235,105 +223,40 @@ def _make_raw(connection: duckdb.DuckDBPyConnection, selects: Sequence[str]) -> 
     connection.execute(f"CREATE OR REPLACE TEMP VIEW raw AS {' UNION ALL '.join(selects) or _NO_ROWS}")
 
 
-def _register(connection: duckdb.DuckDBPyConnection, uri: str) -> None:
-    if "://" not in uri:
-        return
-    filesystem = filesystem_for(uri)
-    protocol = filesystem.protocol[0] if isinstance(filesystem.protocol, tuple) else filesystem.protocol
-    if not connection.filesystem_is_registered(protocol):
-        connection.register_filesystem(filesystem)
-
-
-def _places(
-    connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, files: Sequence[SnapshotFile]
-) -> dict[str, str]:
-    """Return where each file is read, by its URI."""
-    return {file.uri: file.uri for file in files} if snapshots.format == "parquet" else plain_texts(connection, files)
-
-
 def _layout(
-    connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
-) -> _Layout | None:
-    """Look at the head of a file; without a header, columns are named ``column0`` and so on.
-
-    None of a file that has no rows, for it has no bytes.
-    """
-    if snapshots.format == "parquet":
-        with reading([file]):
-            described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(file.uri)})").fetchall()
-        return _Layout(tuple(row[0] for row in described), tuple(row[1] for row in described))
-    first = first_record(snapshots, file.uri, place)
-    if first is None:
-        return None
-    columns = column_names(snapshots, first)
-    return _Layout(tuple(columns), ("VARCHAR",) * len(columns))
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, source: SnapshotSource, file: SnapshotFile, place: str
+) -> Layout | None:
+    """Return the columns of a file; None of a file that has no rows, for it has no bytes."""
+    with reading([file]):
+        return source.describe(connection, spec.snapshots, file, place)
 
 
-def _check_columns(spec: GraphSpec, uri: str, layout: _Layout, place: str) -> None:
+def _check_columns(spec: GraphSpec, source: SnapshotSource, file: SnapshotFile, layout: Layout, place: str) -> None:
     for field, name in _chosen(spec.columns).items():
         times = layout.columns.count(name)
         if times != 1:
             fault = "no column" if times == 0 else f"{times} columns named"
             raise InputError(
-                f"{uri}: {fault} {name!r} (columns.{field}); its columns are: {', '.join(layout.columns)}"
-                f"{_delimiter_hint(spec, uri, place)}"
+                f"{file.uri}: {fault} {name!r} (columns.{field}); its columns are: {', '.join(layout.columns)}"
+                f"{source.hint(spec.snapshots, file, place, _chosen(spec.columns).values())}"
             )
         kind = layout.types[layout.columns.index(name)]
         if not _IS_PLAIN.fullmatch(kind):
             raise InputError(
-                f"{uri}: column {name!r} (columns.{field}) is of type {kind:.{_TOLD_CHARACTERS}}, which stands for no "
-                "one text; write it as strings or numbers"
+                f"{file.uri}: column {name!r} (columns.{field}) is of type {kind:.{_TOLD_CHARACTERS}}, which stands "
+                "for no one text; write it as strings or numbers"
             )
-
-
-def _delimiter_hint(spec: GraphSpec, uri: str, place: str) -> str:
-    """Return the end of a message about a missing column: the delimiter, where it is the likely cause."""
-    if spec.snapshots.format == "parquet":
-        return ""
-    other = likely_delimiter(spec.snapshots, uri, place, _chosen(spec.columns).values())
-    if other is None:
-        return ""
-    return (
-        f"; the likely cause is the delimiter, which is {delimiter(spec.snapshots)!r}: with {other!r} all columns are "
-        "there (--delimiter, or snapshots.delimiter in a graph spec)"
-    )
 
 
 def _chosen(columns: Columns) -> dict[str, str]:
     return {field: name for field, name in columns.model_dump().items() if name is not None}
 
 
-def _fields(spec: GraphSpec, layout: _Layout) -> str:
-    """Select ``FIELDS`` from a scan. Columns of text files go by position: their headers may say anything."""
+def _fields(spec: GraphSpec, source: SnapshotSource, layout: Layout) -> str:
+    """Select ``FIELDS`` from a scan."""
     chosen = _chosen(spec.columns)
-    text = spec.snapshots.format != "parquet"
-
-    def column(field: str) -> str:
-        if field not in chosen:
-            return "NULL"
-        name = chosen[field]
-        return f"column{layout.columns.index(name)}" if text else '"' + name.replace('"', '""') + '"'
-
-    return ", ".join(f"CAST({column(field)} AS VARCHAR) AS {field}" for field in FIELDS)
-
-
-def _scan(snapshots: Snapshots, uris: list[str], layout: _Layout, more: str = "") -> str:
-    listed = f"[{', '.join(map(quoted, uris))}]"
-    if snapshots.format == "parquet":
-        return f"read_parquet({listed}{more})"
-    types = ", ".join(f"column{index}: 'VARCHAR'" for index in range(len(layout.columns)))
-    options = {
-        "columns": f"{{{types}}}",
-        "auto_detect": "false",
-        "header": str(snapshots.header).lower(),
-        "delim": quoted(delimiter(snapshots)),
-        "quote": quoted(snapshots.quote or ""),
-        "escape": quoted(snapshots.quote or ""),
-        "compression": quoted("none"),
-        "max_line_size": str(MAX_LINE_BYTES),
-        "strict_mode": "true",
-    }
-    return f"read_csv({listed}, {', '.join(f'{key}={value}' for key, value in options.items())})"
+    columns = {field: source.column(layout, chosen[field]) if field in chosen else "NULL" for field in FIELDS}
+    return ", ".join(f"CAST({column} AS VARCHAR) AS {field}" for field, column in columns.items())
 
 
 def _unreadable(uri: str, error: Exception) -> InputError:

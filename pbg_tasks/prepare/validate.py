@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.errors import InputError
 from pbg_tasks.prepare.connection import phase
-from pbg_tasks.prepare.delimited import line_of
 from pbg_tasks.prepare.difference import EdgeChanges, find_edges, write_edge_hashes
 from pbg_tasks.prepare.relations import make_relations, unknown_relation
 from pbg_tasks.prepare.snapshot import open_numbered, open_snapshot, reading, write_staged
+from pbg_tasks.prepare.sources import blamed, snapshot_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -193,10 +193,8 @@ def _bad_row(
         fault = sentence or "unknown relation"
         return InputError(f"{names}: {count} rows are wrong ({fault}), but none when read again; write the files again")
     ((row, *kind_of),) = found
-    if spec.snapshots.format == "parquet":
-        where = f"{file.uri}, row {row}"
-    else:
-        where = f"{file.uri}, line {line_of(spec.snapshots, place, row + spec.snapshots.header)}"
+    with blamed(spec.snapshots.format):
+        where = snapshot_source(spec.snapshots.format).where(spec.snapshots, file, place, row)
     if sentence:
         return InputError(f"{where}: {sentence} ({count} such rows in the snapshot)")
     return unknown_relation(connection, spec, where, tuple(kind_of))

@@ -74,4 +74,4 @@ def layer_format(settings: Mapping[str, str], layer: str) -> str:
 
 @cache
 def _installed(name: str) -> Format:
-    return ANGEL_FORMATS.load(name, Format)
+    return ANGEL_FORMATS.load(name, Format)  # type: ignore[type-abstract]

@@ -1,0 +1,55 @@
+"""Snapshot sources by name: built in, or of installed packages."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import cache
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from pbg_tasks.config.registry import SOURCES
+from pbg_tasks.plugins import AT_WORK
+from pbg_tasks.prepare.sources.arrow import ArrowSource
+from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
+from pbg_tasks.prepare.sources.parquet import ParquetSource
+from pbg_tasks.prepare.sources.text import TextSource
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+__all__ = ["ArrowSource", "Layout", "SnapshotSource", "blamed", "lists_files", "snapshot_source"]
+
+_BUILT_IN: dict[str, SnapshotSource] = {"parquet": ParquetSource(), "csv": TextSource(), "tsv": TextSource()}
+
+
+def snapshot_source(name: str) -> SnapshotSource:
+    """Return the source of a format.
+
+    Raises:
+        ConfigError: there is none, or its package is at fault.
+    """
+    return _BUILT_IN.get(name) or _installed(name)
+
+
+@cache
+def _installed(name: str) -> SnapshotSource:
+    return SOURCES.load(name, SnapshotSource)
+
+
+def blamed(name: str) -> AbstractContextManager[None]:
+    """Report errors of a package's source with its entry point.
+
+    Errors of bad input, of stores and of DuckDB stay as they are.
+
+    Raises:
+        ConfigError: names source, entry point and package.
+    """
+    if name in SOURCES.built_in:
+        return nullcontext()
+    return SOURCES.blamed(name, passing=(*AT_WORK, duckdb.Error))
+
+
+def lists_files(source: SnapshotSource) -> bool:
+    """Whether the parts of a source are the files at its location."""
+    return type(source).parts is SnapshotSource.parts

@@ -1,0 +1,137 @@
+"""Protocol of snapshot sources, from which DuckDB reads edges.
+
+A snapshot is a list of parts: files with a size and a version tag, or versions of a table, whose location and version
+id take the place of a file's. A part is named in the run spec, so that all tasks of a night read the same edges.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from pbg_tasks.config import SnapshotFile
+from pbg_tasks.errors import InputError
+from pbg_tasks.storage.columnar import list_files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import duckdb
+
+    from pbg_tasks.config import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns that parts of one scan have in common.
+
+    Attributes:
+        columns: names.
+        types: DuckDB's type of each; text of a CSV or TSV file.
+    """
+
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+
+
+class SnapshotSource:
+    """Base of snapshot sources; an object has no state.
+
+    ``SnapshotFile`` is a part: ``uri`` is its location, ``version`` changes with its rows, ``size`` is its bytes or 0.
+
+    Attributes:
+        row_number: SQL of a row's number in a numbered scan, from 1.
+    """
+
+    row_number: ClassVar[str]
+
+    def parts(self, location: str, environment: Mapping[str, str] = os.environ) -> list[SnapshotFile]:
+        """List the parts of a snapshot.
+
+        The location of a part gives this part again.
+
+        Args:
+            location: of the snapshot or of a part.
+            environment: whose store it is.
+
+        Raises:
+            InputError: nothing is there.
+            AccessError: reading is not permitted.
+            StorageError: the store cannot be reached.
+        """
+        found = list_files(location, environment)
+        return [SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found]
+
+    def check(self, file: SnapshotFile) -> None:
+        """Refuse a part that is another one than was planned.
+
+        Raises:
+            InputError: it has changed, or is gone.
+        """
+        if [(found.size, found.version) for found in self.parts(file.uri)] != [(file.size, file.version)]:
+            raise InputError(f"{file.uri}: changed since the run was planned; plan the snapshot again")
+
+    def open(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        snapshots: Snapshots,
+        files: Sequence[SnapshotFile],
+        columns: Collection[str],
+    ) -> dict[str, str]:
+        """Make parts readable, once a task.
+
+        A source registers a filesystem, or brings the parts to scratch.
+
+        Args:
+            connection: that reads them.
+            snapshots: how they are written.
+            files: the parts.
+            columns: that are read.
+
+        Returns:
+            The place from which DuckDB reads each part, by the part's URI.
+
+        Raises:
+            InputError: a part is damaged.
+        """
+        raise NotImplementedError
+
+    def close(self, connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotFile]) -> None:
+        """Remove from scratch what is not read again."""
+
+    def describe(
+        self, connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
+    ) -> Layout | None:
+        """Return the columns of a part; None of one without bytes.
+
+        Raises:
+            duckdb.Error: the part is damaged.
+        """
+        raise NotImplementedError
+
+    def scan(self, snapshots: Snapshots, places: Sequence[str], layout: Layout, *, numbered: bool = False) -> str:
+        """Return the SQL of a table of parts with one layout.
+
+        Args:
+            snapshots: how they are written.
+            places: that DuckDB reads.
+            layout: of all.
+            numbered: ``row_number`` is asked for as well; of one part.
+        """
+        raise NotImplementedError
+
+    def column(self, layout: Layout, name: str) -> str:
+        """Return the SQL of a column."""
+        del layout
+        return '"' + name.replace('"', '""') + '"'
+
+    def where(self, snapshots: Snapshots, file: SnapshotFile, place: str, row: int) -> str:
+        """Return how messages name a row, numbered from 1."""
+        del snapshots, place
+        return f"{file.uri}, row {row}"
+
+    def hint(self, snapshots: Snapshots, file: SnapshotFile, place: str, columns: Collection[str]) -> str:
+        """Return a likely cause of a missing column, or nothing."""
+        del snapshots, file, place, columns
+        return ""

@@ -1,0 +1,58 @@
+"""Parquet files, read in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
+from pbg_tasks.prepare.sql import quoted
+from pbg_tasks.storage.columnar import filesystem_for
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    import duckdb
+
+    from pbg_tasks.config import SnapshotFile, Snapshots
+
+
+class ParquetSource(SnapshotSource):
+    """Source of the format ``parquet``."""
+
+    row_number = "file_row_number + 1"
+
+    def open(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        snapshots: Snapshots,
+        files: Sequence[SnapshotFile],
+        columns: Collection[str],
+    ) -> dict[str, str]:
+        """Register the filesystem of the files."""
+        del snapshots, columns
+        for file in files:
+            _register(connection, file.uri)
+        return {file.uri: file.uri for file in files}
+
+    def describe(
+        self, connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
+    ) -> Layout | None:
+        """Read the schema of a file."""
+        del snapshots, file
+        described = connection.execute(f"DESCRIBE SELECT * FROM read_parquet({quoted(place)})").fetchall()
+        return Layout(tuple(row[0] for row in described), tuple(row[1] for row in described))
+
+    def scan(self, snapshots: Snapshots, places: Sequence[str], layout: Layout, *, numbered: bool = False) -> str:
+        """Return a call of DuckDB's reader."""
+        del snapshots, layout
+        more = ", file_row_number=true" if numbered else ""
+        return f"read_parquet([{', '.join(map(quoted, places))}]{more})"
+
+
+def _register(connection: duckdb.DuckDBPyConnection, uri: str) -> None:
+    if "://" not in uri:
+        return
+    filesystem = filesystem_for(uri)
+    protocol = filesystem.protocol[0] if isinstance(filesystem.protocol, tuple) else filesystem.protocol
+    if not connection.filesystem_is_registered(protocol):
+        connection.register_filesystem(filesystem)

@@ -1,0 +1,88 @@
+"""CSV and TSV files, read as plain local text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.prepare.delimited import column_names, delimiter, first_record, likely_delimiter, line_of
+from pbg_tasks.prepare.sources.base import Layout, SnapshotSource
+from pbg_tasks.prepare.sql import quoted
+from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, plain_texts, remove_copies
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    import duckdb
+
+    from pbg_tasks.config import SnapshotFile, Snapshots
+
+
+class TextSource(SnapshotSource):
+    """Source of the formats ``csv`` and ``tsv``.
+
+    A numbered scan is not parallel. Columns go by position, as a header may hold anything.
+    """
+
+    row_number = "row_number() OVER ()"
+
+    def open(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        snapshots: Snapshots,
+        files: Sequence[SnapshotFile],
+        columns: Collection[str],
+    ) -> dict[str, str]:
+        """Check the files, and copy compressed and remote ones."""
+        del snapshots, columns
+        return plain_texts(connection, files)
+
+    def close(self, connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotFile]) -> None:
+        """Remove the copies."""
+        remove_copies(connection, files)
+
+    def describe(
+        self, connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
+    ) -> Layout | None:
+        """Read the first line; without a header, columns are numbered."""
+        del connection
+        first = first_record(snapshots, file.uri, place)
+        if first is None:
+            return None
+        columns = column_names(snapshots, first)
+        return Layout(tuple(columns), ("VARCHAR",) * len(columns))
+
+    def scan(self, snapshots: Snapshots, places: Sequence[str], layout: Layout, *, numbered: bool = False) -> str:
+        """Return a call of DuckDB's reader, with nothing left to its guesses."""
+        del numbered
+        types = ", ".join(f"column{index}: 'VARCHAR'" for index in range(len(layout.columns)))
+        options = {
+            "columns": f"{{{types}}}",
+            "auto_detect": "false",
+            "header": str(snapshots.header).lower(),
+            "delim": quoted(delimiter(snapshots)),
+            "quote": quoted(snapshots.quote or ""),
+            "escape": quoted(snapshots.quote or ""),
+            "compression": quoted("none"),
+            "max_line_size": str(MAX_LINE_BYTES),
+            "strict_mode": "true",
+        }
+        listed = f"[{', '.join(map(quoted, places))}]"
+        return f"read_csv({listed}, {', '.join(f'{key}={value}' for key, value in options.items())})"
+
+    def column(self, layout: Layout, name: str) -> str:
+        """Return the SQL of a column."""
+        return f"column{layout.columns.index(name)}"
+
+    def where(self, snapshots: Snapshots, file: SnapshotFile, place: str, row: int) -> str:
+        """Return the line on which a row begins."""
+        return f"{file.uri}, line {line_of(snapshots, place, row + snapshots.header)}"
+
+    def hint(self, snapshots: Snapshots, file: SnapshotFile, place: str, columns: Collection[str]) -> str:
+        """Return the delimiter, where it is the likely cause."""
+        other = likely_delimiter(snapshots, file.uri, place, columns)
+        if other is None:
+            return ""
+        return (
+            f"; the likely cause is the delimiter, which is {delimiter(snapshots)!r}: with {other!r} all columns are "
+            "there (--delimiter, or snapshots.delimiter in a graph spec)"
+        )
