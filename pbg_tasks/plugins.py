@@ -1,6 +1,6 @@
 """Parts that installed packages add by entry point.
 
-Each kind of part has a group of entry points (docs/extending.md shows one of each).
+Each kind of part has a group of entry points (docs/extending.md and docs/plugins.md show one of each).
 
 A name is looked up in the metadata of packages alone: nothing is imported before a part is used, so that configs are
 read quickly and a package that is at fault stops only the commands that need it.

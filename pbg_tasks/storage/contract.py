@@ -1,6 +1,6 @@
 """Contract of stores as tests, for packages that add a store.
 
-It takes pytest; docs/extending.md has an example.
+It takes pytest; docs/plugins.md has an example.
 
 A test module of the package subclasses ``StoreContract``, gives it the fixture ``store``, and imports ``large_file``.
 """
