@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from pbg_tasks.config.base import Growing
+from pbg_tasks.config.comparators import BUILT_IN
 from pbg_tasks.config.names import Name
 from pbg_tasks.config.registry import EXPORTS
 from pbg_tasks.config.schema import PositiveInt, named
@@ -14,7 +15,7 @@ from pbg_tasks.config.schema import PositiveInt, named
 ExportFormat = Annotated[str, *named(EXPORTS)]
 FORMATS = EXPORTS.built_in
 Separator = Annotated[str, Field(min_length=1, max_length=8)]
-FAISS_COMPARATORS = ("dot", "cos", "l2", "squared_l2")
+FAISS_COMPARATORS = tuple(name for name, facts in BUILT_IN.items() if facts.metric is not None)
 RUN = "{run}"
 SNAPSHOT = "{snapshot}"
 _OPTIONS: dict[str, tuple[str, ...]] = {

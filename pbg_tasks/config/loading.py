@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.base import Model, parse
+from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.config.documents import parse_document
 from pbg_tasks.config.graph import GraphSpec
 from pbg_tasks.config.legacy import modernize
@@ -106,5 +107,5 @@ def _warnings(config: ModelConfig) -> Iterator[str]:
             yield f"entities.{name}: readers that skip files with an underscore in front will not see exports of it"
     if config.verbose > 1:
         yield f"verbose: {config.verbose} has no effect: progress is always shown"
-    if config.loss_fn == "logistic" and config.comparator == "cos":
-        yield "loss_fn logistic on comparator cos sees scores between -1 and 1 only; dot is usual"
+    if config.loss_fn == "logistic" and facts_of(config.comparator).normalized:
+        yield f"loss_fn logistic on comparator {config.comparator} sees scores between -1 and 1 only; dot is usual"

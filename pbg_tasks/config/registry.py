@@ -5,6 +5,7 @@ Only names are looked at here: nothing is imported, torch least of all.
 
 from __future__ import annotations
 
+from pbg_tasks.config.comparators import BUILT_IN
 from pbg_tasks.plugins import Kind
 
 OPERATORS = Kind(
@@ -12,7 +13,7 @@ OPERATORS = Kind(
     "pbg_tasks.operators",
     ("none", "translation", "diagonal", "complex_diagonal", "linear", "affine"),
 )
-COMPARATORS = Kind("comparator", "pbg_tasks.comparators", ("dot", "cos", "l2", "squared_l2"))
+COMPARATORS = Kind("comparator", "pbg_tasks.comparators", tuple(BUILT_IN))
 LOSSES = Kind("loss", "pbg_tasks.losses", ("ranking", "logistic", "softmax"))
 REGULARIZERS = Kind("regularizer", "pbg_tasks.regularizers", ("N3", "N3_edge", "L2"))
 SOURCES = Kind("snapshot source", "pbg_tasks.sources", ("parquet", "csv", "tsv"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from pbg_tasks.config.base import Frozen, Growing
+from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.config.names import EntityName
 from pbg_tasks.config.registry import COMPARATORS, LOSSES, OPERATORS, REGULARIZERS
 
@@ -324,7 +325,7 @@ def contradictions(config: ModelConfig) -> Iterator[str]:
             listed = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
             yield f"all partitioned entity types of the {side} need the same num_partitions, got {listed}"
     yield from _place_contradictions(config)
-    if config.product_precision == "bf16" and config.comparator not in {"dot", "cos"}:
+    if config.product_precision == "bf16" and not facts_of(config.comparator).bfloat16:
         yield (
             "precision: bf16 (or half_precision) needs comparator dot or cos: the distances of "
             f"{config.comparator} are differences of products, and would drown in their rounding"

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pbg_tasks.model.registry import comparator_facts
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from pbg_tasks.config import ModelConfig
+    from pbg_tasks.config.comparators import Facts
 
 # Of the product of the norms: no float32 product of up to some thousand dimensions is further off.
 ROUNDING = 2e-6
@@ -34,11 +37,12 @@ def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Te
         exact: the scores are float64's, off by no more than the vectors are.
     """
     lowest = _lowest_exact if exact else _lowest
+    facts = comparator_facts(config.comparator)
     if config.bias:
         bias_N = query_ND[:, 0] + true_ND[:, 0]
         apart_N = (MOVED if exact else ROUNDING) * (query_ND[:, 0].abs() + true_ND[:, 0].abs())
-        return lowest(config.comparator, query_ND[:, 1:], true_ND[:, 1:], score_N - bias_N) + bias_N - apart_N
-    return lowest(config.comparator, query_ND, true_ND, score_N)
+        return lowest(facts, query_ND[:, 1:], true_ND[:, 1:], score_N - bias_N) + bias_N - apart_N
+    return lowest(facts, query_ND, true_ND, score_N)
 
 
 def tie_range(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,23 +51,23 @@ def tie_range(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: T
     return lowest_N, 2 * score_N - lowest_N
 
 
-def _lowest(comparator: str, query_ND: Tensor, true_ND: Tensor, score_N: Tensor, rounding: float = ROUNDING) -> Tensor:
+def _lowest(facts: Facts, query_ND: Tensor, true_ND: Tensor, score_N: Tensor, rounding: float = ROUNDING) -> Tensor:
     query_N, true_N = query_ND.norm(dim=1), true_ND.norm(dim=1)
-    if comparator in {"dot", "cos"}:
+    if facts.metric == "inner_product":
         return torch.sub(score_N, query_N * true_N, alpha=rounding)
     squares_N = (query_N + true_N).square()  # distances come from |q|^2 - 2 q.c + |c|^2
-    if comparator == "squared_l2":
+    if facts.metric == "l2" and facts.squared:
         return torch.sub(score_N, squares_N, alpha=rounding)
-    if comparator == "l2":
+    if facts.metric == "l2":
         return torch.add(score_N.square(), squares_N, alpha=rounding).sqrt().neg()
     # A package's own: how it rounds is not known. Allow for sums of products and for its own size.
     return torch.sub(score_N, query_N * true_N + score_N.abs(), alpha=rounding)
 
 
-def _lowest_exact(comparator: str, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> Tensor:
+def _lowest_exact(facts: Facts, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> Tensor:
     moved_N: Tensor = MOVED * (query_ND.norm(dim=1) + true_ND.norm(dim=1))
-    if comparator == "l2":
+    if facts.metric == "l2" and not facts.squared:
         return score_N - moved_N
-    if comparator == "squared_l2":
+    if facts.metric == "l2":
         return -(score_N.abs().sqrt() + moved_N).square()
-    return _lowest(comparator, query_ND, true_ND, score_N, MOVED)
+    return _lowest(facts, query_ND, true_ND, score_N, MOVED)

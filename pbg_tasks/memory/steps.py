@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.memory.parameters import operator_size
 from pbg_tasks.native.abi import compared_with_all
 
@@ -164,7 +165,8 @@ def _native_copies(config: ModelConfig, relation: RelationSchema, rows: _Rows) -
     With l2, those of which an operator makes nothing are copied, too.
     """
     matrices, operates = relation.operator in _MATRICES, relation.operator != "none"
-    distances = config.comparator == "l2"
+    facts = facts_of(config.comparator)
+    distances = facts.metric == "l2" and not facts.squared
     copied = 2 if config.global_emb else (2 - operates) * distances
     directions = 2 if config.has_self_negatives(relation) else _directions(config)
     of_ends = directions * (2 * operates + copied)
@@ -207,7 +209,7 @@ def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     rows = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs)
     dimension = config.entity_dimension(relation.lhs)
     numbers, matrices = operator_size(relation.operator, dimension), relation.operator in _MATRICES
-    prepared = config.comparator == "cos" or config.bias
+    prepared = facts_of(config.comparator).normalized or config.bias
     operator_rows = _OPERATOR_ROWS.get(relation.operator, _PLUGIN_ROWS)
 
     ends = 4.0 + 2 * (1 + prepared) + operator_rows

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from pbg_tasks.config import comparators as facts_of_built_in
 from pbg_tasks.model.autograd import differentiate
 
 if TYPE_CHECKING:
@@ -23,7 +24,13 @@ _TINY = 1e-30  # PBG clamps squared distances here before the root
 
 
 class Comparator:
-    """A comparator with its gradients from autograd. A subclass needs ``all_pairs`` only."""
+    """A comparator with its gradients from autograd. A subclass needs ``all_pairs`` only.
+
+    Attributes:
+        facts: about it; of a package's, they decide how its scores are taken to round.
+    """
+
+    facts = facts_of_built_in.UNKNOWN
 
     def prepare(self, x_ND: Tensor) -> Tensor:
         """Return what is compared, (N, D)."""
@@ -111,6 +118,8 @@ class Dot(Comparator):
         product: multiplies batches of matrices.
     """
 
+    facts = facts_of_built_in.DOT
+
     def __init__(self, product: Product = torch.bmm) -> None:
         self._product = product
 
@@ -141,6 +150,8 @@ class Dot(Comparator):
 class Cosine(Dot):
     """``cos``: inner product of normalised embeddings; a zero vector is alike to nothing (PBG gives NaN)."""
 
+    facts = facts_of_built_in.COS
+
     def prepare(self, x_ND: Tensor) -> Tensor:
         return x_ND / self._norm(x_ND)
 
@@ -156,6 +167,8 @@ class Cosine(Dot):
 
 class SquaredL2(Comparator):
     """``squared_l2``: minus the squared distance."""
+
+    facts = facts_of_built_in.SQUARED_L2
 
     def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
         return -(a_ND - b_ND).square().sum(-1)
@@ -193,6 +206,8 @@ class SquaredL2(Comparator):
 
 class L2(SquaredL2):
     """``l2``: minus the distance."""
+
+    facts = facts_of_built_in.L2
 
     def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
         return -(-super().pairs(a_ND, b_ND)).clamp_min(_TINY).sqrt()

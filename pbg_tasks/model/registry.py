@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from pbg_tasks.config import registry as names
+from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.model import probes
 from pbg_tasks.model.comparators import BFLOAT16, COMPARATORS, Biased, Comparator, ForwardComparator
 from pbg_tasks.model.losses import LOSSES, ForwardLoss, Loss
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from pbg_tasks.config.comparators import Facts
     from pbg_tasks.model.losses import LossFunction
     from pbg_tasks.plugins import Kind
 
@@ -51,6 +53,17 @@ def comparator(name: str, *, bias: bool, bfloat16: bool = False) -> Comparator:
     built_in = BFLOAT16 if bfloat16 else COMPARATORS
     base = built_in[name] if name in built_in else _installed_comparator(name)
     return Biased(base) if bias else base
+
+
+def comparator_facts(name: str) -> Facts:
+    """Return the facts about a comparator; nothing is known of one that is not installed.
+
+    Raises:
+        ConfigError: the package that has it is at fault.
+    """
+    if name in COMPARATORS or name not in names.COMPARATORS.names():
+        return facts_of(name)
+    return _installed_comparator(name).facts
 
 
 def loss(name: str) -> LossFunction:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.errors import InputError, ResourceError
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.embeddings import embeddings_file_name, map_embeddings
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 1 << 15
 CONFIG = "config.json"
-COMPARATORS = ("dot", "cos", "l2", "squared_l2")
 _TINY = 1e-30
 
 
@@ -81,7 +81,7 @@ class Neighbourhood:
         types = list(self.config.entities)
         if entity_type is not None and entity_type not in types:
             raise InputError(f"no entity type is named {entity_type!r}; the model has {', '.join(map(repr, types))}")
-        if self.config.comparator not in COMPARATORS:
+        if facts_of(self.config.comparator).metric is None:
             raise InputError(f"comparator {self.config.comparator!r} is not built in: ask `pbg_tasks.Model`")
         return entity_type or types[0]
 
@@ -121,7 +121,7 @@ class Neighbourhood:
         """Return what is compared: with the global embedding, without a bias, of length 1 for ``cos``."""
         x_ND: np.ndarray = np.asarray(raw_ND, np.float32) + self._shift
         x_ND = x_ND[:, 1:] if self.config.bias else x_ND
-        if self.config.comparator != "cos":
+        if not facts_of(self.config.comparator).normalized:
             return x_ND
         normed: np.ndarray = x_ND / np.maximum(np.linalg.norm(x_ND, axis=1, keepdims=True), _TINY)
         return normed
@@ -135,11 +135,12 @@ class Neighbourhood:
         return scores
 
     def _compared(self, query_D: np.ndarray, block_KD: np.ndarray) -> np.ndarray:
-        if self.config.comparator in {"dot", "cos"}:
+        facts = facts_of(self.config.comparator)
+        if facts.metric == "inner_product":
             product: np.ndarray = block_KD @ query_D
             return product
         squares = np.square(block_KD - query_D).sum(axis=1)
-        scores: np.ndarray = -squares if self.config.comparator == "squared_l2" else -np.sqrt(squares)
+        scores: np.ndarray = -squares if facts.squared else -np.sqrt(squares)
         return scores
 
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pbg_tasks.model.comparators import Biased, ForwardComparator
+from pbg_tasks.config.comparators import BUILT_IN
+from pbg_tasks.model.comparators import BFLOAT16, COMPARATORS, Biased, ForwardComparator
 from pbg_tasks.model.registry import comparator
+from pbg_tasks.native import abi
 
 NAMES = ["dot", "cos", "l2", "squared_l2"]
 FORWARD = {
@@ -78,3 +80,9 @@ def test_the_forward_function_alone_gives_the_same_scores_and_gradients(name, bi
         found.append((scores, grad_query, out, paired, *compared.pairs_backward(a, b, paired, paired.cos())))
     for expected, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+def test_each_comparator_has_its_facts():
+    assert {name: comparator.facts for name, comparator in COMPARATORS.items()} == BUILT_IN
+    assert {name for name, facts in BUILT_IN.items() if facts.bfloat16} == set(BFLOAT16)
+    assert set(BUILT_IN) == set(abi.COMPARATORS)

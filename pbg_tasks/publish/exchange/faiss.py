@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from pbg_tasks.config.exports import FAISS_COMPARATORS, no_faiss
+from pbg_tasks.config.comparators import facts_of
+from pbg_tasks.config.exports import no_faiss
 from pbg_tasks.errors import ConfigError, QualityGateError
 from pbg_tasks.progress import say
 from pbg_tasks.publish.exchange.names import names_file
@@ -141,10 +142,10 @@ class _Form:
         Raises:
             ConfigError: FAISS cannot compare as the model's comparator does.
         """
-        if config.comparator not in FAISS_COMPARATORS:
+        facts = facts_of(config.comparator)
+        if facts.metric is None:
             raise ConfigError(no_faiss(config.comparator))
-        distance = config.comparator in {"l2", "squared_l2"}
-        return cls(distance, normalized=config.comparator == "cos", skipped=1 if config.bias else 0)
+        return cls(facts.metric == "l2", normalized=facts.normalized, skipped=1 if config.bias else 0)
 
     def prepared(self, block_ND: np.ndarray) -> np.ndarray:
         """Return embeddings, float32 (N, D), as float32 (N, D - skipped) in a row."""

@@ -1,0 +1,40 @@
+"""Facts about comparators, for what must not import torch.
+
+The classes of ``model.comparators`` carry them; a comparator of a package may state its own in its attribute ``facts``,
+which are read where the model is loaded. Before that, nothing is taken to be known about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts about one comparator.
+
+    Attributes:
+        metric: by which a neighbour search finds the same entities, after ``normalized``; None: by none.
+        normalized: embeddings are brought to length 1 first, so scores are between -1 and 1.
+        squared: a distance is squared.
+        bfloat16: its products may be of bfloat16 numbers, as no difference of products drowns in their rounding.
+    """
+
+    metric: Literal["inner_product", "l2"] | None = None
+    normalized: bool = False
+    squared: bool = False
+    bfloat16: bool = False
+
+
+UNKNOWN = Facts()
+DOT = Facts("inner_product", bfloat16=True)
+COS = Facts("inner_product", normalized=True, bfloat16=True)
+L2 = Facts("l2")
+SQUARED_L2 = Facts("l2", squared=True)
+BUILT_IN = {"dot": DOT, "cos": COS, "l2": L2, "squared_l2": SQUARED_L2}
+
+
+def facts_of(name: str) -> Facts:
+    """Return facts by name; ``UNKNOWN`` of a package's comparator."""
+    return BUILT_IN.get(name, UNKNOWN)
