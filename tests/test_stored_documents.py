@@ -20,8 +20,8 @@ from pbg_tasks.checkpoint.manifest import Head, Manifest, Stamped, decode, encod
 from pbg_tasks.checkpoint.partial_record import PartialRecord
 from pbg_tasks.checkpoint.segments import Segment, read_progress
 from pbg_tasks.config import RunSpec
-from pbg_tasks.config.base import Frozen
-from pbg_tasks.config.results import read_result
+from pbg_tasks.config.base import Frozen, canonical_json
+from pbg_tasks.config.results import SHAPES, parse_result, read_result
 from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.directory import parse_iteration_line, parse_stats_line, read_config
 from pbg_tasks.publish import Channel
@@ -33,7 +33,7 @@ from pbg_tasks.publish.retention import Pin, pins
 from pbg_tasks.publish.skips import Skipped, skipped
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.approval import Decision, decisions
-from pbg_tasks.tasks.context import RunContext, _Refusal
+from pbg_tasks.tasks.context import CHAIN, RunContext, _Refusal
 from pbg_tasks.tasks.files import FileSet
 from pbg_tasks.tasks.view.show import show
 
@@ -117,6 +117,21 @@ def test_document_of_earlier_version_is_read(path):
     else:
         assert found
         assert None not in found
+
+
+OF_CHAIN = [path for path in FILES if path.parent.name == "results" and path.stem in SHAPES]
+
+
+@pytest.mark.parametrize("path", OF_CHAIN, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_result_read_by_model_keeps_its_bytes(path):
+    found = parse_result(SHAPES[path.stem], path.read_bytes(), source=path.name)
+    assert canonical_json(found.document()) == path.read_bytes()
+    later = canonical_json(json.loads(path.read_bytes()) | {"of_a_later_version": {"ratio": 1, "loss": 1.0}})
+    assert canonical_json(parse_result(SHAPES[path.stem], later, source=path.name).document()) == later
+
+
+def test_every_task_of_the_chain_has_result_fixtures():
+    assert {path.stem for path in OF_CHAIN} == set(SHAPES) == set(CHAIN)
 
 
 def every_model():

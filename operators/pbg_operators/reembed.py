@@ -20,7 +20,9 @@ from pbg_operators.scratch import SCRATCH, make_scratch, remove_scratch
 from pbg_operators.task import DEFAULTS, PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_operators.upkeep import upkeep_dags
+from pbg_operators.xcom import pulled, pulled_if_any, template
 from pbg_tasks.config import load_graph_spec
+from pbg_tasks.config.results import BucketResult, EvalResult, PlanResult, PublishResult
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,13 +32,13 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.config.nights import Calendar, Nights
 
-RUN = "{{ ti.xcom_pull(task_ids='prepare.plan')['run'] }}"
-RUN_IF_ANY = "{{ (ti.xcom_pull(task_ids='prepare.plan') or {}).get('run', '') }}"
-PUBLISHED = "{{ (ti.xcom_pull(task_ids='release.publish') or {}).get('published', false) | tojson }}"
+RUN = template(pulled("prepare", PlanResult, "run"))
+RUN_IF_ANY = template(pulled_if_any("prepare", PlanResult, "run", "''"))
+PUBLISHED = template(pulled_if_any("release", PublishResult, "published", "false"), json=True)
 FACTS = {
-    "snapshot": "{{ ti.xcom_pull(task_ids='prepare.plan')['snapshot'] | tojson }}",
-    "mrr": "{{ ti.xcom_pull(task_ids='release.eval')['filtered']['mrr'] | tojson }}",
-    "edges": "{{ ti.xcom_pull(task_ids='prepare.bucket')['edges']['total'] | tojson }}",
+    "snapshot": template(pulled("prepare", PlanResult, "snapshot"), json=True),
+    "mrr": template(pulled("release", EvalResult, "filtered", "mrr"), json=True),
+    "edges": template(pulled("prepare", BucketResult, "edges", "total"), json=True),
 }
 WAITING = 32
 """How many runs of a chain may be under way at least, nearly all of which wait in ``plan`` for the night before.

@@ -2,27 +2,41 @@
 
 A stored result outlives the version that wrote it, and may be damaged. Each is checked when it is read, so that readers
 can rely on every key that has no default here, and on the type of each that is there. Keys that are not listed are
-allowed and left as they are. The file is longer than others so that the shapes of all results are found in one place.
+allowed and left as they are: ``document`` returns exactly what was stored. The file is longer than others so that the
+shapes of all results are found in one place.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 
-from pbg_tasks.config.base import explain, parse
+from pbg_tasks.config.base import canonical_json, explain, parse
 from pbg_tasks.config.costs import Costs
+from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.errors import ConfigError, FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Result = dict[str, Any]
 
+
+def _check_only(value: float, check: Callable[[float], float]) -> float:
+    """Keep a number as stored: pydantic makes ``1.0`` of ``1``, which has other bytes."""
+    check(value)
+    return value
+
+
+_AS_STORED = WrapValidator(_check_only)
+
 Flag = Annotated[bool, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
-Number = Annotated[float, Field(strict=True)]
-Seconds = Annotated[float, Field(strict=True, ge=0, lt=1e12)]
-Amount = Annotated[float, Field(strict=True, ge=0, lt=1e24)]
+Number = Annotated[float, Field(strict=True), _AS_STORED]
+Seconds = Annotated[float, Field(strict=True, ge=0, lt=1e12), _AS_STORED]
+Amount = Annotated[float, Field(strict=True, ge=0, lt=1e24), _AS_STORED]
 FORMAT = 1
 """Number of the form of results; documents without one have it."""
 
@@ -32,12 +46,24 @@ class Stored(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
+    def document(self) -> Result:
+        """Return the JSON object as stored, unknown keys included and defaults left out."""
+        found: Result = json.loads(canonical_json(self.model_dump(exclude_unset=True)))
+        return found
+
 
 class Figures(Stored):
     """Figures of ranks: any names, each a number; none but ``count`` where nothing was ranked."""
 
+    NAMES: ClassVar[tuple[str, ...]] = ("mrr", "hits1", "hits10", "hits50", "mr", "auc")
+    """Figures of ranks that this version writes."""
+
     __pydantic_extra__: dict[str, Number]
     count: Count = 0
+
+    def figure(self, name: str) -> float | None:
+        """Return a figure; None where nothing was ranked, or an earlier version did not work it out."""
+        return self.__pydantic_extra__.get(name)
 
 
 NOTHING_RANKED = Figures.model_validate({})
@@ -192,6 +218,8 @@ class ForecastDocument(Stored):
 class TaskResult(Stored):
     """What every task's result holds."""
 
+    TASK: ClassVar[str] = ""
+
     format: Literal[1] = 1
     task: str
     run: str
@@ -202,6 +230,9 @@ class TaskResult(Stored):
 class PlanResult(TaskResult):
     """Of ``plan``."""
 
+    TASK = "plan"
+
+    snapshot: str = ""
     degrees: dict[str, list[Count]] = Field(default_factory=dict)
     forecast: ForecastDocument | None = None
 
@@ -246,6 +277,8 @@ class DifferenceDocument(Stored):
 class ValidateResult(TaskResult):
     """Of ``validate``."""
 
+    TASK = "validate"
+
     edges: Count
     duplicates: Count | None = None
     self_loops: Count | None = None
@@ -258,6 +291,8 @@ class ValidateResult(TaskResult):
 
 class PartitionResult(TaskResult):
     """Of ``partition``."""
+
+    TASK = "partition"
 
     counts: dict[str, list[Count]]
     entities: Entities
@@ -278,6 +313,8 @@ class SplitEdges(Stored):
 class BucketResult(TaskResult):
     """Of ``bucket``."""
 
+    TASK = "bucket"
+
     edges: SplitEdges
     matrix: Annotated[list[list[Count]], Field(min_length=1)]
     returned_pairs: Count = 0
@@ -291,6 +328,8 @@ class BucketResult(TaskResult):
 
 class TrainResult(TaskResult):
     """Of ``train``."""
+
+    TASK = "train"
 
     epochs: Count
     engine: str | None = None
@@ -309,12 +348,16 @@ class TrainResult(TaskResult):
 class PreserveResult(TaskResult):
     """Of ``preserve``."""
 
+    TASK = "preserve"
+
     directory: str
     manifest_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class EvalResult(Metrics, TaskResult):
     """Of ``eval``."""
+
+    TASK = "eval"
 
     raw: Figures
     filtered: Figures
@@ -382,6 +425,8 @@ class RelationDrift(Stored):
 class DriftResult(TaskResult):
     """Of ``drift``; ``release`` is null on the first night."""
 
+    TASK = "drift"
+
     release: Count | None
     snapshot: str | None
     types: dict[str, TypeDrift]
@@ -393,9 +438,13 @@ class DriftResult(TaskResult):
 class GateResult(VerdictDocument, TaskResult):
     """Of ``gate``."""
 
+    TASK = "gate"
+
 
 class PublishResult(TaskResult):
     """Of ``publish``; the release's keys are there where the run became one."""
+
+    TASK = "publish"
 
     published: Flag
     reason: str = ""
@@ -419,18 +468,23 @@ class ExportResult(TaskResult):
     destination: str
 
 
-_SHAPES: dict[str, type[TaskResult]] = {
-    "plan": PlanResult,
-    "validate": ValidateResult,
-    "partition": PartitionResult,
-    "bucket": BucketResult,
-    "train": TrainResult,
-    "preserve": PreserveResult,
-    "eval": EvalResult,
-    "drift": DriftResult,
-    "gate": GateResult,
-    "publish": PublishResult,
+Shape = TypeVar("Shape", bound=TaskResult)
+SHAPES: dict[str, type[TaskResult]] = {
+    shape.TASK: shape
+    for shape in (
+        PlanResult,
+        ValidateResult,
+        PartitionResult,
+        BucketResult,
+        TrainResult,
+        PreserveResult,
+        EvalResult,
+        DriftResult,
+        GateResult,
+        PublishResult,
+    )
 }
+"""The model of each task of the chain."""
 
 
 def read_result(task: str, data: bytes, *, source: str) -> Result:
@@ -444,17 +498,41 @@ def read_result(task: str, data: bytes, *, source: str) -> Result:
     Raises:
         FormatError: it is not JSON, of another format, or a key is missing or of another type.
     """
+    shape = SHAPES.get(task, ExportResult if task.startswith("export-") else TaskResult)
+    return parse_result(shape, data, source=source).document()
+
+
+def parse_result(shape: type[Shape], data: bytes, *, source: str) -> Shape:
+    """Return a task's stored result.
+
+    Args:
+        shape: its model.
+        data: the document.
+        source: where it is stored.
+
+    Raises:
+        FormatError: it is not JSON, of another format, or a key is missing or of another type.
+    """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
         raise FormatError(f"{source}: not JSON; it was edited by hand") from None
-    shape = _SHAPES.get(task, ExportResult if task.startswith("export-") else TaskResult)
     check_format(document, source=source)
     try:
-        parse(shape, document, source=source)
+        return parse(shape, document, source=source)
     except ConfigError as error:
         raise FormatError(f"{error}; it is damaged, or of another version: restore it, or run the task again") from None
-    return dict(document)
+
+
+def has_key(shape: type[TaskResult], *path: str) -> bool:
+    """Whether a key is part of a task's result: the path to it, from the outermost key."""
+    place: Any = shape
+    for key in path:
+        model = model_at(place)
+        if model is None or key not in {*model.model_fields, *(Figures.NAMES if model is Figures else ())}:
+            return False
+        place = within(place, key)
+    return True
 
 
 def check_format(document: object, *, source: str) -> None:

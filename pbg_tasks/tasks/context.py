@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 from pbg_tasks.checkpoint.manifest import decode, encode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
 from pbg_tasks.config.base import Frozen, canonical_json
-from pbg_tasks.config.results import read_result
+from pbg_tasks.config.results import TaskResult, parse_result, read_result
 from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
 from pbg_tasks.memory import forget_peak, peak_bytes
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
 
 Result = dict[str, Any]
+Shape = TypeVar("Shape", bound=TaskResult)
 _REPLAYS = "replays"
 _REFUSED = "refused.json"
 CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval", "drift", "gate", "publish")
@@ -153,8 +154,36 @@ class RunContext:
         """
         result = self.result(task)
         if result is None:
-            raise ConfigError(f"{self.url}: `pbg {task}` has not finished for this run; run it first")
+            raise self._unfinished(task)
         return result
+
+    def _unfinished(self, task: str) -> ConfigError:
+        return ConfigError(f"{self.url}: `pbg {task}` has not finished for this run; run it first")
+
+    def find(self, shape: type[Shape]) -> Shape | None:
+        """Return the result of a task of the chain by its model, None when it has not finished.
+
+        Raises:
+            FormatError: its document is damaged, or of another version.
+        """
+        name = RunLayout.result(shape.TASK)
+        try:
+            data = self.store.get(self.key(name)).data
+        except NotFoundError:
+            return None
+        return parse_result(shape, data, source=f"{self.url}/{name}")
+
+    def need(self, shape: type[Shape]) -> Shape:
+        """Return the result of an earlier task by its model.
+
+        Raises:
+            ConfigError: it has not run.
+            FormatError: its document is damaged, or of another version.
+        """
+        found = self.find(shape)
+        if found is None:
+            raise self._unfinished(shape.TASK)
+        return found
 
     def refuse(self, reason: str) -> None:
         """Let the nights after this one go on without it: what it made is not good enough.

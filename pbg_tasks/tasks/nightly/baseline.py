@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config.results import PartitionResult, PreserveResult
 from pbg_tasks.evaluate.compared_model import ComparedModel
 from pbg_tasks.formats.directory import read_config
 from pbg_tasks.formats.embeddings import embeddings_file_name, embeddings_shape, write_embeddings
@@ -106,8 +107,8 @@ def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[
     )
     if previous is not None and previous.keep_ids:
         _take_files(baseline, counts, directory)
-        types = run.require("partition")["types"]
-        baseline.gone.update({entity: types[entity]["gone"] for entity in counts})
+        types = run.need(PartitionResult).types
+        baseline.gone.update({entity: types[entity].gone for entity in counts})
     else:
         _move_rows(baseline, run, counts, directory)
     return baseline
@@ -131,7 +132,7 @@ def _take_files(baseline: Baseline, counts: Mapping[str, list[int]], directory: 
 
 def _move_rows(baseline: Baseline, run: RunContext, counts: Mapping[str, list[int]], directory: Path) -> None:
     """Match entities by name, and write the release's rows in tonight's places."""
-    ours = open_preserved(run.store, run.require("preserve")["directory"])
+    ours = open_preserved(run.store, run.need(PreserveResult).directory)
     before, after = directory / "ids-before", directory / "ids-after"
     for path in (before, after):
         path.mkdir()

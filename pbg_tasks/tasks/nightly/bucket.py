@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import SplitEdges
 from pbg_tasks.prepare import connect, write_buckets
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
@@ -36,6 +37,6 @@ def _bucket(run: RunContext) -> Result:
         staged = staged_snapshot(run, scratch.path)
         report = write_buckets(connection, graph, staged, entities=entities, returned_previous=returned, out=out)
         found = report.to_json()
-        require_held_out(run, found)
+        require_held_out(run, SplitEdges.model_validate(found["edges"]), found["returned_pairs"])
         upload_directory(run, RunLayout.edges, out)
     return found

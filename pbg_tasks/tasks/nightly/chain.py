@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.config.results import PublishResult
 from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.context import RunContext
@@ -55,7 +56,7 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Result:  # noqa: ANN
 
 def _export(url: str) -> None:
     run = RunContext.open(url)
-    if run.spec.graph.exports and run.require("publish")["published"]:
+    if run.spec.graph.exports and run.need(PublishResult).published:
         from pbg_tasks.tasks.nightly.export_release import export_release
 
         for export in run.spec.graph.exports:

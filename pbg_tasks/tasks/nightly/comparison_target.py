@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.results import EvalResult
 from pbg_tasks.errors import InputError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -45,8 +46,8 @@ def release_evaluated_against(run: RunContext) -> Release | None:
     Raises:
         ConfigError: ``eval`` has not finished.
     """
-    seq = (run.require("eval").get("against") or {}).get("release")
-    return None if seq is None else _still_there(run, seq)
+    against = run.need(EvalResult).against
+    return None if against is None else _still_there(run, against.release)
 
 
 def _still_there(run: RunContext, seq: int) -> Release | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pbg_tasks.config.results import PartitionResult
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.evaluate.coverage import Coverage
 from pbg_tasks.evaluate.ids import Numbering
@@ -42,7 +43,7 @@ def open_coverage(
     if baseline.continued:
         with suppress(ConfigError):  # nobody is new, or they start at random
             start = open_start(run)
-    counts = run.require("partition")["counts"]
+    counts = run.need(PartitionResult).counts
     moved = {
         entity: np.concatenate(
             [

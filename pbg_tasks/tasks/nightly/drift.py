@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pbg_tasks.config.results import PartitionResult
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
@@ -39,6 +40,6 @@ def _drift(run: RunContext) -> Result:
         for directory in directories:
             directory.mkdir()
         now, before = directories
-        baseline = bring_baseline(run, release, run.require("partition")["counts"], before)
+        baseline = bring_baseline(run, release, run.need(PartitionResult).counts, before)
         comparison = Comparison(run, baseline, bring_tonight(run, now), now)
         return {"release": release.seq, "snapshot": release.snapshot} | comparison.figures()

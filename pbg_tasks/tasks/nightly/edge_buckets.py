@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import BucketResult, SplitEdges
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.formats.edges import count_edges, edge_file_name, read_edges
 from pbg_tasks.tasks.files import open_directory
@@ -14,26 +15,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.formats.edges import EdgeList
-    from pbg_tasks.tasks.context import Result, RunContext
+    from pbg_tasks.tasks.context import RunContext
 
 SPLITS = ("train", "valid", "test")
 
 
-def require_held_out(run: RunContext, bucketed: Result) -> None:
+def require_held_out(run: RunContext, edges: SplitEdges, returned: int) -> None:
     """Refuse a night of which no edge is held out: nobody could say how good its vectors are.
 
     Args:
         run: the night.
-        bucketed: what its ``bucket`` found.
+        edges: of its snapshot, by split.
+        returned: pairs of entities that were drawn to be held out, and went back to training.
 
     Raises:
         QualityGateError: there is nothing to evaluate on.
     """
     split = run.spec.graph.eval.split
-    if bucketed["edges"][split]:
+    if getattr(edges, split):
         return
     advice = f"raise split.{split}"
-    if returned := bucketed.get("returned_pairs"):
+    if returned:
         advice = (
             f"{returned} pairs of entities were drawn to be held out, and went back to training because one of the two "
             f"would keep no other training edge, now or in an earlier night; a larger split.{split} helps only where "
@@ -54,7 +56,7 @@ class EdgeBuckets:
 
     def __init__(self, run: RunContext, directory: Path) -> None:
         self._files, self._directory = open_directory(run, RunLayout.edges), directory
-        matrix = run.require("bucket")["matrix"]
+        matrix = run.need(BucketResult).matrix
         self._grid = [(lhs, rhs) for lhs in range(len(matrix)) for rhs in range(len(matrix[0]))]
 
     def of(self, *splits: str) -> Iterator[tuple[tuple[int, int], EdgeList]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.config.results import BucketResult, PartitionResult
 from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
 from pbg_tasks.evaluate.health import Health
 from pbg_tasks.formats.embeddings import iter_blocks
@@ -43,8 +44,9 @@ def evaluate(url: str) -> Result:
 
 
 def _evaluate(run: RunContext) -> Result:
-    require_held_out(run, run.require("bucket"))  # an earlier version's ``bucket`` did not ask
-    graph, config, counts = run.spec.graph, run.config, run.require("partition")["counts"]
+    bucketed = run.need(BucketResult)
+    require_held_out(run, bucketed.edges, bucketed.returned_pairs)  # an earlier version's ``bucket`` did not ask
+    graph, config, counts = run.spec.graph, run.config, run.need(PartitionResult).counts
     with Scratch() as scratch:
         directory, before, start = (scratch.path / name for name in ("now", "before", "start"))
         for path in (directory, before, start):

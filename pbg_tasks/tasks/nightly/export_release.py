@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import PublishResult
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
@@ -41,14 +42,14 @@ def export_release(url: str, name: str) -> Result:
 
 
 def _export(run: RunContext, *, chosen: Export) -> Result:
-    published = run.require("publish")
-    if not published["published"]:
-        raise ConfigError(f"{run.url}: was not published ({published.get('reason')}), so it is not exported")
+    published = run.need(PublishResult)
+    if not published.published:
+        raise ConfigError(f"{run.url}: was not published ({published.reason}), so it is not exported")
     destination = _destination(run, chosen)
 
     def check() -> None:
         if chosen.shared:
-            _check_not_redone(run, published["release"], destination)
+            _check_not_redone(run, published.release, destination)
 
     check()
     done = export(
@@ -89,6 +90,7 @@ def _exports_to(run: RunContext, release: Release, destination: str) -> bool:
         other = RunContext.within(run.store, release.run)
     except ConfigError:
         return False  # no run of a night: the same vectors in other partitions, say
-    if not (other.result("publish") or {}).get("published"):
+    published = other.find(PublishResult)
+    if published is None or not published.published:
         return False
     return destination in {_destination(other, export) for export in other.spec.graph.exports}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import PartitionResult, PreserveResult
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.evaluate.relation_drift import End, Surroundings
 from pbg_tasks.model.families import Families
@@ -111,7 +112,7 @@ def explain(
         return []
     edges: dict[End, list[dict[str, str]]] = {end: [] for end in moved}
     with Scratch() as scratch, connect(run.spec.graph.resources, scratch.path) as connection:
-        ours = open_preserved(run.store, run.require("preserve")["directory"])
+        ours = open_preserved(run.store, run.need(PreserveResult).directory)
         tonight = _open(connection, run, ours, relations, scratch.path / "now")
         names = tonight.names(moved)
         if EDGE_HASHES in baseline.files.names:
@@ -138,7 +139,7 @@ def _open(
     """Bring what names the entities of a run."""
     directory.mkdir()
     files.fetch_all([entity_ids_file_name(entity) for entity in run.config.entities], directory)
-    numbering = Numbering(run.config, run.require("partition")["counts"], Families(run.config, len(relations)))
+    numbering = Numbering(run.config, run.need(PartitionResult).counts, Families(run.config, len(relations)))
     return _Night(connection, directory, run.spec.graph.columns, relations, numbering)
 
 

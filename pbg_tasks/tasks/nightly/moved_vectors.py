@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pbg_tasks.config.relations import relation_labels
+from pbg_tasks.config.results import PartitionResult
 from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.evaluate.overlap import NEIGHBOURS, draw_queries, neighbour_overlap
@@ -46,7 +47,7 @@ class Comparison:
         self._run, self._baseline, self._directory = run, baseline, directory
         self._paths, self._params, self._relations = tonight.paths, tonight.model.params, tonight.relations
         self._families = Families(run.config, len(self._relations))
-        self._numbering = Numbering(run.config, run.require("partition")["counts"], self._families)
+        self._numbering = Numbering(run.config, run.need(PartitionResult).counts, self._families)
         self._seed = run.spec.graph.train.seed
         torch.set_num_threads(1)
         use_fast_float32()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.checkpoint import preserve as keep
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import PartitionResult, TrainResult
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.prepare.difference import EDGE_HASHES
@@ -19,7 +20,7 @@ def preserve(url: str) -> Result:
 
 
 def _preserve(run: RunContext) -> Result:
-    trained = run.require("train")
+    trained = run.need(TrainResult)
     prefix = run.key(RunLayout.checkpoint)
     manifest, _ = open_committed(run.store, prefix)
     if manifest.spec != run.spec_hash:
@@ -38,7 +39,7 @@ def _preserve(run: RunContext) -> Result:
         prefix,
         manifest,
         run.key(RunLayout.release),
-        epochs=trained["epochs"],
+        epochs=trained.epochs,
         copies=copies,
         documents={"config.json": config_bytes(here)},
     )
@@ -50,6 +51,6 @@ def _preserve(run: RunContext) -> Result:
         "manifest_sha256": document.sha256(),
         "types": {
             name: {"rows": sum(counts), "dimension": run.config.entity_dimension(name)}
-            for name, counts in run.require("partition")["counts"].items()
+            for name, counts in run.need(PartitionResult).counts.items()
         },
     }

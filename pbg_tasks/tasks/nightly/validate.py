@@ -9,6 +9,7 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.limits import Check, Verdict
 from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.config.results import PlanResult
 from pbg_tasks.prepare import (
     EDGE_HASHES,
     Difference,
@@ -117,7 +118,8 @@ def _difference(run: RunContext, report: SnapshotReport, release: Release | None
     edges = report.changes
     if edges is None and known.get("edges"):
         edges = EdgeChanges.of_rows(now=report.edges, before=known["edges"])
-    now, then = (run.result("plan") or {}).get("degrees", {}), known.get("degrees", {})
+    planned = run.find(PlanResult)
+    now, then = planned.degrees if planned else {}, known.get("degrees", {})
     return Difference(
         since=release.snapshot if release is not None else None,
         edges=edges,

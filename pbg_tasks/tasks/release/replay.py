@@ -9,6 +9,7 @@ from pbg_tasks.checkpoint import is_preserved, open_preserved
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.results import PreserveResult, TrainResult
 from pbg_tasks.errors import ConfigError, InputError, NotFoundError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -67,7 +68,7 @@ def replay(url: str, *, into: str | None = None) -> Result:
     run = _trained_run(url.rstrip("/").removesuffix(f"/{RunLayout.release}"))
     _check_deterministic(run)
     published = open_preserved(
-        run.store, run.key(RunLayout.release), expected_sha256=run.require("preserve")["manifest_sha256"]
+        run.store, run.key(RunLayout.release), expected_sha256=run.need(PreserveResult).manifest_sha256
     )
     with Scratch() as scratch:
         store = open_store(into if into is not None else scratch.path / "store")
@@ -97,7 +98,7 @@ def _trained_run(url: str) -> RunContext:
 
 def _check_deterministic(run: RunContext) -> None:
     model = run.spec.graph.model
-    ranks = run.require("train").get("ranks", 1)
+    ranks = run.need(TrainResult).ranks
     for key, value in (("workers", model.workers), ("num_machines", model.num_machines), ("number of ranks", ranks)):
         if value != 1:
             raise ConfigError(f"{run.url}: {key} is {value!r}, so its bytes depend on timing and cannot be made again")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import checkpoint_names, open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.results import BucketResult, PartitionResult
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.config.support import check_supported
-from pbg_tasks.errors import ConfigError
+from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.edges import edge_file_name
 from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.storage import open_store
@@ -62,7 +63,7 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
 
 
 def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> Result:
-    run.require("bucket")
+    run.need(BucketResult)
     _check_device(run.spec.graph.train.device, run.config, env)
     with Scratch() as scratch:
         target = TrainingTarget(
@@ -92,11 +93,13 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
     warm_start = None
     if previous is not None and previous.warm_start:
         warm_start = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
-    entities, matrix = run.require("partition"), run.require("bucket")["matrix"]
+    entities, matrix = run.need(PartitionResult), run.need(BucketResult).matrix
+    if entities.relations is None:
+        raise FormatError(f"{run.url}: the result of `pbg partition` has no key 'relations'; plan the run again")
     sizes = {(0, Bucket(i, j)): size for i, row in enumerate(matrix) for j, size in enumerate(row)}
     counts = {
         PartitionKey(entity, partition): count
-        for entity, listed in entities["counts"].items()
+        for entity, listed in entities.counts.items()
         for partition, count in enumerate(listed)
     }
     weight = run.spec.graph.train.anchor if warm_start is not None else 0.0
@@ -105,11 +108,11 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
     edges = FiledEdges(files, sizes, files.where)
     fresh = None
     if warm_start is not None and not version:
-        fresh = newcomers(run, warm_start, counts, entities["relations"], edges, scratch)
+        fresh = newcomers(run, warm_start, counts, entities.relations, edges, scratch)
     return Job(
         config=run.config,
         counts=counts,
-        relation_count=entities["relations"],
+        relation_count=entities.relations,
         edges=edges,
         names=EntityPath(run.config, scratch).entity_names,
         warm_start=warm_start,

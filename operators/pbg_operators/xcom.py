@@ -1,0 +1,55 @@
+"""Jinja expressions that read results of earlier tasks, with keys that the models of results have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pbg_tasks.config.results import has_key
+
+if TYPE_CHECKING:
+    from pbg_tasks.config.results import TaskResult
+
+
+def template(expression: str, *, json: bool = False) -> str:
+    """Return the template of an expression, which renders to JSON or to plain text."""
+    return f"{{{{ {expression}{' | tojson' if json else ''} }}}}"
+
+
+def pulled(group: str, shape: type[TaskResult], *path: str) -> str:
+    """Return the expression of a value in the result of a task that has finished.
+
+    Args:
+        group: task group of the task.
+        shape: model of its result.
+        path: keys, the outermost first.
+
+    Raises:
+        KeyError: the model lacks the key.
+    """
+    _check(shape, path)
+    return f"{_pull(group, shape)}{''.join(f'[{key!r}]' for key in path)}"
+
+
+def pulled_if_any(group: str, shape: type[TaskResult], key: str, default: str) -> str:
+    """Return the expression of a key of a result; of a task that has none, or of a result without the key, a default.
+
+    Args:
+        group: task group of the task.
+        shape: model of its result.
+        key: an outermost one.
+        default: a Jinja literal.
+
+    Raises:
+        KeyError: the model lacks the key.
+    """
+    _check(shape, (key,))
+    return f"({_pull(group, shape)} or {{}}).get({key!r}, {default})"
+
+
+def _pull(group: str, shape: type[TaskResult]) -> str:
+    return f"ti.xcom_pull(task_ids='{group}.{shape.TASK}')"
+
+
+def _check(shape: type[TaskResult], path: tuple[str, ...]) -> None:
+    if not has_key(shape, *path):
+        raise KeyError(f"the result of {shape.TASK!r} has no key {'.'.join(path)!r}")
