@@ -61,6 +61,10 @@ class Figures(Stored):
     __pydantic_extra__: dict[str, Number]
     count: Count = 0
 
+    def figures(self) -> dict[str, float]:
+        """Return all figures by name."""
+        return {"count": self.count, **self.__pydantic_extra__}
+
     def figure(self, name: str) -> float | None:
         """Return a figure; None where nothing was ranked, or an earlier version did not work it out."""
         return self.__pydantic_extra__.get(name)
@@ -354,15 +358,19 @@ class PreserveResult(TaskResult):
     manifest_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class EvalResult(Metrics, TaskResult):
-    """Of ``eval``."""
-
-    TASK = "eval"
+class Evaluation(Metrics):
+    """The figures of a run that the gate judges."""
 
     raw: Figures
     filtered: Figures
     against: Against | None = None
     coverage: dict[str, Covered] = Field(default_factory=dict)
+
+
+class EvalResult(Evaluation, TaskResult):
+    """Of ``eval``."""
+
+    TASK = "eval"
 
 
 class Spread(Stored):

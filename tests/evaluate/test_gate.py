@@ -6,7 +6,8 @@ import math
 import pytest
 
 from pbg_tasks.config import Gates
-from pbg_tasks.evaluate.gate import judge
+from pbg_tasks.config.results import Evaluation, Metrics, TypeDrift
+from pbg_tasks.evaluate import gate
 
 
 def evaluation(mrr, *, raw=0.1, current=None, reason=None, **more):
@@ -18,8 +19,15 @@ def evaluation(mrr, *, raw=0.1, current=None, reason=None, **more):
             for name, value in (("candidate", mrr), ("current", current))
         }
         difference = {"mrr": mrr - current, "low": mrr - current - 0.01, "high": mrr - current + 0.01}
-        more["against"] = {"release": 7, "reason": reason, "edges": 140, "difference": difference, **both}
+        against = {"release": 7, "snapshot": "d7", "reason": reason, "edges": 140, "difference": difference}
+        more["against"] = against | both
     return figures | more
+
+
+def judge(gates, found, *, drift=None, before=None):
+    types = {name: TypeDrift.model_validate(each) for name, each in drift["types"].items()} if drift else None
+    metrics = None if before is None else Metrics.model_validate(before)
+    return gate.judge(gates, Evaluation.model_validate(found), drift=types, before=metrics)
 
 
 def failed(verdict):
@@ -73,7 +81,7 @@ def test_a_fall_is_told_with_its_interval_and_measured_on_the_common_edges_alone
         (evaluation(0.1, current=0.9, reason="another split had held out other edges"), "release 7: another split"),
         (evaluation(0.1, current=0.0), "its filtered MRR is 0"),
         (
-            evaluation(0.1) | {"against": {"release": 7, "reason": None, "edges": 0}},
+            evaluation(0.1) | {"against": {"release": 7, "snapshot": "d7", "reason": None, "edges": 0}},
             "only 0 held-out edges are between entities that both know, fewer than min_common_edges 100",
         ),
     ],
@@ -150,7 +158,8 @@ def test_new_entities_that_training_did_not_reach_are_told_and_stopped_on_demand
 
 
 def moved(cosine, overlap):
-    return {"types": {"user": {"cosine": {"mean": cosine}, "overlap": {"mean": overlap}}}}
+    counts = {"common": 9, "new": 1, "gone": 0}
+    return {"types": {"user": counts | {"cosine": {"mean": cosine}, "overlap": {"mean": overlap, "k": 10}}}}
 
 
 def test_drift_has_limits_of_each_type_that_warn_or_block():
@@ -207,7 +216,7 @@ def test_a_verdict_is_strict_json():
 
 def test_a_release_of_an_older_night_than_the_one_before_lets_drift_only_warn():
     gates = Gates.model_validate({"drift": {"min_cosine": {"block": 0.9}}, "max_mrr_drop": 0.1})
-    drift = {"types": {"n": {"cosine": {"mean": 0.5}, "overlap": {"mean": None}}}}
+    drift = {"types": {"n": moved(0.5, None)["types"]["user"]}}
     found = evaluation(0.2, current=0.3)
     assert failed(judge(gates, found, drift=drift)) == ["max_mrr_drop", "drift.min_cosine of n"]
     found["against"] |= {"snapshot": "d5", "awaited": "d19"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from pbg_tasks.config.results import DriftResult, EvalResult, Metrics
 from pbg_tasks.errors import InputError, QualityGateError, UnusableError
 from pbg_tasks.evaluate.gate import judge
 from pbg_tasks.progress import say
@@ -28,9 +29,9 @@ def gate(url: str) -> Result:
 
 
 def _gate(run: RunContext) -> Result:
-    evaluated, drift = run.require("eval"), run.require("drift")
-    against = (evaluated.get("against") or {}).get("release")
-    verdict = judge(run.spec.graph.gates, evaluated, drift=drift, before=_metrics(run, against))
+    evaluated, drift = run.need(EvalResult), run.need(DriftResult)
+    against = evaluated.against.release if evaluated.against is not None else None
+    verdict = judge(run.spec.graph.gates, evaluated, drift=drift.types, before=_metrics(run, against))
     for check in verdict.checks:
         if check.warned:
             say(f"warning: {check.sentence}")
@@ -39,10 +40,10 @@ def _gate(run: RunContext) -> Result:
     return {"against_release": against, **verdict.to_json()}
 
 
-def _metrics(run: RunContext, release: int | None) -> Result | None:
+def _metrics(run: RunContext, release: int | None) -> Metrics | None:
     """Return the evaluation that is kept with a release; None where there is none, or no longer."""
     if release is None:
         return None
     with suppress(InputError):
-        return Channel(run.store, run.spec.graph.channel).release(release).metrics
+        return Metrics.model_validate(Channel(run.store, run.spec.graph.channel).release(release).metrics)
     return None

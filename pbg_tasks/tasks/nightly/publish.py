@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.config.results import (
+    EvalResult,
+    GateResult,
+    PartitionResult,
+    PlanResult,
+    PreserveResult,
+    ValidateResult,
+)
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import QualityGateError
 from pbg_tasks.progress import say
@@ -41,24 +49,24 @@ def publish(url: str) -> Result:
 
 
 def _publish(run: RunContext) -> Result:
-    if not run.require("gate")["passed"] and approval(run, "gate") is None:
+    if not run.need(GateResult).passed and approval(run, "gate") is None:
         raise QualityGateError(f"{run.url}: did not pass the gate; `pbg approve RUN` publishes it all the same")
     graph, previous = run.spec.graph, run.spec.previous
     if not run.spec.publish:
         return {"published": False, "reason": "the run was planned not to be published"}
-    preserved = run.require("preserve")
+    preserved, evaluated = run.need(PreserveResult), run.need(EvalResult).document()
     channel = Channel(run.store, graph.channel)
     release, points = channel.publish(
         {
             "graph": graph.graph,
             "run": run.run_id,
             "snapshot": run.spec.snapshot,
-            "directory": preserved["directory"],
-            "manifest_sha256": preserved["manifest_sha256"],
+            "directory": preserved.directory,
+            "manifest_sha256": preserved.manifest_sha256,
             "id_layout": id_layout(graph.model),
             "vector_space": vector_space(graph.model),
             "split": digest(graph.split.model_dump(mode="json")),
-            "metrics": {key: value for key, value in run.require("eval").items() if key not in _OF_THE_TASK},
+            "metrics": {key: value for key, value in evaluated.items() if key not in _OF_THE_TASK},
             "data": _data(run),
         },
         planned_on=previous.seq if previous else None,
@@ -80,15 +88,15 @@ def _why_not(channel: Channel, release: Release) -> str:
 
 def _data(run: RunContext) -> Result:
     """Return what the nights to come compare their snapshots with, and who accepted this one and why, if anybody."""
-    validated, partitioned = run.require("validate"), run.require("partition")
+    validated, partitioned = run.need(ValidateResult), run.need(PartitionResult)
     data = {
-        "edges": validated["edges"],
-        "earlier_edges": validated.get("earlier_edges", {}),
-        "entities": partitioned["entities"],
-        "columns": validated["columns"],
-        "degrees": run.require("plan").get("degrees", {}),
+        "edges": validated.edges,
+        "earlier_edges": validated.earlier_edges,
+        "entities": partitioned.entities.document(),
+        "columns": validated.columns,
+        "degrees": run.need(PlanResult).degrees,
     }
-    used = any(result["data_gate"].get("accepted") for result in (validated, partitioned))
+    used = any(result.data_gate.accepted for result in (validated, partitioned))
     data |= {"accepted": run.spec.accepted} if used else {}
     return data | ({"decisions": decided} if (decided := decisions(run)) else {})
 
