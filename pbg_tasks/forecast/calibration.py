@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pbg_tasks.forecast.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pbg_tasks.config.results import ForecastDocument, TaskResult
 
 RATES = 2
 """Number of the rates in ``work``; nights that were worked out with others do not compare."""
@@ -46,19 +48,21 @@ class MeasuredNight:
     measured: Mapping[str, Usage]
 
     @classmethod
-    def of_results(cls, run: str, forecast: Mapping[str, Any], results: Mapping[str, Any]) -> MeasuredNight | None:
+    def of_results(
+        cls, run: str, forecast: ForecastDocument | None, results: Mapping[str, TaskResult]
+    ) -> MeasuredNight | None:
         """Return what a run's results tell; None where they tell nothing that compares.
 
         Args:
             run: its id.
-            forecast: of the plan's result.
+            forecast: of the plan's result; None where it has none.
             results: of its other tasks, by name.
         """
-        if forecast.get("rates") != RATES:
+        if forecast is None or forecast.rates != RATES:
             return None
         measured = {task: usage for task, result in results.items() if (usage := Usage.of_result(result)) is not None}
-        planned = {task: Usage(*figures) for task, figures in forecast["modelled"].items()}
-        return cls(run, forecast["engine"], planned, measured) if measured else None
+        planned = {task: Usage(*figures) for task, figures in forecast.modelled.items()}
+        return cls(run, forecast.engine, planned, measured) if measured else None
 
 
 def calibrated(task: str, field: str, value: float, nights: Sequence[MeasuredNight]) -> Figure:

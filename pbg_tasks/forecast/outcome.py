@@ -5,23 +5,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.config import Costs
 from pbg_tasks.forecast.night import short_seconds, written
 from pbg_tasks.forecast.usage import Usage, is_of_last_try
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pbg_tasks.config import Costs
+    from pbg_tasks.config.results import ForecastDocument, TaskResult
 
 _SECONDS = ("seconds", "cpu_seconds")
 _WORTH_SAYING = 1.0  # seconds by which a task misses its interval
 
 
-def compare(forecast: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> dict[str, Any]:
     """Compare a forecast with what a run's tasks took, as far as they have finished.
 
     Args:
-        forecast: as ``NightForecast.to_json`` gives it.
+        forecast: of the plan's result.
         results: of the run's tasks, by name.
 
     Returns:
@@ -30,26 +31,26 @@ def compare(forecast: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]
         ``warnings``: sentences on tasks that took longer than nine nights of ten should; ``last_try``: tasks whose
         figures, and so the totals, count their last try only.
     """
-    measured = {task: Usage.of_result(result) for task, result in results.items() if task in forecast["tasks"]}
+    measured = {task: Usage.of_result(result) for task, result in results.items() if task in forecast.tasks}
     finished = {task: usage for task, usage in measured.items() if usage is not None}
     tasks = {
         task: {
-            field: _pair(forecast["tasks"][task][field], actual)
+            field: _pair(getattr(forecast.tasks[task], field), actual)
             for field, actual in zip(usage._fields, usage, strict=True)
         }
         for task, usage in finished.items()
     }
-    planned = {task: Usage(**forecast["tasks"][task]) for task in finished}
+    planned = {task: Usage(*(getattr(forecast.tasks[task], field) for field in Usage._fields)) for task in finished}
     found: dict[str, Any] = {
         "tasks": tasks,
         **{f"total_{each}": _pair(_sum(planned, each), _sum(finished, each)) for each in _SECONDS},
         "cost": None,
-        "calibrated_on": forecast["calibrated_on"],
-        "warnings": list(_warnings(forecast["intervals"]["seconds"], finished)),
+        "calibrated_on": forecast.calibrated_on,
+        "warnings": list(_warnings(forecast.intervals.seconds, finished)),
         "last_try": [task for task in finished if is_of_last_try(results[task])],
     }
-    if forecast["prices"] is not None:
-        costs, machines = Costs(**forecast["prices"]), forecast["machines"]
+    if (costs := forecast.prices) is not None:
+        machines = forecast.machines
         pair = _pair(_price(costs, planned, machines), _price(costs, finished, machines))
         found["cost"] = pair | {"currency": costs.currency}
     return found

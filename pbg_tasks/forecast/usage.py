@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from pbg_tasks.config.results import TrainResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pbg_tasks.config.results import TaskResult
 
 
-def is_of_last_try(result: Mapping[str, Any]) -> bool:
+def is_of_last_try(result: TaskResult) -> bool:
     """Whether a task's result says what its last try took only: a training that went on where an earlier one ended."""
-    return result.get("resumed_from") is not None
+    return isinstance(result, TrainResult) and result.resumed_from is not None
 
 
 class Usage(NamedTuple):
@@ -31,9 +33,8 @@ class Usage(NamedTuple):
     store_bytes_written: float
 
     @classmethod
-    def of_result(cls, result: Mapping[str, Any]) -> Self | None:
+    def of_result(cls, result: TaskResult) -> Self | None:
         """Return what a task's result says it took; None of a result that does not say."""
-        usage = result.get("usage")
-        if usage is None:
+        if result.usage is None:
             return None
-        return cls(result["seconds"], *(usage[field] for field in cls._fields[1:]))
+        return cls(result.seconds, *(getattr(result.usage, field) for field in cls._fields[1:]))

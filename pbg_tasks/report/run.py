@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
+from pbg_tasks.config.results import PlanResult, models_of
 from pbg_tasks.forecast import compare
 from pbg_tasks.report.training import training_document
 
@@ -169,17 +170,22 @@ def _verdicts(run: RunFacts) -> list[Result]:
 
 def _forecast(run: RunFacts) -> Result | None:
     """Set what was expected of each task against what came."""
-    expected = run.results.get("plan", {}).get("forecast")
-    if expected is None:
+    results = models_of(run.results)
+    plan = results.get("plan")
+    if not isinstance(plan, PlanResult) or plan.forecast is None:
         return None
-    found = compare(expected, run.results)
+    expected = plan.forecast
+    found = compare(expected, results)
     rows = [
         {
             "task": task,
-            **{field: _beside(found["tasks"].get(task, {}).get(field), value) for field, value in usage.items()},
+            **{
+                field: _beside(found["tasks"].get(task, {}).get(field), value)
+                for field, value in usage.document().items()
+            },
         }
         for task in run.tasks
-        if (usage := expected["tasks"].get(task)) is not None
+        if (usage := expected.tasks.get(task)) is not None
     ]
     keys = ("total_seconds", "cost", "warnings", "calibrated_on", "last_try")
     return {key: found[key] for key in keys} | {"tasks": rows}

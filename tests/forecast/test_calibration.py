@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from pbg_tasks.config.results import ForecastDocument, TaskResult
 from pbg_tasks.forecast import RATES, MeasuredNight, Usage
 from pbg_tasks.forecast.calibration import calibrated
 
@@ -61,15 +62,22 @@ def test_memory_is_corrected_by_a_difference():
     assert calibrated("train", "memory_bytes", 5e9, nights).likely == pytest.approx(5.2e9)
 
 
+def planned(rates, **modelled):
+    fields = {"tasks": {}, "intervals": {"seconds": {}}, "calibrated_on": [], "prices": None, "machines": 1}
+    return ForecastDocument.model_validate(fields | {"rates": rates, "engine": "torch", "modelled": modelled})
+
+
+def stored(**figures):
+    return TaskResult.model_validate({"task": "t", "run": "r"} | figures)
+
+
 def test_a_night_is_read_from_its_results():
     usage = {name: value for name, value in PLANNED._asdict().items() if name != "seconds"}
-    forecast = {"rates": RATES, "engine": "torch", "modelled": {"train": list(PLANNED)}}
-    found = MeasuredNight.of_results(
-        "run", forecast, {"train": {"seconds": 12.0, "usage": usage}, "old": {"seconds": 1}}
-    )
+    results = {"train": stored(seconds=12.0, usage=usage), "old": stored(seconds=1)}
+    found = MeasuredNight.of_results("run", planned(RATES, train=list(PLANNED)), results)
     assert found == MeasuredNight("run", "torch", {"train": PLANNED}, {"train": PLANNED._replace(seconds=12.0)})
 
 
-@pytest.mark.parametrize("forecast", [{}, {"rates": RATES + 1, "engine": "torch", "modelled": {}}])
+@pytest.mark.parametrize("forecast", [None, planned(None), planned(RATES + 1)])
 def test_a_night_that_was_worked_out_otherwise_does_not_compare(forecast):
     assert MeasuredNight.of_results("run", forecast, {}) is None

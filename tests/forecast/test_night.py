@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.config import Costs
+from pbg_tasks.config.results import ForecastDocument, TaskResult
 from pbg_tasks.forecast import MeasuredNight, Usage, compare, forecast_night, outcome_table
 
 PLANNED = {"train": Usage(3600.0, 7200.0, 2e9, 10e9, 4e9), "eval": Usage(1800.0, 1800.0, 3e9, 5e9, 0.0)}
@@ -15,9 +16,13 @@ def measured(engine="native"):
     )
 
 
+def stored(**figures):
+    return TaskResult.model_validate({"task": "t", "run": "r"} | figures)
+
+
 def result(usage):
     figures = usage._asdict()
-    return {"seconds": figures.pop("seconds"), "usage": figures}
+    return stored(seconds=figures.pop("seconds"), usage=figures)
 
 
 def test_what_it_says_has_the_figures_of_all_tasks():
@@ -61,7 +66,7 @@ def test_the_table_says_what_it_rests_on():
 def test_the_forecast_is_compared_with_what_was_taken():
     forecast = forecast_night(PLANNED, [], engine="native", costs=COSTS).to_json()
     train = result(PLANNED["train"]._replace(seconds=36_000.0))
-    found = compare(forecast, {"plan": {"seconds": 9.0}, "train": train})
+    found = compare(ForecastDocument.model_validate(forecast), {"plan": stored(seconds=9.0), "train": train})
     assert found["tasks"]["train"]["seconds"] == {"forecast": 3600.0, "actual": 36_000.0, "ratio": 10.0}
     assert set(found["tasks"]) == {"train"}
     assert found["total_seconds"]["ratio"] == 10.0
@@ -72,7 +77,7 @@ def test_the_forecast_is_compared_with_what_was_taken():
 
 def test_within_the_interval_nothing_is_warned_of():
     forecast = forecast_night(PLANNED, [], engine="native").to_json()
-    found = compare(forecast, {task: result(usage) for task, usage in PLANNED.items()})
+    found = compare(ForecastDocument.model_validate(forecast), {task: result(usage) for task, usage in PLANNED.items()})
     assert found["warnings"] == []
     assert found["cost"] is None
     assert {pair["ratio"] for task in found["tasks"].values() for pair in task.values()} <= {1.0, None}

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.limits import Verdict
+from pbg_tasks.config.results import SHAPES, PlanResult
 from pbg_tasks.errors import FormatError, QualityGateError
 from pbg_tasks.evaluate.sampling import ROUND_EDGES
 from pbg_tasks.forecast import MeasuredNight, NightForecast, Work, forecast_night, is_of_last_try, modelled
@@ -124,13 +125,14 @@ def measured_nights(run: RunContext) -> list[MeasuredNight]:
 def _measured(earlier: RunContext) -> MeasuredNight | None:
     """Return what the results of an earlier run tell, None if they cannot be read; its spec is not looked at."""
     try:
-        results = {task: result for task in CHAIN if (result := earlier.result(task)) is not None}
+        results = {task: result for task, shape in SHAPES.items() if (result := earlier.find(shape)) is not None}
     except FormatError as error:  # a forecast does without
         say(f"warning: {error}")
         return None
-    if is_of_last_try(results.get("train", {})):
+    if "train" in results and is_of_last_try(results["train"]):
         del results["train"]  # of a part of the work nights would learn to expect too little
-    forecast = results.pop("plan", {}).get("forecast") or {}
+    plan = results.pop("plan", None)
+    forecast = plan.forecast if isinstance(plan, PlanResult) else None
     return MeasuredNight.of_results(earlier.run_id, forecast, results)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.results import PlanResult, models_of
 from pbg_tasks.errors import InputError
 from pbg_tasks.forecast import compare, outcome_table
 from pbg_tasks.publish import Channel
@@ -64,8 +65,9 @@ def show_task(url: str, task: str) -> Result:
 
 def _forecast(results: dict[str, Result]) -> Result | None:
     """Return the plan's forecast beside what the finished tasks took; None of a run that was planned without one."""
-    forecast = results["plan"].get("forecast")
-    return None if forecast is None else compare(forecast, results)
+    found = models_of(results)
+    plan = found.get("plan")
+    return compare(plan.forecast, found) if isinstance(plan, PlanResult) and plan.forecast is not None else None
 
 
 def _against(evaluated: Result) -> dict[str, float] | None:
