@@ -1,4 +1,4 @@
-"""Jinja expressions that read results of earlier tasks, with keys that the models of results have."""
+"""Jinja expressions of earlier results, with keys from their models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def template(expression: str, *, json: bool = False) -> str:
-    """Return the template of an expression, which renders to JSON or to plain text."""
+    """Return the template of an expression, rendered to JSON or text."""
     return f"{{{{ {expression}{' | tojson' if json else ''} }}}}"
 
 
 def pulled(group: str, shape: type[TaskResult], *path: str) -> str:
-    """Return the expression of a value in the result of a task that has finished.
+    """Return the expression of a value in a finished task's result.
 
     Args:
         group: task group of the task.
@@ -31,7 +31,9 @@ def pulled(group: str, shape: type[TaskResult], *path: str) -> str:
 
 
 def pulled_if_any(group: str, shape: type[TaskResult], key: str, default: str) -> str:
-    """Return the expression of a key of a result; of a task that has none, or of a result without the key, a default.
+    """Return the expression of a key, or of a default.
+
+    The default stands for a task without a result, and for a result without the key.
 
     Args:
         group: task group of the task.

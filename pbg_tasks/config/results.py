@@ -25,7 +25,7 @@ Result = dict[str, Any]
 
 
 def _check_only(value: float, check: Callable[[float], float]) -> float:
-    """Keep a number as stored: pydantic makes ``1.0`` of ``1``, which has other bytes."""
+    """Keep a number as stored; pydantic turns ``1`` into ``1.0``."""
     check(value)
     return value
 
@@ -47,7 +47,7 @@ class Stored(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     def document(self) -> Result:
-        """Return the JSON object as stored, unknown keys included and defaults left out."""
+        """Return the JSON object as stored, unknown keys included."""
         found: Result = json.loads(canonical_json(self.model_dump(exclude_unset=True)))
         return found
 
@@ -66,7 +66,7 @@ class Figures(Stored):
         return {"count": self.count, **self.__pydantic_extra__}
 
     def figure(self, name: str) -> float | None:
-        """Return a figure; None where nothing was ranked, or an earlier version did not work it out."""
+        """Return a figure; None where the stored result lacks it."""
         return self.__pydantic_extra__.get(name)
 
 
@@ -533,12 +533,12 @@ def parse_result(shape: type[Shape], data: bytes, *, source: str) -> Shape:
 
 
 def models_of(results: Mapping[str, Result]) -> dict[str, TaskResult]:
-    """Return the models of results of the chain that were read before, by task."""
+    """Return the models of stored results, by task."""
     return {task: SHAPES[task].model_validate(result) for task, result in results.items() if result}
 
 
 def has_key(shape: type[TaskResult], *path: str) -> bool:
-    """Whether a key is part of a task's result: the path to it, from the outermost key."""
+    """Whether a task's result has a key at a path."""
     place: Any = shape
     for key in path:
         model = model_at(place)

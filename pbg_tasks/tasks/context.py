@@ -161,7 +161,7 @@ class RunContext:
         return ConfigError(f"{self.url}: `pbg {task}` has not finished for this run; run it first")
 
     def find(self, shape: type[Shape]) -> Shape | None:
-        """Return the result of a task of the chain by its model, None when it has not finished.
+        """Return a task's result by its model, None when unfinished.
 
         Raises:
             FormatError: its document is damaged, or of another version.
