@@ -10,7 +10,7 @@ from pbg_tasks.checkpoint import Head, Manifest, PartialRecord, claim
 from pbg_tasks.checkpoint.manifest import decode, sha256
 from pbg_tasks.checkpoint.reader import HEAD, manifest_name
 from pbg_tasks.errors import ConflictError, PbgError
-from tests.checkpoint.test_writer import PREFIX, SPEC, iteration
+from tests.checkpoint.samples import PREFIX, SPEC, iteration
 
 if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointWriter, Names, ObjectRecord

@@ -29,7 +29,7 @@ from pbg_tasks.checkpoint import writer_heartbeat as lease
 from pbg_tasks.storage import LocalStore
 from tests.checkpoint.lineage import Lineage, names, train
 from tests.checkpoint.paused import PausedWriter
-from tests.checkpoint.test_writer import PREFIX
+from tests.checkpoint.samples import PREFIX
 
 EXAMPLES = int(os.environ.get("PBG_EXAMPLES", "50"))
 STEPS = 50

@@ -17,9 +17,8 @@ from pbg_tasks.checkpoint import (
 )
 from pbg_tasks.checkpoint.writer import LEASE
 from pbg_tasks.errors import ConflictError, FormatError, NotFoundError
-from tests.checkpoint.test_writer import PREFIX, SPEC, commit, iteration, store
+from tests.checkpoint.samples import PREFIX, SPEC, commit, iteration
 
-__all__ = ["store"]
 FILE = "embeddings_all_0.v1.h5"
 
 

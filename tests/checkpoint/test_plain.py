@@ -9,7 +9,7 @@ from pbg_tasks.checkpoint.reader import HEAD, VERSION_MIRROR
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.storage import open_store
 from tests.checkpoint import pbg
-from tests.checkpoint.test_writer import SPEC, iteration
+from tests.checkpoint.samples import SPEC, iteration
 
 
 def commit(writer, content=b"ours"):

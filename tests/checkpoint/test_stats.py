@@ -8,7 +8,7 @@ from pbg_tasks.checkpoint import StatsMirror
 from pbg_tasks.checkpoint.stats import FILE_NAME, IO_FILE_NAME
 from pbg_tasks.errors import FormatError
 from pbg_tasks.storage import open_store
-from tests.checkpoint.test_writer import iteration
+from tests.checkpoint.samples import iteration
 
 
 def line(epoch, loss, count=10, **more):

@@ -9,37 +9,13 @@ import time
 
 import pytest
 
-from pbg_tasks.checkpoint import Iteration, claim, open_committed, open_preserved, preserve
+from pbg_tasks.checkpoint import claim, open_committed, open_preserved, preserve
 from pbg_tasks.checkpoint.reader import HEAD, manifest_name
 from pbg_tasks.checkpoint.writer import LEASE, WRITER_EPOCH
 from pbg_tasks.checkpoint.writer_heartbeat import SILENCE_SECONDS, process_identity, wait_until_free
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, OvertakenError
 from pbg_tasks.storage import open_store
-
-SPEC = "a" * 64
-PREFIX = "runs/r/checkpoint"
-
-
-def iteration(number, epochs=9):
-    return Iteration(
-        number=number,
-        epoch_idx=number - 1,
-        num_epochs=epochs,
-        edge_path_idx=0,
-        num_edge_paths=1,
-        edge_chunk_idx=0,
-        num_edge_chunks=1,
-    )
-
-
-def commit(writer, number, content=b"vectors"):
-    name = f"embeddings_all_0.v{number}.h5"
-    return writer.commit({name: writer.put(name, content)}, iteration=iteration(number), edges=10)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return open_store(str(tmp_path))
+from tests.checkpoint.samples import PREFIX, SPEC, commit
 
 
 def test_nothing_counts_before_the_commit(store, tmp_path):

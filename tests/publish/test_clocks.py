@@ -24,7 +24,7 @@ from pbg_tasks.publish.skips import skip_anew, skipped, when_skipped, why_skippe
 from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.approval import under_way
 from pbg_tasks.tasks.context import RunContext
-from tests.checkpoint.test_writer import PREFIX, SPEC, commit
+from tests.checkpoint.samples import PREFIX, SPEC, commit
 from tests.clocks import HOUR, clock_wrong_by
 from tests.publish.runs import candidate, write_run
 from tests.publish.turned_store import TurnedStore

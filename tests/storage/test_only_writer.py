@@ -15,7 +15,7 @@ from pbg_tasks.publish.looks import Dates
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.directory.import_claim import claimed
 from pbg_tasks.tasks.exchange.delivery import deliver
-from tests.checkpoint.test_writer import SPEC, commit, iteration
+from tests.checkpoint.samples import SPEC, commit, iteration
 from tests.rotation import rotation
 from tests.storage.fault_proxy import FaultProxy
 from tests.storm import Storm

@@ -8,7 +8,7 @@ from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.storage import open_store
 from pbg_tasks.train import PartitionKey, open_initial
 from pbg_tasks.train.data.tables import Table
-from tests.checkpoint.test_writer import SPEC, iteration
+from tests.checkpoint.samples import SPEC, iteration
 from tests.train.checkpoints import REAL, make_config, model_state, rows, write_checkpoint
 
 COUNTS = {PartitionKey(entity, part): 5 + part for entity in ("user", "item") for part in (0, 1)}
