@@ -18,7 +18,7 @@ from pbg_tasks.tasks.directory.importing import import_edges
 from pbg_tasks.tasks.exchange.export import export
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
 from pbg_tasks.tasks.training.train import train_directory
-from tests.defects.test_import import TSV
+from tests.defects.imports import TSV
 
 EDGES = [(f"u{number}", "likes" if number % 2 else "sees", f"i{number * 7 % 30}") for number in range(40)]
 

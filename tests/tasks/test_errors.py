@@ -27,7 +27,7 @@ from pbg_tasks.tasks.directory.importing import EdgeLists, found_lists, graph_of
 from pbg_tasks.tasks.exchange.import_vectors import import_embeddings
 from pbg_tasks.tasks.nightly.plan import plan
 from pbg_tasks.tasks.nightly.validate import validate
-from tests.defects.test_import import Import
+from tests.defects.imports import Import
 from tests.tasks.conftest import ring
 
 

@@ -23,7 +23,7 @@ from pbg_tasks.tasks.directory.import_claim import UNFINISHED
 from pbg_tasks.tasks.directory.importing import EdgeLists, import_edges
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
 from pbg_tasks.tasks.training.train import train_directory
-from tests.defects.test_import import TSV, Import, ring
+from tests.defects.imports import TSV, Import, ring
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pbg_tasks.tasks.directory.importing import import_edges
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.tasks.view.verify import verify
-from tests.defects.test_import import TSV, Import, ring
+from tests.defects.imports import TSV, Import, ring
 from tests.tasks.conftest import Workplace
 from tests.tasks.conftest import ring as snapshot_ring
 
