@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
+from pbg_tasks.config.results import PreserveResult
 from pbg_tasks.formats.embeddings import embeddings_file_name
 from pbg_tasks.formats.entities import RELATION_NAMES, read_relation_names
 from pbg_tasks.formats.model import model_file_name, read_model
@@ -47,8 +48,8 @@ def bring_tonight(run: RunContext, directory: Path) -> Tonight:
         ConfigError: the run is not preserved yet.
         FormatError: a file is damaged.
     """
-    preserved = run.require("preserve")
-    files = open_preserved(run.store, preserved["directory"], expected_sha256=preserved["manifest_sha256"])
+    preserved = run.need(PreserveResult)
+    files = open_preserved(run.store, preserved.directory, expected_sha256=preserved.manifest_sha256)
     paths: dict[tuple[str, int], Path] = {
         key: directory / embeddings_file_name(*key, files.version) for key in partition_keys(run.config)
     }
