@@ -172,9 +172,9 @@ EXPERIMENTS = (
             _ranking("CoDEx paper, ComplEx", 0.465, 0.372, 0.646),
         ),
         notes=(
-            "Chosen on the valid split. With 500 negatives, 200 numbers and an N3 of 0.02: 0.456 at a rate of 0.3, 0.462 "
-            "at 0.6; with 1,000 negatives 0.465, with all entities as negatives 0.469; these in 400 numbers 0.475, and "
-            "0.478 at an N3 of 0.01."
+            "Chosen on the valid split. With 500 negatives, 200 numbers and an N3 of 0.02: 0.456 at a rate of 0.3, "
+            "0.462 at 0.6; with 1,000 negatives 0.465, with all entities as negatives 0.469; these in 400 numbers "
+            "0.475, and 0.478 at an N3 of 0.01."
         ),
     ),
     Experiment(
