@@ -99,7 +99,7 @@ def reciprocals(rng, count, mean, *, compared=None):
 
 
 @pytest.mark.parametrize(
-    ("rival", "count", "enough"),
+    ("compared", "count", "enough"),
     [(1.0, 500, True), (1.5, 500, True), (1 / 0.9, 500, False), (1.0, 99, False)],
     ids=["no fall", "a fall beyond the limit", "a fall at the limit", "few edges"],
 )
