@@ -49,7 +49,7 @@ def test_ranks_with_gpus_do_not_share_whole_types():
     resources = SimpleNamespace(
         job=SimpleNamespace(config=None),
         shared=SimpleNamespace(tables={"country": None}),
-        engine=SimpleNamespace(env=Accelerator(torch.device("cuda"))),
+        engine=SimpleNamespace(place=Accelerator(torch.device("cuda"))),
     )
     with pytest.raises(ConfigError, match=r"of one partition \(country\)"):
         gang._Resources.exchange(resources, [ParameterServer(), ParameterServer()], None)
