@@ -183,8 +183,8 @@ def test_process_that_cannot_store_in_time_commits_nothing(graph, tmp_path):
     """The library that stores stands still; the grace is 9 seconds."""
     path = changed(
         tmp_path,
-        "import time\nfrom pbg_tasks.checkpoint import progress\n"
-        "progress.PartialObjects.put = lambda *_, **__: time.sleep(1000)\n",
+        "import time\nfrom pbg_tasks.checkpoint import partial_record\n"
+        "partial_record.PartialObjects.put = lambda *_, **__: time.sleep(1000)\n",
     )
     process = start(graph, "stuck", PYTHONPATH=path, PBG_GRACE_SECONDS="9")
     wait_until(lambda: live_buckets(graph, "stuck") >= 0, seconds=60)
