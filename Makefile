@@ -1,6 +1,6 @@
 # make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
 # make help    this list
-# make test    the whole test-suite, in a process a CPU (4 at most, JOBS=2: two); a part of it: make test T=tests/storage
+# make test    the whole test-suite, in JOBS processes: one more than CPUs, 5 at most; a part of it: make test T=tests/storage
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
 # make audit   looks up known vulnerabilities of everything that is locked, where a service answers
@@ -20,7 +20,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH ?= torch==2.13.0
 # For `make lock`: a folder with a CPU wheel of torch, so that no CUDA package is locked.
 TORCH_WHEELS ?=
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$((n + 1)))
 # For `make image`, and what its base is a version of.
 TARGET ?= train
 BASE_IMAGE := docker.io/library/python:3.11-slim-bookworm

@@ -10,7 +10,7 @@ import pytest
 
 from pbg_tasks import native
 from pbg_tasks.native import library
-from tests.rotation import rotation
+from tests.rotation import of_today, rotation
 from tests.train.test_engine_native import INSTRUCTIONS
 
 SOURCES = Path(native.__file__).parent
@@ -50,7 +50,7 @@ def build(tmp_path_factory):
 
 
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+@pytest.mark.parametrize("sanitizer", of_today(["address,undefined", "thread"], days=2))
 def test_nothing_is_found(build, sanitizer, instructions):
     done = subprocess.run(
         [str(build(sanitizer)), instructions, str(BATCHES), str(rotation())],

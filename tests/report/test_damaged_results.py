@@ -30,7 +30,7 @@ LINKS = Links(assets="assets", history="history", run="{run}", comparison="compa
 WRONG = (None, True, 1e400, 10**400, "x", [], {"x": ["y"]})
 """Values that a key may hold by mistake: of every type of JSON, and numbers too large to be written out."""
 EVERY = 50  # of so many documents that are refused as they are read, one is given to all commands
-DAYS = 6  # that come to all documents that are not refused, which are given to all commands
+DAYS = 12  # that come to all documents that are not refused, which are given to all commands
 SEVERAL = 2  # of a list or mapping of many alike, so many are damaged
 ALIKE = {(key,) for key in ("relations", "modelled", "seconds", "tasks", "lines", "memory", "usage")}
 

@@ -129,7 +129,7 @@ def test_process_told_often_ends_with_the_same_bits(graph):
     assert bits(graph, "often") == bits(graph, "whole")
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", of_today([1, 2], days=2))
 def test_process_told_in_training_loses_no_batch(graph, times):
     model = f"once-{times}"
     process = start(graph, model)

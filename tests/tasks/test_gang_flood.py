@@ -6,6 +6,7 @@ import contextlib
 import socket
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 
@@ -13,6 +14,7 @@ from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.storage import open_store
 from tests.fence_ranks import start_rank, wait_for_end
 from tests.kill_ranks import Graph
+from tests.rotation import of_today
 
 FLOOD = 200
 
@@ -30,10 +32,13 @@ def flood(process, kinds):
         strangers.wait()
 
 
-@pytest.mark.parametrize("kinds", [["silent"], ["silent", "slow", "garbage"]], ids="-".join)
-@pytest.mark.parametrize(("servers", "meeting"), [(0, "file"), (-1, "file"), (0, "tcp")])
-def test_gang_forms_and_trains_under_a_flood(tmp_path, servers, meeting, kinds):
+FLOODS = list(product([(0, "file"), (-1, "file"), (0, "tcp")], ["silent", "silent slow garbage"]))
+
+
+@pytest.mark.parametrize(("place", "kinds"), of_today(FLOODS, days=3))
+def test_gang_forms_and_trains_under_a_flood(tmp_path, place, kinds):
     """Both ranks are flooded at all their ports, from their own address, from their start to their end."""
+    servers, meeting = place
     where = f"file://{tmp_path}/meeting"
     if meeting == "tcp":  # a port of torch's store, at which strangers press too
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -46,7 +51,7 @@ def test_gang_forms_and_trains_under_a_flood(tmp_path, servers, meeting, kinds):
         num_partition_servers=servers,
     )
     gang = [start_rank(graph, rank, 2, where, PBG_RUN_TOKEN="t" * 32) for rank in range(2)]
-    with flood(gang[0], kinds) as first, flood(gang[1], kinds):
+    with flood(gang[0], kinds.split()) as first, flood(gang[1], kinds.split()):
         assert first.readline(), "rank 0 listened nowhere"
         assert wait_for_end(gang, 120) == [0, 0], [(graph.directory / f"log-{rank}").read_text() for rank in range(2)]
     manifest, _ = open_committed(open_store(str(graph.checkpoint)), "")
