@@ -20,7 +20,7 @@ from tests.rotation import of_today
 
 WRITES = ("put_new", "swap", "put", "copy", "delete")
 KILLED = 77
-DAYS = 20
+DAYS = 40
 OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|training_stats|training_io)\.json|checkpoint/manifest\.v\d+\.json)$")
 """They tell of times and of writers; that they are there is all that can be compared."""
 BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$|^\.looks/")

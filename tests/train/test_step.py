@@ -7,6 +7,7 @@ import torch
 
 from pbg_tasks.model.operators import OPERATORS, Operator
 from pbg_tasks.model.scoring import RelationScorer
+from tests.rotation import of_today
 from tests.train.steps import (
     COMBINATIONS,
     EDGES,
@@ -19,12 +20,12 @@ from tests.train.steps import (
 )
 
 
-@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), COMBINATIONS)
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=5))
 def test_gradients_are_those_of_autograd(mode, operator, comparator, loss):
     assert_same_step(Case(make_config(mode, operator, comparator, loss)))
 
 
-@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), COMBINATIONS)
+@pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=5))
 @pytest.mark.parametrize("regularizer", ["N3", "L2"])
 def test_regularizers_have_the_gradients_of_autograd(mode, operator, comparator, loss, regularizer):
     config = make_config(mode, operator, comparator, loss)
