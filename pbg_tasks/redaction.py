@@ -32,6 +32,8 @@ def redacted(text: str) -> str:
 
 def credentials_in(text: str) -> str | None:
     """Return the kind of credentials in a text; None without any."""
+    if ":" not in text:  # neither a URL nor a part of one: most texts of a document
+        return None
     dense = _dense(text)
     words = _WORD.findall(dense)
     if any(_USER.search(word[: _user_end(word)]) for word in words) and not dense.lower().startswith("file:///"):

@@ -91,13 +91,14 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str, ignore_un
             a URL holds credentials, a text what no file can have, or a number more than 64 bits.
     """
     try:
-        if secret := [f"{key} holds {kind}" for key, value in _scalars(data) if (kind := _credentials(value))]:
+        scalars = list(_scalars(data))
+        if secret := [f"{key} holds {kind}" for key, value in scalars if (kind := _credentials(value))]:
             raise ConfigError(
                 f"{source}: {'; '.join(secret)}: write the place alone; credentials come from the environment, a "
                 "profile or the Airflow connection"
             )
         found = model.model_validate(data, extra="ignore" if ignore_unknown else None)
-        if unfit := [f"{key} {fault}" for key, value in _scalars(data) if (fault := _unfit(value))]:
+        if unfit := [f"{key} {fault}" for key, value in scalars if (fault := _unfit(value))]:
             raise ConfigError(f"{source}: {'; '.join(unfit)}")
     except RecursionError:
         raise ConfigError(f"{source}: nested too deeply") from None
@@ -133,14 +134,11 @@ def _scalars(value: object, key: str = "") -> Iterator[tuple[str, str | int]]:
     """Yield the texts and integers of a document, each with its key."""
     if isinstance(value, str | int):
         yield key, value
-        return
-    parts: Iterator[tuple[object, object]] = iter(())
-    if isinstance(value, Mapping):
-        parts = iter(value.items())
-    elif isinstance(value, list | tuple):
-        parts = iter(enumerate(value))
-    for name, part in parts:
-        yield from _scalars(part, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple | Mapping):
+        parts = enumerate(value) if isinstance(value, list | tuple) else value.items()
+        for name, part in parts:
+            if not isinstance(part, float):  # most of what a result holds, and neither text nor integer
+                yield from _scalars(part, f"{key}.{name}" if key else str(name))
 
 
 def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:

@@ -16,8 +16,11 @@ Result = TypeVar("Result")
 def in_parallel(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> list[Result]:
     """Return ``work(item)`` of each item, in the items' order.
 
-    The first failure (in that order) is raised once running work has ended; what had not begun never does.
+    The first failure (in that order) is raised once running work has ended; what had not begun never does. With one
+    thread everything happens here.
     """
+    if threads == 1:
+        return [work(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(work, item) for item in items]
         try:

@@ -20,8 +20,8 @@ LEAST = 0.02
 def night(tmp_path_factory):
     with workplace(tmp_path_factory.mktemp("second")) as place:
         place.write_spec({"dimension": 32})
-        place.snapshot("d1", ring(1000))
-        place.snapshot("d2", ring(1020, seed=1))
+        place.snapshot("d1", ring(4000))
+        place.snapshot("d2", ring(4020, seed=1))
         run_chain(place.spec, "d1")
         yield place, plan(place.spec, "d2")["run"]
 
@@ -35,7 +35,7 @@ def test_task_done_twice_costs_a_tenth(night, task):
 def test_chain_done_twice_costs_a_tenth_beside_plan(night):
     """The plan reads its inputs anew each time: only so does it see that a snapshot has changed."""
     place, _ = night
-    place.snapshot("d3", ring(1040, seed=2))
+    place.snapshot("d3", ring(4040, seed=2))
     first = cpu_seconds(lambda: run_chain(place.spec, "d3"))
     planning = cpu_seconds(lambda: plan(place.spec, "d3"))
     second = cpu_seconds(lambda: run_chain(place.spec, "d3"))

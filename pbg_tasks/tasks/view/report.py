@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STATS_BYTES = 32 << 20
 """Statistics of a longer training are not read: its curve is in its result."""
 SHOWN_RUNS = 120
-THREADS = 8
+THREADS = 16
 ASSETS = "report/_assets"
 PAGE = "report/index.html"
 COMPARISON = "report/comparison.html"
@@ -118,7 +118,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
         try:
             return replace(
                 found,
-                results=read_results(run),
+                results=read_results(run, threads=1),  # the runs are read side by side
                 refused=_refusal(run) if run.spec.snapshot in refused else None,
                 decisions=_decisions(run),
             )
@@ -144,9 +144,9 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
     )
 
 
-def read_results(run: RunContext) -> dict[str, Result]:
-    """Read the results of the tasks that have finished."""
-    found = in_parallel(run.result, CHAIN, THREADS)
+def read_results(run: RunContext, *, threads: int = len(CHAIN)) -> dict[str, Result]:
+    """Read the results of finished tasks, several at a time."""
+    found = in_parallel(run.result, CHAIN, threads)
     return {task: result for task, result in zip(CHAIN, found, strict=True) if result is not None}
 
 
