@@ -17,20 +17,21 @@ __all__ = ["build_dags"]
 
 
 def build_dags(graphs: Path | None = None) -> dict[str, DAG]:
-    """Build the DAGs of each graph spec of a folder.
+    """Build the DAGs of a graph spec or a folder of them.
 
     A DAG file is ``globals().update(build_dags())``, and a comment with the words *Airflow* and *DAG*: Airflow parses
     no file without them.
 
     Args:
-        graphs: the folder where neither ``PBG_GRAPHS`` nor ``[pbg] graphs_folder`` of Airflow's config names one.
+        graphs: a spec file; or the folder where neither ``PBG_GRAPHS`` nor ``[pbg] graphs_folder`` of Airflow's config
+            names one.
 
     Returns:
         The DAGs by id. A spec that cannot be read is a DAG ``broken_{file}`` that shows the error.
 
     Raises:
-        ConfigError: no folder is named, or there is none of that name.
+        ConfigError: no folder is named, or there is no file or folder of that name.
     """
     from pbg_operators import graphs as specs
 
-    return {dag.dag_id: dag for dag in specs.build_dags(specs.graphs_folder(graphs))}
+    return {dag.dag_id: dag for dag in specs.build_dags(specs.graphs_place(graphs))}

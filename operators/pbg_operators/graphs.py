@@ -1,4 +1,4 @@
-"""A folder of graph specs as a set of DAGs, of which a broken one hides no other."""
+"""Graph specs as DAGs; a broken one hides no other."""
 
 from __future__ import annotations
 
@@ -6,23 +6,34 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow.sdk import DAG, conf, task
+from airflow.sdk import DAG, conf, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from pbg_operators.internals import warn_of_untested_release
 from pbg_operators.reembed import build_dags_of
+from pbg_tasks.config import load_graph_spec
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+SUFFIX = ".yaml"
 
 
-def graphs_folder(default: Path | None = None) -> Path:
-    """Return ``PBG_GRAPHS``, else ``[pbg] graphs_folder`` of Airflow's config, else ``default``.
+def graphs_place(default: Path | None = None) -> Path:
+    """Return a spec file, or the folder of specs that is configured.
+
+    ``default`` itself where it is a spec file, else ``PBG_GRAPHS``, else ``[pbg] graphs_folder`` of Airflow's config,
+    else ``default``.
 
     Raises:
-        ConfigError: there is none of them, or it is no folder.
+        ConfigError: there is none of them, or no such file or folder.
     """
+    if default is not None and default.suffix == SUFFIX:
+        spec = Path(os.path.normpath(default))
+        if not spec.is_file():
+            raise ConfigError(f"{spec}: no such graph spec; remove its DAG file, or write all anew by `pbg dag-files`")
+        return spec
     chosen = os.environ.get("PBG_GRAPHS") or conf.get("pbg", "graphs_folder", fallback="")
     if not chosen and default is None:
         raise ConfigError("no folder of graph specs is named; set PBG_GRAPHS or [pbg] graphs_folder")
@@ -34,15 +45,30 @@ def graphs_folder(default: Path | None = None) -> Path:
     return folder
 
 
-def build_dags(folder: Path) -> Iterator[DAG]:
-    """Yield the DAGs of each ``*.yaml`` of a folder, in the order of their names.
+def build_dags(place: Path) -> list[DAG]:
+    """Build the DAGs of a spec file or of a folder, ordered by file name.
 
     A spec that cannot be read becomes a DAG of its own, tagged *broken*, that shows the error and fails with it.
-    Raising it as an import error is no choice: Airflow retires every DAG of a file that has one.
+    Raising it as an import error is no choice: Airflow retires every DAG of a file that has one. Of two specs of one
+    graph the first makes the DAGs; the other is broken, also where each has a DAG file.
+
+    In the process of a task only the DAGs of its graph are built.
     """
     warn_of_untested_release()
+    if place.is_file():
+        return [dag for path, dag in _built(_namesakes(place)) if path == place]
+    paths = sorted(place.glob(f"*{SUFFIX}"))
+    needed = get_parsing_context().dag_id
+    if needed is not None:
+        dags = [dag for _, dag in _built(_naming(needed.partition("_")[2], paths))]
+        if any(dag.dag_id == needed for dag in dags):
+            return dags
+    return [dag for _, dag in _built(paths)]
+
+
+def _built(paths: Iterable[Path]) -> Iterator[tuple[Path, DAG]]:
     taken: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for path in paths:
         try:
             dags = build_dags_of(path)
         except ConfigError as error:
@@ -50,7 +76,31 @@ def build_dags(folder: Path) -> Iterator[DAG]:
         if (first := dags[0].dag_id) in taken:
             dags = [broken_dag(path, f"{path}: graph of the same name as in {taken[first]}; rename one of them")]
         taken |= {dag.dag_id: path for dag in dags}
-        yield from dags
+        yield from ((path, dag) for dag in dags)
+
+
+def _namesakes(spec: Path) -> list[Path]:
+    """List a spec after those that may be of the same graph."""
+    try:
+        name = load_graph_spec(spec).graph
+    except ConfigError:
+        return [spec]
+    return [*_naming(name, (path for path in sorted(spec.parent.glob(f"*{SUFFIX}")) if path.name < spec.name)), spec]
+
+
+def _naming(graph: str, paths: Iterable[Path]) -> list[Path]:
+    """List the files that contain the name of a graph.
+
+    To read all is far cheaper than to parse all.
+    """
+    return [path for path in paths if _contains(path, graph.encode())]
+
+
+def _contains(path: Path, text: bytes) -> bool:
+    try:
+        return text in path.read_bytes()
+    except OSError:  # which the DAG of that spec reports
+        return True
 
 
 def broken_dag(path: Path, message: str) -> DAG:

@@ -93,7 +93,6 @@ def _reembed(
         schedule=schedule,
         catchup=False,
         is_paused_upon_creation=paused,
-        params=trigger_form(spec),
         default_args=DEFAULTS | {"snapshots": spec.snapshots.location, "columns": spec.columns.model_dump()},
         max_active_runs=_at_once(spec.nights),
         tags=["reembed", spec.graph],
@@ -135,6 +134,8 @@ def _reembed(
         chain(begin, *prepare, *train, *judge, publish, *([exports] if exports else []), summary, end)
         chain(publish, *([exports] if exports else []), _report(), end)
         begin >> end  # which makes them a pair
+    # Only now: each task that is made in a DAG with a form carries a copy of it, which was two thirds of a stored DAG.
+    dag.params.update(trigger_form(spec))
     return dag
 
 

@@ -42,7 +42,7 @@ app.add_typer(exchange.app)
 
 # Bytes of addresses that a command takes at its peak with one CPU, and for each; measured on a small graph, and rounded
 # up. What is not listed may load all there is: DuckDB, Arrow and torch.
-_NOTHING_HEAVY = {"schema", "config", "dag-file"}
+_NOTHING_HEAVY = {"schema", "config", "dag-file", "dag-files"}
 _STORE_ONLY = dict.fromkeys(("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc"), 300_000_000)
 _NO_TORCH = dict.fromkeys(
     ("plan", "validate", "partition", "bucket", "import", "preserve", "publish", "report", "verify"), 750_000_000

@@ -1,4 +1,4 @@
-"""``pbg dag-file``: files for Airflow's DAGs folder."""
+"""``pbg dag-file`` and ``pbg dag-files``: files for Airflow's DAGs folder."""
 
 from __future__ import annotations
 
@@ -33,3 +33,21 @@ def dag_file(
     from pbg_tasks.tasks.dag_file import write_dag_file
 
     show_result(write_dag_file(destination, graphs=graphs, force=force), as_json=as_json)
+
+
+@app.command("dag-files")
+def dag_files(
+    graphs: Annotated[Path, typer.Argument(metavar="GRAPHS", help="Folder of graph specs.", show_default=False)],
+    destination: Annotated[
+        str, typer.Argument(metavar="DEST", help="Folder, below Airflow's DAGs folder.", show_default=False)
+    ],
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace and remove files that were changed since they were written.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a DAG file for each spec; remove those of lost specs."""
+    from pbg_tasks.tasks.dag_file import write_dag_files
+
+    show_result(write_dag_files(graphs, destination, force=force), as_json=as_json)

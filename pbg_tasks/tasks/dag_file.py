@@ -1,4 +1,4 @@
-"""``dag-file``: the file that makes the DAGs of all graph specs."""
+"""``dag-file`` and ``dag-files``: files that make the DAGs of graph specs."""
 
 from __future__ import annotations
 
@@ -12,28 +12,34 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage.files import disk_errors, landing, write_all
 
 NAME = "reembed.py"
-"""Name of the file where only a folder was given."""
+"""Name of the file of a folder of specs where only the destination's folder was given."""
+PREFIX = "pbg_graph_"
+"""First part of the name of a file of one spec."""
 
 # Airflow parses a file only if it contains the words "dag" and "airflow".
 _TITLE = '"""Airflow DAGs of the graph specs of a folder."""\n'
+_TITLE_OF_ONE = '"""Airflow DAGs of one graph spec."""\n'
 _DEFAULT = """
 from pbg_operators import build_dags
 
 globals().update(build_dags())
 """
-_OF_FOLDER = """
+_OF_PATH = """
 from pathlib import Path
 
 from pbg_operators import build_dags
 
-globals().update(build_dags(Path(__file__).parent / {folder}))
+globals().update(build_dags(Path(__file__).parent / {path}))
 """
 _MARK = "# Written by `pbg dag-file`, sha256 {digest}\n"
 _MARKED = re.compile(_MARK.format(digest="([0-9a-f]{64})"))
+_ANOTHER = "{path}: not a file as `pbg dag-file` wrote it; choose another name, or --force to replace it"
 
 
 def write_dag_file(destination: str, *, graphs: Path | None = None, force: bool = False) -> dict[str, Any]:
-    """Write the DAG file; a second call with equal arguments changes nothing.
+    """Write the DAG file of a folder of specs.
+
+    A second call with equal arguments changes nothing.
 
     Args:
         destination: path of the file, or an existing folder, in which it is ``reembed.py``.
@@ -46,29 +52,63 @@ def write_dag_file(destination: str, *, graphs: Path | None = None, force: bool 
         StorageError: the disk failed or refused.
     """
     path = _path_of(destination)
-    if graphs is not None and not graphs.is_absolute():
-        graphs = Path(os.path.relpath(graphs, path.parent))
-    content = dag_file(graphs)
-    with disk_errors(path):
-        present = path.read_text(errors="replace") if path.exists() else None
-    if present is not None and not force and not _is_ours(present):
-        raise ConfigError(
-            f"{path}: not a file as `pbg dag-file` wrote it; choose another name, or --force to replace it"
-        )
-    if present != content:
-        with landing(path) as sink:
-            write_all(sink, content.encode(), 0)
-    return {"path": str(path), "written": present != content}
+    content = dag_file(None if graphs is None else _seen_from(path.parent, graphs))
+    if not force and not _may_replace(path):
+        raise ConfigError(_ANOTHER.format(path=path))
+    return {"path": str(path), "written": _write(path, content)}
+
+
+def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> dict[str, Any]:
+    """Write a DAG file for each spec; remove those of lost specs.
+
+    Airflow parses files side by side, and one that takes too long hides no other. A second call changes nothing.
+
+    Args:
+        graphs: folder of graph specs; a relative path is kept relative to the files.
+        destination: existing folder; a file there is ``pbg_graph_{name of the spec}.py``.
+        force: replace and remove files that were changed since they were written.
+
+    Raises:
+        ConfigError: there is no such folder, the destination is no local folder, or a file of such a name is another
+            and ``force`` is not set; nothing has changed then.
+        StorageError: the disk failed or refused.
+    """
+    folder = Path(destination)
+    if "://" in destination:
+        raise ConfigError(f"{destination}: not a local path; write the files here and copy them")
+    for each, what in ((graphs, "graph specs"), (folder, "DAG files")):
+        if not each.is_dir():
+            raise ConfigError(f"{each}: no such folder of {what}; name one that exists")
+    with disk_errors(graphs):
+        specs = {folder / f"{PREFIX}{spec.stem}.py": spec for spec in sorted(graphs.glob("*.yaml"))}
+    with disk_errors(folder):
+        gone = sorted(set(folder.glob(f"{PREFIX}*.py")) - set(specs))
+    if not force:
+        for path in [*specs, *gone]:
+            if not _may_replace(path):
+                raise ConfigError(_ANOTHER.format(path=path))
+    written = [path.name for path, spec in specs.items() if _write(path, _dag_file_of(_seen_from(folder, spec)))]
+    for path in gone:
+        with disk_errors(path):
+            path.unlink(missing_ok=True)
+    return {"folder": str(folder), "files": len(specs), "written": written, "removed": [path.name for path in gone]}
 
 
 def dag_file(graphs: Path | None = None) -> str:
-    """Return the text of the DAG file.
+    """Return the text of the DAG file of a folder of specs.
 
     Args:
         graphs: default folder of graph specs, absolute or relative to the file; None for no default.
     """
-    code = _DEFAULT if graphs is None else _OF_FOLDER.format(folder=_literal(str(graphs)))
-    return _TITLE + _MARK.format(digest=_digest(_TITLE + code)) + code
+    return _marked(_TITLE, _DEFAULT if graphs is None else _OF_PATH.format(path=_literal(str(graphs))))
+
+
+def _dag_file_of(spec: Path) -> str:
+    return _marked(_TITLE_OF_ONE, _OF_PATH.format(path=_literal(str(spec))))
+
+
+def _marked(title: str, code: str) -> str:
+    return title + _MARK.format(digest=_digest(title + code)) + code
 
 
 def _path_of(destination: str) -> Path:
@@ -81,15 +121,37 @@ def _path_of(destination: str) -> Path:
     return path
 
 
+def _seen_from(folder: Path, path: Path) -> Path:
+    return path if path.is_absolute() else Path(os.path.relpath(path, folder))
+
+
+def _may_replace(path: Path) -> bool:
+    """Return whether a file is missing, or as it was written here."""
+    present = _text(path)
+    if present is None:
+        return True
+    marked = _MARKED.search(present)
+    return marked is not None and marked[1] == _digest(present.replace(marked[0], "", 1))
+
+
+def _write(path: Path, content: str) -> bool:
+    """Write a file unless it is so already; return whether it was."""
+    if _text(path) == content:
+        return False
+    with landing(path) as sink:
+        write_all(sink, content.encode(), 0)
+    return True
+
+
+def _text(path: Path) -> str | None:
+    with disk_errors(path):
+        return path.read_text(errors="replace") if path.exists() else None
+
+
 def _literal(text: str) -> str:
     """Return a Python literal, in double quotes if possible."""
     literal = repr(text)
     return literal if '"' in text else f'"{literal[1:-1]}"'
-
-
-def _is_ours(text: str) -> bool:
-    marked = _MARKED.search(text)
-    return marked is not None and marked[1] == _digest(text.replace(marked[0], "", 1))
 
 
 def _digest(text: str) -> str:

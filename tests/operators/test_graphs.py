@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 import yaml
+from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager
+from airflow.serialization.serialized_objects import DagSerialization
 
 import pbg_operators
-from pbg_operators.graphs import build_dags, graphs_folder
+from pbg_operators.graphs import build_dags, graphs_place
 from pbg_tasks.errors import ConfigError
 from tests.operators.specs import small_spec
 
@@ -60,14 +64,14 @@ def test_the_folder_is_taken_from_the_environment_then_the_config(tmp_path, monk
     for folder in (environment, config, default):
         folder.mkdir()
     monkeypatch.delenv("PBG_GRAPHS", raising=False)
-    assert graphs_folder(default) == default
+    assert graphs_place(default) == default
     monkeypatch.setenv("AIRFLOW__PBG__GRAPHS_FOLDER", str(config))
-    assert graphs_folder(default) == config
+    assert graphs_place(default) == config
     monkeypatch.setenv("PBG_GRAPHS", str(environment))
-    assert graphs_folder(default) == environment
+    assert graphs_place(default) == environment
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match="missing: no such folder"):
-        graphs_folder(default)
+        graphs_place(default)
 
 
 def test_folder_that_nothing_names_is_refused(monkeypatch):
@@ -86,6 +90,69 @@ def test_dags_of_package_are_by_id(tmp_path, monkeypatch):
     }
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path))
     assert set(pbg_operators.build_dags()) == set(dags)
+
+
+def test_file_of_one_spec_makes_its_dags_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "missing"))
+    for name in ("first", "second"):
+        write(tmp_path, f"{name}.yaml", small_spec(tmp_path, name))
+    assert list(pbg_operators.build_dags(tmp_path / "second.yaml")) == ["reembed_second", "drill_second"]
+    with pytest.raises(ConfigError, match=r"gone\.yaml: no such graph spec; remove its DAG file"):
+        pbg_operators.build_dags(tmp_path / "gone.yaml")
+
+
+def test_later_namesake_is_broken_alone_too(tmp_path):
+    for name in ("one", "two"):
+        write(tmp_path, f"{name}.yaml", small_spec(tmp_path, "same"))
+    write(tmp_path, "three.yaml", "graph: [same")
+    assert [dag.dag_id for dag in build_dags(tmp_path / "one.yaml")] == ["reembed_same", "drill_same"]
+    (broken,) = build_dags(tmp_path / "two.yaml")
+    assert broken.dag_id == "broken_two"
+    assert str(tmp_path / "one.yaml") in broken.description
+
+
+@pytest.mark.parametrize(
+    ("needed", "built"),
+    [("reembed_second", "reembed_second drill_second"), ("drill_second", "reembed_second drill_second")],
+)
+def test_process_of_a_task_builds_its_graph_alone(tmp_path, in_task_of, needed, built):
+    for name in ("first", "second", "third"):
+        write(tmp_path, f"{name}.yaml", small_spec(tmp_path, name))
+    in_task_of(needed)
+    assert [dag.dag_id for dag in build_dags(tmp_path)] == built.split()
+
+
+def test_task_of_a_broken_spec_finds_its_dag(tmp_path, in_task_of):
+    write(tmp_path, "a.yaml", "graph: [unclosed")
+    write(tmp_path, "b.yaml", small_spec(tmp_path, "second"))
+    in_task_of("broken_a")
+    assert "broken_a" in [dag.dag_id for dag in build_dags(tmp_path)]
+
+
+def test_task_runs_the_first_of_two_namesakes(tmp_path, in_task_of):
+    """As the DAG processor has it: the second one is broken."""
+    write(tmp_path, "one.yaml", small_spec(tmp_path, "same") | {"channel": "first"})
+    write(tmp_path, "two.yaml", small_spec(tmp_path, "same") | {"channel": "second"})
+    in_task_of("reembed_same")
+    dags = {dag.dag_id: dag for dag in build_dags(tmp_path)}
+    assert "first" in dags["reembed_same"].params.get_param("publish").description
+    assert "broken_two" in dags
+
+
+@pytest.fixture
+def in_task_of():
+    """Enter what Airflow's task runner parses DAG files in."""
+    with ExitStack() as stack:
+        yield lambda dag_id: stack.enter_context(_airflow_parsing_context_manager(dag_id, "task"))
+
+
+def test_stored_dags_of_a_graph_are_small(tmp_path):
+    """Airflow reads them from its database at each scheduling decision."""
+    nights = {"calendar": {"cron": "0 3 * * *", "key_format": "%Y-%m-%d"}, "collect": {}}
+    write(tmp_path, "one.yaml", small_spec(tmp_path, "first") | {"nights": nights})
+    stored = [json.dumps(DagSerialization.to_dict(dag)) for dag in build_dags(tmp_path)]
+    assert len(stored) == 4
+    assert sum(map(len, stored)) <= 40_000
 
 
 def test_package_alone_imports_no_airflow():

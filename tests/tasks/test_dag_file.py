@@ -1,4 +1,4 @@
-"""``pbg dag-file``: files that it writes, keeps and refuses to replace."""
+"""``pbg dag-file`` and ``pbg dag-files``: files written, kept and refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from pbg_tasks.errors import AccessError, ConfigError
 from pbg_tasks.tasks import dag_file as module
-from pbg_tasks.tasks.dag_file import dag_file, write_dag_file
+from pbg_tasks.tasks.dag_file import dag_file, write_dag_file, write_dag_files
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -108,3 +108,60 @@ def test_command_prints_path_and_needs_no_airflow(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(REPOSITORY)))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"path": str(tmp_path / "pbg.py"), "written": True}
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """A folder of two specs and a folder for their DAG files."""
+    for name in ("graphs", "dags"):
+        (tmp_path / name).mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "graphs" / f"{name}.yaml").touch()
+    return tmp_path / "graphs", tmp_path / "dags"
+
+
+def test_each_spec_gets_a_file(fleet, monkeypatch):
+    graphs, dags = fleet
+    assert write_dag_files(graphs, str(dags)) == {
+        "folder": str(dags),
+        "files": 2,
+        "written": ["pbg_graph_one.py", "pbg_graph_two.py"],
+        "removed": [],
+    }
+    assert graphs_of(dags / "pbg_graph_two.py", monkeypatch) == graphs / "two.yaml"
+    before = {path: path.stat().st_mtime_ns for path in dags.iterdir()}
+    assert write_dag_files(graphs, str(dags))["written"] == []
+    assert before == {path: path.stat().st_mtime_ns for path in dags.iterdir()}
+
+
+def test_file_of_a_lost_spec_is_removed(fleet):
+    graphs, dags = fleet
+    write_dag_files(graphs, str(dags))
+    (dags / "team.py").write_text("print('team')")
+    (graphs / "one.yaml").rename(graphs / "three.yaml")
+    done = write_dag_files(graphs, str(dags))
+    assert (done["written"], done["removed"]) == (["pbg_graph_three.py"], ["pbg_graph_one.py"])
+    assert sorted(path.name for path in dags.iterdir()) == ["pbg_graph_three.py", "pbg_graph_two.py", "team.py"]
+
+
+@pytest.mark.parametrize("name", ["pbg_graph_one.py", "pbg_graph_gone.py"])
+def test_changed_file_of_a_spec_stops_everything(fleet, name):
+    graphs, dags = fleet
+    (dags / name).write_text("print('team')")
+    with pytest.raises(ConfigError, match=rf"{name}: not a file as `pbg dag-file` wrote it"):
+        write_dag_files(graphs, str(dags))
+    assert [path.name for path in dags.iterdir()] == [name]
+    write_dag_files(graphs, str(dags), force=True)
+    assert sorted(path.name for path in dags.iterdir()) == ["pbg_graph_one.py", "pbg_graph_two.py"]
+
+
+def test_missing_folders_of_a_fleet_are_named(fleet):
+    graphs, dags = fleet
+    for arguments, message in (
+        ((graphs / "none", str(dags)), "none: no such folder of graph specs"),
+        ((graphs, str(dags / "none")), "none: no such folder of DAG files"),
+        ((graphs, "s3://bucket/dags"), "s3://bucket/dags: not a local path"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            write_dag_files(*arguments)
+    assert list(dags.iterdir()) == []
