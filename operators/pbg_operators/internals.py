@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.api_fastapi.core_api.security import GetUserDep as GetUserDep
     from airflow.api_fastapi.core_api.security import requires_access_dag as requires_access_dag
     from airflow.api_fastapi.core_api.security import requires_authenticated as requires_authenticated
+    from airflow.executors.executor_loader import ExecutorLoader as ExecutorLoader
     from airflow.models.dag import DagTag as DagTag
     from airflow.models.dagrun import DagRun as DagRun
     from airflow.models.serialized_dag import SerializedDagModel as SerializedDagModel
@@ -42,6 +43,7 @@ MODULES = {
     "DagRunType": "airflow.utils.types",
     "DagTag": "airflow.models.dag",
     "DeadlineAlert": "airflow.sdk",  # same
+    "ExecutorLoader": "airflow.executors.executor_loader",
     "GetUserDep": "airflow.api_fastapi.core_api.security",
     "SerializedDagModel": "airflow.models.serialized_dag",
     "SyncCallback": "airflow.sdk",  # same

@@ -17,7 +17,8 @@ from pbg_operators.plan import PlanOperator
 from pbg_operators.publish import PublishOperator
 from pbg_operators.report import ReportOperator
 from pbg_operators.scratch import SCRATCH, make_scratch, remove_scratch
-from pbg_operators.task import DEFAULTS, PbgOperator
+from pbg_operators.settings import DEFAULTS, apply
+from pbg_operators.task import PbgOperator
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_operators.upkeep import upkeep_dags
 from pbg_operators.xcom import pulled, pulled_if_any, template
@@ -67,7 +68,7 @@ def build_dags_of(spec_path: Path) -> list[DAG]:
     dags = [_reembed(spec, spec_path, f"reembed_{spec.graph}", timetable, paused=False)]
     if spec.nights.calendar is not None:
         dags.append(_reembed(spec, spec_path, f"nightly_{spec.graph}", _timetable(spec.nights.calendar, spec_path)))
-    return [*dags, *upkeep_dags(spec, spec_path)]
+    return [apply(spec, dag, spec_path) for dag in (*dags, *upkeep_dags(spec, spec_path))]
 
 
 def _timetable(calendar: Calendar, spec_path: Path) -> CronPartitionTimetable:

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,13 +28,6 @@ if TYPE_CHECKING:
 
     from pbg_operators.alerts import Alert
 
-DEFAULTS: dict[str, Any] = {
-    "retries": 2,
-    "retry_delay": timedelta(seconds=30),
-    "retry_exponential_backoff": 2.0,
-    "max_retry_delay": timedelta(minutes=10),
-}
-"""Of the tasks of all DAGs."""
 JUDGES = ("validate", "partition", "gate")
 """Commands that store what they found before they refuse a night."""
 KILL_GRACE_SECONDS = 3.5

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
 
 from pbg_operators.alerts import on_failure, on_lasting_failure
 from pbg_operators.assets import edges_asset
-from pbg_operators.task import DEFAULTS, GraphOperator
+from pbg_operators.settings import DEFAULTS, WATCH_ALERT, WATCH_TRIES
+from pbg_operators.task import GraphOperator
 from pbg_operators.watch import WatchOperator, remember_task
 
 if TYPE_CHECKING:
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 """Without a start date, the second run of ``@continuous`` would have the logical date of the first, and never begin."""
-
-WATCH_TRIES: dict[str, Any] = {"retries": 50, "max_retry_delay": timedelta(minutes=30)}
-"""For about a day. A run that gave up sooner would only begin anew, ``@continuous``, and tell of its failure each time.
-Only what no further try is likely to mend gets so far: the triggerer itself asks a silent store again."""
-WATCH_TOLD = 3
-"""The failed try after which people are told."""
 
 
 def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
@@ -61,7 +56,7 @@ def _watch(spec: GraphSpec, watch: Watch) -> DAG:
             chain=[spec.store, spec.channel] if spec.nights.walk == "chain" else None,
             asset=edges,
             **WATCH_TRIES,
-            **on_lasting_failure(spec, WATCH_TOLD),
+            **on_lasting_failure(spec, WATCH_ALERT),
         )
         remember_task(edges, begin, arrived.output)
     return dag

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pbg_tasks.config.airflow import AirflowSettings
 from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.costs import Costs, Limits
 from pbg_tasks.config.exports import FAISS_COMPARATORS, Export, no_faiss
@@ -170,6 +171,7 @@ class GraphSpec(Frozen):
         launch: how training is started. Left out of every dump: runs that differ in nothing else are one run.
         costs: what machines and traffic cost; null: nobody asks. Left out of every dump, as ``launch``.
         limits: what the forecast of a night may say. Left out of every dump, as ``launch``.
+        airflow: settings of Airflow's tasks. Left out of every dump, as ``launch``.
     """
 
     graph: Name
@@ -189,6 +191,7 @@ class GraphSpec(Frozen):
     launch: Launch = Field(default=Launch(), exclude=True)
     costs: Costs | None = Field(default=None, exclude=True)
     limits: Limits = Field(default=Limits(), exclude=True)
+    airflow: AirflowSettings = Field(default=AirflowSettings(), exclude=True)
 
     @property
     def held_out_share(self) -> float:

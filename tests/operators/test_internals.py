@@ -41,6 +41,7 @@ RELIED_ON = {
     "DagRunType": has("BACKFILL_JOB"),
     "DagTag": has("dag_id", "name"),
     "DeadlineAlert": takes("reference", "interval", "callback", "name"),
+    "ExecutorLoader": lambda it: has("alias", "module_path")(it.get_executor_names(validate_teams=False)[0]),
     "GetUserDep": lambda it: typing.get_origin(it) is typing.Annotated,
     "SerializedDagModel": has("dag_version_id", "data", "latest_item_select_object"),
     "SyncCallback": takes("callback_callable", "kwargs"),

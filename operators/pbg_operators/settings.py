@@ -1,0 +1,83 @@
+"""Tries, time limits and places of tasks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pbg_operators.gate import ApprovalGateOperator
+from pbg_tasks.config.airflow import EXPORTS, LIGHT
+from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from airflow.sdk import DAG
+
+    from pbg_tasks.config import GraphSpec
+
+DEFAULTS: dict[str, Any] = {
+    "retries": 2,
+    "retry_delay": timedelta(seconds=30),
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": timedelta(minutes=10),
+}
+"""Of the tasks of all DAGs."""
+LIGHT_TIMEOUT = timedelta(hours=1)
+"""A task that takes seconds hangs when it takes so long."""
+WATCH_TRIES: dict[str, Any] = {"retries": 50, "max_retry_delay": timedelta(minutes=30)}
+"""For about a day. A watch that gave up sooner would only begin anew, ``@continuous``, and alert each time.
+
+Only what no further try is likely to mend gets so far: the triggerer itself asks a silent store again.
+"""
+WATCH_ALERT = 3
+"""The failed try of a watch after which people are alerted."""
+
+
+def apply(spec: GraphSpec, dag: DAG, spec_path: Path) -> DAG:
+    """Apply a spec's settings to a DAG's tasks; return the DAG.
+
+    Raises:
+        ConfigError: ``executor_config.pod_override`` is no pod or cannot be read here, or this Airflow has not the
+            executor, for which it would drop all DAGs of the file.
+    """
+    for task in dag.tasks:
+        name = EXPORTS if task.task_id.startswith(f"{EXPORTS}.") else task.task_id.rpartition(".")[2]
+        settings = spec.airflow.of(name)
+        if name in LIGHT and not _waits(task, name):
+            settings = {"execution_timeout": LIGHT_TIMEOUT} | settings
+        if executor := settings.get("executor"):
+            _check_executor(executor, spec_path)
+        if pod := settings.get("executor_config", {}).get("pod_override"):
+            settings["executor_config"] = settings["executor_config"] | {"pod_override": _pod(pod, spec_path)}
+        for key, value in settings.items():
+            setattr(task, key, value)
+    return dag
+
+
+def _waits(task: object, name: str) -> bool:
+    """Return whether a task may wait for people or snapshots."""
+    return isinstance(task, ApprovalGateOperator) or name == "wait_for_snapshots"
+
+
+def _check_executor(name: str, spec_path: Path) -> None:
+    from pbg_operators.internals import ExecutorLoader
+
+    found = ExecutorLoader.get_executor_names(validate_teams=False)
+    names = {form for each in found for form in (each.alias, each.module_path, each.module_path.rpartition(".")[2])}
+    if name not in names:
+        known = ", ".join(sorted(each.alias or each.module_path for each in found))
+        raise ConfigError(f"{spec_path}: airflow: executor {name!r}: [core] executor of this Airflow has {known}")
+
+
+def _pod(pod: Mapping[str, Any], spec_path: Path) -> object:
+    where = f"{spec_path}: airflow: executor_config.pod_override"
+    try:
+        from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+    except ImportError:
+        raise ConfigError(f"{where} needs apache-airflow-providers-cncf-kubernetes; install it here") from None
+    try:
+        return PodGenerator.deserialize_model_dict(dict(pod))
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{where} is no pod: {error}") from None

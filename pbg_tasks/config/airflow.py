@@ -1,0 +1,87 @@
+"""Settings of Airflow's tasks.
+
+They are never part of a run: they change no result.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.schema import NonNegativeInt
+
+EXPORTS = "exports"
+"""Name for all tasks of exports, whose ids are those of the spec's exports."""
+HEAVY = ("plan", "validate", "partition", "bucket", "train", "eval", EXPORTS)
+"""Tasks whose time and memory grow with the graph."""
+LIGHT = (
+    *("make_scratch", "preserve", "drift", "gate", "publish", "summary", "report", "remove_scratch"),
+    *("wait_for_snapshots", "remember", "roll_back_and_forward", "remove_what_nothing_needs"),
+)
+
+Text = Annotated[str, Field(min_length=1)]
+Duration = Annotated[timedelta, Field(gt=timedelta(0))]
+
+
+class TaskSettings(Frozen):
+    """Arguments of Airflow's operators, by Airflow's names.
+
+    Null leaves one to the next wider setting.
+
+    Attributes:
+        pool: limits how many tasks run at once.
+        queue: of the workers that take the task.
+        priority_weight: among tasks that wait for a slot.
+        execution_timeout: seconds, or ``HH:MM:SS``, until a try is ended.
+        retries: further tries of a failure that may pass by itself.
+        retry_delay: seconds, or ``HH:MM:SS``, before the first of them.
+        executor: name of one of Airflow's executors.
+        executor_config: of that executor; ``pod_override`` is a pod in Kubernetes' form.
+    """
+
+    pool: Text | None = None
+    queue: Text | None = None
+    priority_weight: int | None = None
+    execution_timeout: Duration | None = None
+    retries: NonNegativeInt | None = None
+    retry_delay: Duration | None = None
+    executor: Text | None = None
+    executor_config: dict[str, Any] | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return what is not null."""
+        return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
+
+
+class AirflowSettings(Frozen):
+    """Settings of a graph's tasks, from the widest to the narrowest.
+
+    Attributes:
+        all: of every task.
+        heavy: of the tasks of ``HEAVY``.
+        light: of all others.
+        tasks: by task id, without its group.
+    """
+
+    all: TaskSettings = TaskSettings()
+    heavy: TaskSettings = TaskSettings()
+    light: TaskSettings = TaskSettings()
+    tasks: dict[str, TaskSettings] = Field(default={})
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if unknown := [name for name in self.tasks if name not in (*HEAVY, *LIGHT)]:
+            raise ValueError(f"tasks names {unknown[0]!r}; known tasks: {', '.join((*HEAVY, *LIGHT))}")
+        return self
+
+    def of(self, task: str) -> dict[str, Any]:
+        """Return the settings of a task.
+
+        Args:
+            task: its name, one of ``HEAVY`` or ``LIGHT``.
+        """
+        group = self.heavy if task in HEAVY else self.light
+        return self.all.given() | group.given() | self.tasks.get(task, TaskSettings()).given()

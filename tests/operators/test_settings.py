@@ -1,0 +1,117 @@
+"""Settings of Airflow's tasks in a graph spec."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+import yaml
+from airflow.serialization.serialized_objects import DagSerialization
+
+from pbg_operators.graphs import build_dags
+from pbg_operators.reembed import build_dags_of
+from pbg_operators.settings import DEFAULTS, LIGHT_TIMEOUT
+from pbg_tasks.config.airflow import EXPORTS, HEAVY, LIGHT
+from pbg_tasks.errors import ConfigError
+from tests.operators.specs import small_spec
+
+NIGHTS = {"calendar": {"cron": "0 3 * * *", "key_format": "%Y-%m-%d"}, "collect": {}, "watch": {"complete": "settled"}}
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    """Make the tasks of all DAGs of a spec, by id."""
+
+    def build(airflow, **keys):
+        path = tmp_path / "graph.yaml"
+        exports = {"exports": [{"format": "npy"}, {"format": "tsv", "name": "text"}]}
+        path.write_text(
+            yaml.safe_dump(small_spec(tmp_path, "g") | {"nights": NIGHTS, "airflow": airflow} | exports | keys)
+        )
+        return {f"{dag.dag_id}.{task.task_id}": task for dag in build_dags_of(path) for task in dag.tasks}
+
+    return build
+
+
+def test_every_task_has_a_name_in_the_spec(tasks):
+    """A task that is added to a DAG is heavy or light."""
+    ids = {name.rpartition(".")[2] for name in tasks({}) if ".exports." not in name}
+    assert ids == {*HEAVY, *LIGHT} - {EXPORTS}
+
+
+def test_tasks_have_one_policy_unless_the_spec_differs(tasks):
+    for name, task in tasks({}).items():
+        if "wait_for_snapshots" not in name:
+            assert {key: getattr(task, key) for key in DEFAULTS} == DEFAULTS, name
+        light = name.rpartition(".")[2] in LIGHT and "wait_for_snapshots" not in name
+        assert task.execution_timeout == (LIGHT_TIMEOUT if light else None), name
+        assert (task.pool, task.queue, task.executor) == ("default_pool", "default", None)
+
+
+def test_narrower_settings_win(tasks):
+    found = tasks(
+        {
+            "all": {"pool": "graphs", "retries": 5, "retry_delay": 60},
+            "heavy": {"queue": "big", "execution_timeout": "08:00:00"},
+            "light": {"queue": "small", "priority_weight": 3},
+            "tasks": {
+                "train": {"pool": "gpu", "retries": 0, "executor": "LocalExecutor", "execution_timeout": 86400},
+                "exports": {"executor_config": {"key": "value"}},
+                "gate": {"execution_timeout": 60},
+            },
+        }
+    )
+    train, evaluate, gate = (found[f"nightly_g.{name}"] for name in ("train.train", "release.eval", "release.gate"))
+    assert (train.pool, train.queue, train.retries, train.executor) == ("gpu", "big", 0, "LocalExecutor")
+    assert train.execution_timeout == timedelta(days=1)
+    assert (evaluate.pool, evaluate.queue, evaluate.retries) == ("graphs", "big", 5)
+    assert evaluate.execution_timeout == timedelta(hours=8)
+    assert (gate.queue, gate.priority_weight, gate.execution_timeout) == ("small", 3, timedelta(minutes=1))
+    for name in ("npy", "text"):
+        export = found[f"reembed_g.exports.{name}"]
+        assert (export.executor_config, export.queue) == ({"key": "value"}, "big")
+    assert found["watch_g.wait_for_snapshots"].retries == 5
+    assert {task.retry_delay for task in found.values()} == {timedelta(minutes=1)}
+    assert {task.pool for task in found.values()} == {"graphs", "gpu"}
+
+
+def test_gate_that_asks_people_has_no_time_limit(tasks):
+    asking = tasks({}, gates={"on_failure": "ask", "ask_hours": 24})
+    assert asking["reembed_g.release.gate"].execution_timeout is None
+    assert asking["reembed_g.release.publish"].execution_timeout == LIGHT_TIMEOUT
+
+
+def test_pod_of_a_task_is_stored_by_airflow(tasks):
+    pod = {"spec": {"containers": [{"name": "base", "resources": {"requests": {"memory": "8Gi"}}}]}}
+    found = tasks({"tasks": {"eval": {"executor_config": {"pod_override": pod}}}})["reembed_g.release.eval"]
+    assert found.executor_config["pod_override"].spec.containers[0].resources.requests == {"memory": "8Gi"}
+    assert "8Gi" in json.dumps(DagSerialization.to_dict(found.dag))
+
+
+@pytest.mark.parametrize(
+    ("airflow", "message"),
+    [
+        ({"tasks": {"trian": {"pool": "gpu"}}}, "airflow: tasks names 'trian'; known tasks: plan, validate"),
+        ({"all": {"poool": "gpu"}}, "unknown key 'airflow.all.poool'; did you mean 'pool'?"),
+        ({"all": {"retries": -1}}, "airflow.all.retries"),
+        ({"all": {"execution_timeout": 0}}, "airflow.all.execution_timeout"),
+        (
+            {"light": {"executor": "Lokal"}},
+            "airflow: executor 'Lokal': [core] executor of this Airflow has LocalExecutor",
+        ),
+        ({"all": {"executor_config": {"pod_override": {"spec": {"containers": 1}}}}}, "pod_override is no pod"),
+    ],
+)
+def test_wrong_setting_is_named(tasks, airflow, message):
+    with pytest.raises(ConfigError, match=r"graph\.yaml: ") as error:
+        tasks(airflow)
+    assert message in str(error.value)
+
+
+def test_executor_that_is_missing_breaks_one_graph(tmp_path):
+    """Airflow would retire all DAGs of the file."""
+    for name, executor in (("a", "NoSuchExecutor"), ("b", "LocalExecutor")):
+        spec = small_spec(tmp_path, name) | {"airflow": {"all": {"executor": executor}}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(spec))
+    assert [dag.dag_id for dag in build_dags(tmp_path)] == ["broken_a", "reembed_b", "drill_b"]
