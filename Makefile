@@ -107,6 +107,11 @@ lock:
 	@$(UV_COMPILE) --constraint requirements.lock docker/build.in docker/airflow.in pyproject.toml --extra airflow \
 	  --extra kubernetes --output-file docker/airflow.lock
 	@$(UV_COMPILE) --constraint requirements.lock docker/store.in --output-file docker/store.lock
+	@$(MAKE) --no-print-directory constraints.txt
+
+# What the tests ran with, for `pip install -c`: pip takes no constraints with hashes.
+constraints.txt: docker/airflow.lock docker/train.lock
+	@sed -n 's/^\([a-z0-9._-]*==[^ ]*\).*/\1/p' $^ | LC_ALL=C sort -u > $@
 
 # A second index for torch's wheel: PIP_EXTRA_INDEX_URL in the environment; more options of docker build: ARGS.
 image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -132,9 +133,21 @@ def test_sdist_holds_sources_alone(built):
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     made = {"PKG-INFO", "pbg_tasks.egg-info", "setup.cfg"}
-    files = {"LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py"}
+    files = {"LICENSE", "MANIFEST.in", "constraints.txt", "README.md", "pyproject.toml", "setup.py"}
     assert {name.partition("/")[0] for name in names} - {""} == {"pbg_tasks", "operators"} | files | made
     assert {name.split("/")[1] for name in names if name.startswith("operators/")} == {"pbg_operators"}
+
+
+def test_constraints_are_versions_of_locks():
+    """Run ``make constraints.txt`` after a lock has changed."""
+    locks = (REPOSITORY / "docker" / f"{name}.lock" for name in ("airflow", "train"))
+    locked = {found for lock in locks for found in re.findall(r"^[a-z0-9._-]+==[^ ]+", lock.read_text(), re.MULTILINE)}
+    listed = (REPOSITORY / "constraints.txt").read_text().split()
+    assert listed == sorted(locked)
+    names = [each.partition("==")[0] for each in listed]
+    assert len(names) == len(set(names)), "the locks disagree"
+    assert {"apache-airflow", "apache-airflow-providers-cncf-kubernetes", "duckdb", "s3fs"} <= set(names)
+    assert "torch" not in names
 
 
 def test_entry_points_of_wheel_name_installed_packages(installed):
