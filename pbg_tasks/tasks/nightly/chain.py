@@ -9,8 +9,6 @@ from pbg_tasks.config.results import PublishResult
 from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.context import RunContext
-from pbg_tasks.tasks.nightly.plan import plan
-from pbg_tasks.tasks.view.show import show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +42,9 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Result:  # noqa: ANN
     Returns:
         The run's summary, as ``show`` gives it.
     """
+    from pbg_tasks.tasks.nightly.plan import plan
+    from pbg_tasks.tasks.view.show import show
+
     url = plan(spec, snapshot, **options)["run"]
     try:
         for name in TASKS:
