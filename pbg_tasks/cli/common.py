@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 _FLAGS = ("-p", "--param")
@@ -63,7 +63,7 @@ def is_config(target: str) -> bool:
     return target.lower().endswith(CONFIG_SUFFIXES)
 
 
-def show_result(result: dict[str, Any], *, as_json: bool) -> None:
+def show_result(result: Mapping[str, object], *, as_json: bool) -> None:
     """Print a task's result on stdout."""
     if as_json:
         typer.echo(json.dumps(result))

@@ -19,7 +19,7 @@ from pbg_tasks.config.shape import model_at, within
 from pbg_tasks.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 Result = dict[str, Any]
 
@@ -530,11 +530,6 @@ def parse_result(shape: type[Shape], data: bytes, *, source: str) -> Shape:
         return parse(shape, document, source=source)
     except ConfigError as error:
         raise FormatError(f"{error}; it is damaged, or of another version: restore it, or run the task again") from None
-
-
-def models_of(results: Mapping[str, Result]) -> dict[str, TaskResult]:
-    """Return the models of stored results, by task."""
-    return {task: SHAPES[task].model_validate(result) for task, result in results.items() if result}
 
 
 def has_key(shape: type[TaskResult], *path: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.forecast.night import short_seconds, written
 from pbg_tasks.forecast.usage import Usage, is_of_last_try
@@ -14,22 +14,51 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Costs
     from pbg_tasks.config.results import ForecastDocument, TaskResult
 
-_SECONDS = ("seconds", "cpu_seconds")
 _WORTH_SAYING = 1.0  # seconds by which a task misses its interval
 
 
-def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> dict[str, Any]:
+class Pair(TypedDict):
+    """A figure that was forecast, and what came; ``ratio``: actual to forecast."""
+
+    forecast: float
+    actual: float | None
+    ratio: float | None
+
+
+class Cost(Pair):
+    """A price."""
+
+    currency: str
+
+
+class Outcome(TypedDict):
+    """A forecast beside what the finished tasks took.
+
+    Attributes:
+        tasks: by task and field of ``Usage``.
+        total_seconds: over the finished tasks.
+        total_cpu_seconds: same.
+        cost: same; None without prices.
+        calibrated_on: earlier runs that corrected the forecast.
+        warnings: sentences on tasks that took longer than nine nights of ten should.
+        last_try: tasks whose figures, and so the totals, count their last try only.
+    """
+
+    tasks: dict[str, dict[str, Pair]]
+    total_seconds: Pair
+    total_cpu_seconds: Pair
+    cost: Cost | None
+    calibrated_on: list[str]
+    warnings: list[str]
+    last_try: list[str]
+
+
+def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Outcome:
     """Compare a forecast with what a run's tasks took, as far as they have finished.
 
     Args:
         forecast: of the plan's result.
         results: of the run's tasks, by name.
-
-    Returns:
-        ``tasks``: by task and field of ``Usage``, ``forecast``, ``actual`` and their ``ratio``, actual to forecast;
-        ``total_seconds``, ``total_cpu_seconds`` and ``cost`` alike, over the finished tasks; ``calibrated_on``;
-        ``warnings``: sentences on tasks that took longer than nine nights of ten should; ``last_try``: tasks whose
-        figures, and so the totals, count their last try only.
     """
     measured = {task: Usage.of_result(result) for task, result in results.items() if task in forecast.tasks}
     finished = {task: usage for task, usage in measured.items() if usage is not None}
@@ -41,9 +70,10 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> di
         for task, usage in finished.items()
     }
     planned = {task: Usage(*(getattr(forecast.tasks[task], field) for field in Usage._fields)) for task in finished}
-    found: dict[str, Any] = {
+    found: Outcome = {
         "tasks": tasks,
-        **{f"total_{each}": _pair(_sum(planned, each), _sum(finished, each)) for each in _SECONDS},
+        "total_seconds": _total("seconds", planned, finished),
+        "total_cpu_seconds": _total("cpu_seconds", planned, finished),
         "cost": None,
         "calibrated_on": forecast.calibrated_on,
         "warnings": list(_warnings(forecast.intervals.seconds, finished)),
@@ -52,16 +82,17 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> di
     if (costs := forecast.prices) is not None:
         machines = forecast.machines
         pair = _pair(_price(costs, planned, machines), _price(costs, finished, machines))
-        found["cost"] = pair | {"currency": costs.currency}
+        found["cost"] = {**pair, "currency": costs.currency}
     return found
 
 
-def outcome_table(found: Mapping[str, Any]) -> list[str]:
+def outcome_table(found: Outcome) -> list[str]:
     """Return the lines of a small table of what ``compare`` found, for people: ``forecast -> actual (ratio)``."""
     rows: list[tuple[str, ...]] = [("task", "time", "CPU", "memory", "read", "written")]
     for task, fields in found["tasks"].items():
         rows.append((task, *(_beside(fields[field], partial(written, field)) for field in Usage._fields)))
-    rows.append(("all", *(_beside(found[f"total_{each}"], short_seconds) for each in _SECONDS), "", "", ""))
+    totals = (found["total_seconds"], found["total_cpu_seconds"])
+    rows.append(("all", *(_beside(total, short_seconds) for total in totals), "", "", ""))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if found["cost"] is not None:
@@ -71,7 +102,7 @@ def outcome_table(found: Mapping[str, Any]) -> list[str]:
     return [*lines, *(f"warning: {sentence}" for sentence in found["warnings"])]
 
 
-def _beside(pair: Mapping[str, float | None], write: Callable[[float], str]) -> str:
+def _beside(pair: Pair, write: Callable[[float], str]) -> str:
     forecast, actual, ratio = pair["forecast"], pair["actual"], pair["ratio"]
     told = "" if ratio is None else f" ({ratio:.2f})"
     return f"{write(forecast or 0)} -> {write(actual or 0)}{told}"
@@ -85,9 +116,13 @@ def _warnings(intervals: Mapping[str, Sequence[float]], finished: Mapping[str, U
             yield f"{task} took {short_seconds(usage.seconds)}, longer than the {expected} that were forecast"
 
 
-def _pair(forecast: float, actual: float) -> dict[str, float | None]:
+def _pair(forecast: float, actual: float) -> Pair:
     ratio = round(actual / forecast, 3) if forecast else None
     return {"forecast": round(forecast, 6), "actual": round(actual, 6), "ratio": ratio}
+
+
+def _total(field: str, planned: Mapping[str, Usage], finished: Mapping[str, Usage]) -> Pair:
+    return _pair(_sum(planned, field), _sum(finished, field))
 
 
 def _sum(usages: Mapping[str, Usage], field: str) -> float:

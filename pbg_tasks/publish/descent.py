@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import FormatError, NotFoundError
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 _AT_ONCE = 16
 
 
-def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> dict[int, dict[str, Any]]:
+class Way(TypedDict):
+    """What a release was trained from; ``because``: why the release it descends from counts no longer."""
+
+    continues: int | None
+    descends_from: int | None
+    because: str | None
+
+
+def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> dict[int, Way]:
     """Return what each release descends from, by number.
 
     A release counts no longer once its snapshot has a later release (it was redone), or the channel was rolled back
@@ -62,7 +70,7 @@ def _reasons(releases: Sequence[Release], pointer: Pointer, continues: Mapping[i
     return reasons
 
 
-def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int, str]) -> dict[str, Any]:
+def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int, str]) -> Way:
     ancestor = continues[number]
     while ancestor is not None and ancestor not in reasons:
         further = continues.get(ancestor)

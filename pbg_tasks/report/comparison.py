@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pbg_tasks.report.facts import Result
+    from pbg_tasks.report.documents import (
+        Compared,
+        ComparedRelation,
+        ComparisonDocument,
+        RunDocument,
+        Setting,
+        Verdict,
+    )
 
 FIGURES: tuple[tuple[str, tuple[str, ...], str, int], ...] = (
     ("MRR, filtered", ("metrics", "filtered", "mrr"), "score", 1),
@@ -27,7 +34,7 @@ FIGURES: tuple[tuple[str, tuple[str, ...], str, int], ...] = (
 NIGHTLY = ("snapshot", "files", "previous")
 
 
-def comparison_document(left: Result, right: Result) -> Result:
+def comparison_document(left: RunDocument, right: RunDocument) -> ComparisonDocument:
     """Set two documents of ``run_document`` side by side; differences are those of the right one to the left one."""
     return {
         "kind": "comparison",
@@ -47,9 +54,9 @@ def _dig(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any JSO
     return document
 
 
-def _compared(title: str, unit: str, better: int, left: float | None, right: float | None) -> Result:
+def _compared(title: str, unit: str, better: int, left: float | None, right: float | None) -> Compared:
     difference = right - left if left is not None and right is not None else None
-    verdict = "same" if not difference or not better else "better" if difference * better > 0 else "worse"
+    verdict: Verdict = "same" if not difference or not better else "better" if difference * better > 0 else "worse"
     return {
         "title": title,
         "unit": unit,
@@ -60,19 +67,21 @@ def _compared(title: str, unit: str, better: int, left: float | None, right: flo
     }
 
 
-def _relations(left: Result, right: Result) -> list[Result]:
+def _relations(left: RunDocument, right: RunDocument) -> list[ComparedRelation]:
     """Compare the MRR of each relation that both have, the largest difference first."""
     before = {relation["name"]: relation for relation in left["relations"]}
-    rows = [
-        _compared(relation["name"], "score", 1, before[relation["name"]]["mrr"], relation["mrr"])
-        | {"queries": relation["queries"]}
+    rows: list[ComparedRelation] = [
+        {
+            **_compared(relation["name"], "score", 1, before[relation["name"]]["mrr"], relation["mrr"]),
+            "queries": relation["queries"],
+        }
         for relation in right["relations"]
         if relation["name"] in before
     ]
     return sorted(rows, key=lambda row: -abs(row["difference"] or 0.0))
 
 
-def _settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Result]:
+def _settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Setting]:
     """List the keys of the specs that differ, but for those that differ from night to night."""
     before, after = (
         dict(_leaves({key: value for key, value in spec.items() if key not in NIGHTLY})) for spec in (left, right)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pbg_tasks.checkpoint import ObjectRecord, PartialRecord
     from pbg_tasks.config import RunSpec
+    from pbg_tasks.config.night_results import NightResults
     from pbg_tasks.publish import Release
-
-Result = dict[str, Any]
+    from pbg_tasks.report.documents import Decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +23,28 @@ class RunFacts:
         spec: what it is.
         url: where it lies.
         tasks: of the chain, in order.
-        results: of the tasks that have finished, by task.
+        results: of the tasks that have finished.
         stats: lines of ``training_stats.json`` and ``training_io.json``.
         progress: of the iteration under way; None where there is none.
         heard: when training last said something, in seconds since 1970.
         planned: when the run was made first, same.
         files: of its release directory, by name; empty before it is preserved.
         refused: why the nights after it go on without its snapshot, if they do since it was planned last.
-        decisions: what somebody decided about a task that refused it, by task: ``approved``, ``by``, ``at`` and
-            ``reason``.
+        decisions: those about a task that refused it, by task.
         damaged: what of it cannot be read, if anything; ``results`` and ``decisions`` are empty then.
     """
 
     spec: RunSpec
     url: str
     tasks: Sequence[str]
-    results: Mapping[str, Result]
+    results: NightResults
     stats: Sequence[str] = ()
     progress: PartialRecord | None = None
     heard: float | None = None
     planned: float | None = None
     files: Mapping[str, ObjectRecord] = field(default_factory=dict)
     refused: str | None = None
-    decisions: Mapping[str, Result] = field(default_factory=dict)
+    decisions: Mapping[str, Decided] = field(default_factory=dict)
     damaged: str | None = None
 
     @property

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pbg_tasks.report.facts import Result
+    from pbg_tasks.report.documents import IterationRow, Night, RunDocument, Training
 
 BLUE, ORANGE, GREEN, RED, GREY = "--c1", "--c2", "--c3", "--c4", "--c5"
-Figure = dict[str, Any]
+Figure = dict[str, Any]  # as plotly.js defines it
+NightFigure = Literal["mrr", "cosine", "edges", "seconds"]
 _MARKS = 8  # on an axis of epochs, at most
 
 
-def loss(training: Result) -> Figure | None:
+def loss(training: Training) -> Figure | None:
     """Draw the loss of each iteration that is committed."""
     points = training["iterations"]
     if not points:
@@ -24,7 +25,7 @@ def loss(training: Result) -> Figure | None:
     return _figure([_line("loss", x, [each["loss"] for each in points], BLUE)], x="epoch", y="loss per edge")
 
 
-def held_out(training: Result) -> Figure | None:
+def held_out(training: Training) -> Figure | None:
     """Draw the MRR of the edges that training itself held out, where it did."""
     points = [each for each in training["iterations"] if each["mrr"] is not None]
     if not points:
@@ -33,19 +34,19 @@ def held_out(training: Result) -> Figure | None:
     return _figure([_line("MRR", x, [each["mrr"] for each in points], GREEN)], x="epoch", y="MRR among negatives")
 
 
-def throughput(training: Result) -> Figure | None:
+def throughput(training: Training) -> Figure | None:
     """Draw, for each iteration, the seconds of training and those of waiting for the store or the disk."""
     points = [each for each in training["iterations"] if each["seconds"]]
     if not points:
         return None
     x = _epochs(points)
-    worked = [round(each["seconds"] - each["waited"], 3) for each in points]
+    worked = [round(seconds - (each["waited"] or 0.0), 3) for each in points if (seconds := each["seconds"])]
     waited = [each["waited"] for each in points]
     bars = [_bars("training", x, worked, BLUE), _bars("waiting for I/O", x, waited, ORANGE)]
     return _figure(bars, x="epoch", y="seconds", layout={"barmode": "stack"})
 
 
-def speed(training: Result) -> Figure | None:
+def speed(training: Training) -> Figure | None:
     """Draw the edges a second of each iteration, waiting included, as ``edges_per_second`` of the whole training is.
 
     An iteration in which a lost gang's work was gone on with looks faster than it was: its seconds are of its last try.
@@ -53,11 +54,11 @@ def speed(training: Result) -> Figure | None:
     points = [each for each in training["iterations"] if each["seconds"]]
     if not points:
         return None
-    rates = [round(each["edges"] / each["seconds"]) for each in points]
+    rates = [round(each["edges"] / seconds) for each in points if (seconds := each["seconds"])]
     return _figure([_line("edges/s", _epochs(points), rates, BLUE)], x="epoch", y="edges a second")
 
 
-def metrics(found: dict[str, Result]) -> Figure | None:
+def metrics(found: Mapping[str, Mapping[str, float | None]]) -> Figure | None:
     """Draw the MRR of the model beside those of what knows less."""
     kinds = {"filtered": ("filtered", BLUE), "raw": ("raw", GREY), "popularity": ("by popularity", ORANGE)}
     bars = [(label, found[kind]["mrr"], colour) for kind, (label, colour) in kinds.items() if kind in found]
@@ -68,7 +69,7 @@ def metrics(found: dict[str, Result]) -> Figure | None:
     return _figure([trace], x="MRR", y="", layout={"yaxis": {"autorange": "reversed", "type": "category"}})
 
 
-def degrees(found: dict[str, Sequence[int]]) -> Figure | None:
+def degrees(found: Mapping[str, Sequence[int]]) -> Figure | None:
     """Draw how many entities have how many edges, in classes of powers of two."""
     if not found:
         return None
@@ -82,7 +83,7 @@ def degrees(found: dict[str, Sequence[int]]) -> Figure | None:
     return _figure(traces, x="edges of an entity", y="entities", layout={"xaxis": {"type": "category"}})
 
 
-def deciles(found: dict[str, Sequence[Result]]) -> Figure | None:
+def deciles(found: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Figure | None:
     """Draw how like last night's the vectors are, by how many edges their entities have."""
     if not any(found.values()):
         return None
@@ -96,7 +97,7 @@ def deciles(found: dict[str, Sequence[Result]]) -> Figure | None:
     return _figure(traces, x="decile of degree", y="cosine to the release before")
 
 
-def nights(rows: Sequence[Result], key: str, title: str) -> Figure | None:
+def nights(rows: Sequence[Night], key: NightFigure, title: str) -> Figure | None:
     """Draw a figure of each night; those that were refused are set apart."""
     known = [row for row in rows if row[key] is not None]
     if not known:
@@ -113,7 +114,7 @@ def nights(rows: Sequence[Result], key: str, title: str) -> Figure | None:
     return _figure(traces, x="snapshot", y=title, layout={"xaxis": axis})
 
 
-def two_losses(left: Result, right: Result) -> Figure | None:
+def two_losses(left: RunDocument, right: RunDocument) -> Figure | None:
     """Draw the losses of two runs."""
     traces = []
     for run, colour in ((left, ORANGE), (right, BLUE)):
@@ -123,7 +124,7 @@ def two_losses(left: Result, right: Result) -> Figure | None:
     return _figure(traces, x="epoch", y="loss per edge") if traces else None
 
 
-def _epochs(points: Sequence[Result]) -> list[float]:
+def _epochs(points: Sequence[IterationRow]) -> list[float]:
     """Return where iterations lie on an axis of epochs: one of several in an epoch lies between two of them."""
     parts: dict[int, int] = {}
     for each in points:

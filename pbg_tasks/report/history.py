@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.report.run import state
+from pbg_tasks.config.results import NOTHING_RANKED, KnownEntities, Metrics, ReleaseData
+from pbg_tasks.report.run import approved, state
 
 if TYPE_CHECKING:
+    from pbg_tasks.config.results import DriftResult
     from pbg_tasks.publish import Release
-    from pbg_tasks.report.facts import GraphFacts, Result, RunFacts
+    from pbg_tasks.report.documents import HistoryDocument, Night, OfRelease
+    from pbg_tasks.report.facts import GraphFacts, RunFacts
 
 
-def history_document(graph: GraphFacts) -> Result:
+def history_document(graph: GraphFacts) -> HistoryDocument:
     """Return what the page of a channel shows: its nights, oldest snapshot first, and the snapshots it went without."""
     releases = {release.run: release for release in graph.releases}
     runs = {run.run_id: run for run in graph.runs}
@@ -31,9 +34,10 @@ def history_document(graph: GraphFacts) -> Result:
     }
 
 
-def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Result:
-    evaluated, results = run.results.get("eval", {}), run.results
-    entities = results.get("partition", {}).get("entities", {})
+def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Night:
+    results = run.results
+    ranked = results.eval.filtered if results.eval is not None else NOTHING_RANKED
+    entities = results.partition.entities if results.partition is not None else None
     return {
         "reported": run.run_id in graph.reported,
         "snapshot": run.spec.snapshot,
@@ -41,22 +45,23 @@ def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Result
         "planned": run.planned,
         "state": state(run),
         **_release(release, graph),
-        "mrr": evaluated.get("filtered", {}).get("mrr"),
-        "hits10": evaluated.get("filtered", {}).get("hits10"),
-        "edges": results.get("validate", {}).get("edges"),
-        "entities": entities.get("total"),
-        "new": entities.get("new"),
-        "gone": entities.get("gone"),
-        "cosine": _cosine(results.get("drift")),
-        "seconds": sum(result["seconds"] for result in results.values()) if results else None,
+        "mrr": ranked.figure("mrr"),
+        "hits10": ranked.figure("hits10"),
+        "edges": results.validate.edges if results.validate is not None else None,
+        "entities": entities.total if entities is not None else None,
+        "new": entities.new if entities is not None else None,
+        "gone": entities.gone if entities is not None else None,
+        "cosine": _cosine(results.drift),
+        "seconds": results.seconds if results.finished else None,
         "warm_start": run.spec.previous is not None and run.spec.previous.warm_start,
         "reason": _reason(run),
     }
 
 
-def _of_release(release: Release, graph: GraphFacts) -> Result:
+def _of_release(release: Release, graph: GraphFacts) -> Night:
     """Return the night of a release whose run is not among those that were read."""
-    entities = release.data.get("entities") or {}
+    data, ranked = ReleaseData.model_validate(release.data), Metrics.model_validate(release.metrics).filtered
+    entities = data.entities or KnownEntities()
     return {
         "reported": False,
         "snapshot": release.snapshot,
@@ -64,12 +69,12 @@ def _of_release(release: Release, graph: GraphFacts) -> Result:
         "planned": None,
         "state": "released",
         **_release(release, graph),
-        "mrr": release.metrics.get("filtered", {}).get("mrr"),
-        "hits10": release.metrics.get("filtered", {}).get("hits10"),
-        "edges": release.data.get("edges"),
-        "entities": entities.get("total"),
-        "new": entities.get("new"),
-        "gone": entities.get("gone"),
+        "mrr": ranked.figure("mrr"),
+        "hits10": ranked.figure("hits10"),
+        "edges": data.edges,
+        "entities": entities.total,
+        "new": entities.new,
+        "gone": entities.gone,
         "cosine": None,
         "seconds": None,
         "warm_start": None,
@@ -77,7 +82,7 @@ def _of_release(release: Release, graph: GraphFacts) -> Result:
     }
 
 
-def _release(release: Release | None, graph: GraphFacts) -> Result:
+def _release(release: Release | None, graph: GraphFacts) -> OfRelease:
     if release is None:
         return {"release": None, "published": None, "current": False}
     return {
@@ -87,13 +92,12 @@ def _release(release: Release | None, graph: GraphFacts) -> Result:
     }
 
 
-def _cosine(drift: Result | None) -> float | None:
+def _cosine(drift: DriftResult | None) -> float | None:
     """Return the mean cosine of all types that have one, weighted by the entities they have in common."""
-    types = [found for found in (drift or {}).get("types", {}).values() if found["cosine"]["mean"] is not None]
-    total = sum(found["common"] for found in types)
-    if not total:
-        return None
-    return float(sum(found["cosine"]["mean"] * found["common"] for found in types) / total)
+    types = drift.types.values() if drift is not None else ()
+    means = [(found.cosine.mean, found.common) for found in types if found.cosine.mean is not None]
+    total = sum(common for _, common in means)
+    return float(sum(mean * common for mean, common in means) / total) if total else None
 
 
 def _reason(run: RunFacts) -> str | None:
@@ -102,9 +106,7 @@ def _reason(run: RunFacts) -> str | None:
         return run.damaged
     if state(run) != "refused":
         return None
-    verdicts = {task: run.results.get(task, {}).get("data_gate", {}) for task in ("validate", "partition")}
-    verdicts["gate"] = run.results.get("gate", {})
-    for task, verdict in verdicts.items():
-        if not verdict.get("passed", True) and not run.decisions.get(task, {}).get("approved"):
-            return next((str(check["sentence"]) for check in verdict["checks"] if not check["passed"]), None)
+    for task, verdict in run.results.verdicts.items():
+        if not verdict.passed and not approved(run, task):
+            return next((check.sentence for check in verdict.checks if not check.passed), None)
     return run.refused

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from pbg_tasks.report.facts import Result
-
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
 POLICY += "form-action 'self'; base-uri 'none'"
 """Content-Security-Policy of every page."""
@@ -64,24 +62,24 @@ class Links:
         return self.run.replace("{run}", quote(run, safe="")) if self.run is not None else None
 
 
-def render(document: Result, links: Links) -> str:
+def render(document: Mapping[str, object], links: Links) -> str:
     """Return the HTML page of a document.
 
     Args:
         document: of a ``*_document`` function.
         links: where the page will lie, as seen from it.
     """
-    return _template(document["kind"]).render(_variables(document, links))
+    return _template(str(document["kind"])).render(_variables(document, links))
 
 
-def live_sections(document: Result, links: Links) -> dict[str, str]:
+def live_sections(document: Mapping[str, object], links: Links) -> dict[str, str]:
     """Return the parts of a run's page that change while it runs, as HTML by section."""
-    template = _template(document["kind"])
+    template = _template(str(document["kind"]))
     context = template.new_context(_variables(document, links))
     return {name: "".join(template.blocks[name](context)) for name in LIVE_SECTIONS}
 
 
-def _variables(document: Result, links: Links) -> dict[str, object]:
+def _variables(document: Mapping[str, object], links: Links) -> dict[str, object]:
     return {"document": document, "links": links, "policy": POLICY, "plotly": plotly_name(), "shown": SHOWN_ROWS}
 
 

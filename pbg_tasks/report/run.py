@@ -5,28 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.base import digest
-from pbg_tasks.config.results import PlanResult, models_of
+from pbg_tasks.config.results import NOTHING_RANKED, Figures, RelationChanges, RelationDrift
 from pbg_tasks.forecast import compare
 from pbg_tasks.report.training import training_document
 
 if TYPE_CHECKING:
-    from pbg_tasks.report.facts import Result, RunFacts
+    from pbg_tasks.config.results import DriftResult, EvalResult
+    from pbg_tasks.forecast import Pair
+    from pbg_tasks.report.documents import (
+        Data,
+        ForecastPart,
+        Lineage,
+        RelationRow,
+        RunDocument,
+        State,
+        Stored,
+        TaskRow,
+        Trained,
+        VerdictPart,
+    )
+    from pbg_tasks.report.facts import RunFacts
 
-GATES = {"validate": "data_gate", "partition": "data_gate", "gate": None}
-"""Tasks that judge, and under which key of their result the verdict lies (None: it is the result)."""
+TITLES = {"validate": "Data gate: snapshot", "partition": "Data gate: entities", "gate": "Quality gate"}
+"""Tasks that judge, and the title of each verdict."""
 METRICS = ("mrr", "hits1", "hits10", "hits50", "mr", "auc")
 """Figures of ranks that a page shows; one that a result lacks is shown as missing."""
 _DIFFERENCE = ("since", "awaited", "edges", "degrees", "columns", "volumes")
 
 
-def run_document(run: RunFacts) -> Result:
+def run_document(run: RunFacts) -> RunDocument:
     """Return what the page of a run shows.
 
     Parts of tasks that have not finished are None or empty; ``state`` is ``running``, ``refused``, ``finished`` (not to
     be released) or ``released``.
     """
     results, spec = run.results, run.spec
-    evaluated = results.get("eval", {})
+    partitioned, evaluated, published = results.partition, results.eval, results.publish
     return {
         "kind": "run",
         "graph": spec.graph.graph,
@@ -39,26 +53,24 @@ def run_document(run: RunFacts) -> Result:
         "refused": run.refused,
         "accepted": spec.accepted,
         "tasks": _tasks(run),
-        "seconds": sum(result["seconds"] for result in results.values()),
-        "release": results.get("publish", {}).get("release"),
-        "published": results.get("publish", {}).get("published"),
+        "seconds": results.seconds,
+        "release": published.release or None if published is not None else None,
+        "published": published.published if published is not None else None,
         "warm_start": spec.previous is not None and spec.previous.warm_start,
-        "edges": results.get("bucket", {}).get("edges"),
-        "entities": results.get("partition", {}).get("entities"),
-        "entity_types": results.get("partition", {}).get("types", {}),
+        "edges": results.bucket.edges.document() if results.bucket is not None else None,
+        "entities": partitioned.entities.document() if partitioned is not None else None,
+        "entity_types": {
+            name: found.document() for name, found in (partitioned.types.items() if partitioned is not None else ())
+        },
         "relations": _relations(run),
         "training": training_document(run),
         "trained": _trained(run),
-        "metrics": {
-            kind: dict.fromkeys(METRICS) | evaluated[kind]
-            for kind in ("filtered", "raw", "popularity", "random")
-            if evaluated.get(kind)
-        },
-        "held_out": evaluated.get("edges"),
-        "sampled_from": evaluated.get("held_out"),
-        "interval": evaluated.get("interval"),
+        "metrics": _metrics(evaluated),
+        "held_out": evaluated.edges if evaluated is not None else None,
+        "sampled_from": evaluated.held_out if evaluated is not None else None,
+        "interval": evaluated.interval if evaluated is not None else None,
         "data": _data(run),
-        "drift": _drift(results.get("drift")),
+        "drift": _drift(results.drift),
         "verdicts": _verdicts(run),
         "forecast": _forecast(run),
         "lineage": _lineage(run),
@@ -66,143 +78,167 @@ def run_document(run: RunFacts) -> Result:
     }
 
 
-def state(run: RunFacts) -> str:
+def state(run: RunFacts) -> State:
     """Say how far a run is, in a word."""
     if run.damaged:
         return "damaged"
-    verdicts = {task: verdict for task in GATES if (verdict := _verdict(run, task)) is not None}
-    if any(not verdict["passed"] and not _approved(run, task) for task, verdict in verdicts.items()):
+    if any(not verdict.passed and not approved(run, task) for task, verdict in run.results.verdicts.items()):
         return "refused"
-    published = run.results.get("publish")
+    published = run.results.publish
     if published is not None:
-        return "released" if "release" in published else "finished"
-    return "refused" if run.refused and not any(_approved(run, task) for task in GATES) else "running"
+        return "released" if published.release else "finished"
+    return "refused" if run.refused and not any(approved(run, task) for task in TITLES) else "running"
 
 
-def _verdict(run: RunFacts, task: str) -> Result | None:
-    result, key = run.results.get(task), GATES[task]
-    return result if result is None or key is None else result.get(key)
+def approved(run: RunFacts, task: str) -> bool:
+    """Whether the night goes on although a task refused it."""
+    decision = run.decisions.get(task)
+    return decision is not None and decision["approved"]
 
 
-def _approved(run: RunFacts, task: str) -> bool:
-    return bool(run.decisions.get(task, {}).get("approved"))
-
-
-def _tasks(run: RunFacts) -> list[Result]:
+def _tasks(run: RunFacts) -> list[TaskRow]:
     """List the tasks; the first that has not finished is under way or comes next, unless the run is over."""
     over = state(run) != "running"
-    listed: list[Result] = []
+    finished = run.results.finished
+    listed: list[TaskRow] = []
     for task in run.tasks:
-        result = run.results.get(task)
+        result = finished.get(task)
         if result is not None:
-            listed.append({"name": task, "state": "done", "seconds": result["seconds"]})
+            listed.append({"name": task, "state": "done", "seconds": result.seconds})
         else:
             first = not over and all(each["state"] == "done" for each in listed)
             listed.append({"name": task, "state": "now" if first else "waiting", "seconds": None})
     return listed
 
 
-def _relations(run: RunFacts) -> list[Result]:
+def _relations(run: RunFacts) -> list[RelationRow]:
     """Join what is known of each relation: edges, what changed in them, metrics, drift; most edges first."""
-    difference = (run.results.get("validate", {}).get("difference") or {}).get("edges") or {}
-    changes = difference.get("relations", {})
-    evaluated = run.results.get("eval", {}).get("relations", {})
-    moved = run.results.get("drift", {}).get("relations", {})
-    rows = run.results.get("validate", {}).get("relations", {})
-    listed = []
-    for name in {**rows, **evaluated}:
-        figures = evaluated.get(name, {}).get("filtered", {})
-        change, drift = changes.get(name, {}), moved.get(name, {})
+    validated, evaluated, drift = run.results.validate, run.results.eval, run.results.drift
+    rows = validated.relations if validated is not None else {}
+    difference = validated.difference if validated is not None else None
+    changes = difference.edges.relations if difference is not None and difference.edges is not None else {}
+    ranked = evaluated.relations if evaluated is not None else {}
+    moved = drift.relations if drift is not None else {}
+    listed: list[RelationRow] = []
+    for name in {**rows, **ranked}:
+        figures = ranked[name].filtered if name in ranked else NOTHING_RANKED
+        change = changes.get(name, RelationChanges())
         listed.append(
             {
                 "name": name,
-                "edges": rows.get(name, change.get("rows")),
-                "added": change.get("added"),
-                "removed": change.get("removed"),
-                "queries": figures.get("count"),
-                "mrr": figures.get("mrr"),
-                "hits1": figures.get("hits1"),
-                "hits10": figures.get("hits10"),
-                "cosine": drift.get("cosine"),
+                "edges": rows.get(name, change.rows),
+                "added": change.added,
+                "removed": change.removed,
+                "queries": figures.count if "count" in figures.model_fields_set else None,
+                "mrr": figures.figure("mrr"),
+                "hits1": figures.figure("hits1"),
+                "hits10": figures.figure("hits10"),
+                "cosine": moved.get(name, RelationDrift()).cosine,
             }
         )
     return sorted(listed, key=lambda each: (-(each["edges"] or 0), each["name"]))
 
 
-def _trained(run: RunFacts) -> Result | None:
-    trained = run.results.get("train")
+def _trained(run: RunFacts) -> Trained | None:
+    trained = run.results.train
     if trained is None:
         return None
-    keys = ("engine", "device", "workers", "edges_per_second", "edges_trained", "edges_retrained", "loss")
-    return {key: trained.get(key) for key in (*keys, "resumed_from")} | {"ranks": trained.get("ranks", 1)}
-
-
-def _data(run: RunFacts) -> Result | None:
-    validated = run.results.get("validate")
-    if validated is None:
-        return None
-    return {key: validated.get(key) for key in ("edges", "duplicates", "self_loops")} | {
-        "difference": dict.fromkeys(_DIFFERENCE) | (validated.get("difference") or {}),
-        "degrees": run.results.get("plan", {}).get("degrees", {}),
+    return {
+        "engine": trained.engine,
+        "device": trained.device,
+        "workers": trained.workers,
+        "edges_per_second": trained.edges_per_second,
+        "edges_trained": trained.edges_trained,
+        "edges_retrained": trained.edges_retrained,
+        "loss": trained.loss,
+        "resumed_from": trained.resumed_from,
+        "ranks": trained.ranks,
     }
 
 
-def _drift(found: Result | None) -> Result | None:
+def _metrics(evaluated: EvalResult | None) -> dict[str, dict[str, float | None]]:
+    """Return the figures of ranks of each kind that was ranked."""
+    if evaluated is None:
+        return {}
+    kinds: dict[str, Figures | None] = {
+        "filtered": evaluated.filtered,
+        "raw": evaluated.raw,
+        "popularity": evaluated.popularity,
+        "random": evaluated.random,
+    }
+    found = {kind: figures.document() for kind, figures in kinds.items() if figures is not None}
+    return {kind: dict.fromkeys(METRICS) | figures for kind, figures in found.items() if figures}
+
+
+def _data(run: RunFacts) -> Data | None:
+    validated, planned = run.results.validate, run.results.plan
+    if validated is None:
+        return None
+    difference: Stored = dict.fromkeys(_DIFFERENCE)
+    return {
+        "edges": validated.edges,
+        "duplicates": validated.duplicates,
+        "self_loops": validated.self_loops,
+        "difference": difference | (validated.difference.document() if validated.difference is not None else {}),
+        "degrees": planned.degrees if planned is not None else {},
+    }
+
+
+def _drift(found: DriftResult | None) -> Stored | None:
     """Return what ``drift`` found; None on the first night, which has nothing to drift from."""
-    return None if found is None or found.get("release") is None else found
+    return None if found is None or found.release is None else found.document()
 
 
-def _verdicts(run: RunFacts) -> list[Result]:
-    titles = {"validate": "Data gate: snapshot", "partition": "Data gate: entities", "gate": "Quality gate"}
+def _verdicts(run: RunFacts) -> list[VerdictPart]:
     return [
         {
             "task": task,
-            "title": titles[task],
-            "passed": verdict["passed"],
-            "accepted": verdict.get("accepted"),
+            "title": TITLES[task],
+            "passed": verdict.passed,
+            "accepted": verdict.accepted,
             "decision": run.decisions.get(task),
-            "checks": [{"warned": False} | check for check in verdict["checks"]],
+            "checks": [{"warned": False, **check.document()} for check in verdict.checks],
         }
-        for task in GATES
-        if (verdict := _verdict(run, task)) is not None
+        for task, verdict in run.results.verdicts.items()
     ]
 
 
-def _forecast(run: RunFacts) -> Result | None:
+def _forecast(run: RunFacts) -> ForecastPart | None:
     """Set what was expected of each task against what came."""
-    results = models_of(run.results)
-    plan = results.get("plan")
-    if not isinstance(plan, PlanResult) or plan.forecast is None:
+    plan = run.results.plan
+    if plan is None or plan.forecast is None:
         return None
-    expected = plan.forecast
-    found = compare(expected, results)
-    rows = [
-        {
-            "task": task,
-            **{
-                field: _beside(found["tasks"].get(task, {}).get(field), value)
-                for field, value in usage.document().items()
-            },
-        }
-        for task in run.tasks
-        if (usage := expected.tasks.get(task)) is not None
-    ]
-    keys = ("total_seconds", "cost", "warnings", "calibrated_on", "last_try")
-    return {key: found[key] for key in keys} | {"tasks": rows}
+    found = compare(plan.forecast, run.results.finished)
+    rows: list[dict[str, str | Pair]] = []
+    for task in run.tasks:
+        usage = plan.forecast.tasks.get(task)
+        if usage is not None:
+            pairs = found["tasks"].get(task, {})
+            expected = usage.document().items()
+            rows.append({"task": task} | {field: pairs.get(field) or _awaited(value) for field, value in expected})
+    return {
+        "total_seconds": found["total_seconds"],
+        "cost": found["cost"],
+        "warnings": found["warnings"],
+        "calibrated_on": found["calibrated_on"],
+        "last_try": found["last_try"],
+        "tasks": rows,
+    }
 
 
-def _beside(pair: Result | None, expected: float) -> Result:
-    return pair if pair is not None else {"forecast": expected, "actual": None, "ratio": None}
+def _awaited(expected: float) -> Pair:
+    """Return the pair of a task that has not finished."""
+    return {"forecast": expected, "actual": None, "ratio": None}
 
 
-def _lineage(run: RunFacts) -> Result:
-    previous, preserved = run.spec.previous, run.results.get("preserve", {})
+def _lineage(run: RunFacts) -> Lineage:
+    previous, preserved = run.spec.previous, run.results.preserve
     return {
         "snapshot": [file.model_dump(mode="json") for file in run.spec.files],
         "previous": None if previous is None else previous.model_dump(mode="json"),
         "spec_sha256": digest(run.spec.model_dump(mode="json")),
-        "directory": preserved.get("directory"),
-        "manifest_sha256": preserved.get("manifest_sha256"),
+        "directory": preserved.directory if preserved is not None else None,
+        "manifest_sha256": preserved.manifest_sha256 if preserved is not None else None,
         "files": [
             {"name": name, "size": record.size, "sha256": record.sha256} for name, record in sorted(run.files.items())
         ],

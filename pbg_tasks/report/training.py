@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pbg_tasks.formats.directory import IterationLine, parse_iteration_line, parse_stats_line
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import PartialRecord
     from pbg_tasks.formats.directory import BucketStats
-    from pbg_tasks.report.facts import Result, RunFacts
+    from pbg_tasks.report.documents import Cell, IterationRow, Training
+    from pbg_tasks.report.facts import RunFacts
 
 Place = tuple[int, int, int]
 Bucket = tuple[int, int]
@@ -20,18 +22,12 @@ SHADES = 8
 """How many shades the cells of a matrix have."""
 
 
-def training_document(run: RunFacts) -> Result:
-    """Return what is known of a run's training.
-
-    Returns:
-        ``epochs``, ``epoch`` (the one shown, from 1), ``done`` and ``buckets`` (of it), ``matrix`` (rows of cells, each
-        ``edges``, ``state``, ``loss``, ``seconds`` and ``shade`` from 0), ``iterations`` (``epoch``, ``loss``,
-        ``edges``, ``mrr``, ``seconds``, ``waited``) and ``state``: ``waiting``, ``running`` or ``done``.
-    """
+def training_document(run: RunFacts) -> Training:
+    """Return what is known of a run's training."""
     buckets, ends = _read(run.stats, source=f"{run.url}/checkpoint")
     iterations = [_iteration(place, buckets[place], ends.get(place)) for place in sorted(buckets)]
-    sizes: list[list[int]] = run.results.get("bucket", {}).get("matrix", [])
-    done = "train" in run.results
+    sizes = run.results.bucket.matrix if run.results.bucket is not None else []
+    done = run.results.train is not None
     current = None if done else run.progress
     if current is not None:
         cells, epoch = _under_way(current), current.iteration.epoch_idx + 1
@@ -44,7 +40,7 @@ def training_document(run: RunFacts) -> Result:
         "state": "done" if done else "running" if run.stats or current is not None else "waiting",
         "epochs": run.spec.epochs,
         "epoch": epoch,
-        "done": sum(cell["state"] == "done" for cell in cells.values()),
+        "done": sum(cell.rank is None for cell in cells.values()),
         "buckets": sum(map(len, sizes)),
         "matrix": _matrix(sizes, cells),
         "iterations": iterations,
@@ -71,7 +67,7 @@ def _read(
     return buckets, ends
 
 
-def _iteration(place: Place, buckets: Sequence[tuple[Bucket, BucketStats]], end: IterationLine | None) -> Result:
+def _iteration(place: Place, buckets: Sequence[tuple[Bucket, BucketStats]], end: IterationLine | None) -> IterationRow:
     edges = sum(stats.count for _, stats in buckets)
     io = end.io if end is not None else None
     held_out = end.held_out if end is not None else None
@@ -85,29 +81,42 @@ def _iteration(place: Place, buckets: Sequence[tuple[Bucket, BucketStats]], end:
     }
 
 
-def _under_way(progress: PartialRecord) -> dict[Bucket, dict[str, Any]]:
-    cells = {
-        (piece.lhs, piece.rhs): {"state": "done", "loss": piece.figures[0], "seconds": piece.seconds}
-        for piece in progress.done
-    }
-    active = {(lease.lhs, lease.rhs): {"state": "active", "rank": lease.rank} for lease in progress.active}
-    return {**active, **cells}
+@dataclass(frozen=True, slots=True)
+class _Worked:
+    """A bucket that a rank has begun; ``rank`` while it is being trained."""
+
+    loss: float | None = None
+    seconds: float | None = None
+    rank: int | None = None
 
 
-def _trained(buckets: Iterable[tuple[Bucket, BucketStats]]) -> dict[Bucket, dict[str, Any]]:
-    return {key: {"state": "done", "loss": stats.loss} for key, stats in buckets}
+def _under_way(progress: PartialRecord) -> dict[Bucket, _Worked]:
+    done = {(piece.lhs, piece.rhs): _Worked(piece.figures[0], piece.seconds) for piece in progress.done}
+    active = {(lease.lhs, lease.rhs): _Worked(rank=lease.rank) for lease in progress.active}
+    return {**active, **done}
 
 
-def _matrix(sizes: list[list[int]], cells: dict[Bucket, dict[str, Any]]) -> list[list[Result]]:
+def _trained(buckets: Iterable[tuple[Bucket, BucketStats]]) -> dict[Bucket, _Worked]:
+    return {key: _Worked(stats.loss) for key, stats in buckets}
+
+
+def _matrix(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> list[list[Cell]]:
     """Lay the cells out, each with its shade: darker is a higher loss."""
-    losses = sorted(cell["loss"] for cell in cells.values() if "loss" in cell)
+    losses = sorted(cell.loss for cell in cells.values() if cell.loss is not None)
     low, high = (losses[0], losses[-1]) if losses else (0.0, 0.0)
     step = (high - low) / SHADES or 1.0
 
-    def cell(lhs: int, rhs: int, edges: int) -> Result:
-        found: Result = {"edges": edges, "state": "waiting", "loss": None, "seconds": None, "rank": None}
-        found |= cells.get((lhs, rhs), {})
-        shade = None if found["loss"] is None else min(int((found["loss"] - low) / step), SHADES - 1)
-        return found | {"shade": shade}
+    def cell(lhs: int, rhs: int, edges: int) -> Cell:
+        worked = cells.get((lhs, rhs))
+        if worked is None:
+            return {"edges": edges, "state": "waiting", "loss": None, "seconds": None, "rank": None, "shade": None}
+        return {
+            "edges": edges,
+            "state": "active" if worked.rank is not None else "done",
+            "loss": worked.loss,
+            "seconds": worked.seconds,
+            "rank": worked.rank,
+            "shade": None if worked.loss is None else min(int((worked.loss - low) / step), SHADES - 1),
+        }
 
     return [[cell(lhs, rhs, edges) for rhs, edges in enumerate(row)] for lhs, row in enumerate(sizes)]

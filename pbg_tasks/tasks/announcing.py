@@ -6,18 +6,22 @@ It is remembered after the announcement. Whoever is killed in between announces 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TypedDict
 
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.progress import say
 from pbg_tasks.publish.gc_holds import hold
 from pbg_tasks.tasks.context import RunContext
 
-if TYPE_CHECKING:
-    from pbg_tasks.tasks.context import Result
+
+class Announced(TypedDict):
+    """A task of a run whose announcement is remembered."""
+
+    run: str
+    announced: str
 
 
-def announced(url: str, task: str) -> Result:
+def announced(url: str, task: str) -> Announced:
     """Remember that everybody was told of what a task of a run made.
 
     Args:

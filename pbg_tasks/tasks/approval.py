@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, cast
 
 from pydantic import Field
 
 from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import Frozen, parse
+from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.config.nights import snapshot_order
+from pbg_tasks.config.results import GateResult, PartitionResult, ValidateResult
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.skips import why_skipped
-from pbg_tasks.tasks.context import Result, RunContext
+from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pbg_tasks.config.results import VerdictDocument
+    from pbg_tasks.report.documents import Decided
     from pbg_tasks.storage import Store
 
 GATED = ("validate", "partition", "gate")
@@ -49,7 +53,18 @@ class Decision(Frozen):
     reason: Text
 
 
-def approve(url: str, *, by: str, reason: str) -> Result:
+class DecisionReport(TypedDict):
+    """A decision as commands print it."""
+
+    run: str
+    task: str
+    approved: bool
+    by: str
+    at: str
+    reason: str
+
+
+def approve(url: str, *, by: str, reason: str) -> DecisionReport:
     """Let a refused night go on; the task that refused it passes from now on.
 
     Warns of each newer night under way that cannot be published any more once this one is.
@@ -59,8 +74,8 @@ def approve(url: str, *, by: str, reason: str) -> Result:
         ConflictError: somebody has rejected it.
     """
     run = RunContext.open(url)
-    task = _refusing(run)
-    if beyond := beyond_approval(_verdict(run, task)):
+    task, verdict = _refusing(run)
+    if beyond := beyond_approval(verdict):
         raise ConfigError(f"{run.url}: nobody can approve what nobody could use: {beyond[0]}")
     decided = _decide(run, task, approved=True, by=by, reason=reason)
     for night in _at_stake(run):
@@ -73,7 +88,7 @@ def approve(url: str, *, by: str, reason: str) -> Result:
     return decided
 
 
-def reject(url: str, *, by: str, reason: str) -> Result:
+def reject(url: str, *, by: str, reason: str) -> DecisionReport:
     """Confirm that a refused night ends; nobody can approve it afterwards.
 
     Raises:
@@ -81,7 +96,8 @@ def reject(url: str, *, by: str, reason: str) -> Result:
         ConflictError: somebody has approved it.
     """
     run = RunContext.open(url)
-    return _decide(run, _refusing(run), approved=False, by=by, reason=reason)
+    task, _ = _refusing(run)
+    return _decide(run, task, approved=False, by=by, reason=reason)
 
 
 def approval(run: RunContext, task: str) -> Decision | None:
@@ -92,23 +108,21 @@ def approval(run: RunContext, task: str) -> Decision | None:
     return decision if decision is not None and decision.approved else None
 
 
-def beyond_approval(verdict: Result) -> list[str]:
+def beyond_approval(verdict: VerdictDocument) -> list[str]:
     """Return what is wrong that nobody can approve, a sentence each: no reader could use what would come of it."""
-    failed = (check for check in verdict["checks"] if not check["passed"])
+    failed = (check for check in verdict.checks if not check.passed)
     return [
-        check["sentence"]
-        for check in failed
-        if check["name"] in {NO_EDGES, "finite"} or check["name"].startswith("health of ")
+        check.sentence for check in failed if check.name in {NO_EDGES, "finite"} or check.name.startswith("health of ")
     ]
 
 
-def decisions(run: RunContext) -> list[Result]:
+def decisions(run: RunContext) -> list[Decided]:
     """Return all that was decided about a run, as JSON."""
     found = (_decision(run, task) for task in GATED)
-    return [decision.model_dump(mode="json", exclude={"format"}) for decision in found if decision is not None]
+    return [_decided(decision) for decision in found if decision is not None]
 
 
-def _decide(run: RunContext, task: str, *, approved: bool, by: str, reason: str) -> Result:
+def _decide(run: RunContext, task: str, *, approved: bool, by: str, reason: str) -> DecisionReport:
     fields = {"task": task, "approved": approved, "by": by, "at": datetime.now(UTC), "reason": reason}
     decision = parse(Decision, fields, source=f"the decision about {run.url}")
     try:
@@ -120,7 +134,11 @@ def _decide(run: RunContext, task: str, *, approved: bool, by: str, reason: str)
             raise ConflictError(f"{run.url}: {earlier and earlier.by} has {was} it already") from None
         decision = earlier
     say(f"{task}: {'approved' if approved else 'rejected'} by {decision.by}: {decision.reason}")
-    return {"run": run.url, **decision.model_dump(mode="json", exclude={"format"})}
+    return {"run": run.url, **_decided(decision)}
+
+
+def _decided(decision: Decision) -> Decided:
+    return cast("Decided", decision.model_dump(mode="json", exclude={"format"}))
 
 
 def _at_stake(run: RunContext) -> Iterator[RunContext]:
@@ -174,29 +192,24 @@ def _is_over(run: RunContext, *, planned: float) -> bool:
     if run.result("publish") is not None:
         return True
     if refused := _refusals(run):
-        return any(approval(run, task) is None for task in refused)
+        return any(approval(run, task) is None for task, _ in refused)
     if run.refusal() is not None:
         return True
     return why_skipped(Channel(run.store, run.spec.graph.channel), run.spec.snapshot, since=planned) is not None
 
 
-def _refusing(run: RunContext) -> str:
-    """Return the last task that refused the night."""
+def _refusing(run: RunContext) -> tuple[str, VerdictDocument]:
+    """Return the last task that refused the night, and its verdict."""
     refused = _refusals(run)
     if not refused:
         raise ConfigError(f"{run.url}: no gate has refused this night, so there is nothing to decide")
     return refused[-1]
 
 
-def _refusals(run: RunContext) -> list[str]:
-    finished = (task for task in GATED if run.result(task) is not None)
-    return [task for task in finished if not _verdict(run, task)["passed"]]
-
-
-def _verdict(run: RunContext, task: str) -> Result:
-    result = run.require(task)
-    verdict: Result = result.get("data_gate", result)
-    return verdict
+def _refusals(run: RunContext) -> list[tuple[str, VerdictDocument]]:
+    """Return the tasks that refused the night, and their verdicts, in the order of the chain."""
+    judged = NightResults.of([run.find(ValidateResult), run.find(PartitionResult), run.find(GateResult)])
+    return [(task, verdict) for task, verdict in judged.verdicts.items() if not verdict.passed]
 
 
 def _decision(run: RunContext, task: str) -> Decision | None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage.files import disk_errors, landing, write_all
@@ -36,7 +36,23 @@ _MARKED = re.compile(_MARK.format(digest="([0-9a-f]{64})"))
 _ANOTHER = "{path}: not a file as `pbg dag-file` wrote it; choose another name, or --force to replace it"
 
 
-def write_dag_file(destination: str, *, graphs: Path | None = None, force: bool = False) -> dict[str, Any]:
+class WrittenFile(TypedDict):
+    """A DAG file; ``written``: it was not there as it is."""
+
+    path: str
+    written: bool
+
+
+class WrittenFiles(TypedDict):
+    """The DAG files of a folder of specs."""
+
+    folder: str
+    files: int
+    written: list[str]
+    removed: list[str]
+
+
+def write_dag_file(destination: str, *, graphs: Path | None = None, force: bool = False) -> WrittenFile:
     """Write the DAG file of a folder of specs.
 
     A second call with equal arguments changes nothing.
@@ -58,7 +74,7 @@ def write_dag_file(destination: str, *, graphs: Path | None = None, force: bool 
     return {"path": str(path), "written": _write(path, content)}
 
 
-def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> dict[str, Any]:
+def write_dag_files(graphs: Path, destination: str, *, force: bool = False) -> WrittenFiles:
     """Write a DAG file for each spec; remove those of lost specs.
 
     Airflow parses files side by side, and one that takes too long hides no other. A second call changes nothing.

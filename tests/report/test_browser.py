@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.report import Links, RunFacts, live_sections, render, run_document
 from pbg_tasks.tasks.context import CHAIN
 from pbg_tasks.tasks.view.report import read_run
@@ -138,7 +139,7 @@ def test_tables_are_sorted_by_keyboard(opened):
 def test_news_come_in_without_losing_the_place(opened, nights):
     run = nights.run(DAYS[1])
     folder = Path(run.url) / "report"
-    found = {task: run.result(task) for task in CHAIN[: CHAIN.index("train")]}
+    found = NightResults.parse({task: run.result(task) for task in CHAIN[: CHAIN.index("train")]})
     before, after = (run_document(facts) for facts in (RunFacts(run.spec, run.url, CHAIN, found), read_run(run)))
     links = Links(assets="../../../report/_assets", live="live.json")
     (folder / "running.html").write_text(render(before, links))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pbg_tasks.config.night_results import NightResults
 from pbg_tasks.formats.directory import BucketStats, EvalStats, IoStats, io_line, iteration_line, stats_line
 from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.report import Links, RunFacts, figures, render, run_document
@@ -49,7 +50,7 @@ def points(figure):
 
 def test_a_page_shows_what_each_epoch_trained_waited_and_how_fast_it_was(nights):
     run = nights.run(DAYS[1])
-    results = {task: run.result(task) for task in CHAIN}
+    results = NightResults.parse({task: run.result(task) for task in CHAIN})
     document = run_document(RunFacts(run.spec, run.url, CHAIN, results, stats=statistics()))
     page = check_page(render(document, Links(assets="assets")))
     drawn = {
@@ -73,7 +74,7 @@ def test_held_out_and_io_lines_make_one_iteration():
     ends = [iteration_line(EvalStats(7, 1.5, 3.0, 0.25, 0, 0, 0, 0), 1, place), *statistics()]
     for stats in (ends, ends[::-1]):
         spec = SimpleNamespace(epochs=3)
-        run = SimpleNamespace(spec=spec, url="/runs/r", results={}, stats=stats, progress=None, heard=None)
+        run = SimpleNamespace(spec=spec, url="/runs/r", results=NightResults(), stats=stats, progress=None, heard=None)
         first, second, _ = training_document(run)["iterations"]
         assert (first["mrr"], first["seconds"], first["waited"]) == (0.25, 4.0, 1.0)
         assert (second["mrr"], second["seconds"]) == (None, 2.0)
@@ -84,7 +85,7 @@ def test_of_times_that_were_not_noted_nothing_is_drawn(draw):
     spec = SimpleNamespace(epochs=3)
     stats = statistics(timed=False)
     training = training_document(
-        SimpleNamespace(spec=spec, url="/runs/r", results={}, stats=stats, progress=None, heard=None)
+        SimpleNamespace(spec=spec, url="/runs/r", results=NightResults(), stats=stats, progress=None, heard=None)
     )
     assert [each["edges"] for each in training["iterations"]] == [1200, 1200, 1200]
     assert draw(training) is None

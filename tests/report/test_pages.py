@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from pbg_tasks.checkpoint import EdgeChunkRecord, Iteration, LeaseRecord, PartialRecord
+from pbg_tasks.config.night_results import NightResults
+from pbg_tasks.config.results import ValidateResult
 from pbg_tasks.publish import Channel
 from pbg_tasks.report import (
     Links,
@@ -149,7 +151,7 @@ def test_news_are_the_sections_of_the_page(documents):
 
 def facts(nights, results, **more):
     run = nights.run(DAYS[1])
-    kept = {task: run.result(task) for task in results}
+    kept = NightResults.parse({task: run.result(task) for task in results})
     return RunFacts(spec=run.spec, url=run.url, tasks=CHAIN, results=kept, **more)
 
 
@@ -188,7 +190,7 @@ def test_the_matrix_fills_while_buckets_are_trained(nights):
 
 def test_somebody_who_approved_is_named(nights):
     run = nights.run(DAYS[2])
-    results = {task: run.result(task) for task in CHAIN if run.result(task)}
+    results = NightResults.parse({task: run.result(task) for task in CHAIN})
     decision = {"task": "partition", "approved": True, "by": HOSTILE, "at": "2026-11-03T02:00:00Z", "reason": "known"}
     approved = RunFacts(run.spec, run.url, CHAIN, results, refused="x", decisions={"partition": decision})
     page = check_page(render(run_document(approved), LINKS))
@@ -201,7 +203,7 @@ def test_an_approved_night_goes_on(nights):
     for approved, state in ((False, "refused"), (True, "running")):
         decisions = {"validate": {"task": "validate", "approved": approved}}
         run = facts(nights, ["plan"], refused="the data gate refused it", decisions=decisions)
-        run = replace(run, results={**run.results, "validate": refused})
+        run = replace(run, results=replace(run.results, validate=ValidateResult.model_validate(refused)))
         assert run_document(run)["state"] == state
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pbg_tasks.config import RunLayout
-from pbg_tasks.config.results import SplitEdges
+from pbg_tasks.config.results import PartitionResult, SplitEdges
 from pbg_tasks.prepare import connect, write_buckets
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
@@ -24,7 +24,7 @@ def bucket(url: str) -> Result:
 
 
 def _bucket(run: RunContext) -> Result:
-    enforce(run.require("partition"))
+    enforce(run.need(PartitionResult))
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         entities, out = scratch.path / "entities", scratch.path / "edges"

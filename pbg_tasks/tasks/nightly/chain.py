@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.tasks.context import Result
+    from pbg_tasks.tasks.view.summary import Summary
 
 # What follows `plan`, in order, and the module of each: only the one that runs is imported.
 TASKS = {
@@ -36,7 +37,7 @@ def run_task(name: str, url: str) -> Result:
     return result
 
 
-def run_chain(spec: Path, snapshot: str, **options: Any) -> Result:  # noqa: ANN401 - plan's options
+def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: ANN401 - plan's options
     """Plan a run and do all its tasks, exports and pages included; a second call finds everything done.
 
     Returns:

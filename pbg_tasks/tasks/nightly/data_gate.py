@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config.results import VerdictDocument
 from pbg_tasks.errors import QualityGateError, UnusableError
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.approval import approval, beyond_approval
@@ -11,6 +12,7 @@ from pbg_tasks.tasks.context import Result, RunContext
 
 if TYPE_CHECKING:
     from pbg_tasks.config.limits import Verdict
+    from pbg_tasks.config.results import PartitionResult, ValidateResult
 
 
 def settle(run: RunContext, verdict: Verdict) -> Result:
@@ -21,35 +23,35 @@ def settle(run: RunContext, verdict: Verdict) -> Result:
     for check in verdict.checks:
         if check.warned:
             say(f"warning: {check.sentence}")
-    beyond = beyond_approval(verdict.to_json())
+    found = VerdictDocument.model_validate(verdict.to_json())
+    beyond = beyond_approval(found)
     accepted = None if verdict.passed or beyond else run.spec.accepted
     if accepted is not None:
-        say(f"accepted ({accepted}): {_reasons(verdict.to_json())}")
+        say(f"accepted ({accepted}): {_reasons(found)}")
     elif not verdict.passed:
         run.refuse(beyond[0] if beyond else "the data gate refused it")
     passed = verdict.passed or accepted is not None
     return {"data_gate": verdict.to_json() | {"passed": passed, "accepted": accepted, "snapshot": run.spec.snapshot}}
 
 
-def enforce(result: Result) -> Result:
-    """Return the result of a task that judges.
+def enforce(result: ValidateResult | PartitionResult) -> None:
+    """End a night that the verdict of a task blocks.
 
     Raises:
         QualityGateError: it blocks the night, and nobody has approved it; every reason is in the message.
         UnusableError: nobody can.
     """
-    verdict = result["data_gate"]
+    verdict = result.data_gate
     if beyond := beyond_approval(verdict):
         advice = "mend the snapshot, or leave it: later nights go on without it"
-        raise UnusableError(f"snapshot {verdict['snapshot']!r}: {beyond[0]}; {advice}")
-    if not verdict["passed"] and approval(RunContext.open(result["run"]), result["task"]) is None:
+        raise UnusableError(f"snapshot {verdict.snapshot!r}: {beyond[0]}; {advice}")
+    if not verdict.passed and approval(RunContext.open(result.run), result.task) is None:
         raise QualityGateError(
-            f"snapshot {verdict['snapshot']!r}: {_reasons(verdict)}; mend the snapshot, change the limits in "
+            f"snapshot {verdict.snapshot!r}: {_reasons(verdict)}; mend the snapshot, change the limits in "
             "gates.data, or take it this once: `pbg approve RUN`, or plan it with --accept-data REASON"
         )
-    return result
 
 
-def _reasons(verdict: Result) -> str:
-    failed = [check for check in verdict["checks"] if not check["passed"]]
-    return "; ".join(f"{check['sentence']} (gates.data.{check['name'].split()[0]})" for check in failed)
+def _reasons(verdict: VerdictDocument) -> str:
+    failed = [check for check in verdict.checks if not check.passed]
+    return "; ".join(f"{check.sentence} (gates.data.{check.name.split()[0]})" for check in failed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pbg_tasks.config.results import DriftResult, EvalResult, Metrics
+from pbg_tasks.config.results import DriftResult, EvalResult, GateResult, Metrics
 from pbg_tasks.errors import InputError, QualityGateError, UnusableError
 from pbg_tasks.evaluate.gate import judge
 from pbg_tasks.progress import say
@@ -20,12 +20,13 @@ def gate(url: str) -> Result:
         QualityGateError: a check failed and nobody has approved the run; every reason is in the message.
         UnusableError: nobody can.
     """
-    verdict = perform("gate", url, _gate)
-    if not verdict["passed"] and approval(RunContext.open(url), "gate") is None:
-        reasons = "; ".join(check["sentence"] for check in verdict["checks"] if not check["passed"])
+    result = perform("gate", url, _gate)
+    verdict = GateResult.model_validate(result)
+    if not verdict.passed and approval(RunContext.open(url), "gate") is None:
+        reasons = "; ".join(check.sentence for check in verdict.checks if not check.passed)
         kind = UnusableError if beyond_approval(verdict) else QualityGateError
-        raise kind(f"run {verdict['run']}: {reasons}")
-    return verdict
+        raise kind(f"run {verdict.run}: {reasons}")
+    return result
 
 
 def _gate(run: RunContext) -> Result:

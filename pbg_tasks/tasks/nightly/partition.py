@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import PartitionResult, ValidateResult
 from pbg_tasks.prepare import EDGE_HASHES, assign_ids, connect, judge_entities
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
@@ -23,11 +24,13 @@ def partition(url: str) -> Result:
     Raises:
         QualityGateError: the snapshot is beyond a limit of ``gates.data``.
     """
-    return enforce(perform("partition", url, _partition))
+    result = perform("partition", url, _partition)
+    enforce(PartitionResult.model_validate(result))
+    return result
 
 
 def _partition(run: RunContext) -> Result:
-    enforce(run.require("validate"))
+    enforce(run.need(ValidateResult))
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         out = scratch.path / "entities"

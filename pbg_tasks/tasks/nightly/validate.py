@@ -9,7 +9,7 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.limits import Check, Verdict
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.results import PlanResult
+from pbg_tasks.config.results import PlanResult, ValidateResult
 from pbg_tasks.prepare import (
     EDGE_HASHES,
     Difference,
@@ -59,7 +59,9 @@ def validate(url: str) -> Result:
         QualityGateError: it is beyond a limit of ``gates.data``.
         UnusableError: it is empty.
     """
-    return enforce(perform("validate", url, _validate))
+    result = perform("validate", url, _validate)
+    enforce(ValidateResult.model_validate(result))
+    return result
 
 
 def _validate(run: RunContext) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import GraphSpec, ModelConfig
     from pbg_tasks.publish import Release
-    from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.model_source import Source
 
 NIGHT_ZERO = "0"
@@ -38,7 +37,19 @@ NIGHT_ZERO = "0"
 _ADOPTED = "adopted"  # among what a release knows of its data: where the checkpoint lay
 
 
-def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_ZERO) -> Result:
+class Adopted(TypedDict):
+    """The release of a checkpoint, with entities and partitions by type."""
+
+    task: str
+    channel: str
+    release: int
+    snapshot: str
+    directory: str
+    entities: dict[str, int]
+    partitions: dict[str, int]
+
+
+def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_ZERO) -> Adopted:
     """Make a release of a checkpoint: the first night then keeps the vectors and optimizer sums of all its names.
 
     Entities go to the partitions that their names' hashes say, so the spec may have another number of partitions.

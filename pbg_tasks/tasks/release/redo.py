@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import snapshot_order
@@ -19,10 +19,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import GraphSpec
-    from pbg_tasks.tasks.context import Result
 
 
-def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_run: bool = False) -> Result:
+class RedoneDay(TypedDict):
+    """A day that was done again; ``release``: None where it became none."""
+
+    snapshot: str
+    run: str
+    release: int | None
+
+
+# By a call, as `from` is no name in Python.
+Redone = TypedDict("Redone", {"from": str, "days": list[str], "redone": list[RedoneDay]})
+
+
+def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_run: bool = False) -> Redone:
     """Repeat a day of a chain and all released days after it.
 
     The oldest comes first, and each day continues what the day before was redone as. Readers keep the release that the
@@ -46,7 +57,7 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
     check_snapshot_key(first)
     days = _days(load_graph_spec(spec, overrides), first)
     say(f"redo: {len(days)} days, {days[0]} to {days[-1]}")
-    redone: list[Result] = []
+    redone: list[RedoneDay] = []
     for number, day in enumerate(() if dry_run else days, start=1):
         say(f"redo: {day}, day {number} of {len(days)}")
         try:
@@ -56,8 +67,8 @@ def redo(spec: Path, first: str, *, overrides: Sequence[str] | None = None, dry_
                 f"{error}; {number - 1} of {len(days)} days are redone, {', '.join(days[number - 1 :])} are not: mend "
                 f"or approve {day}, then `pbg redo SPEC --from {day}`"
             ) from None
-        release = summary["release"] or {}
-        redone.append({"snapshot": day, "run": summary["run"], "release": release.get("release")})
+        release = summary["release"]
+        redone.append({"snapshot": day, "run": summary["run"], "release": release["release"] if release else None})
     return {"from": first, "days": days, "redone": redone}
 
 

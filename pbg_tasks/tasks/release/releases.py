@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config.loading import load_graph_spec
@@ -24,11 +24,64 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.publish import Release
-    from pbg_tasks.tasks.context import Result
 
 HOUR_SECONDS = 3600.0
 DRILL_SECONDS = 5.0
 KEPT_RELEASES = 14
+
+
+class RolledBack(TypedDict):
+    """A channel that points to an earlier release."""
+
+    channel: str
+    was: int
+    release: int
+    directory: str
+
+
+class Unpinned(TypedDict):
+    """A release that retention decides about."""
+
+    channel: str
+    release: int
+
+
+class Pinned(Unpinned):
+    """A release that stays."""
+
+    run: str
+
+
+class Skipped(TypedDict):
+    """A snapshot that a chain goes on without."""
+
+    channel: str
+    skipped: str
+
+
+class Freed(TypedDict):
+    """What a collection removed, or would remove."""
+
+    store: str
+    dry_run: bool
+    kept_releases: int
+    releases: list[str]
+    runs: list[str]
+    objects: int
+    bytes: int
+    uploads: int
+    orphans: int
+    unwatched_runs: list[str]
+    silent_hours: float
+
+
+class Drilled(TypedDict):
+    """A drill; without ``releases`` and ``seconds`` where there was none to go back to."""
+
+    channel: str
+    drilled: bool
+    releases: NotRequired[list[int]]
+    seconds: NotRequired[dict[str, float]]
 
 
 def _channel(spec: Path) -> Channel:
@@ -36,7 +89,7 @@ def _channel(spec: Path) -> Channel:
     return Channel(open_store(graph.store), graph.channel)
 
 
-def rollback(spec: Path, *, to: int | None = None) -> Result:
+def rollback(spec: Path, *, to: int | None = None) -> RolledBack:
     """Point a graph's channel back to an earlier release, by one swap.
 
     Raises:
@@ -50,7 +103,7 @@ def rollback(spec: Path, *, to: int | None = None) -> Result:
     return {"channel": channel.name, "was": was.seq, "release": now.seq, "directory": directory}
 
 
-def pin(spec: Path, release: int) -> Result:
+def pin(spec: Path, release: int) -> Pinned:
     """Keep a release until it is unpinned.
 
     Raises:
@@ -63,14 +116,14 @@ def pin(spec: Path, release: int) -> Result:
     return {"channel": channel.name, "release": release, "run": kept.run}
 
 
-def unpin(spec: Path, release: int) -> Result:
+def unpin(spec: Path, release: int) -> Unpinned:
     """Let retention decide about a release again."""
     channel = _channel(spec)
     let_go(channel, release)
     return {"channel": channel.name, "release": release}
 
 
-def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Result:
+def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
     """Let the nights of a chain go on without a snapshot, also without a run of it that has not finished.
 
     Raises:
@@ -92,7 +145,7 @@ def gc(
     grace_hours: float,
     dry_run: bool = False,
     trust_clock: bool = False,
-) -> Result:
+) -> Freed:
     """Remove the releases and runs of a graph's store that nothing needs.
 
     Args:
@@ -158,7 +211,7 @@ def gc(
     }
 
 
-def drill(spec: Path, *, limit: float = DRILL_SECONDS) -> Result:
+def drill(spec: Path, *, limit: float = DRILL_SECONDS) -> Drilled:
     """Roll a canary channel back and forward between the last two releases of the channel, as one would in need.
 
     The canary, ``{channel}-drill``, serves the same runs, so nothing is copied, and readers notice nothing.

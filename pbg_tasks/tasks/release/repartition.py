@@ -7,7 +7,7 @@ of their names puts them, and the result is a release of its own with the same s
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.checkpoint.preserve import read_preserved
@@ -39,11 +39,45 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
     from pbg_tasks.publish import Release
     from pbg_tasks.storage import Store
-    from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.release.moved_release import Moved, Stored
 
 
-def repartition(spec: Path, *, partitions: int | None = None, compact: bool = False) -> Result:
+class _Channel(TypedDict):
+    """A channel and its release; ``partitions`` by entity type."""
+
+    task: str
+    channel: str
+    release: int
+    partitions: dict[str, int]
+
+
+class _Published(TypedDict):
+    """A release in place of release ``was``, with entities kept and dropped by type."""
+
+    moved: bool
+    release: int
+    was: int
+    directory: str
+    entities: dict[str, int]
+    dropped: dict[str, int]
+
+
+class Unmoved(_Channel):
+    """A channel whose rows are in the wanted partitions already."""
+
+    moved: bool
+
+
+class Repartitioned(Unmoved):
+    """A channel whose rows were moved."""
+
+    was: int
+    directory: str
+    entities: dict[str, int]
+    dropped: dict[str, int]
+
+
+def repartition(spec: Path, *, partitions: int | None = None, compact: bool = False) -> Unmoved | Repartitioned:
     """Move the rows of a channel's current release, and point the channel to the result.
 
     Args:
@@ -67,10 +101,15 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
     present = read_config(directory.read(CONFIG) or b"", source=f"{directory.url}/{CONFIG}")
     config = _wanted(present, graph, partitions)
     was, now = partition_counts(present), partition_counts(config)
-    nothing = {"task": "repartition", "channel": graph.channel, "release": release.seq, "partitions": now}
+    nothing: _Channel = {
+        "task": "repartition",
+        "channel": graph.channel,
+        "release": release.seq,
+        "partitions": now,
+    }
     if was == now and not compact:
         say(f"repartition: release {release.seq} has these partitions already")
-        return nothing | {"moved": False}
+        return {**nothing, "moved": False}
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         ids, out = scratch.path / "ids", scratch.path / "release"
         for path in (ids, out):
@@ -87,7 +126,7 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
         )
         if was == now and not any(moved.dropped.values()):
             say(f"repartition: no entity has vanished for {graph.vanished.nights} nights, so nothing is to be dropped")
-            return nothing | {"moved": False}
+            return {**nothing, "moved": False}
         files.fetch_all([name for name in (RETURNED, EDGE_HASHES) if name in files.names], out)
         if EXPIRED in files.names:
             hidden = EntitySet.from_bytes(directory.read(EXPIRED) or b"", source=f"{directory.url}/{EXPIRED}")
@@ -96,7 +135,7 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
         epochs = read_preserved(store, release.directory).epochs
         stored = store_release(store, moved, out, snapshot=release.snapshot, epochs=epochs)
         _move_candidates(connection, store, release, stored, ids, out)
-    return nothing | _publish(channel, release, moved, stored)
+    return {**nothing, **_publish(channel, release, moved, stored)}
 
 
 def _wanted(present: ConfigSchema, graph: GraphSpec, partitions: int | None) -> ConfigSchema:
@@ -136,7 +175,7 @@ def _check_not_moved(channel: Channel, release: Release) -> None:
         raise ConflictError(f"channel {channel.name!r} was moved while release {release.seq} was: run this again")
 
 
-def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -> Result:
+def _publish(channel: Channel, release: Release, moved: Moved, stored: Stored) -> _Published:
     candidate = release.model_dump(exclude={"format", "channel", "seq", "previous"}) | {
         "run": stored.run,
         "directory": stored.directory,

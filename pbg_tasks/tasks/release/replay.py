@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pbg_tasks.checkpoint import is_preserved, open_preserved
 from pbg_tasks.checkpoint.preserve import MANIFEST
@@ -26,13 +26,23 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.storage import Store
-    from pbg_tasks.tasks.context import Result
+
+Likeness = Literal["equal", "different", "missing", "new"]
+
+
+class Replayed(TypedDict):
+    """A run that was done again beside the first; ``equal``: all its files are."""
+
+    run: str
+    equal: bool
+    files: dict[str, Likeness]
+
 
 REPLAYED = ("validate", "partition", "bucket", "train", "preserve")
 """The tasks that make a release's files."""
 
 
-def replay_release(spec: Path, number: int, *, into: str | None = None) -> Result:
+def replay_release(spec: Path, number: int, *, into: str | None = None) -> Replayed:
     """Do the tasks of a release's run again, as ``replay`` does.
 
     Args:
@@ -49,7 +59,7 @@ def replay_release(spec: Path, number: int, *, into: str | None = None) -> Resul
     return replay(f"{channel.store.url}/runs/{channel.release(number).run}", into=into)
 
 
-def replay(url: str, *, into: str | None = None) -> Result:
+def replay(url: str, *, into: str | None = None) -> Replayed:
     """Do a run's tasks again from its spec, its snapshot and the release it continued.
 
     Args:
@@ -140,8 +150,8 @@ def _plan(run: RunContext, store: Store) -> RunContext:
     return again
 
 
-def _compare(published: Mapping[str, ObjectRecord], made: Mapping[str, ObjectRecord]) -> dict[str, str]:
-    verdicts = {}
+def _compare(published: Mapping[str, ObjectRecord], made: Mapping[str, ObjectRecord]) -> dict[str, Likeness]:
+    verdicts: dict[str, Likeness] = {}
     for name in sorted({*published, *made}):
         if name not in made:
             verdicts[name] = "missing"

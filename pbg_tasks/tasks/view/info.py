@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from pbg_tasks import __version__
 from pbg_tasks.config.support import check_supported
@@ -16,7 +16,33 @@ from pbg_tasks.tasks.directory.configs import load_config_from
 _SHOWN = ("torch", "h5py", "duckdb", "pyarrow", "boto3", "apache-airflow")
 
 
-def info(config: str | None = None, overrides: list[str] | None = None) -> dict[str, Any]:
+class Installation(TypedDict):
+    """What this installation can do."""
+
+    version: str
+    python: str
+    machine: str
+    cpus: int
+    engines: list[str]
+    native: str
+    left_to_torch: list[str]
+    packages: dict[str, str]
+
+
+class Engine(TypedDict):
+    """The engine that trains a config, and why where there was a choice."""
+
+    engine: str
+    because: NotRequired[str]
+
+
+class EngineOf(Engine):
+    """The engine of a config."""
+
+    config: str
+
+
+def info(config: str | None = None, overrides: list[str] | None = None) -> Installation | EngineOf:
     """Describe the installation, or which engine trains a config and why.
 
     Args:
@@ -41,13 +67,13 @@ def info(config: str | None = None, overrides: list[str] | None = None) -> dict[
     }
 
 
-def _engine_of(url: str, overrides: list[str]) -> dict[str, Any]:
+def _engine_of(url: str, overrides: list[str]) -> Engine:
     from pbg_tasks.train.engine.choice import engine_name
 
     config = load_config_from(url, overrides)
     check_supported(config, source=url)
     name, reason = engine_name("auto", config)
-    return {"engine": name} | ({"because": reason} if reason else {})
+    return {"engine": name, "because": reason} if reason else {"engine": name}
 
 
 def _version(package: str) -> str | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.checkpoint import open_preserved, watch_progress
 from pbg_tasks.checkpoint.stats import FILE_NAME as STATS
 from pbg_tasks.checkpoint.stats import IO_FILE_NAME
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.night_results import NightResults
+from pbg_tasks.config.results import SHAPES
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -19,7 +21,7 @@ from pbg_tasks.report.pages import assets, plotly_name
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.approval import decisions
-from pbg_tasks.tasks.context import CHAIN, Result, RunContext
+from pbg_tasks.tasks.context import CHAIN, RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.config.graph import GraphSpec
+    from pbg_tasks.config.results import PreserveResult
+    from pbg_tasks.report.documents import Decided
     from pbg_tasks.storage import ObjectInfo, Store
 
 STATS_BYTES = 32 << 20
@@ -38,7 +42,23 @@ PAGE = "report/index.html"
 COMPARISON = "report/comparison.html"
 
 
-def report(url: str) -> Result:
+class Reported(TypedDict):
+    """The pages of a run that were written."""
+
+    task: str
+    run: str
+    pages: list[str]
+
+
+class ReportedGraph(TypedDict):
+    """The pages of a graph that were written."""
+
+    graph: str
+    channel: str
+    pages: list[str]
+
+
+def report(url: str) -> Reported:
     """Write the pages of a run and of its channel; writing them again brings them up to date.
 
     Raises:
@@ -53,7 +73,7 @@ def report(url: str) -> Result:
     return {"task": "report", "run": run.url, "pages": pages}
 
 
-def report_graph(spec: Path) -> Result:
+def report_graph(spec: Path) -> ReportedGraph:
     """Write the pages of a graph's channel and of all its runs.
 
     Raises:
@@ -79,7 +99,7 @@ def read_run(run: RunContext) -> RunFacts:
     """Read everything a run's page shows."""
     prefix = run.key(RunLayout.checkpoint)
     results = read_results(run)
-    watched = None if "train" in results else watch_progress(run.store, prefix)
+    watched = None if results.train is not None else watch_progress(run.store, prefix)
     stats, committed = _stats(run.store, f"{prefix}/{STATS}")
     io, _ = _stats(run.store, f"{prefix}/{IO_FILE_NAME}")
     spec = run.store.head(run.key(RunLayout.spec))
@@ -92,7 +112,7 @@ def read_run(run: RunContext) -> RunFacts:
         progress=watched[0] if watched else None,
         heard=max((each for each in (committed, watched and watched[1]) if each), default=None),
         planned=spec.modified if spec else None,
-        files=_files(run, results.get("preserve")),
+        files=_files(run, results.preserve),
         refused=_refusal(run),
         decisions=_decisions(run),
     )
@@ -114,7 +134,7 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
 
     def facts(run: RunContext) -> RunFacts:
         moment = planned[run.key(RunLayout.spec)]
-        found = RunFacts(spec=run.spec, url=run.url, tasks=CHAIN, results={}, planned=moment)
+        found = RunFacts(spec=run.spec, url=run.url, tasks=CHAIN, results=NightResults(), planned=moment)
         try:
             return replace(
                 found,
@@ -144,10 +164,9 @@ def read_graph(graph: str, channel: Channel, *, reported: bool = False) -> Graph
     )
 
 
-def read_results(run: RunContext, *, threads: int = len(CHAIN)) -> dict[str, Result]:
+def read_results(run: RunContext, *, threads: int = len(CHAIN)) -> NightResults:
     """Read the results of finished tasks, several at a time."""
-    found = in_parallel(run.result, CHAIN, threads)
-    return {task: result for task, result in zip(CHAIN, found, strict=True) if result is not None}
+    return NightResults.of(in_parallel(run.find, SHAPES.values(), threads))
 
 
 def _runs(channel: Channel, graph: str, objects: Iterable[ObjectInfo]) -> list[RunContext]:
@@ -179,11 +198,11 @@ def _stats(store: Store, key: str) -> tuple[list[str], float | None]:
         return [], None
 
 
-def _files(run: RunContext, preserved: Result | None) -> Mapping[str, ObjectRecord]:
+def _files(run: RunContext, preserved: PreserveResult | None) -> Mapping[str, ObjectRecord]:
     if preserved is None:
         return {}
     try:
-        return open_preserved(run.store, preserved["directory"], expected_sha256=preserved["manifest_sha256"]).records
+        return open_preserved(run.store, preserved.directory, expected_sha256=preserved.manifest_sha256).records
     except NotFoundError:  # collected
         return {}
 
@@ -194,7 +213,7 @@ def _refusal(run: RunContext) -> str | None:
     return run.refusal() or why_skipped(channel, run.spec.snapshot, since=run.planned())
 
 
-def _decisions(run: RunContext) -> dict[str, Result]:
+def _decisions(run: RunContext) -> dict[str, Decided]:
     return {decision["task"]: decision for decision in decisions(run)}
 
 
@@ -208,7 +227,7 @@ def _write_run(run: RunContext) -> list[str]:
         run="../../{run}/report/index.html",
         comparison=COMPARISON.rpartition("/")[2] if before else None,
     )
-    pages = {PAGE: document}
+    pages: dict[str, Mapping[str, object]] = {PAGE: document}
     if before is not None:
         pages[COMPARISON] = comparison_document(run_document(read_run(before)), document)
     for name, page in pages.items():

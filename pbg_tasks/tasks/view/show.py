@@ -5,49 +5,71 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.loading import load_graph_spec
-from pbg_tasks.config.results import PlanResult, models_of
+from pbg_tasks.config.night_results import NightResults
+from pbg_tasks.config.results import SHAPES, Metrics, ReleaseData
 from pbg_tasks.errors import InputError
 from pbg_tasks.forecast import compare, outcome_table
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.descent import descent
 from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.approval import decisions
-from pbg_tasks.tasks.context import CHAIN, Result, RunContext
+from pbg_tasks.tasks.context import CHAIN, RunContext
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from pbg_tasks.config.results import (
+        BothWays,
+        DriftResult,
+        EvalResult,
+        Figures,
+        GateResult,
+        PublishResult,
+        TypeDrift,
+    )
+    from pbg_tasks.forecast import Outcome
+    from pbg_tasks.report.documents import Decided, Stored
+    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.tasks.view.summary import (
+        AgainstSummary,
+        Changes,
+        DataSummary,
+        DriftSummary,
+        ReleaseRow,
+        ReleaseSummary,
+        Summary,
+    )
 
 HEADLINE = ("mr", "mrr", "hits1", "hits10", "hits50", "auc")
 
 
-def show(url: str) -> Result:
+def show(url: str) -> Summary:
     """Collect what the finished tasks of a run found."""
     run = RunContext.open(url)
-    results = {task: run.result(task) or {} for task in CHAIN}
-    evaluated, published, trained = results["eval"], results["publish"], results["train"]
+    results = NightResults.of(run.find(shape) for shape in SHAPES.values())
+    bucketed, partitioned, trained = results.bucket, results.partition, results.train
     return {
         "graph": run.spec.graph.graph,
         "snapshot": run.spec.snapshot,
         "run": run.url,
-        "finished": [task for task in CHAIN if results[task]],
-        "release": _release(published),
+        "finished": list(results.finished),
+        "release": _release(results.publish),
         "exports": _exports(run),
         "forecast": _forecast(results),
-        "tasks": {task: {"seconds": result["seconds"]} for task, result in results.items() if result},
-        "edges": results["bucket"].get("edges", {}),
-        "entities": results["partition"].get("entities", {}),
-        "relations": results["partition"].get("relations"),
-        "epochs": trained.get("epochs"),
-        "warm_start": trained.get("warm_start"),
-        "loss": trained.get("loss"),
-        "curve": trained.get("curve", []),
-        "edges_per_second": trained.get("edges_per_second"),
-        "metrics": {
-            kind: evaluated[kind] for kind in ("raw", "filtered", "random", "popularity") if evaluated.get(kind)
-        },
-        "against": _against(evaluated),
-        "drift": _drift(results["drift"]),
-        "gate": {key: results["gate"][key] for key in ("passed", "checks") if key in results["gate"]},
+        "tasks": {task: {"seconds": result.seconds} for task, result in results.finished.items()},
+        "edges": bucketed.edges.document() if bucketed is not None else {},
+        "entities": partitioned.entities.document() if partitioned is not None else {},
+        "relations": partitioned.relations if partitioned is not None else None,
+        "epochs": trained.epochs if trained is not None else None,
+        "warm_start": trained.warm_start if trained is not None else None,
+        "loss": trained.loss if trained is not None else None,
+        "curve": trained.curve if trained is not None else [],
+        "edges_per_second": trained.edges_per_second if trained is not None else None,
+        "metrics": _metrics(results.eval),
+        "against": _against(results.eval),
+        "drift": _drift(results.drift),
+        "gate": _gate(results.gate),
         "decisions": decisions(run),
         "data": _data(results),
         "changes": _changes(run, results),
@@ -63,46 +85,80 @@ def show_task(url: str, task: str) -> Result:
     return RunContext.open(url).require(task)
 
 
-def _forecast(results: dict[str, Result]) -> Result | None:
+def _forecast(results: NightResults) -> Outcome | None:
     """Return the plan's forecast beside what the finished tasks took; None of a run that was planned without one."""
-    found = models_of(results)
-    plan = found.get("plan")
-    return compare(plan.forecast, found) if isinstance(plan, PlanResult) and plan.forecast is not None else None
+    forecast = results.plan.forecast if results.plan is not None else None
+    return compare(forecast, results.finished) if forecast is not None else None
 
 
-def _against(evaluated: Result) -> dict[str, float] | None:
+def _metrics(evaluated: EvalResult | None) -> dict[str, Stored]:
+    """Return the figures of each kind that was ranked."""
+    if evaluated is None:
+        return {}
+    kinds: dict[str, Figures | None] = {
+        "raw": evaluated.raw,
+        "filtered": evaluated.filtered,
+        "random": evaluated.random,
+        "popularity": evaluated.popularity,
+    }
+    return {kind: found for kind, figures in kinds.items() if figures is not None and (found := figures.document())}
+
+
+def _against(evaluated: EvalResult | None) -> AgainstSummary | None:
     """Return the filtered MRR of the run and of the release before on the same edges; None where they share none."""
-    against = evaluated.get("against") or {}
-    found = {model: against.get(model, {}).get("filtered", {}).get("mrr") for model in ("candidate", "current")}
-    return None if None in found.values() else found
+    against = evaluated.against if evaluated is not None else None
+    if against is None:
+        return None
+    candidate, current = _filtered_mrr(against.candidate), _filtered_mrr(against.current)
+    return None if candidate is None or current is None else {"candidate": candidate, "current": current}
 
 
-def _drift(drift: Result) -> dict[str, float | None]:
+def _filtered_mrr(found: BothWays | Metrics) -> float | None:
+    return found.filtered.figure("mrr")
+
+
+def _drift(drift: DriftResult | None) -> DriftSummary:
     """Return the mean cosine and overlap of all types that have one, weighted by the entities in common."""
-    types = drift.get("types", {}).values()
-    found: dict[str, float | None] = {}
-    for name in ("cosine", "overlap"):
-        told = [(each[name]["mean"], each["common"]) for each in types if each[name]["mean"] is not None]
-        entities = sum(common for _, common in told)
-        found[name] = round(sum(value * common for value, common in told) / entities, 6) if entities else None
-    return found
-
-
-def _data(results: dict[str, Result]) -> Result:
-    """Return what was found new in the snapshot, and what the data gate said of it."""
-    verdicts = [results[task]["data_gate"] for task in ("validate", "partition") if results[task]]
+    types: Sequence[TypeDrift] = list(drift.types.values()) if drift is not None else []
     return {
-        "difference": results["validate"].get("difference"),
-        "passed": all(verdict["passed"] for verdict in verdicts) if verdicts else None,
-        "accepted": next((reason for verdict in verdicts if (reason := verdict.get("accepted"))), None),
-        "checks": [check for verdict in verdicts for check in verdict["checks"]],
+        "cosine": _mean((each.cosine.mean, each.common) for each in types),
+        "overlap": _mean((each.overlap.mean, each.common) for each in types),
     }
 
 
-def _release(published: Result) -> dict[str, Any] | None:
-    if "release" not in published:
+def _mean(found: Iterator[tuple[float | None, int]]) -> float | None:
+    known = [(value, common) for value, common in found if value is not None]
+    entities = sum(common for _, common in known)
+    return round(sum(value * common for value, common in known) / entities, 6) if entities else None
+
+
+def _gate(gated: GateResult | None) -> Stored:
+    """Return the verdict of the quality gate."""
+    return {} if gated is None else {"passed": gated.passed, "checks": [check.document() for check in gated.checks]}
+
+
+def _data(results: NightResults) -> DataSummary:
+    """Return what was found new in the snapshot, and what the data gate said of it."""
+    validated = results.validate
+    verdicts = [verdict for task, verdict in results.verdicts.items() if task != "gate"]
+    difference = validated.difference if validated is not None else None
+    return {
+        "difference": difference.document() if difference is not None else None,
+        "passed": all(verdict.passed for verdict in verdicts) if verdicts else None,
+        "accepted": next((verdict.accepted for verdict in verdicts if verdict.accepted), None),
+        "checks": [check.document() for verdict in verdicts for check in verdict.checks],
+    }
+
+
+def _release(published: PublishResult | None) -> ReleaseSummary | None:
+    if published is None or not published.release:
         return None
-    return {key: published[key] for key in ("channel", "release", "directory", "published")}
+    return {
+        "channel": published.channel,
+        "release": published.release,
+        "directory": published.directory,
+        "published": published.published,
+    }
 
 
 def _exports(run: RunContext) -> dict[str, str]:
@@ -111,41 +167,42 @@ def _exports(run: RunContext) -> dict[str, str]:
     return {name: result["destination"] for name, result in results.items() if result is not None}
 
 
-def _changes(run: RunContext, results: dict[str, Result]) -> dict[str, Any]:
+def _changes(run: RunContext, results: NightResults) -> Changes:
     """Compare a run with the release it continues, if that is still there."""
     previous = run.spec.previous
-    if previous is None or not results["eval"]:
+    if previous is None or results.eval is None:
         return {}
     try:
         before = Channel(run.store, run.spec.graph.channel).release(previous.seq)
     except InputError:
         return {}
-    edges, now = before.data.get("edges"), _dig(results, "bucket", "edges", "total")
-    entities = results["partition"].get("entities", {})
+    edges = ReleaseData.model_validate(before.data).edges
+    now = results.bucket.edges.total if results.bucket is not None else None
+    entities = results.partition.entities if results.partition is not None else None
     return {
         "since": previous.snapshot,
         "edges": None if edges is None or now is None else now - edges,  # an adopted checkpoint has no number
-        "new_entities": entities.get("new"),
-        "gone_entities": entities.get("gone"),
-        "filtered_mrr": _difference(results["eval"], before.metrics),
+        "new_entities": entities.new if entities is not None else None,
+        "gone_entities": entities.gone if entities is not None else None,
+        "filtered_mrr": _difference(results.eval, Metrics.model_validate(before.metrics)),
     }
 
 
-def _difference(now: Result, before: Result) -> float | None:
-    mrr, then = (_dig(metrics, "filtered", "mrr") for metrics in (now, before))
+def _difference(now: EvalResult, before: Metrics) -> float | None:
+    mrr, then = _filtered_mrr(now), _filtered_mrr(before)
     return None if mrr is None or then is None else round(float(mrr) - float(then), 6)
 
 
-def outcome(summary: Result) -> str:
+def outcome(summary: Summary) -> str:
     """Draw a run's forecast beside what it took; empty of a run that was planned without one."""
     return "" if summary["forecast"] is None else "\n".join(outcome_table(summary["forecast"]))
 
 
-def table(summaries: list[Result]) -> str:
+def table(summaries: Sequence[Summary]) -> str:
     """Draw runs side by side, one row a figure."""
     rows: list[tuple[str, list[str]]] = [("snapshot", [summary["snapshot"] for summary in summaries])]
     for task in CHAIN:
-        seconds = [summary["tasks"].get(task, {}).get("seconds") for summary in summaries]
+        seconds = [_dig(summary, "tasks", task, "seconds") for summary in summaries]
         rows.append((f"{task}, s", [_cell(value, "{:.1f}") for value in seconds]))
     rows += [(label, [_cell(_dig(summary, *path), form) for summary in summaries]) for label, path, form in _FIGURES]
     rows.append(("release", [_release_cell(summary) for summary in summaries]))
@@ -185,7 +242,7 @@ _FIGURES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )
 
 
-def _dig(summary: Result, *path: str) -> Any:  # noqa: ANN401 - any JSON value
+def _dig(summary: Mapping[str, object], *path: str) -> Any:  # noqa: ANN401 - any JSON value
     value: Any = summary
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
@@ -198,32 +255,32 @@ def _cell(value: Any, form: str) -> str:  # noqa: ANN401 - any JSON value
     )
 
 
-def _release_cell(summary: Result) -> str:
+def _release_cell(summary: Summary) -> str:
     release = summary["release"]
     if release is None:
         return "-"
     return f"{release['channel']} {release['release']}{'' if release['published'] else ' (not current)'}"
 
 
-def _data_cell(data: Result) -> str:
+def _data_cell(data: DataSummary) -> str:
     if data["passed"] is None:
         return "-"
-    warnings = sum(check.get("warned", False) for check in data["checks"])
+    warnings = sum(bool(check.get("warned")) for check in data["checks"])
     said = "accepted by hand" if data["accepted"] else "passed" if data["passed"] else "blocked"
     return f"{said}, {warnings} warning{'' if warnings == 1 else 's'}" if warnings else said
 
 
-def _decisions_cell(decisions: list[Result]) -> str:
+def _decisions_cell(decisions: Sequence[Decided]) -> str:
     words = {True: "approved", False: "rejected"}
     return ", ".join(f"{each['task']} {words[each['approved']]} by {each['by']}" for each in decisions) or "-"
 
 
-def _changes_cell(changes: dict[str, Any]) -> str:
+def _changes_cell(changes: Changes) -> str:
     if not changes:
         return "-"
     edges, mrr = _cell(changes["edges"], "{:+,}"), changes["filtered_mrr"]
     moved = f", MRR {mrr:+.4f}" if mrr is not None else ""
-    new, gone = (_cell(changes[key], "{:,}") for key in ("new_entities", "gone_entities"))
+    new, gone = _cell(changes["new_entities"], "{:,}"), _cell(changes["gone_entities"], "{:,}")
     return f"{edges} edges, +{new} -{gone} entities{moved}"
 
 
@@ -238,7 +295,7 @@ def _draw(rows: list[tuple[str, list[str]]]) -> str:
     return "\n".join([lines[0], rule, *lines[1:]])
 
 
-def history(spec: Path) -> list[Result]:
+def history(spec: Path) -> list[ReleaseRow]:
     """List the releases of a graph's channel, oldest first, with a mark at the one it points to.
 
     ``continues`` is the release that a release was trained from, None where it began anew or its run is gone;
@@ -253,7 +310,7 @@ def history(spec: Path) -> list[Result]:
             "release": release.seq,
             "snapshot": release.snapshot,
             "run": release.run,
-            "filtered_mrr": _dig(release.metrics, "filtered", "mrr"),
+            "filtered_mrr": _filtered_mrr(Metrics.model_validate(release.metrics)),
             "current": current is not None and current.seq == release.seq,
             **ways[release.seq],
         }
@@ -261,7 +318,7 @@ def history(spec: Path) -> list[Result]:
     ]
 
 
-def history_table(listed: list[Result]) -> str:
+def history_table(listed: Sequence[ReleaseRow]) -> str:
     """Draw the releases of a channel, one row a release."""
     rows = [("release", ["snapshot", "run", "MRR filtered", "current", "continues"])]
     for release in listed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from pydantic import ConfigDict
 
@@ -28,7 +28,6 @@ from pbg_tasks.tasks.files import MANIFEST
 
 if TYPE_CHECKING:
     from pbg_tasks.storage import ObjectInfo, Store
-    from pbg_tasks.tasks.context import Result
 
 _FILES_AT_ONCE = 4
 _NAMED = 20  # files that a message or result names
@@ -62,7 +61,20 @@ class _Directory:
     wrong: list[str] = field(default_factory=list)
 
 
-def verify(url: str) -> Result:
+class Verified(TypedDict):
+    """Files that are as written; ``unverified_files``: some of those that no manifest lists."""
+
+    task: str
+    url: str
+    manifests: list[str]
+    verified: int
+    bytes: int
+    counts_compared: int
+    unverified: int
+    unverified_files: list[str]
+
+
+def verify(url: str) -> Verified:
     """Compare every file that a manifest below a directory lists with its size and SHA-256.
 
     A run, a release, a checkpoint, an export and what `pbg import` wrote have manifests. Entity counts are compared

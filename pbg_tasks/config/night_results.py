@@ -1,0 +1,78 @@
+"""Results of a night's tasks, each by its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
+
+from pbg_tasks.config.results import (
+    SHAPES,
+    BucketResult,
+    DriftResult,
+    EvalResult,
+    GateResult,
+    PartitionResult,
+    PlanResult,
+    PreserveResult,
+    PublishResult,
+    TaskResult,
+    TrainResult,
+    ValidateResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pbg_tasks.config.results import VerdictDocument
+
+
+@dataclass(frozen=True, slots=True)
+class NightResults:
+    """Results of the finished tasks of a run; None for a task that has not finished."""
+
+    plan: PlanResult | None = None
+    validate: ValidateResult | None = None
+    partition: PartitionResult | None = None
+    bucket: BucketResult | None = None
+    train: TrainResult | None = None
+    preserve: PreserveResult | None = None
+    eval: EvalResult | None = None
+    drift: DriftResult | None = None
+    gate: GateResult | None = None
+    publish: PublishResult | None = None
+
+    @classmethod
+    def of(cls, results: Iterable[TaskResult | None]) -> Self:
+        """Return the night of results in any order."""
+        found: dict[str, Any] = {result.TASK: result for result in results if result is not None}
+        return cls(**found)
+
+    @classmethod
+    def parse(cls, documents: Mapping[str, object]) -> Self:
+        """Return the night of stored results by task; None and empty ones are of unfinished tasks.
+
+        Raises:
+            ValidationError: a key is missing or of another type.
+        """
+        return cls.of(SHAPES[task].model_validate(document) for task, document in documents.items() if document)
+
+    @property
+    def finished(self) -> dict[str, TaskResult]:
+        """The results there are, by task, in the order of the chain."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {task: result for task, result in found.items() if result is not None}
+
+    @property
+    def verdicts(self) -> dict[str, VerdictDocument]:
+        """What the gates found, by task, in the order of the chain."""
+        found: dict[str, VerdictDocument | None] = {
+            "validate": self.validate.data_gate if self.validate is not None else None,
+            "partition": self.partition.data_gate if self.partition is not None else None,
+            "gate": self.gate,
+        }
+        return {task: verdict for task, verdict in found.items() if verdict is not None}
+
+    @property
+    def seconds(self) -> float:
+        """What all finished tasks took."""
+        return sum(result.seconds for result in self.finished.values())

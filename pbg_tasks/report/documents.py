@@ -1,0 +1,275 @@
+"""Documents of the pages: what each page shows, as plain JSON values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pbg_tasks.forecast import Cost, Pair
+
+State = Literal["damaged", "running", "refused", "finished", "released"]
+Stored = dict[str, object]
+"""A part of a stored document, as it is stored."""
+
+
+class TaskRow(TypedDict):
+    """A task of a run."""
+
+    name: str
+    state: Literal["done", "now", "waiting"]
+    seconds: float | None
+
+
+class RelationRow(TypedDict):
+    """What is known of a relation."""
+
+    name: str
+    edges: int | None
+    added: int | None
+    removed: int | None
+    queries: int | None
+    mrr: float | None
+    hits1: float | None
+    hits10: float | None
+    cosine: float | None
+
+
+class Cell(TypedDict):
+    """A bucket of the iteration that the matrix shows; ``shade`` from 0, darker for a higher loss."""
+
+    edges: int
+    state: Literal["waiting", "active", "done"]
+    loss: float | None
+    seconds: float | None
+    rank: int | None
+    shade: int | None
+
+
+class IterationRow(TypedDict):
+    """A committed iteration of training."""
+
+    epoch: int
+    loss: float
+    edges: int
+    mrr: float | None
+    seconds: float | None
+    waited: float | None
+
+
+class Training(TypedDict):
+    """Training as it stands: ``epoch`` from 1 (0: none), ``done`` and ``buckets`` of that epoch."""
+
+    state: Literal["waiting", "running", "done"]
+    epochs: int
+    epoch: int
+    done: int
+    buckets: int
+    matrix: list[list[Cell]]
+    iterations: list[IterationRow]
+    heard: float | None
+
+
+class Trained(TypedDict):
+    """Figures of a finished training."""
+
+    engine: str | None
+    device: str | None
+    workers: int | None
+    edges_per_second: int | None
+    edges_trained: int | None
+    edges_retrained: int | None
+    loss: float | None
+    resumed_from: int | None
+    ranks: int
+
+
+class Data(TypedDict):
+    """What ``validate`` found in the snapshot."""
+
+    edges: int
+    duplicates: int | None
+    self_loops: int | None
+    difference: Stored
+    degrees: dict[str, list[int]]
+
+
+class VerdictPart(TypedDict):
+    """The verdict of a gate, and the decision about it."""
+
+    task: str
+    title: str
+    passed: bool
+    accepted: str | None
+    decision: Decided | None
+    checks: list[Stored]
+
+
+class Decided(TypedDict):
+    """A decision about a task that refused the night."""
+
+    task: str
+    approved: bool
+    by: str
+    at: str
+    reason: str
+
+
+class ForecastPart(TypedDict):
+    """The forecast beside what came; each row has ``task`` and a pair for each figure of its usage."""
+
+    total_seconds: Pair
+    cost: Cost | None
+    warnings: list[str]
+    calibrated_on: list[str]
+    last_try: list[str]
+    tasks: list[dict[str, str | Pair]]
+
+
+class Lineage(TypedDict):
+    """Inputs and files of a run."""
+
+    snapshot: list[Stored]
+    previous: Stored | None
+    spec_sha256: str
+    directory: str | None
+    manifest_sha256: str | None
+    files: list[FileRow]
+
+
+class FileRow(TypedDict):
+    """A file of a release."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class RunDocument(TypedDict):
+    """The page of a run."""
+
+    kind: Literal["run"]
+    graph: str
+    channel: str
+    snapshot: str
+    run: str
+    url: str
+    planned: float | None
+    state: State
+    refused: str | None
+    accepted: str | None
+    tasks: list[TaskRow]
+    seconds: float
+    release: int | None
+    published: bool | None
+    warm_start: bool
+    edges: Stored | None
+    entities: Stored | None
+    entity_types: dict[str, Stored]
+    relations: list[RelationRow]
+    training: Training
+    trained: Trained | None
+    metrics: dict[str, dict[str, float | None]]
+    held_out: int | None
+    sampled_from: int | None
+    interval: Mapping[str, float] | None
+    data: Data | None
+    drift: Stored | None
+    verdicts: list[VerdictPart]
+    forecast: ForecastPart | None
+    lineage: Lineage
+    spec: Stored
+
+
+class OfRelease(TypedDict):
+    """The release of a night; ``published`` in seconds since 1970."""
+
+    release: int | None
+    published: float | None
+    current: bool
+
+
+class Night(OfRelease):
+    """A night of a channel."""
+
+    reported: bool
+    snapshot: str
+    run: str
+    planned: float | None
+    state: State
+    mrr: float | None
+    hits10: float | None
+    edges: int | None
+    entities: int | None
+    new: int | None
+    gone: int | None
+    cosine: float | None
+    seconds: float | None
+    warm_start: bool | None
+    reason: str | None
+
+
+class RefusedSnapshot(TypedDict):
+    """A snapshot that the channel went without."""
+
+    snapshot: str
+    reason: str
+
+
+class HistoryDocument(TypedDict):
+    """The page of a channel."""
+
+    kind: Literal["history"]
+    graph: str
+    channel: str
+    store: str
+    current: int | None
+    nights: list[Night]
+    refused: list[RefusedSnapshot]
+    left_out: int
+
+
+Verdict = Literal["same", "better", "worse"]
+
+
+class Compared(TypedDict):
+    """A figure of two runs."""
+
+    title: str
+    unit: str
+    left: float | None
+    right: float | None
+    difference: float | None
+    verdict: Verdict
+
+
+class ComparedRelation(Compared):
+    """The MRR of a relation in two runs."""
+
+    queries: int | None
+
+
+class Setting(TypedDict):
+    """A key of the specs that differs."""
+
+    key: str
+    left: object
+    right: object
+
+
+class ComparisonDocument(TypedDict):
+    """The page of two runs."""
+
+    kind: Literal["comparison"]
+    graph: str
+    runs: list[RunDocument]
+    figures: list[Compared]
+    relations: list[ComparedRelation]
+    settings: list[Setting]
+
+
+class Page(TypedDict):
+    """What all pages have: the name of their template."""
+
+    kind: str

@@ -1,0 +1,97 @@
+"""The summary of a run and the list of a channel's releases, as ``show`` and ``history`` print them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from pbg_tasks.publish.descent import Way
+
+if TYPE_CHECKING:
+    from pbg_tasks.forecast import Outcome
+    from pbg_tasks.report.documents import Decided, Stored
+
+
+class TaskSummary(TypedDict):
+    """What a finished task took."""
+
+    seconds: float
+
+
+class ReleaseSummary(TypedDict):
+    """The release that a run became; ``published`` unless a later one is served."""
+
+    channel: str | None
+    release: int
+    directory: str | None
+    published: bool
+
+
+class DriftSummary(TypedDict):
+    """Means over all types, weighted by the entities in common."""
+
+    cosine: float | None
+    overlap: float | None
+
+
+class AgainstSummary(TypedDict):
+    """Filtered MRR of the run and of the release before, on the same edges."""
+
+    candidate: float
+    current: float
+
+
+class DataSummary(TypedDict):
+    """What is new in the snapshot, and the verdict of the data gate."""
+
+    difference: Stored | None
+    passed: bool | None
+    accepted: str | None
+    checks: list[Stored]
+
+
+class Changes(TypedDict, total=False):
+    """A run beside the release it continues; empty where that is gone, or there is none."""
+
+    since: str
+    edges: int | None
+    new_entities: int | None
+    gone_entities: int | None
+    filtered_mrr: float | None
+
+
+class Summary(TypedDict):
+    """Everything known of a run."""
+
+    graph: str
+    snapshot: str
+    run: str
+    finished: list[str]
+    release: ReleaseSummary | None
+    exports: dict[str, str]
+    forecast: Outcome | None
+    tasks: dict[str, TaskSummary]
+    edges: Stored
+    entities: Stored
+    relations: int | None
+    epochs: int | None
+    warm_start: bool | None
+    loss: float | None
+    curve: list[float]
+    edges_per_second: int | None
+    metrics: dict[str, Stored]
+    against: AgainstSummary | None
+    drift: DriftSummary
+    gate: Stored
+    decisions: list[Decided]
+    data: DataSummary
+    changes: Changes
+
+
+class ReleaseRow(Way):
+    """A release of a channel."""
+
+    release: int
+    snapshot: str
+    run: str
+    filtered_mrr: float | None
+    current: bool
