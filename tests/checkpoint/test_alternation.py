@@ -16,8 +16,8 @@ from pbg_tasks.checkpoint.writer import LEASE
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.storage import LocalStore
 from tests.checkpoint import pbg
+from tests.checkpoint.plain import commit
 from tests.checkpoint.samples import SPEC
-from tests.checkpoint.test_plain import commit
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 (a private directory is made there)
 

@@ -9,13 +9,8 @@ from pbg_tasks.checkpoint.reader import HEAD, VERSION_MIRROR
 from pbg_tasks.errors import ConfigError, FormatError, NotFoundError
 from pbg_tasks.storage import open_store
 from tests.checkpoint import pbg
-from tests.checkpoint.samples import SPEC, iteration
-
-
-def commit(writer, content=b"ours"):
-    version = writer.version + 1
-    objects = {name: writer.put(name, f"{name} ".encode() + content) for name in pbg.names(version)}
-    return writer.commit(objects, iteration=iteration(version), edges=10)
+from tests.checkpoint.plain import commit
+from tests.checkpoint.samples import SPEC
 
 
 def ours(store, content=b"ours", prefix=""):

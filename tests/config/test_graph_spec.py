@@ -8,21 +8,7 @@ import yaml
 from pbg_tasks.config import ConfigSchema, GraphSpec, RunSpec, SnapshotFile, load_graph_spec
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError
-
-MODEL = {
-    "entities": {"user": {"num_partitions": 4}, "item": {"num_partitions": 1}},
-    "relations": [
-        {"name": "buys", "lhs": "user", "rhs": "item", "operator": "translation"},
-        {"name": "knows", "lhs": "user", "rhs": "user", "operator": "diagonal"},
-    ],
-    "dimension": 16,
-}
-SPEC = {
-    "graph": "shop",
-    "store": "s3://bucket/shop",
-    "snapshots": {"location": "s3://bucket/edges/{snapshot}/*.csv.gz", "format": "csv"},
-    "model": MODEL,
-}
+from tests.config.specs import MODEL, SPEC
 
 
 def write(tmp_path, spec, text=None):

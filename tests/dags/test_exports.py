@@ -9,7 +9,7 @@ import yaml
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 
-from tests.dags.test_reembed import DAGS
+from tests.dags.parsed import DAGS
 from tests.operators.specs import small_spec
 
 EXPORTS = [{"format": "parquet"}, {"format": "faiss", "name": "ann", "destination": "s3://bucket/ann/{run}"}]

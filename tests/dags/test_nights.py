@@ -11,7 +11,7 @@ from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.sdk import CronPartitionTimetable
 
 from pbg_operators.reembed import WAITING
-from tests.dags.test_reembed import CHAIN, DAGS
+from tests.dags.parsed import CHAIN, DAGS
 from tests.operators.specs import small_spec
 
 DAYS = [f"2026-11-{day}" for day in range(10, 15)]

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,26 +11,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
+from tests.dags.parsed import CHAIN, DAGS, REPOSITORY, parse
 from tests.operators.specs import small_spec
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-DAGS = REPOSITORY / "dags"
-HEAVY = ("torch", "h5py", "numpy", "duckdb", "pyarrow", "pandas", "s3fs", "boto3", "botocore")
-CHAIN = [
-    "make_scratch",
-    "prepare.plan",
-    "prepare.validate",
-    "prepare.partition",
-    "prepare.bucket",
-    "train.train",
-    "train.preserve",
-    "release.eval",
-    "release.drift",
-    "release.gate",
-    "release.publish",
-    "summary",
-    "remove_scratch",
-]
 
 
 @pytest.fixture
@@ -159,33 +137,6 @@ def test_it_survives_serialisation(dag):
     assert set(again.task_ids) == {*CHAIN, "report"}
     assert again.timetable.partitioned or again.timetable.asset_condition
     assert [link.name for link in again.get_task("prepare.plan").operator_extra_links] == ["Run in store"]
-
-
-PARSE = f"""
-import airflow.sdk, airflow.sdk.configuration, json, pydantic, sys, time, yaml
-started = time.process_time()
-import runpy
-runpy.run_path({str(DAGS / "reembed.py")!r})
-seconds = time.process_time() - started
-print(json.dumps([seconds, sorted(set({HEAVY!r}) & set(sys.modules))]))
-"""
-
-
-def parse(folder):
-    """Return CPU seconds of the quickest of up to three tries (a busy machine adds to any one), and heavy imports."""
-    tries = []
-    while len(tries) < 3 and (not tries or tries[-1][0] >= 1.0):
-        tries.append(parse_once(folder))
-    return min(seconds for seconds, _ in tries), tries[-1][1]
-
-
-def parse_once(folder):
-    path = os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "operators")))
-    environment = {**os.environ, "PBG_GRAPHS": str(folder), "PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, "-c", PARSE], env=environment, capture_output=True, text=True, check=True, timeout=120
-    )
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_parsing_is_quick_and_imports_nothing_heavy(graphs):

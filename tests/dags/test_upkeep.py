@@ -12,7 +12,7 @@ from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.serialization.serialized_objects import DagSerialization
 
 from pbg_operators.deadline import PublishedBy
-from tests.dags.test_reembed import DAGS, parse
+from tests.dags.parsed import DAGS, parse
 from tests.operators.specs import small_spec
 
 ALL = {

@@ -9,7 +9,7 @@ import pytest
 
 from pbg_tasks.config import Evaluation
 from pbg_tasks.evaluate.candidates import Candidates
-from tests.evaluate.test_evaluation import Graph, make_config
+from tests.evaluate.graphs import Graph, make_config
 
 
 def test_all_figures_are_those_of_brute_force_among_a_sample(tmp_path):

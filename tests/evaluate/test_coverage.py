@@ -6,7 +6,7 @@ from pbg_tasks.evaluate.coverage import Coverage
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
-from tests.evaluate.test_evaluation import make_config
+from tests.evaluate.graphs import make_config
 
 
 def test_a_new_entity_is_covered_when_it_has_a_training_edge_and_has_moved():

@@ -17,7 +17,7 @@ from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.formats.embeddings import write_embeddings
 from pbg_tasks.model.families import Families
 from pbg_tasks.model.similarity import Similarity
-from tests.evaluate.test_evaluation import INFO, make_config
+from tests.evaluate.graphs import INFO, make_config
 
 
 def view(directory, rows, sizes, known, comparator="cos", lacking=0):

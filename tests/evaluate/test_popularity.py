@@ -18,8 +18,8 @@ from pbg_tasks.evaluate.popularity import Popularity
 from pbg_tasks.evaluate.questions import Questions
 from pbg_tasks.evaluate.tables import EntityTable
 from pbg_tasks.memory import evaluation_forecast
-from tests.config.test_graph_spec import SPEC
-from tests.evaluate.test_evaluation import Graph, assert_popularity_is_that_of_brute_force, make_config
+from tests.config.specs import SPEC
+from tests.evaluate.graphs import Graph, assert_popularity_is_that_of_brute_force, make_config
 
 
 class Watched:

@@ -9,8 +9,8 @@ from pbg_tasks.config import Evaluation, Gates
 from pbg_tasks.evaluate import sampling
 from pbg_tasks.evaluate.sampling import Reciprocals, Sample
 from pbg_tasks.formats.edges import EdgeList
-from tests.evaluate.test_evaluation import Graph, make_config
-from tests.evaluate.test_paired_comparison import rival_of
+from tests.evaluate.graphs import Graph, make_config
+from tests.evaluate.rivals import rival_of
 
 STRICT = Gates(min_over_popularity={}, max_mrr_drop=0.1)
 

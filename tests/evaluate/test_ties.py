@@ -6,7 +6,7 @@ import torch
 
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.evaluate.ties import ROUNDING, tie_from
-from tests.evaluate.test_evaluation import Graph, make_config
+from tests.evaluate.graphs import Graph, make_config
 
 
 @pytest.mark.parametrize("score", [-100.0, 0.0, 100.0])

@@ -24,7 +24,7 @@ from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.model import ModelState, read_model, write_model
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.staging import fetch_verified, sha256_file
-from tests.formats.test_pickles import around, read_sums
+from tests.formats.pickles import around, read_sums
 
 SECONDS = 60
 """Time of the clock on a machine that is busy with other things; the computing time is bounded by five."""

@@ -8,16 +8,13 @@ import pickle
 import zipfile
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
 
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.embeddings import read_embeddings
 from pbg_tasks.formats.pickles import load_state
-
-ROWS = 5
+from tests.formats.pickles import ROWS, archive, around, read_sums
 
 
 @pytest.fixture
@@ -33,28 +30,6 @@ def saved(value, **options):
 
 def row_state(sums, **extra):
     return {"state": {0: {"sum": sums, **extra}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
-
-
-def archive(entries, compression=zipfile.ZIP_STORED):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as file:
-        for name, data in entries:
-            file.writestr(name, data)
-    return buffer.getvalue()
-
-
-def around(data):
-    """Build the archive torch would make around a pickle."""
-    return archive([("archive/data.pkl", data), ("archive/version", "3\n"), ("archive/byteorder", "little")])
-
-
-def read_sums(path, blob):
-    """Read the sums of an embeddings file with this blob and no plain sums."""
-    with h5py.File(path, "w") as file:
-        file.attrs["format_version"] = 1
-        file["embeddings"] = np.zeros((ROWS, 2), np.float32)
-        file["optimizer/state_dict"] = np.frombuffer(blob, "V1")
-    return read_embeddings(path)[1]
 
 
 SUMS = torch.arange(float(ROWS))

@@ -10,8 +10,8 @@ import pytest
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.tasks.training.train import train_directory
 from tests.interop.checkpoints import snapshot
+from tests.interop.exports import check_rows, exported_entities
 from tests.interop.graphs import ROWS, write_graph
-from tests.interop.test_matrix import check_rows, exported_entities
 
 pytestmark = pytest.mark.interop
 

@@ -13,6 +13,7 @@ from pbg_tasks.tasks.directory.evaluate import evaluate_directory
 from pbg_tasks.tasks.exchange.export_tsv import export_directory
 from pbg_tasks.tasks.training.train import train_directory
 from tests.interop.checkpoints import files_of, snapshot
+from tests.interop.exports import check_rows, exported_entities
 from tests.interop.graphs import IN_ONE_CHUNK, ROWS, held_out, write_graph
 from tests.interop.oracle import PBGError
 from tests.rotation import of_today
@@ -119,26 +120,6 @@ def check_export(row, document, mine, oracle, directory):
             check_rows(path, parameters, keys=5)
     for path in (entities, own_entities):
         check_rows(path, expected, keys=1)
-
-
-def check_rows(path, expected, keys):
-    """A TSV file holds these vectors under these keys, with nine decimals."""
-    cells = [line.split("\t") for line in path.read_text().splitlines()]
-    found = {tuple(row[:keys]): np.array(row[keys:], np.float64) for row in cells}
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        assert np.abs(found[key] - value).max() < 1e-6, key
-
-
-def exported_entities(values):
-    """Every entity's name and embedding, with the global embedding of its type."""
-    found = {}
-    for name, embeddings in values.items():
-        if name.startswith("embeddings_"):
-            _, entity, partition = name.split("_")
-            shift = values.get(f"entities/{entity}/global_embedding", 0)
-            found |= {(f"{entity} {partition}.{n} é",): vector + shift for n, vector in enumerate(embeddings)}
-    return found
 
 
 def exported_parameters(values, *, operator, dynamic):

@@ -43,7 +43,7 @@ from pbg_tasks.memory.address_space import address_limit, free_addresses
 from pbg_tasks.prepare import connect
 from pbg_tasks.prepare.buckets import _SortedEdges
 from pbg_tasks.storage.files import disk_errors
-from tests.prepare.test_bad_input import make_spec
+from tests.prepare.inputs import make_spec
 try:
     with connect(Resources(memory_gb=4, threads=1), Path(sys.argv[1])) as connection, disk_errors("edges.h5"):
         connection.execute(

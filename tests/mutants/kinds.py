@@ -277,7 +277,7 @@ def of_snapshot(suffix: str) -> Kind:
 
 def read_snapshot(place: Path, form: str) -> dict[str, str]:
     from pbg_tasks.prepare.difference import EDGE_HASHES
-    from tests.prepare.test_bad_input import check, make_spec
+    from tests.prepare.inputs import check, make_spec
 
     model = {key: CONFIG.model_dump(mode="json")[key] for key in ("entities", "relations", "dimension")}
     report = check(make_spec(place, form=form, model=model), place)

@@ -11,7 +11,7 @@ import pytest
 from pbg_tasks import native
 from pbg_tasks.native import library
 from tests.rotation import of_today, rotation
-from tests.train.test_engine_native import INSTRUCTIONS
+from tests.train.native_steps import INSTRUCTIONS
 
 SOURCES = Path(native.__file__).parent
 BATCHES = 3 * 144  # operators x comparators x losses x modes, thrice, of other sizes each day

@@ -14,15 +14,10 @@ from structlog.testing import capture_logs
 
 from pbg_operators.task import KILL_GRACE_SECONDS, GraphOperator, PbgOperator, RetryableError
 from pbg_tasks.errors import BY_EXIT_CODE
+from tests.operators.connections import CONNECTION
 
 RUN = "s3://bucket/graphs/g/runs/day-0123456789ab"
 SAY_WHAT_WAS_GIVEN = "print(json.dumps({'arguments': sys.argv[1:], 'environment': dict(os.environ)}))"
-CONNECTION = {
-    "conn_type": "aws",
-    "login": "the-access-key",
-    "password": "the-secret-key",
-    "extra": {"endpoint_url": "http://127.0.0.1:9", "region_name": "somewhere"},
-}
 
 
 def operator(**kwargs):

@@ -23,7 +23,7 @@ from pbg_tasks.prepare import connect, count_snapshot, stage_snapshot
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.text_files import MAX_LINE_BYTES, plain_texts
 from pbg_tasks.storage.columnar import filesystem_for, list_files
-from tests.prepare.test_bad_input import GOOD, TYPED, check, make_spec, put, refusal
+from tests.prepare.inputs import GOOD, TYPED, check, make_spec, put, refusal
 
 ROWS = "lhs,rel,rhs\n" + "".join(f"a{i * 7919 % 100003},likes,b{i * 104729 % 99991}\n" for i in range(1500))
 READ_BLOCK = 1 << 16  # Arrow's: a member may end where one does

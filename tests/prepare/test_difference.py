@@ -9,38 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pbg_tasks.config import GraphSpec
-from pbg_tasks.config.base import parse
 from pbg_tasks.errors import FormatError
-from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges, find_edges, write_edge_hashes
+from pbg_tasks.prepare.difference import EDGE_HASHES, EdgeChanges, RelationEdges
+from tests.prepare.differences import find, make_spec
 
-FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
 names = st.sampled_from(["a", "b", "é\x1e", "a b", "'"])
 edges = st.lists(st.tuples(names, st.sampled_from(["r", "s", "t"]), names), max_size=30)
-
-
-def make_spec(**columns):
-    model = {
-        "entities": {"n": {"num_partitions": 1}},
-        "relations": [{"name": "only", "lhs": "n", "rhs": "n"}],
-        "dimension": 4,
-        **({"dynamic_relations": True, "global_emb": False} if columns.get("rel", "rel") else {}),
-    }
-    fields = {"graph": "g", "store": "s", "snapshots": {"location": "{snapshot}"}, "columns": columns, "model": model}
-    return parse(GraphSpec, fields, source="t")
-
-
-def find(rows, directory, *, before=None, spec=None):
-    """Count and write what is told of rows of (lhs, rel, rhs, lhs_type, rhs_type)."""
-    directory.mkdir(exist_ok=True)
-    with duckdb.connect(config={"threads": "1"}) as connection:
-        connection.execute(f"CREATE TEMP TABLE raw ({', '.join(f'{field} VARCHAR' for field in FIELDS)})")
-        if rows:
-            padded = [(*row, None, None)[:5] for row in rows]
-            connection.executemany("INSERT INTO raw VALUES (?, ?, ?, NULL, ?, ?)", padded)
-        found = find_edges(connection, spec or make_spec(), before)
-        write_edge_hashes(connection, directory)
-    return found
 
 
 def expected(before, now):

@@ -11,7 +11,7 @@ import pytest
 from pbg_tasks.errors import FormatError
 from pbg_tasks.prepare import Matching, write_known
 from pbg_tasks.prepare.lookup import edge_hash, hashes_among, names_at, places_of, returned_pairs
-from tests.prepare.test_difference import find, make_spec
+from tests.prepare.differences import find, make_spec
 
 ODD = "é\x1e'\x1f"  # a name may hold whatever separates names elsewhere
 

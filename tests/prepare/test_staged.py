@@ -10,7 +10,7 @@ from pbg_tasks.config import Resources, SnapshotFile
 from pbg_tasks.prepare import STAGED, connect, open_staged, validate_snapshot
 from pbg_tasks.prepare.snapshot import open_snapshot
 from pbg_tasks.storage.columnar import list_files
-from tests.prepare.test_bad_input import make_spec, put
+from tests.prepare.inputs import make_spec, put
 
 
 def staged(root, spec, name, *, threads):

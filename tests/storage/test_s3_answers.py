@@ -15,7 +15,7 @@ from pbg_tasks.storage.s3_client import connect
 from pbg_tasks.storage.s3_transfer import Sizes
 from tests.rotation import of_today
 from tests.storage.fault_proxy import SDK_ATTEMPTS, Fault
-from tests.storage.test_s3_uploads import uploads
+from tests.storage.unfinished import uploads
 
 MIB = 1 << 20
 METADATA = {"epoch": "3", "written-by": "rank 0"}

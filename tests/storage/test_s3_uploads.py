@@ -15,6 +15,7 @@ from pbg_tasks.storage.s3_client import connect
 from pbg_tasks.storage.s3_transfer import Sizes
 from pbg_tasks.tasks.release.releases import gc
 from tests.storage.fault_proxy import Fault
+from tests.storage.unfinished import unfinished, uploads
 
 MIB = 1 << 20
 RACERS = 8
@@ -54,21 +55,6 @@ def test_whoever_was_overwritten_while_completing_is_told_so(s3_bucket, store, p
     with pytest.raises(ConflictError):
         behind.put_new("k", path)
     assert store.get("k").data == b"of another"
-
-
-def unfinished(s3_bucket, key):
-    """Begin an upload and let it be; return its id."""
-    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
-    client, place = connect(), {"Bucket": bucket, "Key": f"{prefix}/{key}"}
-    begun = client.create_multipart_upload(**place)["UploadId"]
-    client.upload_part(**place, UploadId=begun, PartNumber=1, Body=b"x")
-    return begun
-
-
-def uploads(s3_bucket):
-    bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
-    listed = connect().list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", [])
-    return {upload["UploadId"] for upload in listed}
 
 
 @pytest.mark.s3

@@ -15,8 +15,8 @@ from pbg_tasks.tasks.directory.import_claim import claimed
 from pbg_tasks.tasks.exchange.delivery import deliver
 from pbg_tasks.tasks.release.releases import gc
 from tests.storage.fault_proxy import Fault
-from tests.storage.test_s3_uploads import unfinished
-from tests.storage.test_s3_uploads import uploads as open_uploads
+from tests.storage.unfinished import unfinished
+from tests.storage.unfinished import uploads as open_uploads
 
 pytestmark = pytest.mark.s3
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from pbg_tasks.checkpoint import checkpoint_names, claim, open_directory
+from pbg_tasks.checkpoint import claim
 from pbg_tasks.formats.embeddings import embeddings_file_name, read_embeddings
 from pbg_tasks.formats.metadata import IterationInfo
-from pbg_tasks.storage import LocalStore, open_store
+from pbg_tasks.storage import LocalStore
 from pbg_tasks.train import PartitionKey, StartingPoint
 from pbg_tasks.train.data.edge_files import FiledEdges
 from pbg_tasks.train.data.partitions import partition_keys
@@ -19,26 +19,18 @@ from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.engine.anchor import Anchor
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.loop import Trainer
-from tests.train.checkpoints import model_state, rows, write_checkpoint
+from tests.train.buckets import PARTITIONS, ROWS, SPEC, Buckets, make_config, objects
+from tests.train.checkpoints import rows
 from tests.train.ranks import gangs
-from tests.train.test_loop import PARTITIONS, ROWS, SPEC, Buckets, make_config, objects
+from tests.train.releases import KNOWN, release
 
-KNOWN = ROWS - 3
 LAST = IterationInfo(1, 0, 2, 1, "edges", 2, 1)
-SHARED = ("relations/0/operator/rhs/translation", "entities/n/global_embedding")
 RIGID = 1e12  # a weight whose share rounds to all of it
 
 
 @pytest.fixture(scope="module")
 def buckets(tmp_path_factory):
     return Buckets(tmp_path_factory.mktemp("data") / "edges")
-
-
-def release(directory, config):
-    """Make a release that knows all but three rows of each partition."""
-    keys = dict.fromkeys(partition_keys(config), KNOWN)
-    write_checkpoint(directory, config, keys, model=model_state(0.1, *SHARED, shape=(4,)))
-    return open_directory(open_store(directory), "", expect=checkpoint_names(config))
 
 
 def train(config, buckets, root, *, weight=0.0, engine=None):

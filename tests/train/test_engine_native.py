@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from pbg_tasks.config import ModelConfig
 from pbg_tasks.errors import ConfigError, FormatError, ResourceError
 from pbg_tasks.formats.edges import EdgeList
-from pbg_tasks.native import instruction_set, library
+from pbg_tasks.native import library
 from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.engine import native as engine_native
 from pbg_tasks.train.engine.choice import engine_name, make_engine
@@ -24,46 +23,18 @@ from pbg_tasks.train.engine.native import NativeEngine
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from tests import pbg_steps
 from tests.rotation import of_today
-from tests.train.steps import COMBINATIONS, COUNTS, FEATURES, Case, assert_same_step, make_config, regularized
-
-BOUND = 1e-5
-
-
-def usable(name):
-    before = instruction_set().encode()
-    found = library().pbg_use_instruction_set(name.encode()) == 0
-    library().pbg_use_instruction_set(before)
-    return found
-
+from tests.train.native_steps import BOUND, INSTRUCTIONS, assert_same_as, instructions
+from tests.train.steps import COMBINATIONS, COUNTS, FEATURES, Case, make_config, regularized
 
 STEPS = Path(__file__).parents[2].parent / "shared/data/pbg-steps/steps.npz"
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 
 
-INSTRUCTIONS = [name for name in ("portable", "avx2", "avx512", "avx512_bf16") if library() and usable(name)]
-
-
-@contextmanager
-def instructions(name):
-    before = instruction_set().encode()
-    library().pbg_use_instruction_set(name.encode())
-    try:
-        yield
-    finally:
-        library().pbg_use_instruction_set(before)
-
-
 def assert_same(config, **how):
     """Compare with the reference on every instruction set."""
     case = Case(config, make_engine=NativeEngine, **how)
     assert_same_as(case, case.reference())
-
-
-def assert_same_as(case, expected):
-    for name in INSTRUCTIONS:
-        with instructions(name):
-            assert_same_step(case, expected, bound=BOUND, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(("mode", "operator", "comparator", "loss"), of_today(COMBINATIONS, days=5))

@@ -23,8 +23,8 @@ from pbg_tasks.train.engine.on_device import DeviceEngine
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.ranks.partitions.partition_store import PartitionStore
 from pbg_tasks.train.schedule import Bucket
-from tests.train import test_buffer as buffers
-from tests.train.test_loop import PARTITIONS, Buckets, make_config, train
+from tests.train import buffers
+from tests.train.buckets import PARTITIONS, Buckets, make_config, train
 
 
 @pytest.fixture(scope="module")

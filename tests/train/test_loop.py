@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import time
@@ -11,100 +10,23 @@ import weakref
 import numpy as np
 import pytest
 
-from pbg_tasks.checkpoint import claim, open_committed
+from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.checkpoint.live import FILE_NAME as LIVE
-from pbg_tasks.config import ConfigSchema
 from pbg_tasks.errors import EvictedError, FormatError, NotFoundError, StorageError
-from pbg_tasks.formats.edges import EdgeList, edge_file_name, write_edges
 from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.storage.staging import sha256_file
 from pbg_tasks.train.data.edge_files import FiledEdges
-from pbg_tasks.train.data.partitions import partition_keys
 from pbg_tasks.train.engine.held_out import split_off
 from pbg_tasks.train.engine.on_torch import TorchEngine
-from pbg_tasks.train.loop import Trainer
-from pbg_tasks.train.starting_point import StartingPoint
+from tests.train.buckets import PARTITIONS, Buckets, make_config, objects, train
 from tests.waiting import wait_until
 
-PARTITIONS, ROWS = 4, 25
-SPEC = "a" * 64
 THREADS = {"partitions", "edges", "uploads"}
-
-
-class Buckets:
-    """Files of random edges, one a bucket; (1, 2) is empty."""
-
-    def __init__(self, directory, partitions=PARTITIONS):
-        self._directory = directory
-        directory.mkdir()
-        random = np.random.default_rng(0)
-        for lhs in range(partitions):
-            for rhs in range(partitions):
-                count = 0 if (lhs, rhs) == (1, 2) else 60
-                ends = (random.integers(0, ROWS, count) for _ in range(2))
-                write_edges(directory / edge_file_name(lhs, rhs), EdgeList(*ends, np.zeros(count, np.int64)))
-
-    def local(self, _edge_path_idx, bucket):
-        return self._directory / edge_file_name(*bucket)
-
-
-def make_config(**changes):
-    return ConfigSchema.model_validate(
-        {
-            "entities": {"n": {"num_partitions": PARTITIONS}},
-            "relations": [{"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"}],
-            "dimension": 4,
-            "num_epochs": 3,
-            "batch_size": 20,
-            "num_batch_negs": 10,
-            "num_uniform_negs": 10,
-            "lr": 0.1,
-            "eval_fraction": 0.1,
-            "entity_path": "entities",
-            "edge_paths": ["edges"],
-            "checkpoint_path": "checkpoint",
-        }
-        | changes
-    )
 
 
 @pytest.fixture(scope="module")
 def buckets(tmp_path_factory):
     return Buckets(tmp_path_factory.mktemp("data") / "edges")
-
-
-def train(config, buckets, store, scratch, *, engine=None, edges=None, anchor=None, stopping=lambda: False):
-    scratch.mkdir(exist_ok=True)
-    with claim(store, "", SPEC) as writer:
-        counts = dict.fromkeys(partition_keys(config), ROWS)
-        files = writer.files if writer.files.names else None
-        trainer = Trainer(
-            config,
-            engine=engine or TorchEngine(config, 1),
-            edges=edges or FiledEdges(buckets),
-            start=StartingPoint(config, counts, files, grows=False, seed=7, scratch=scratch),
-            writer=writer,
-            seed=7,
-            scratch=scratch,
-            anchor=anchor,
-            stopping=stopping,
-        )
-        return trainer.run()
-
-
-def objects(store, config):
-    """Return the digests of the newest version's data sets, whatever the config inside says."""
-    import h5py
-
-    manifest, _ = open_committed(store, "")
-    digests = {}
-    for name in sorted(manifest.objects):
-        with h5py.File(f"{store.url}/{name}") as file:
-            found = []
-            file.visititems(lambda path, item, found=found: found.append((path, item)))
-            data = [(path, item[()].tobytes()) for path, item in found if isinstance(item, h5py.Dataset)]
-        digests[name] = hashlib.sha256(repr(data).encode()).hexdigest()
-    return manifest.version, digests
 
 
 def test_the_buffer_decides_about_time_and_memory_only(buckets, tmp_path):

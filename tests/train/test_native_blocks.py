@@ -6,9 +6,9 @@ import pytest
 
 from pbg_tasks.native import library
 from pbg_tasks.train.engine.native import NativeEngine
+from tests.train.native_steps import assert_same_as
 from tests.train.reference import ReferenceStep
 from tests.train.steps import Case, make_config, regularized
-from tests.train.test_engine_native import assert_same_as
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 

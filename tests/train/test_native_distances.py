@@ -10,8 +10,8 @@ from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.engine.batching import Batch
 from pbg_tasks.train.engine.lookup import Single
 from pbg_tasks.train.engine.native import NativeEngine
+from tests.train.native_steps import INSTRUCTIONS, instructions
 from tests.train.steps import RELATIONS, Draws, make_config
-from tests.train.test_engine_native import INSTRUCTIONS, instructions
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 

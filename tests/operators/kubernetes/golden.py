@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.operators.kubernetes.test_manifest import TEMPLATES, golden
+from tests.operators.kubernetes.gangs import TEMPLATES, golden
 
 if __name__ == "__main__":
     (TEMPLATES / "train-job.yaml").write_text(golden())

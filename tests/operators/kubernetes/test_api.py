@@ -10,7 +10,7 @@ from pbg_operators.kubernetes import manifest
 from pbg_tasks.errors import AccessError, ConfigError, ConflictError, NotFoundError, ResourceError
 from tests.operators.kubernetes.double.problems import RefusedError
 from tests.operators.kubernetes.double.server import Handler
-from tests.operators.kubernetes.test_manifest import UID, gang
+from tests.operators.kubernetes.gangs import UID, gang
 
 
 @pytest.mark.parametrize(

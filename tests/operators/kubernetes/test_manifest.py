@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pbg_operators.kubernetes import manifest, watch
-from pbg_operators.kubernetes.manifest import Gang
 from pbg_tasks.config import KubernetesLaunch
 from pbg_tasks.config.base import parse
 from pbg_tasks.config.launch import SHORTEST_TTL
 from pbg_tasks.config.run import SNAPSHOT_KEY
 from pbg_tasks.errors import BY_EXIT_CODE, ConfigError
-from tests.operators.kubernetes.conftest import IMAGE, RUN, launch
+from tests.operators.kubernetes.conftest import IMAGE
 from tests.operators.kubernetes.double import schema
 from tests.operators.kubernetes.double.problems import RefusedError
+from tests.operators.kubernetes.gangs import TEMPLATES, gang, golden, objects
 
-TEMPLATES = Path(__file__).resolve().parents[3] / "docker" / "kubernetes"
-UID = "00000000-0000-0000-0000-000000000000"
 EVERYTHING = {
     "namespace": "pbg",
     "scratch": "100Gi",
@@ -36,27 +32,6 @@ EVERYTHING = {
     "resources": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"},
     "grace_seconds": 60,
 }
-
-
-def gang(ranks=4, servers=0, run=RUN, **changes):
-    command = ("python", "-P", "-m", "pbg_tasks", "train", run, "--json")
-    return Gang(run, ranks, servers, "reembed_g/manual__1/train.train/-1", launch(**changes), command)
-
-
-def objects(what: Gang) -> list[dict]:
-    name = manifest.job_name(what, 1)
-    return [
-        manifest.job(what, 1),
-        manifest.service(name, UID),
-        manifest.secret(name, UID, {"PBG_RUN_TOKEN": "0" * 64}),
-        manifest.network_policy(name, UID),
-    ]
-
-
-def golden() -> str:
-    """Return what docker/kubernetes/train-job.yaml must be."""
-    header = "# What a training of four ranks becomes; written by tests/operators/kubernetes/test_manifest.py.\n"
-    return header + yaml.safe_dump_all(objects(gang(grace_seconds=60)), sort_keys=False, width=120)
 
 
 def test_the_template_one_can_read_is_what_is_made():

@@ -24,32 +24,11 @@ from pbg_operators.kubernetes.manifest import Gang
 from pbg_operators.task import RetryableError
 from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_tasks.errors import ConfigError, PbgError, ResourceError
+from tests.operators.connections import CONNECTION
 from tests.operators.kubernetes.conftest import JOB, RUN, launch, operator
-from tests.operators.test_task import CONNECTION
+from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, logged_lines
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-RESULT = {"shown": ["show", RUN, "--task=train", "--json"]}
-RANKS = """
-    import signal
-    if sys.argv[1] == "show":
-        print(json.dumps({"shown": sys.argv[1:]}))
-        sys.exit()
-    rank, world = int(os.environ["JOB_COMPLETION_INDEX"]), int(os.environ["WORLD_SIZE"])
-
-    def end(text, status):
-        print(text, flush=True)
-        sys.exit(status)
-
-    def ready_to_store():
-        signal.signal(signal.SIGTERM, lambda *_: end("error: evicted: told to end", 13))
-        print("training", flush=True)
-"""
-TRAIN = RANKS + "    ready_to_store(); time.sleep(60)"
-QUICK = RANKS + "    print('trained', flush=True)"
-
-
-def logged_lines(logged):
-    return [entry["event"] % entry.get("positional_args", ()) for entry in logged]
 
 
 class Try(threading.Thread):

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from pbg_operators.task import RetryableError
 from tests.operators.kubernetes.conftest import JOB, operator
-from tests.operators.kubernetes.test_train_job import QUICK, RANKS, RESULT, TRAIN, logged_lines
+from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, logged_lines
 
 
 def deferred(context, **changes):

@@ -27,7 +27,7 @@ from pbg_tasks.train.ranks.partitions.server import PartitionServer
 from pbg_tasks.train.ranks.rank import Links, RankTrainer
 from pbg_tasks.train.ranks.shared import SharedState
 from pbg_tasks.train.starting_point import StartingPoint
-from tests.train.test_loop import ROWS, SPEC
+from tests.train.buckets import ROWS, SPEC
 
 SEED = 7
 

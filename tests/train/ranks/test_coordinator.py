@@ -20,8 +20,8 @@ from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
 from pbg_tasks.train.ranks.messages import Report
 from pbg_tasks.train.ranks.transport.frames import Message
 from pbg_tasks.train.ranks.transport.handshake import Peer
+from tests.train.buckets import ROWS, SPEC, Buckets, make_config
 from tests.train.ranks.links import linked
-from tests.train.test_loop import ROWS, SPEC, Buckets, make_config
 
 PARTITIONS = 4
 

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from pbg_tasks.errors import FormatError, ResourceError
 from pbg_tasks.train.ranks.transport import frames
+from tests.train.ranks.frames import mutated, sent
 
 LIMIT = 1 << 20
 DTYPES = (np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_)
@@ -38,18 +39,6 @@ def received(data, *, limit=LIMIT, into=None):
         finally:
             there.close()
             sender.join()
-
-
-def sent(kind, fields, arrays):
-    here, there = socket.socketpair()
-    with here, there:
-        sender = threading.Thread(
-            target=lambda: (frames.send(here, kind, fields, arrays), here.shutdown(socket.SHUT_WR))
-        )
-        sender.start()
-        data = b"".join(iter(lambda: there.recv(1 << 16), b""))
-        sender.join()
-        return data
 
 
 def framed(header, rest=b""):
@@ -127,45 +116,6 @@ def test_a_header_that_is_none(header):
 def test_message_without_json_fields_is_not_sent(number):
     with pytest.raises(FormatError, match="fields that are no JSON"):
         sent_directly("a", {"x": [number]}, [])
-
-
-def mutated(frame, generator):
-    """A frame in which some bytes or the header's text were changed, cut out, repeated or put elsewhere."""
-    frame = bytearray(frame)
-    for _ in range(generator.randint(1, 4)):
-        place, length = generator.randrange(len(frame)), generator.randint(1, 12)
-        match generator.randrange(5):
-            case 0:
-                frame[place] = generator.randrange(256)
-            case 1:
-                del frame[place : place + length]
-            case 2:
-                frame[place:place] = frame[place : place + length] * generator.randint(1, 20)
-            case 3:
-                frame[place : place + length] = generator.randbytes(length)
-            case 4:
-                frame[place:place] = generator.choice(TOKENS)
-        if not frame:
-            frame = bytearray(b"P")
-    if generator.random() < 0.5 and len(frame) >= 8:  # a header whose length is right comes further
-        end = frame.rfind(b"}") + 1
-        frame[:8] = struct.pack("!4sI", b"PBG\x01", max(end - 8, 0))
-    return bytes(frame)
-
-
-TOKENS = (
-    b"NaN",
-    b"-Infinity",
-    b"1e999",
-    b"9" * 50,
-    b"9" * 5000,
-    b"[" * 3000,
-    b'"kind":"x",',
-    b"\xff\xfe",
-    b"\0",
-    b"{}",
-    b"\\ud800",
-)
 
 
 def test_mutated_frames_neither_crash_nor_hang_the_reader():

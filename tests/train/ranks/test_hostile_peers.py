@@ -18,8 +18,8 @@ from pbg_tasks.train.data.tables import Table
 from pbg_tasks.train.ranks.partitions.client import PartitionClient
 from pbg_tasks.train.ranks.partitions.server import PartitionServer
 from pbg_tasks.train.ranks.transport.wire import Credentials, Listener, connect
+from tests.train.ranks.frames import mutated, sent
 from tests.train.ranks.links import credentials
-from tests.train.ranks.test_frames import mutated, sent
 
 USER = PartitionKey("user", 0)
 FRAMES = 1000

@@ -22,14 +22,11 @@ from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.ranks.parameters.exchange import ParameterExchange
 from pbg_tasks.train.ranks.rank import withdraw
 from pbg_tasks.train.ranks.shared import SharedState
-from tests.train import test_loop
+from tests.train.buckets import SPEC, Buckets, objects
+from tests.train.buckets import make_config as make_single_config
+from tests.train.ranks.crashes import Crash, ledger
 from tests.train.ranks.gangs import Rank, train
-from tests.train.test_anchor import release
-from tests.train.test_loop import SPEC, Buckets, objects
-
-
-class Crash(BaseException):
-    """Ends a rank as SIGKILL would: nothing it could do afterwards is done."""
+from tests.train.releases import release
 
 
 class Hurt(TorchEngine):
@@ -73,7 +70,7 @@ EDGES = 60 * (PARTITIONS**2 - 1)
 
 
 def make_config(**changes):
-    return test_loop.make_config(entities={"n": {"num_partitions": PARTITIONS}}, **changes)
+    return make_single_config(entities={"n": {"num_partitions": PARTITIONS}}, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +80,6 @@ def buckets(tmp_path_factory):
 
 def fail(error):
     raise error
-
-
-def ledger(store):
-    manifest, _ = open_committed(store, "")
-    return manifest.edges, manifest.retrained
 
 
 def names(store):
@@ -162,7 +154,7 @@ def test_a_gang_told_to_end_after_its_last_bucket_ends_with_the_same_bits(bucket
 
 
 def test_what_all_share_is_drawn_once_though_a_gang_crashed_before_its_commit(buckets, tmp_path, monkeypatch):
-    config = test_loop.make_config(entities={"n": {"num_partitions": 1}}, num_epochs=1)
+    config = make_single_config(entities={"n": {"num_partitions": 1}}, num_epochs=1)
     whole, store, before = LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "store"), tmp_path / "release"
     anchor = partial(Anchor, release(before, config), 0.5)
     train(config, buckets, whole, tmp_path / "scratch", anchor=anchor)
@@ -217,7 +209,7 @@ def test_types_with_one_partition_are_shared_and_types_of_no_relation_are_kept(b
         {"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"},
         {"name": "s", "lhs": "n", "rhs": "one", "operator": "none"},
     ]
-    config = test_loop.make_config(entities=entities, relations=relations, num_epochs=2, eval_fraction=0.0)
+    config = make_single_config(entities=entities, relations=relations, num_epochs=2, eval_fraction=0.0)
     store = LocalStore(tmp_path / "store")
     train(config, buckets, store, tmp_path / "scratch", world=2)
     manifest, _ = open_committed(store, "")
@@ -230,7 +222,7 @@ def test_types_with_one_partition_are_shared_and_types_of_no_relation_are_kept(b
 def test_a_partition_may_be_empty(buckets, tmp_path, servers):
     entities = {"n": {"num_partitions": PARTITIONS}, "few": {"num_partitions": PARTITIONS}}
     relations = [{"name": name, "lhs": "n", "rhs": rhs, "operator": "none"} for name, rhs in (("r", "n"), ("s", "few"))]
-    config = test_loop.make_config(
+    config = make_single_config(
         entities=entities, relations=relations, num_epochs=2, num_partition_servers=servers, eval_fraction=0.0
     )
     store, counts = LocalStore(tmp_path / "store"), {PartitionKey("few", 1): 0}

@@ -16,10 +16,10 @@ from pbg_tasks.storage.local import LocalStore
 from pbg_tasks.train.engine.on_torch import TorchEngine
 from pbg_tasks.train.ranks.iteration_state import IterationState
 from pbg_tasks.train.ranks.leases import LeaseBook
-from tests.train import test_loop
+from tests.train.buckets import Buckets, objects
+from tests.train.buckets import make_config as make_single_config
+from tests.train.ranks.crashes import Crash, ledger
 from tests.train.ranks.gangs import train
-from tests.train.ranks.test_rank import Crash, ledger
-from tests.train.test_loop import Buckets, objects
 
 PARTITIONS = 4
 EDGES_OF_A_BUCKET = 60
@@ -46,7 +46,7 @@ class Killed(TorchEngine):
 
 
 def make_config():
-    return test_loop.make_config(
+    return make_single_config(
         entities={"n": {"num_partitions": PARTITIONS}},
         relations=[{"name": "r", "lhs": "n", "rhs": "n", "operator": "none"}],
         global_emb=False,

@@ -1,0 +1,14 @@
+"""Ranks that crash, and the ledger of a gang."""
+
+from __future__ import annotations
+
+from pbg_tasks.checkpoint import open_committed
+
+
+class Crash(BaseException):
+    """Ends a rank as SIGKILL would: nothing it could do afterwards is done."""
+
+
+def ledger(store):
+    manifest, _ = open_committed(store, "")
+    return manifest.edges, manifest.retrained
