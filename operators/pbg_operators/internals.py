@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.callback import SyncCallback as SyncCallback
     from airflow.sdk.definitions.deadline import BaseDeadlineReference as BaseDeadlineReference
     from airflow.sdk.definitions.deadline import DeadlineAlert as DeadlineAlert
+    from airflow.sdk.observability.stats import Stats as Stats
     from airflow.sdk.types import TaskInstanceKey as TaskInstanceKey
     from airflow.utils.session import create_session as create_session
     from airflow.utils.types import DagRunType as DagRunType
@@ -46,6 +47,7 @@ MODULES = {
     "ExecutorLoader": "airflow.executors.executor_loader",
     "GetUserDep": "airflow.api_fastapi.core_api.security",
     "SerializedDagModel": "airflow.models.serialized_dag",
+    "Stats": "airflow.sdk.observability.stats",
     "SyncCallback": "airflow.sdk",  # same
     "TaskInstance": "airflow.models.taskinstance",
     "TaskInstanceKey": "airflow.sdk.types",

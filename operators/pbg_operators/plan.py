@@ -30,9 +30,8 @@ class PlanOperator(PbgOperator):
     Args:
         spec: path of the graph spec.
         patience: how long a run waits.
-        graph: name of the spec's graph.
-        store: of the spec. Airflow keeps both with the DAG, as each version of it had them, and the pages show only
-            runs of this graph in this store.
+        store: of the spec. Airflow keeps it and the graph's name with the DAG, as each version of it had them, and the
+            pages show only runs of this graph in this store.
     """
 
     template_fields = (*PbgOperator.template_fields, "graph", "store")
@@ -43,14 +42,13 @@ class PlanOperator(PbgOperator):
         *,
         spec: str,
         patience: timedelta = timedelta(days=1),
-        graph: str = "",
         store: str = "",
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
         super().__init__(command="plan", **kwargs)
         self.spec = spec
         self.patience = patience
-        self.graph, self.store = graph, store
+        self.store = store
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan the run.

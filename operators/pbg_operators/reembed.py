@@ -94,7 +94,8 @@ def _reembed(
         schedule=schedule,
         catchup=False,
         is_paused_upon_creation=paused,
-        default_args=DEFAULTS | {"snapshots": spec.snapshots.location, "columns": spec.columns.model_dump()},
+        default_args=DEFAULTS
+        | {"graph": spec.graph, "snapshots": spec.snapshots.location, "columns": spec.columns.model_dump()},
         max_active_runs=_at_once(spec.nights),
         tags=["reembed", spec.graph],
         **on_failure(spec),
@@ -105,7 +106,6 @@ def _reembed(
                 task_id="plan",
                 spec=str(spec_path.resolve()),
                 patience=timedelta(hours=spec.nights.patience_hours),
-                graph=spec.graph,
                 store=spec.store,
                 scratch=SCRATCH,
                 inlets=[edges],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from pbg_operators import metrics
 from pbg_operators.connection import with_store
 from pbg_operators.lineage import operator_lineage, places
 from pbg_operators.link import RunLink, browsable
@@ -21,7 +22,7 @@ from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, Qualit
 from pbg_tasks.redaction import credentials_in, redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
     from jinja2 import Environment
@@ -65,6 +66,7 @@ class PbgOperator(BaseOperator):
             ``PBG_SCRATCH`` of the worker.
         snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.
         columns: of the snapshots by role, as in the graph spec; for OpenLineage only.
+        graph: name of the graph, for metrics; none are sent without it.
         refused: tells of the night when the command refuses it; None tells nobody.
         warned: alert for the warnings of a command that judges a night and lets it pass.
     """
@@ -83,6 +85,7 @@ class PbgOperator(BaseOperator):
         scratch: str | None = None,
         snapshots: str = "",
         columns: Mapping[str, str | None] | None = None,
+        graph: str = "",
         refused: Alert | None = None,
         warned: Alert | None = None,
         **kwargs: Any,  # noqa: ANN401 - BaseOperator's own arguments
@@ -94,6 +97,7 @@ class PbgOperator(BaseOperator):
         self.scratch = scratch
         self.snapshots = snapshots
         self.columns = dict(columns or {})
+        self.graph = graph
         self.refused, self.warned = refused, warned
         self.run_url = self.run_link = ""
         self.found: dict[str, Any] = {}
@@ -128,6 +132,7 @@ class PbgOperator(BaseOperator):
             yield
         except Refused as refusal:
             self._was_refused = True
+            self._measure(metrics.count_refusal)
             if self.refused is not None:
                 self.refused({**context}, str(refusal))
             raise
@@ -139,9 +144,18 @@ class PbgOperator(BaseOperator):
         self.found = self._run(environment, self.command, self.arguments)
         if self.command == "plan":
             self._show_link(context, str(self.found["run"]), environment)
+        self._measure(metrics.send, self.found)
         if self.warned is not None and (sentences := warnings_of(self.command, self.found)):
             self.warned({**context}, f"run {self.found.get('run', self.run_url)}: {'; '.join(sentences)}")
         return self.found
+
+    def _measure(self, send: Callable[..., None], *figures: dict[str, Any]) -> None:
+        """Send metrics; a night does not fail for the lack of them."""
+        if self.graph:
+            try:
+                send(self.graph, self.command, *figures)
+            except Exception as error:  # noqa: BLE001 - of any backend that Airflow was given
+                self.log.warning("no metrics of this task: %s", error)
 
     def lineage(self) -> tuple[list[str], list[str]]:
         """Return the URLs of what the task reads, and of what it writes; none before it knows its run."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from pbg_operators import metrics
 from pbg_operators.connection import with_store
 from pbg_operators.kubernetes.api import Cluster
 from pbg_operators.kubernetes.manifest import Gang
@@ -167,6 +168,7 @@ class PBGTrainJobOperator(PbgOperator):
         if error is not None:
             raise task_failure(error)
         self.found = self._run(self._environment(), "show", [self.arguments[0], "--task=train"])
+        self._measure(metrics.send, self.found)
         return self.found
 
     def _say(self, line: str) -> None:

@@ -44,6 +44,7 @@ RELIED_ON = {
     "ExecutorLoader": lambda it: has("alias", "module_path")(it.get_executor_names(validate_teams=False)[0]),
     "GetUserDep": lambda it: typing.get_origin(it) is typing.Annotated,
     "SerializedDagModel": has("dag_version_id", "data", "latest_item_select_object"),
+    "Stats": has("gauge", "incr"),
     "SyncCallback": takes("callback_callable", "kwargs"),
     "TaskInstance": has("dag_id", "run_id", "task_id", "map_index", "dag_version_id"),
     "TaskInstanceKey": has("dag_id", "run_id", "task_id", "try_number"),

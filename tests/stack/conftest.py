@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from examples.stack.stack import Stack
+from tests.metrics_backends import StatsdListener
 from tests.operators.kubernetes.double import KubernetesDouble
 from tests.operators.specs import small_spec
 
@@ -31,6 +32,17 @@ CLUSTERED = "clustered"
 """A graph whose training is a Job of four ranks."""
 NIGHTS = {"first": range(100), "second": range(4, 104)}
 """Which entities each night has: the second lost four and got four."""
+
+
+METRICS = """
+[metrics]
+statsd_on = True
+statsd_host = 127.0.0.1
+statsd_port = {port}
+statsd_prefix = airflow
+metrics_allow_list = pbg
+"""
+"""Settings of Airflow."""
 
 
 def edges(entities: range) -> bytes:
@@ -65,9 +77,20 @@ def cluster() -> Iterator[KubernetesDouble]:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, cluster: KubernetesDouble) -> Iterator[Stack]:
+def statsd() -> Iterator[StatsdListener]:
+    """A receiver of Airflow's metrics."""
+    with StatsdListener() as listener:
+        yield listener
+
+
+@pytest.fixture(scope="session")
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, cluster: KubernetesDouble, statsd: StatsdListener
+) -> Iterator[Stack]:
     """A running stack; everything of it ends with the tests."""
     directory = tmp_path_factory.mktemp("stack")
+    (directory / "airflow").mkdir()
+    (directory / "airflow" / "airflow.cfg").write_text(METRICS.format(port=statsd.port))
     graphs = directory / "graphs"
     graphs.mkdir()
     (graphs / "small.yaml").write_text(yaml.safe_dump(small_spec(f"s3://{BUCKET}", GRAPH)))

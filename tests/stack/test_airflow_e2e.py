@@ -254,6 +254,13 @@ def test_a_night_on_a_cluster_of_four_ranks(api, stack, cluster):
     assert token not in log
 
 
+def test_figures_of_nights_are_metrics(statsd):
+    """Of nights on this machine, and of one whose training was a Job."""
+    sent = {line.partition(":")[0] for line in statsd.waiting()}
+    assert {f"airflow.pbg.small.{name}" for name in ("eval.mrr", "publish.release", "drift.node.overlap")} <= sent
+    assert {f"airflow.pbg.{graph}.train.edges_per_second" for graph in ("small", "clustered")} <= sent
+
+
 def test_scratch_is_empty(stack):
     assert [path for path in (stack.directory / "scratch").rglob("*") if path.is_file()] == []
 
