@@ -1,6 +1,8 @@
 # make demo    two nights of WordNet through a real S3 server and a real Airflow; `make down` stops them
 # make help    this list
+# make test-fast  the tests of files that take seconds and start no server, in two processes: less than two minutes
 # make test    the whole test-suite, in JOBS processes: one more than CPUs, 5 at most; a part of it: make test T=tests/storage
+# make test-measure  the whole suite, after which tests/slow.txt lists the files that test-fast leaves out
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
 # make audit   looks up known vulnerabilities of everything that is locked, where a service answers
@@ -35,7 +37,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
-.PHONY: setup help diagrams demo test lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights e2e-nights
+.PHONY: setup help diagrams demo test test-fast test-measure lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights e2e-nights
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -65,6 +67,13 @@ down:
 # Two workers share the tests, a file at a time; each computes with one thread, so that they do not fight over two cores.
 test: setup
 	@OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --durations=10 $(T)
+
+test-fast: setup
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --fast --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=5 $(T)
+
+# Writes tests/slow.txt anew, as far as tests run; on a machine that does nothing else.
+test-measure: setup
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --measure --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
 
 # One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
 quality: setup

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from examples.stack.object_store import ObjectStore
+from tests import tiers
 from tests.rotation import fix_rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from examples.stack.object_store import ObjectStore
 
 settings.register_profile("suite", deadline=None)  # how long an example takes depends on what else the machine does
 settings.load_profile("suite")
@@ -26,7 +28,30 @@ settings.load_profile("suite")
 pytest.register_assert_rewrite("tests.contract", "pbg_tasks.storage.contract")
 
 
+gc.disable()  # until all tests are collected: what is made until then stays to the end
 fix_rotation()  # before the workers of a run start, and before modules choose by it what they test
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run choose its tier, and measure files for it."""
+    parser.addoption("--fast", action="store_true", help="leave out the files that tests/slow.txt lists")
+    parser.addoption("--measure", action="store_true", help="write tests/slow.txt anew, as far as files run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure in the process that all reports reach."""
+    if config.getoption("measure") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(tiers.Measurement())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave slow files out of a fast run, and folders that hold no others."""
+    return True if config.getoption("fast") and tiers.is_left_out(collection_path, tiers.slow_files()) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests by their tier."""
+    tiers.mark(items)
 
 
 def pytest_report_header() -> str:
@@ -36,8 +61,8 @@ def pytest_report_header() -> str:
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what lives to the end: walking it again and again is a tenth of the work."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
@@ -48,6 +73,8 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """A real S3 server, started once and only when a test asks for it."""
+    from examples.stack.object_store import ObjectStore
+
     with ObjectStore(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
