@@ -6,6 +6,7 @@ as a whole, before it is imported: a fast run does not load what only slow files
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parent
 SLOW = ROOT / "slow.txt"
 
 
+@functools.cache
 def slow_files(listing: Path = SLOW) -> frozenset[Path]:
     """Return the files that a fast run leaves out."""
     return frozenset(ROOT / line for line in listing.read_text(encoding="utf-8").splitlines() if line)

@@ -6,7 +6,7 @@ from pbg_tasks.checkpoint import open_committed
 
 
 class Crash(BaseException):
-    """Ends a rank as SIGKILL would: nothing it could do afterwards is done."""
+    """End of a rank as by SIGKILL: nothing is done afterwards."""
 
 
 def ledger(store):

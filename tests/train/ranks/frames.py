@@ -22,7 +22,10 @@ def sent(kind, fields, arrays):
 
 
 def mutated(frame, generator):
-    """A frame in which some bytes or the header's text were changed, cut out, repeated or put elsewhere."""
+    """Return a damaged frame.
+
+    Some of its bytes or the header's text are changed, cut out, repeated or put elsewhere.
+    """
     frame = bytearray(frame)
     for _ in range(generator.randint(1, 4)):
         place, length = generator.randrange(len(frame)), generator.randint(1, 12)
