@@ -16,7 +16,7 @@ from pbg_tasks.prepare.ids import (
     partition_of,
     write_known,
 )
-from pbg_tasks.prepare.matching import Matching
+from pbg_tasks.prepare.matching import Matching, kept_and_gone
 from pbg_tasks.prepare.moved_rows import MovedRows
 from pbg_tasks.prepare.reassignment import Places, Reassignment, follow
 from pbg_tasks.prepare.snapshot import STAGED, StagedFiles, open_staged, stage_snapshot
@@ -48,6 +48,7 @@ __all__ = [
     "follow",
     "judge_entities",
     "judge_snapshot",
+    "kept_and_gone",
     "open_staged",
     "partition_of",
     "stage_snapshot",

@@ -43,14 +43,13 @@ class Difference:
 
 def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Difference) -> Verdict:
     """Judge the edges of a snapshot."""
-    compared = _compared(gates, difference)
-    if difference.awaited is not None:
-        reason = f"for {difference.awaited!r}, which comes between, has no release yet"
-        compared = (only_warning(check, reason) for check in compared)
+    compared = (_unless_awaited(check, difference.awaited) for check in _compared(gates, difference))
     return Verdict((*_own(gates, report), *_volumes(gates, difference.volumes), *compared))
 
 
-def judge_entities(gates: DataGates, entities: Mapping[str, int], *, since: str | None) -> Verdict:
+def judge_entities(
+    gates: DataGates, entities: Mapping[str, int], *, since: str | None, awaited: str | None = None
+) -> Verdict:
     """Judge its entities.
 
     Those that stayed away before count neither as kept nor as gone: where names come and go every day, they become most
@@ -60,13 +59,21 @@ def judge_entities(gates: DataGates, entities: Mapping[str, int], *, since: str 
         gates: the limits.
         entities: how many are ``kept`` and ``gone``, of those in the snapshot before.
         since: key of that snapshot; None for a night that knows no entities.
+        awaited: key of a snapshot between the two whose night has not finished; None where none lacks.
     """
     before = entities["kept"] + entities["gone"]
     if not before or not gates.max_gone_entities.asked:
         return Verdict(())
     share = entities["gone"] / before
     measured = f"{share:.1%} of the entities of {since!r} are in no edge any more"
-    return Verdict((gates.max_gone_entities.judge("max_gone_entities", share, measured, _SHARE),))
+    check = gates.max_gone_entities.judge("max_gone_entities", share, measured, _SHARE)
+    return Verdict((_unless_awaited(check, awaited),))
+
+
+def _unless_awaited(check: Check, awaited: str | None) -> Check:
+    if awaited is None:
+        return check
+    return only_warning(check, f"for {awaited!r}, which comes between, has no release yet")
 
 
 def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:

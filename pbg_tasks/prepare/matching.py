@@ -47,3 +47,28 @@ class Matching:
             'SELECT to_partition, to_offset FROM matched WHERE partition = ? ORDER BY "offset"', [partition]
         ).fetchnumpy()
         return Places(found["to_partition"], found["to_offset"])
+
+
+def kept_and_gone(connection: duckdb.DuckDBPyConnection, before: Path, after: Path) -> dict[str, int]:
+    """Count by name which entities of an earlier snapshot another one has, and which it has not.
+
+    Args:
+        connection: for the work.
+        before: file with the earlier ids of one type.
+        after: file with the ids of the other night.
+
+    Returns:
+        ``kept`` and ``gone``.
+
+    Raises:
+        FormatError: a file is missing or damaged.
+    """
+    for table, path in (("known", before), ("ids", after)):
+        load_table(connection, table, ID_COLUMNS, path, younger=YOUNGER_COLUMNS)
+    (row,) = connection.execute(
+        """
+        SELECT count(*) FILTER (ids.name IS NOT NULL), count(*) FILTER (ids.name IS NULL)
+        FROM known LEFT JOIN (SELECT name FROM ids WHERE unseen = 0) AS ids USING (name) WHERE known.unseen = 0
+        """
+    ).fetchall()
+    return {"kept": row[0], "gone": row[1]}

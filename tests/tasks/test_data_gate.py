@@ -237,6 +237,42 @@ def test_entities_are_judged_once_their_names_are_known(place):
     assert plan(place.spec, "d3")["previous_release"] == 1  # the chain goes on without d2
 
 
+@pytest.mark.parametrize("walk", ["independent", "other partitions"])
+def test_gone_entities_without_kept_ids_are_found_by_name(place, walk):
+    data = {"max_gone_entities": {"block": 0.2}}
+    nights = {"walk": "independent"} if walk == "independent" else {}
+    place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "min_over_popularity": {}, "data": data}, nights=nights)
+    place.snapshot("d1", NIGHT)
+    run_chain(place.spec, "d1")
+    place.snapshot("d2", ring(40) + [(f"new{i}", "next", "e0") for i in range(60)])
+    run = plan(place.spec, "d2", partitions=None if walk == "independent" else 3)["run"]
+    run_task("validate", run)
+    with pytest.raises(QualityGateError, match=r"33\.3% of the entities of 'd1' are in no edge any more"):
+        run_task("partition", run)
+    place.snapshot("d3", ring(50))  # sixth of the entities is gone
+    run = plan(place.spec, "d3", partitions=None if walk == "independent" else 3)["run"]
+    run_task("validate", run)
+    found = run_task("partition", run)
+    (check,) = found["data_gate"]["checks"]
+    assert (check["name"], check["passed"], check["value"]) == ("max_gone_entities", True, round(1 / 6, 6))
+    assert found["entities"]["gone"] == 0  # ids are given anew, so the night knows of none that is gone
+
+
+def test_gone_entities_only_warn_while_a_night_between_lacks(place):
+    data = {"max_gone_entities": {"block": 0.2}}
+    gates = {"max_mrr_drop": 1.0, "min_over_popularity": {}, "data": data}
+    place.write_spec(model=QUICK, gates=gates, nights={"walk": "independent"})
+    for day, count in (("d1", 60), ("d2", 50), ("d3", 40)):
+        place.snapshot(day, ring(count))
+    run_chain(place.spec, "d1")
+    run = plan(place.spec, "d3")["run"]
+    run_task("validate", run)
+    (check,) = run_task("partition", run)["data_gate"]["checks"]
+    assert check["passed"]
+    assert check["warned"]
+    assert check["sentence"].endswith("this only warns, for 'd2', which comes between, has no release yet")
+
+
 def test_an_independent_night_is_blocked_by_the_night_before_alone_and_not_by_an_older_one(place):
     gates = {"max_mrr_drop": 1.0, "data": LIMITS}
     for number, rows in enumerate((180, 144, 108), 1):  # a fifth goes, then a quarter: two fifths of the first

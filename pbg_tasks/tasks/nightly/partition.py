@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import PartitionResult, ValidateResult
-from pbg_tasks.prepare import EDGE_HASHES, assign_ids, connect, judge_entities
+from pbg_tasks.prepare import (
+    EDGE_HASHES,
+    assign_ids,
+    connect,
+    entity_ids_file_name,
+    judge_entities,
+    kept_and_gone,
+)
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
+from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+    import duckdb
 
 
 def partition(url: str) -> Result:
@@ -44,8 +55,42 @@ def _partition(run: RunContext) -> Result:
             out=out,
         )
         upload_directory(run, RunLayout.entities, out)
-    since = run.spec.previous.snapshot if run.spec.previous else None
-    return report.to_json() | settle(run, judge_entities(graph.gates.data, report.entities, since=since))
+        previous, missing = run.spec.previous, awaited(run)
+        if previous is not None and previous.keep_ids:
+            compared: tuple[str | None, dict[str, int]] = previous.snapshot, report.entities
+        else:
+            compared = _by_name(run, connection, graph.model.entities, out, scratch.path / "before")
+    since, entities = compared
+    verdict = judge_entities(graph.gates.data, entities, since=since, awaited=missing)
+    return report.to_json() | settle(run, verdict)
+
+
+def _by_name(
+    run: RunContext, connection: duckdb.DuckDBPyConnection, types: Iterable[str], out: Path, directory: Path
+) -> tuple[str | None, dict[str, int]]:
+    """Count by name what became of the entities of the release before, whose ids this run does not keep.
+
+    Args:
+        run: the run.
+        connection: for the work.
+        types: of tonight's entities.
+        out: has tonight's ids.
+        directory: local one for the release's ids, made here.
+
+    Returns:
+        Key of the release's snapshot, None without one, and how many entities are ``kept`` and ``gone``.
+    """
+    release, entities = release_before(run), {"kept": 0, "gone": 0}
+    if release is None:
+        return None, entities
+    files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
+    directory.mkdir()
+    for entity in types:
+        name = entity_ids_file_name(entity)
+        if name in files.names:
+            found = kept_and_gone(connection, files.fetch(name, directory), out / name)
+            entities = {fate: count + found[fate] for fate, count in entities.items()}
+    return release.snapshot, entities
 
 
 def previous_ids(run: RunContext, directory: Path) -> Path | None:
