@@ -74,7 +74,8 @@ def compare(
     document["snapshots"] = {"location": str(work / "{snapshot}.parquet")}
     document["split"]["salt"] = str(seed)
     document["train"] |= {"seed": seed, "warm_start": True}
-    document["gates"] = {"max_mrr_drop": 1.0, "min_over_popularity": {"warn": 1}, "data": {"max_gone_entities": {}}}
+    lenient = {"max_mrr_drop": 1.0, "min_over_popularity": {"warn": 1}, "min_over_start": {"warn": 1}}
+    document["gates"] = lenient | {"data": {"max_gone_entities": {}}}
     document["exports"] = []
     here = work / "graph.yaml"
     here.write_text(yaml.safe_dump(document), encoding="utf-8")

@@ -77,6 +77,7 @@ class Gates(Frozen):
     Attributes:
         min_mrr: floor of the filtered MRR.
         min_over_popularity: filtered MRR as a multiple of what ranking by the number of edges in training reaches.
+        min_over_start: filtered MRR as a multiple of what the vectors reach before tonight's training.
         max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %), both
             on the edges and among the entities that both know.
         min_common_edges: with fewer held-out edges that both know, the fall decides nothing.
@@ -92,6 +93,7 @@ class Gates(Frozen):
 
     min_mrr: NonNegativeFloat = 0.0
     min_over_popularity: AtLeast = AtLeast(block=1)
+    min_over_start: AtLeast = AtLeast(block=1)
     max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
     min_common_edges: PositiveInt = 100
     on_few_common_edges: Literal["warn", "block"] = "warn"

@@ -89,12 +89,18 @@ class Health(Stored):
 
 
 class Against(Stored):
-    """A run beside an earlier release, on the same edges; ``reason``: why there are no figures."""
+    """A run beside an earlier release, on the same edges.
+
+    Attributes:
+        reason: why there are no figures.
+        continued: whether the run's training started from the release's vectors.
+    """
 
     release: Count
     snapshot: str
     reason: str | None
     awaited: str | None = None
+    continued: bool = False
     edges: Count | None = None
     candidate: BothWays = BothWays()
     current: BothWays = BothWays()

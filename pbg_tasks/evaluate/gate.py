@@ -45,6 +45,7 @@ def _checks(
     mrr = _mrr(evaluation.filtered)
     yield _floor("min_mrr", mrr, gates.min_mrr, f"filtered MRR {mrr:.4f}")
     yield from _over_popularity(gates, mrr, evaluation.popularity or NOTHING_RANKED)
+    yield from _over_start(gates, evaluation)
     yield from _relations(gates.relations, evaluation.relations)
     yield from _alive(evaluation)
     against = evaluation.against
@@ -85,6 +86,33 @@ def _over_popularity(gates: Gates, mrr: float, popularity: Figures) -> Iterator[
             f"filtered MRR {mrr:.4f} is {ratio:.3g} times that of ranking by edges in training, {of_popularity:.4f}"
         )
         yield gates.min_over_popularity.judge("min_over_popularity", ratio, measured, "{:g} times")
+
+
+def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
+    """Check that training made the vectors better than they were before it.
+
+    Vectors of a release are asked the edges that both know, and the upper end of the interval is judged: only a fall
+    that is no chance counts. What random vectors reach is known without asking them.
+    """
+    limit, against, mrr = gates.min_over_start, evaluation.against, _mrr(evaluation.filtered)
+    if not limit.asked:
+        return
+    if against is not None and against.continued:
+        started = _mrr(against.current.filtered)
+        if against.reason is not None or (against.edges or 0) < gates.min_common_edges or not started > 0:
+            return
+        ratio = 1 + against.difference["high"] / started
+        measured = (
+            f"filtered MRR {_mrr(against.candidate.filtered):.4f} after training is {ratio:.3g} times what the vectors "
+            f"of release {against.release} had before it on the same {against.edges} edges, {started:.4f}, or less "
+            "(95 % interval)"
+        )
+    elif evaluation.random is not None and (by_chance := evaluation.random.figure("mrr")):
+        ratio = mrr / by_chance
+        measured = f"filtered MRR {mrr:.4f} is {ratio:.3g} times that of random vectors, {by_chance:.4f}"
+    else:
+        return
+    yield limit.judge("min_over_start", ratio, measured, "{:g} times")
 
 
 def _relations(floors: Mapping[str, RelationFloor], found: Mapping[str, BothWays]) -> Iterator[Check]:

@@ -19,6 +19,7 @@ ELSEWHERE = (
     "gates.relations",
     "gates.min_coverage",
     "gates.min_over_popularity",
+    "gates.min_over_start",
     "limits",
 )
 """Sections whose keys have tables of their own, or whose default is told as a whole."""

@@ -116,6 +116,39 @@ def test_model_below_popularity_is_refused(mrr, expected):
     assert failed(judge(Gates(), evaluation(mrr, popularity={"count": 0}))) == []
 
 
+def started(mrr, before, *, low, high, edges=140, **more):
+    found = evaluation(mrr, current=before, **more)
+    difference = {"mrr": mrr - before, "low": low, "high": high}
+    found["against"] |= {"continued": True, "edges": edges, "difference": difference}
+    return found
+
+
+def test_training_that_made_vectors_worse_is_refused():
+    worse = started(0.27, 0.3, low=-0.05, high=-0.01)  # within max_mrr_drop
+    assert failed(judge(Gates(), worse)) == ["min_over_start"]
+    assert the(judge(Gates(), worse), "min_over_start").sentence == (
+        "filtered MRR 0.2700 after training is 0.967 times what the vectors of release 7 had before it on the same 140 "
+        "edges, 0.3000, or less (95 % interval), at least 1 times asked"
+    )
+    assert judge(Gates.model_validate({"min_over_start": {"warn": 1}}), worse).passed
+    assert judge(Gates(), started(0.27, 0.3, low=-0.05, high=0.01)).passed  # may be chance
+    assert judge(Gates(), started(0.31, 0.3, low=0.005, high=0.02)).passed
+
+
+def test_start_of_few_edges_or_another_night_is_not_judged():
+    fall = {"low": -0.05, "high": -0.01}
+    for found in (started(0.27, 0.3, edges=19, **fall), started(0.27, 0.3, reason="another split", **fall)):
+        assert "min_over_start" not in [check.name for check in judge(Gates(), found).checks]
+    independent = started(0.27, 0.3, **fall)
+    independent["against"]["continued"] = False
+    assert judge(Gates(), independent).passed
+
+
+@pytest.mark.parametrize(("mrr", "expected"), [(0.009, ["min_over_start"]), (0.011, [])])
+def test_model_below_random_vectors_is_refused(mrr, expected):
+    assert failed(judge(Gates(), evaluation(mrr, random={"mrr": 0.01}))) == expected
+
+
 def relations(**found):
     return {name: {"filtered": {"count": 2 * edges, "mrr": mrr}} for name, (edges, mrr) in found.items()}
 

@@ -241,7 +241,7 @@ def test_entities_are_judged_once_their_names_are_known(place):
 def test_gone_entities_without_kept_ids_are_found_by_name(place, walk):
     data = {"max_gone_entities": {"block": 0.2}}
     nights = {"walk": "independent"} if walk == "independent" else {}
-    place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "min_over_popularity": {}, "data": data}, nights=nights)
+    place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": data}, nights=nights)
     place.snapshot("d1", NIGHT)
     run_chain(place.spec, "d1")
     place.snapshot("d2", ring(40) + [(f"new{i}", "next", "e0") for i in range(60)])
@@ -260,7 +260,7 @@ def test_gone_entities_without_kept_ids_are_found_by_name(place, walk):
 
 def test_gone_entities_only_warn_while_a_night_between_lacks(place):
     data = {"max_gone_entities": {"block": 0.2}}
-    gates = {"max_mrr_drop": 1.0, "min_over_popularity": {}, "data": data}
+    gates = {"max_mrr_drop": 1.0, "data": data}
     place.write_spec(model=QUICK, gates=gates, nights={"walk": "independent"})
     for day, count in (("d1", 60), ("d2", 50), ("d3", 40)):
         place.snapshot(day, ring(count))
@@ -271,6 +271,19 @@ def test_gone_entities_only_warn_while_a_night_between_lacks(place):
     assert check["passed"]
     assert check["warned"]
     assert check["sentence"].endswith("this only warns, for 'd2', which comes between, has no release yet")
+
+
+def test_training_that_destroys_vectors_is_refused(place):
+    gates = {"max_mrr_drop": 1.0, "min_over_start": {"block": 1}}
+    model = {"num_epochs": 30, "dimension": 16}
+    place.write_spec(model=model, gates=gates)
+    place.snapshot("d1", ring(200))
+    place.snapshot("d2", ring(200, seed=1))
+    run_chain(place.spec, "d1")
+    place.write_spec(model=model | {"num_epochs": 2, "lr": 1e4}, gates=gates)
+    with pytest.raises(QualityGateError, match=r"after training is .* what the vectors of release 1 had before it"):
+        run_chain(place.spec, "d2")
+    assert channel(place).current().release.snapshot == "d1"
 
 
 def test_an_independent_night_is_blocked_by_the_night_before_alone_and_not_by_an_older_one(place):

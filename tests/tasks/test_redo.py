@@ -14,7 +14,7 @@ from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.release.redo import redo
 from pbg_tasks.tasks.release.releases import rollback
 from pbg_tasks.tasks.view.show import history, history_table
-from tests.tasks.conftest import ring, workplace
+from tests.tasks.conftest import SMALL_GRAPH, ring, workplace
 
 QUICK = {"num_epochs": 1}
 DAYS = ["d1", "d2", "d3", "d4"]
@@ -94,7 +94,7 @@ def test_redo_after_rollback_moves_channel_daily(chain):
 
 
 def test_refused_day_ends_redo_and_names_days_left(chain):
-    chain.write_spec(model=QUICK, gates={"min_mrr": 0.99, "min_common_edges": 1, "min_over_popularity": {}})
+    chain.write_spec(model=QUICK, gates=SMALL_GRAPH | {"min_mrr": 0.99})
     with pytest.raises(
         QualityGateError, match=r"; 0 of 3 days are redone, d2, d3, d4 are not: mend or approve d2, then"
     ):

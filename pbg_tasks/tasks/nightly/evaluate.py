@@ -89,6 +89,7 @@ def _evaluate(run: RunContext) -> Result:
     if current is not None:
         compared = {"release": current.seq, "snapshot": current.snapshot, "reason": reason}
         compared |= {"awaited": missing} if missing is not None else {}
+        compared |= {"continued": True} if baseline is not None and baseline.continued else {}
         found["against"] = compared | found.get("against", {})
         found["drift"] = {"release": current.seq, "snapshot": current.snapshot} | (drift or {})
     return found | ({"coverage": coverage.to_json()} if coverage is not None else {})
