@@ -118,7 +118,7 @@ lock:
 	@$(UV_COMPILE) --constraint requirements.lock docker/store.in --output-file docker/store.lock
 	@$(MAKE) --no-print-directory constraints.txt
 
-# What the tests ran with, for `pip install -c`: pip takes no constraints with hashes.
+# The versions of the tests as constraints for pip, which takes none with hashes.
 constraints.txt: docker/airflow.lock docker/train.lock
 	@sed -n 's/^\([a-z0-9._-]*==[^ ]*\).*/\1/p' $^ | LC_ALL=C sort -u > $@
 
