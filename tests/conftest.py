@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave slow files out of a fast run, and folders that hold no others."""
+    """Leave slow files, and folders of them, out of a fast run."""
     return True if config.getoption("fast") and tiers.is_left_out(collection_path, tiers.slow_files()) else None
 
 

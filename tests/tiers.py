@@ -1,6 +1,6 @@
-"""Tiers of tests: ``--fast`` leaves out the files that ``slow.txt`` lists, ``--measure`` writes that list anew.
+"""Tiers of tests.
 
-A file is slow when its tests took longer than ``LIMIT`` together, or one of them has a mark of ``REAL``. It is left out
+``--fast`` leaves out the files that ``slow.txt`` lists, ``--measure`` writes that list anew. A file is slow when its tests took longer than ``LIMIT`` together, or one of them has a mark of ``REAL``. It is left out
 as a whole, before it is imported: a fast run does not load what only slow files need.
 """
 
@@ -29,12 +29,12 @@ def slow_files(listing: Path = SLOW) -> frozenset[Path]:
 
 
 def is_left_out(path: Path, slow: frozenset[Path]) -> bool:
-    """Whether a fast run leaves out a file of tests, or a folder without any other file of tests."""
+    """Whether a fast run leaves out a file, or a folder of such files."""
     return path in slow if path.is_file() else all(each in slow for each in path.rglob("test_*.py"))
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Mark each test with what it needs and, where its file is not slow, as fast."""
+    """Mark tests that use the S3 server, and those in fast files."""
     slow = slow_files()
     for item in items:
         if "object_store" in getattr(item, "fixturenames", ()):
@@ -44,10 +44,10 @@ def mark(items: list[pytest.Item]) -> None:
 
 
 class Measurement:
-    """Seconds of each file of a run, from which the list of slow files is made.
+    """Seconds of each file of a run, for the list of slow files.
 
     Args:
-        listing: where it is kept; of files that did not run, what it says stays.
+        listing: where it is kept; files that did not run keep their place in it.
     """
 
     def __init__(self, listing: Path = SLOW) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NightResults:
-    """Results of the finished tasks of a run; None for a task that has not finished."""
+    """Results of the finished tasks of a run; None for the others."""
 
     plan: PlanResult | None = None
     validate: ValidateResult | None = None
@@ -49,7 +49,10 @@ class NightResults:
 
     @classmethod
     def parse(cls, documents: Mapping[str, object]) -> Self:
-        """Return the night of stored results by task; None and empty ones are of unfinished tasks.
+        """Return the night of stored results.
+
+        Args:
+            documents: by task; None and empty ones are of unfinished tasks.
 
         Raises:
             ValidationError: a key is missing or of another type.
@@ -64,7 +67,7 @@ class NightResults:
 
     @property
     def verdicts(self) -> dict[str, VerdictDocument]:
-        """What the gates found, by task, in the order of the chain."""
+        """Verdicts of the gates by task, in the order of the chain."""
         found: dict[str, VerdictDocument | None] = {
             "validate": self.validate.data_gate if self.validate is not None else None,
             "partition": self.partition.data_gate if self.partition is not None else None,
@@ -74,5 +77,5 @@ class NightResults:
 
     @property
     def seconds(self) -> float:
-        """What all finished tasks took."""
+        """Seconds of all finished tasks."""
         return sum(result.seconds for result in self.finished.values())

@@ -19,7 +19,7 @@ _AT_ONCE = 16
 
 
 class Way(TypedDict):
-    """What a release was trained from; ``because``: why the release it descends from counts no longer."""
+    """Origin of a release; ``because``: the reason against its ancestor."""
 
     continues: int | None
     descends_from: int | None

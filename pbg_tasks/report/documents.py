@@ -23,7 +23,7 @@ class TaskRow(TypedDict):
 
 
 class RelationRow(TypedDict):
-    """What is known of a relation."""
+    """Figures of a relation."""
 
     name: str
     edges: int | None
@@ -37,7 +37,7 @@ class RelationRow(TypedDict):
 
 
 class Cell(TypedDict):
-    """A bucket of the iteration that the matrix shows; ``shade`` from 0, darker for a higher loss."""
+    """A bucket of the matrix; ``shade`` from 0, darker for more loss."""
 
     edges: int
     state: Literal["waiting", "active", "done"]
@@ -59,7 +59,7 @@ class IterationRow(TypedDict):
 
 
 class Training(TypedDict):
-    """Training as it stands: ``epoch`` from 1 (0: none), ``done`` and ``buckets`` of that epoch."""
+    """Training as it stands: ``done`` of ``buckets`` in ``epoch`` (from 1)."""
 
     state: Literal["waiting", "running", "done"]
     epochs: int
@@ -86,7 +86,7 @@ class Trained(TypedDict):
 
 
 class Data(TypedDict):
-    """What ``validate`` found in the snapshot."""
+    """Findings of ``validate`` in the snapshot."""
 
     edges: int
     duplicates: int | None
@@ -117,7 +117,7 @@ class Decided(TypedDict):
 
 
 class ForecastPart(TypedDict):
-    """The forecast beside what came; each row has ``task`` and a pair for each figure of its usage."""
+    """The forecast beside what came; rows of ``tasks`` have ``task`` and pairs."""
 
     total_seconds: Pair
     cost: Cost | None
@@ -267,9 +267,3 @@ class ComparisonDocument(TypedDict):
     figures: list[Compared]
     relations: list[ComparedRelation]
     settings: list[Setting]
-
-
-class Page(TypedDict):
-    """What all pages have: the name of their template."""
-
-    kind: str

@@ -101,7 +101,7 @@ def _trained(buckets: Iterable[tuple[Bucket, BucketStats]]) -> dict[Bucket, _Wor
 
 
 def _matrix(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> list[list[Cell]]:
-    """Lay the cells out, each with its shade: darker is a higher loss."""
+    """Lay out the cells; a darker shade is a higher loss."""
     losses = sorted(cell.loss for cell in cells.values() if cell.loss is not None)
     low, high = (losses[0], losses[-1]) if losses else (0.0, 0.0)
     step = (high - low) / SHADES or 1.0

@@ -207,7 +207,7 @@ def _refusing(run: RunContext) -> tuple[str, VerdictDocument]:
 
 
 def _refusals(run: RunContext) -> list[tuple[str, VerdictDocument]]:
-    """Return the tasks that refused the night, and their verdicts, in the order of the chain."""
+    """Return the tasks that refused the night, with their verdicts."""
     judged = NightResults.of([run.find(ValidateResult), run.find(PartitionResult), run.find(GateResult)])
     return [(task, verdict) for task, verdict in judged.verdicts.items() if not verdict.passed]
 

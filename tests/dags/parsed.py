@@ -41,7 +41,10 @@ print(json.dumps([seconds, sorted(set({HEAVY!r}) & set(sys.modules))]))
 
 
 def parse(folder):
-    """Return CPU seconds of the quickest of up to three tries (a busy machine adds to any one), and heavy imports."""
+    """Return the CPU seconds of parsing, and heavy imports.
+
+    A busy machine adds to any one try, so the quickest of up to three counts.
+    """
     tries = []
     while len(tries) < 3 and (not tries or tries[-1][0] >= 1.0):
         tries.append(parse_once(folder))

@@ -77,7 +77,7 @@ class Graph:
         return paths
 
     def buckets(self, triples):
-        """Place edges as `bucket` does; an item's end may lie in any bucket."""
+        """Place edges as `bucket` does; an item may be in any bucket."""
         found = {}
         for number, (lhs, rel, rhs) in enumerate(triples):
             place = []
@@ -102,8 +102,9 @@ class Graph:
         return scorer.score(query, rows).item()
 
     def oracle(self, held_out, eligible=None, selfless=()):
-        """Return raw and filtered ranks and the candidates of each, of all edges on the left, then on the right.
+        """Return raw and filtered ranks and the candidates of each.
 
+        All edges come first on the left, then on the right.
         Of the relations ``selfless`` the known end is no candidate of the filtered ranks.
         """
         true = {tuple(t) for t in self.triples.tolist()}
@@ -136,7 +137,7 @@ class Graph:
 
 
 def popularity_oracle(graph, train, held_out, eligible=None):
-    """Return filtered ranks by how often an entity stands on that side of that relation in training."""
+    """Return filtered ranks by occurrences on a side of a relation in training."""
     counts = {side: Counter((rel, edge[side]) for edge in train.tolist() for rel in [edge[1]]) for side in (0, 2)}
     known = {tuple(edge) for edge in graph.triples.tolist()}
     ranks = []

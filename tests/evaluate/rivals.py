@@ -10,7 +10,10 @@ from tests.evaluate.graphs import INFO
 
 
 def rival_of(graph, other, directory, *, unknown, relations=None, trained=()):
-    """Let another graph's model stand against a graph's; it does not know the last entities of each partition."""
+    """Return another graph's model as a rival of a graph's.
+
+    It does not know the last entities of each partition.
+    """
     directory.mkdir()
     paths, rows, known = {}, {}, {}
     for entity, sizes in graph.counts.items():

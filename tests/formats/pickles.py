@@ -27,7 +27,7 @@ def around(data):
 
 
 def read_sums(path, blob):
-    """Read the sums of an embeddings file with this blob and no plain sums."""
+    """Read the sums of an embeddings file that has only this blob."""
     with h5py.File(path, "w") as file:
         file.attrs["format_version"] = 1
         file["embeddings"] = np.zeros((ROWS, 2), np.float32)

@@ -23,7 +23,7 @@ def make_spec(**columns):
 
 
 def find(rows, directory, *, before=None, spec=None):
-    """Count and write what is told of rows of (lhs, rel, rhs, lhs_type, rhs_type)."""
+    """Report on rows of (lhs, rel, rhs, lhs_type, rhs_type)."""
     directory.mkdir(exist_ok=True)
     with duckdb.connect(config={"threads": "1"}) as connection:
         connection.execute(f"CREATE TEMP TABLE raw ({', '.join(f'{field} VARCHAR' for field in FIELDS)})")

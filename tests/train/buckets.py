@@ -77,7 +77,7 @@ def train(config, buckets, store, scratch, *, engine=None, edges=None, anchor=No
 
 
 def objects(store, config):
-    """Return the digests of the newest version's data sets, whatever the config inside says."""
+    """Return the digests of the newest version's data sets, without configs."""
     import h5py
 
     manifest, _ = open_committed(store, "")

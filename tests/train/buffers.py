@@ -45,7 +45,7 @@ def first_table(key):
 
 
 class Disk:
-    """Sleeps whenever something is read or written, and watches what is in memory.
+    """Sleeps at each read and write, and watches what is in memory.
 
     A table that two threads have at once would change while it sleeps, or be seen half changed.
     """

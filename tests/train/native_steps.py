@@ -1,4 +1,4 @@
-"""Steps of the native engine beside those of torch, with each set of instructions."""
+"""Steps of the native engine beside those of torch."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Skipped(TypedDict):
 
 
 class Freed(TypedDict):
-    """What a collection removed, or would remove."""
+    """Releases and runs that a collection removed, or would remove."""
 
     store: str
     dry_run: bool
@@ -76,7 +76,7 @@ class Freed(TypedDict):
 
 
 class Drilled(TypedDict):
-    """A drill; without ``releases`` and ``seconds`` where there was none to go back to."""
+    """A drill; ``releases`` and ``seconds`` are there if it was ``drilled``."""
 
     channel: str
     drilled: bool

@@ -52,7 +52,7 @@ class _Channel(TypedDict):
 
 
 class _Published(TypedDict):
-    """A release in place of release ``was``, with entities kept and dropped by type."""
+    """A release in place of ``was``; entities by type."""
 
     moved: bool
     release: int

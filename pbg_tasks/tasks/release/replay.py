@@ -31,7 +31,7 @@ Likeness = Literal["equal", "different", "missing", "new"]
 
 
 class Replayed(TypedDict):
-    """A run that was done again beside the first; ``equal``: all its files are."""
+    """A run that was done again beside the first."""
 
     run: str
     equal: bool

@@ -17,7 +17,7 @@ _SHOWN = ("torch", "h5py", "duckdb", "pyarrow", "boto3", "apache-airflow")
 
 
 class Installation(TypedDict):
-    """What this installation can do."""
+    """Abilities of this installation."""
 
     version: str
     python: str
@@ -30,7 +30,7 @@ class Installation(TypedDict):
 
 
 class Engine(TypedDict):
-    """The engine that trains a config, and why where there was a choice."""
+    """The engine that trains a config; ``because`` where there was a choice."""
 
     engine: str
     because: NotRequired[str]

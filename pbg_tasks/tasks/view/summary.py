@@ -1,4 +1,4 @@
-"""The summary of a run and the list of a channel's releases, as ``show`` and ``history`` print them."""
+"""Answers of ``show`` and ``history``: a run, and a channel's releases."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class TaskSummary(TypedDict):
-    """What a finished task took."""
+    """Seconds of a finished task."""
 
     seconds: float
 
 
 class ReleaseSummary(TypedDict):
-    """The release that a run became; ``published`` unless a later one is served."""
+    """The release of a run; ``published`` unless a later one is served."""
 
     channel: str | None
     release: int
@@ -34,14 +34,14 @@ class DriftSummary(TypedDict):
 
 
 class AgainstSummary(TypedDict):
-    """Filtered MRR of the run and of the release before, on the same edges."""
+    """Filtered MRR of run and release before, on the same edges."""
 
     candidate: float
     current: float
 
 
 class DataSummary(TypedDict):
-    """What is new in the snapshot, and the verdict of the data gate."""
+    """News of the snapshot, and the verdict of the data gate."""
 
     difference: Stored | None
     passed: bool | None
@@ -50,7 +50,7 @@ class DataSummary(TypedDict):
 
 
 class Changes(TypedDict, total=False):
-    """A run beside the release it continues; empty where that is gone, or there is none."""
+    """A run beside the release it continues; empty where none is there."""
 
     since: str
     edges: int | None

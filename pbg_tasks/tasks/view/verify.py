@@ -62,7 +62,7 @@ class _Directory:
 
 
 class Verified(TypedDict):
-    """Files that are as written; ``unverified_files``: some of those that no manifest lists."""
+    """Files that are as written, and some that no manifest lists."""
 
     task: str
     url: str
