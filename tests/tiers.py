@@ -1,7 +1,8 @@
 """Tiers of tests.
 
-``--fast`` leaves out the files that ``slow.txt`` lists, ``--measure`` writes that list anew. A file is slow when its tests took longer than ``LIMIT`` together, or one of them has a mark of ``REAL``. It is left out
-as a whole, before it is imported: a fast run does not load what only slow files need.
+``--fast`` leaves out the files that ``slow.txt`` lists, ``--measure`` writes that list anew. A file is slow when its
+tests took longer than ``LIMIT`` together, or one of them has a mark of ``REAL``. It is left out as a whole, before it
+is imported: a fast run does not load what only slow files need.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ def slow_files(listing: Path = SLOW) -> frozenset[Path]:
 
 
 def is_left_out(path: Path, slow: frozenset[Path]) -> bool:
-    """Whether a fast run leaves out a file, or a folder of such files."""
+    """Whether a fast run leaves out a file or folder."""
     return path in slow if path.is_file() else all(each in slow for each in path.rglob("test_*.py"))
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Mark tests that use the S3 server, and those in fast files."""
+    """Mark tests of the S3 server and of fast files."""
     slow = slow_files()
     for item in items:
         if "object_store" in getattr(item, "fixturenames", ()):
@@ -44,7 +45,7 @@ def mark(items: list[pytest.Item]) -> None:
 
 
 class Measurement:
-    """Seconds of each file of a run, for the list of slow files.
+    """Seconds of each file, for the list of slow files.
 
     Args:
         listing: where it is kept; files that did not run keep their place in it.

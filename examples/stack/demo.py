@@ -13,6 +13,7 @@ from pbg_tasks.progress import human_seconds
 if TYPE_CHECKING:
     from examples.stack.api import AirflowApi
     from examples.stack.stack import Stack
+    from pbg_tasks.tasks.view.summary import Summary
 
 BUCKET = "pbg-demo"
 DAG = "reembed_wordnet"
@@ -99,7 +100,7 @@ def wait_for_dag(api: AirflowApi) -> None:
         time.sleep(0.5)
 
 
-def embed(api: AirflowApi, snapshot: str, clock: Clock) -> dict[str, Any]:
+def embed(api: AirflowApi, snapshot: str, clock: Clock) -> Summary:
     """Run one night to its end; return its summary.
 
     Raises:
@@ -111,7 +112,7 @@ def embed(api: AirflowApi, snapshot: str, clock: Clock) -> dict[str, Any]:
     state = watch.until_finished(NIGHT_SECONDS)
     if state != "success":
         raise DemoError("\n".join([f"{snapshot} ended as {state}", *watch.errors()]))
-    summary: dict[str, Any] = api.result(DAG, run_id, "summary")
+    summary: Summary = api.result(DAG, run_id, "summary")
     release = summary["release"]
     if not release or not release["published"]:
         raise DemoError(f"{snapshot} ended well, yet no release of it is current: {release}")

@@ -137,7 +137,7 @@ class Graph:
 
 
 def popularity_oracle(graph, train, held_out, eligible=None):
-    """Return filtered ranks by occurrences on a side of a relation in training."""
+    """Return filtered ranks by occurrences on a side in training."""
     counts = {side: Counter((rel, edge[side]) for edge in train.tolist() for rel in [edge[1]]) for side in (0, 2)}
     known = {tuple(edge) for edge in graph.triples.tolist()}
     ranks = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowException
@@ -17,6 +17,7 @@ from pbg_tasks.config.run import RUN_ID
 from pbg_tasks.errors import AccessError, ConfigError, InputError, NotFoundError, PbgError
 from pbg_tasks.publish import Channel
 from pbg_tasks.report import comparison_document, history_document, run_document
+from pbg_tasks.report.documents import RunDocument
 from pbg_tasks.report.neighbours import Neighbourhood
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.tasks.context import RunContext
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pbg_operators.plugin.database import Planned
+    from pbg_tasks.report.documents import ComparisonDocument, HistoryDocument
     from pbg_tasks.storage import Store
 
 CONN_ID = "pbg_s3"
@@ -37,7 +39,34 @@ ABSENT = (ConfigError, InputError, NotFoundError)
 """Errors that mean that there is nothing to show."""
 OUTSIDE = "This run is not one of the DAG's graph in the store of that graph, and no other run is shown here."
 
-Document = dict[str, Any]
+
+class VersionedRun(RunDocument):
+    """The document of a run; ``version`` tells two states of it apart."""
+
+    version: str
+
+
+class Neighbour(TypedDict):
+    """An entity near another."""
+
+    name: str
+    score: float
+
+
+class LookupDocument(TypedDict):
+    """The page of the look-up of neighbours; ``problem``: the reason against an answer."""
+
+    kind: Literal["lookup"]
+    graph: str
+    entity: str
+    types: list[str]
+    type: str | None
+    releases: list[int]
+    release: int | None
+    k: int
+    comparator: str
+    answers: list[Neighbour]
+    problem: str | None
 
 
 class Pages:
@@ -45,7 +74,8 @@ class Pages:
 
     def __init__(self) -> None:
         self._stores: Recent[Store] = Recent(16)
-        self._documents: Recent[Document] = Recent(128)
+        self._runs: Recent[VersionedRun] = Recent(128)
+        self._histories: Recent[HistoryDocument] = Recent(128)
         self._neighbourhoods: Recent[Neighbourhood] = Recent(2)
 
     def own(self, planned: Sequence[Planned]) -> str:
@@ -75,21 +105,21 @@ class Pages:
             raise NotFoundError(OUTSIDE)
         return url
 
-    def run(self, url: str) -> Document:
-        """Return the document of a run, with ``version``, which tells two states of it apart.
+    def run(self, url: str) -> VersionedRun:
+        """Return the document of a run.
 
         Raises:
             PbgError: there is no such run, or the store cannot be read.
         """
         run = self._opened(url)
 
-        def make() -> Document:
+        def make() -> VersionedRun:
             document = run_document(read_run(run))
-            return document | {"version": digest(document)[:16]}
+            return {**document, "version": digest(document)[:16]}
 
-        return self._documents.get(("run", run.url), make, _freshness)
+        return self._runs.get(run.url, make, _freshness)
 
-    def another_run(self, url: str, run_id: str) -> Document:
+    def another_run(self, url: str, run_id: str) -> VersionedRun:
         """Return the document of another run of the same graph: who may read one graph may not read its neighbour.
 
         Raises:
@@ -100,27 +130,27 @@ class Pages:
             raise ConfigError(f"{run_id!r} is not a run of graph {graph!r}")
         return found
 
-    def history(self, url: str) -> Document:
+    def history(self, url: str) -> HistoryDocument:
         """Return the document of the channel that a run belongs to."""
         run = self._opened(url)
         graph = run.spec.graph
-        return self._documents.get(
-            ("history", run.store.url, graph.channel, graph.graph),
+        return self._histories.get(
+            (run.store.url, graph.channel, graph.graph),
             lambda: history_document(read_graph(graph.graph, Channel(run.store, graph.channel), reported=True)),
             lambda _: HISTORY_SECONDS,
         )
 
-    def comparison(self, url: str, left: str, right: str) -> Document:
+    def comparison(self, url: str, left: str, right: str) -> ComparisonDocument:
         """Return the document of two runs of one graph."""
         return comparison_document(self.another_run(url, left), self.another_run(url, right))
 
     def neighbours(
         self, url: str, *, entity: str, entity_type: str | None, release: int | None, count: int
-    ) -> Document:
+    ) -> LookupDocument:
         """Return the document of a look-up; what keeps it from an answer is its ``problem``."""
         run = self._opened(url)
         channel = Channel(run.store, run.spec.graph.channel)
-        document: Document = {
+        document: LookupDocument = {
             "kind": "lookup",
             "graph": run.spec.graph.graph,
             "entity": entity,
@@ -137,11 +167,12 @@ class Pages:
             chosen = channel.release(release) if release is not None else channel.current().release
             if chosen is None or chosen.graph != run.spec.graph.graph:
                 raise InputError(f"channel {channel.name!r} has no such release of graph {run.spec.graph.graph!r} yet")
-            document |= {"release": chosen.seq}
+            document["release"] = chosen.seq
             if entity:
                 found = self._neighbourhood(channel, chosen.directory, chosen.manifest_sha256, entity_type)
-                answers = [answer._asdict() for answer in found.nearest(entity, count)]
-                document |= {"answers": answers, "type": found.entity_type, "comparator": found.config.comparator}
+                answers = found.nearest(entity, count)
+                document["answers"] = [{"name": answer.name, "score": answer.score} for answer in answers]
+                document["type"], document["comparator"] = found.entity_type, found.config.comparator
         except PbgError as error:
             document["problem"] = str(error)
         return document
@@ -186,7 +217,7 @@ def _require_inside(store: Store, run_id: str) -> None:
             raise NotFoundError(OUTSIDE)
 
 
-def _freshness(document: Document) -> float:
+def _freshness(document: VersionedRun) -> float:
     """Return for how many seconds a run's document holds."""
     return MOVING_SECONDS if document["state"] == "running" else SETTLED_SECONDS
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import quote, urlencode
 
 import anyio
@@ -28,9 +28,9 @@ from pbg_tasks.report import Links, live_sections, render
 from pbg_tasks.report.pages import assets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from pbg_operators.plugin.pages import Pages
+    from pbg_operators.plugin.pages import Pages, VersionedRun
 
 Answer = TypeVar("Answer")
 DagId = Annotated[str, Path(max_length=250, pattern=r"^[\w.\-]+$")]
@@ -148,7 +148,7 @@ async def neighbours(
 router.include_router(of_dag)
 
 
-def page(document: dict[str, Any], links: Links, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def page(document: Mapping[str, object], links: Links, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """Return a document as an answer."""
     return HTMLResponse(render(document, links), status)
 
@@ -163,11 +163,11 @@ def _last(reader: Reader, dag_id: str) -> str:
     return reader.pages.own(database.last_planned(dag_id))
 
 
-async def _night(reader: Reader, dag_id: str, run: str) -> dict[str, Any]:
+async def _night(reader: Reader, dag_id: str, run: str) -> VersionedRun:
     return await reader.read(lambda: reader.pages.another_run(_last(reader, dag_id), run))
 
 
-def _links(request: Request, dag_id: str, run: dict[str, Any] | None = None) -> Links:
+def _links(request: Request, dag_id: str, run: VersionedRun | None = None) -> Links:
     """Return where the pages of a DAG lie; of a run, also those that are its own."""
     dag = f"{base_of(request)}/dags/{quote(dag_id)}"
     comparison = news = None
