@@ -82,6 +82,23 @@ def test_a_first_night_is_compared_with_nothing():
     assert [check.name for check in verdict.checks] == ["max_duplicates", "max_self_loops"]
 
 
+@pytest.mark.parametrize(
+    ("name", "duplicates", "gone", "expected"),
+    [
+        ("max_duplicates", 40, 0, (True, True)),
+        ("max_duplicates", 50, 0, (False, False)),
+        ("max_gone_relations", 0, 20, (True, True)),
+        ("max_gone_relations", 0, 30, (False, False)),
+    ],
+)
+def test_doubled_and_halved_snapshots_block_by_default(name, duplicates, gone, expected):
+    report = replace(REPORT, duplicates=duplicates)
+    relations = {"r": RelationEdges(60, 50, 100 - gone, 10, 40), "s": RelationEdges(0, 0, gone, 0, gone)}
+    difference = replace(DIFFERENCE, edges=EdgeChanges.of_relations(relations))
+    (check,) = [each for each in judge_snapshot(DataGates(), report, difference).checks if each.name == name]
+    assert (check.passed, check.warned) == expected
+
+
 def test_entities_that_are_gone():
     gates = DataGates.model_validate({"max_gone_entities": {"warn": 0.1, "block": 0.2}})
     assert not judge_entities(gates, {"kept": 70, "gone": 30}, since="d1").passed

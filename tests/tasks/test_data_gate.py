@@ -23,7 +23,11 @@ from tests.publish.runs import candidate, write_run
 from tests.tasks.conftest import ring
 
 QUICK = {"num_epochs": 1}
-LIMITS = {"max_removed_edges": {"warn": 0.01, "block": 0.3}, "max_gone_entities": {"block": 0.5}}
+LIMITS = {
+    "max_removed_edges": {"warn": 0.01, "block": 0.3},
+    "max_gone_entities": {"block": 0.5},
+    "max_gone_relations": {"warn": 0.05},
+}
 NIGHT = ring(60)
 HALF = [row for row in NIGHT if row[1] != "far"] + [("e0", "next", "e1")] * 3
 

@@ -1,0 +1,300 @@
+"""Walk through days of which some are bad, with the gates' defaults: ``python -m tests.bad_days --days 10 --seed 1``.
+
+Every night is the whole chain in this process. The days are those of AS-733, a real graph with four relations made of
+its left ends, where the data is there, else of a generated one. Some get a defect of the seed's choice; a day that is
+late or corrected has to be published after all. A defect that reaches ``production`` is a problem, and so is a good day
+that does not. Prints a table; the last line counts, and the exit status is 1 if there is a problem.
+
+A snapshot that lost edges keeps less than a fifth of them, and a doubled one has every row twice or more: a snapshot
+nearer to a usual day only warns (docs/gates.md). With ``--as-collected`` the days stay as
+AS-733 itself has them; two of those, 1999-08-29 and 1999-08-31, are bad.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+
+from benchmarks.nights.days import DatedEdges, find, read_dated_edges
+from pbg_tasks.errors import InputError, OutOfTurnError, PbgError, QualityGateError, UnusableError
+from pbg_tasks.progress import say
+from pbg_tasks.publish import Channel
+from pbg_tasks.storage import open_store
+from pbg_tasks.tasks.nightly.chain import run_chain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from benchmarks.nights.days import Edge
+
+    Defect = Callable[[list[Edge], random.Random], list[Edge]]
+
+GRAPH = "as733"
+RELATIONS = 4
+FIRST_DAYS = 2
+"""Nights that stay good: with nothing to compare with, a defect cannot show."""
+BAD_AS_COLLECTED = frozenset({"1999-08-29", "1999-08-31"})
+REFUSALS = (QualityGateError, UnusableError)
+MODEL = {
+    "entities": {"node": {"num_partitions": 1}},
+    "relations": [{"name": "edge", "lhs": "node", "rhs": "node", "operator": "translation"}],
+    "dynamic_relations": True,
+    "global_emb": False,
+    "dimension": 64,
+    "comparator": "l2",
+    "loss_fn": "softmax",
+    "lr": 0.05,
+    "num_epochs": 15,
+    "batch_size": 500,
+    "num_batch_negs": 50,
+    "num_uniform_negs": 500,
+}
+
+
+def lost(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Keep a random part, less than a fifth."""
+    return rng.sample(edges, max(1, int(len(edges) * rng.uniform(0.02, 0.19))))
+
+
+def doubled(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Repeat every row once or several times."""
+    return edges * rng.randint(2, 6)
+
+
+def shifted(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Move the cells of every row by one or two columns."""
+    by = rng.randint(1, 2)
+    return [(row[by], row[(by + 1) % 3], row[(by + 2) % 3]) for row in edges]
+
+
+def renamed(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Give every entity another id."""
+    prefix = f"x{rng.randint(0, 9)}-"
+    return [(prefix + lhs, rel, prefix + rhs) for lhs, rel, rhs in edges]
+
+
+def halved(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Leave out half of the relations."""
+    names = sorted({rel for _, rel, _ in edges})
+    kept = set(rng.sample(names, (len(names) + 1) // 2))
+    return [edge for edge in edges if edge[1] in kept]
+
+
+def empty(edges: list[Edge], rng: random.Random) -> list[Edge]:
+    """Leave out everything."""
+    return []
+
+
+DEFECTS: dict[str, Defect] = {
+    "lost edges": lost,
+    "doubled edges": doubled,
+    "shifted columns": shifted,
+    "other ids": renamed,
+    "half the relations": halved,
+    "empty": empty,
+}
+MISSING, LATE, CORRECTED = "missing", "late", "corrected"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A day of the campaign.
+
+    Attributes:
+        day: key of its snapshot.
+        defect: what it had; empty for a good one.
+        outcome: what became of it.
+        sentence: why, as the error says.
+        problem: whether that is not what should have happened.
+    """
+
+    day: str
+    defect: str
+    outcome: str
+    sentence: str
+    problem: bool
+
+
+class Campaign:
+    """Nights of one graph with the defaults of every gate.
+
+    Args:
+        root: local directory of the snapshots, store and spec.
+        walk: ``chain`` or ``independent``.
+        model: changes of the model.
+    """
+
+    def __init__(self, root: Path, walk: str, model: Mapping[str, object] | None = None) -> None:
+        self._root, self._spec, self._store = root, root / "graph.yaml", root / "store"
+        (root / "snapshots").mkdir(parents=True)
+        document = {
+            "graph": "days",
+            "store": str(self._store),
+            "snapshots": {"location": f"{root}/snapshots/{{snapshot}}.tsv", "format": "tsv"},
+            "model": {**MODEL, **(model or {})},
+            "split": {"valid": 0.01, "test": 0.1},
+            "train": {"warm_epochs": 2},
+            "resources": {"memory_gb": 1, "threads": 1},
+            "nights": {"walk": walk},
+        }
+        self._spec.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    def day(self, day: str, edges: list[Edge], defect: str, rng: random.Random) -> Ended:
+        """Do the night of a day, with its defect, and judge what became of it."""
+        if defect == MISSING:
+            return self._judged(day, defect, self._night(day), expected="missing")
+        if defect == LATE:
+            outcome, sentence = self._night(day, due=datetime.now(UTC) - timedelta(hours=1))
+            self._write(day, edges)
+            if outcome == "late":
+                outcome, _ = self._night(day)
+            return self._judged(day, defect, (outcome, sentence), expected="published")
+        if defect == CORRECTED:
+            name = rng.choice(list(DEFECTS))
+            self._write(day, DEFECTS[name](edges, rng))
+            outcome, sentence = self._night(day)
+            if outcome != "refused":
+                return Ended(day, f"{defect} ({name})", outcome, sentence, problem=True)
+            self._write(day, edges)
+            return self._judged(day, f"{defect} ({name})", (self._night(day)[0], sentence), expected="published")
+        self._write(day, DEFECTS[defect](edges, rng) if defect in DEFECTS else edges)
+        bad = defect in DEFECTS or defect == "as collected"
+        return self._judged(day, defect, self._night(day), expected="refused" if bad else "published")
+
+    def _judged(self, day: str, defect: str, ended: tuple[str, str], *, expected: str) -> Ended:
+        outcome, sentence = ended
+        served = self._served()
+        wrong = outcome != expected or (served == day) != (expected == "published")
+        return Ended(day, defect, outcome, sentence.replace(f"{self._root}/", ""), problem=wrong)
+
+    def _write(self, day: str, edges: list[Edge]) -> None:
+        lines = ("\t".join(edge) for edge in [("lhs", "rel", "rhs"), *edges])
+        (self._root / "snapshots" / f"{day}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _night(self, day: str, due: datetime | None = None) -> tuple[str, str]:
+        told = io.StringIO()
+        try:
+            with redirect_stderr(told):
+                run_chain(self._spec, day, due=due)
+        except REFUSALS as error:
+            return "refused", str(error)
+        except OutOfTurnError as error:
+            return "late", str(error)
+        except InputError as error:
+            return "missing" if "no snapshot there" in str(error) else "broken", str(error)
+        except PbgError as error:
+            return "broken", f"{error.kind}: {error}"
+        warned = [line.partition("warning: ")[2] for line in told.getvalue().splitlines() if "warning: " in line]
+        return "published", "; ".join(warned)
+
+    def _served(self) -> str | None:
+        release = Channel(open_store(str(self._store)), "production").current().release
+        return None if release is None else release.snapshot
+
+
+def generated(days: int, seed: int, entities: int = 300) -> Iterator[tuple[str, list[Edge]]]:
+    """Yield the days of a ring with chords, of which a hundredth of the edges changes a day."""
+    rng = random.Random(seed)
+    steps = {"next": 1, "second": 2, "fifth": 5, "ninth": 9}
+    all_edges = [(f"n{i}", rel, f"n{(i + step) % entities}") for i in range(entities) for rel, step in steps.items()]
+    away = set(rng.sample(range(len(all_edges)), len(all_edges) // 50))
+    for number in range(days):
+        yield str(date(2026, 1, 1) + timedelta(number)), [e for i, e in enumerate(all_edges) if i not in away]
+        back = rng.sample(sorted(away), len(away) // 2)
+        away = (away - set(back)) | set(rng.sample(range(len(all_edges)), len(back)))
+
+
+def collected(dated: DatedEdges, days: int, first: str | None, seed: int) -> Iterator[tuple[str, list[Edge]]]:
+    """Yield days of AS-733, from a given one or one of the seed's choice that leaves out those known to be bad."""
+    there = list(dated.changes)
+    before_bad = there.index(min(BAD_AS_COLLECTED)) - days
+    start = there[random.Random(seed).randrange(60, before_bad)] if first is None else first
+    for day, edges in dated.snapshots(dated.chosen(days, start)):
+        yield day, [(lhs, f"link{zlib.crc32(lhs.encode()) % RELATIONS}", rhs) for lhs, _, rhs in edges]
+
+
+def walk_bad_days(campaign: Campaign, days: Iterator[tuple[str, list[Edge]]], seed: int, *, real: bool) -> list[Ended]:
+    """Do the nights of a campaign.
+
+    Args:
+        campaign: its place.
+        days: keys and edges.
+        seed: of the defects.
+        real: add no defect; days that are known to be bad have to be refused.
+    """
+    rng, found = random.Random(f"defects {seed}"), list[Ended]()
+    kinds = [*DEFECTS, MISSING, LATE, CORRECTED]
+    rng.shuffle(kinds)
+    for number, (day, edges) in enumerate(days):
+        defect = "as collected" if real and day in BAD_AS_COLLECTED else ""
+        # Two good days of five at least, for good days after bad ones are what a bad release would spoil.
+        if not real and number >= FIRST_DAYS and kinds and rng.random() < 0.6:
+            defect = kinds.pop()
+        ended = campaign.day(day, edges, defect, rng)
+        say(f"{ended.day}: {ended.defect or 'good'}: {ended.outcome}")
+        found.append(ended)
+    return found
+
+
+def table(found: list[Ended], width: int = 150) -> str:
+    """Return the days in columns."""
+    rows = [("day", "defect", "what became of it", "the sentence")]
+    rows += [(e.day, e.defect or "-", f"{e.outcome}{' (PROBLEM)' if e.problem else ''}", e.sentence) for e in found]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3][:width]]).rstrip() for row in rows)
+
+
+def summary(found: list[Ended]) -> str:
+    """Return the counts in one line."""
+    outcomes = Counter(each.outcome for each in found)
+    bad = sum(1 for each in found if each.defect)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    problems = sum(each.problem for each in found)
+    return f"{len(found)} days, {bad} with a defect: {counts}; {problems} problems"
+
+
+def main(
+    days: Annotated[int, typer.Option(min=1, help="How many days.")] = 10,
+    seed: Annotated[int, typer.Option(help="Of the days, of the defects and of their places.")] = 1,
+    walk: Annotated[str, typer.Option(help="chain or independent; by the seed unless given.")] = "",
+    first: Annotated[str | None, typer.Option(help="First day of AS-733; of the seed's choice unless given.")] = None,
+    as_collected: Annotated[bool, typer.Option("--as-collected", help="Without defects of the seed.")] = False,  # noqa: FBT002 - an option
+    data: Annotated[Path, typer.Option(help="Folder with the data set, as a folder or archive.")] = Path(
+        "../shared/data"
+    ),
+) -> None:
+    """Walk through days of which some are bad."""
+    try:
+        _, path = find(GRAPH, data)
+    except InputError:
+        if as_collected:
+            raise
+        print(f"no {GRAPH} in {data}: the days are generated")
+        chosen = generated(days, seed)
+    else:
+        chosen = collected(read_dated_edges(path), days, first, seed)
+    walk = walk or ("chain", "independent")[seed % 2]
+    with tempfile.TemporaryDirectory(prefix="pbg-bad-days-") as scratch:
+        found = walk_bad_days(Campaign(Path(scratch) / "graph", walk), chosen, seed, real=as_collected)
+    print(table(found))
+    print(f"seed {seed}, {walk}: {summary(found)}")
+    sys.exit(int(any(each.problem for each in found)))
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except PbgError as error:
+        sys.exit(f"error: {error.kind}: {error}")

@@ -1,0 +1,24 @@
+"""A short piece of ``python -m tests.bad_days``: defects among generated days, with default gates."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.bad_days import CORRECTED, DEFECTS, LATE, MISSING, Campaign, generated, summary
+
+MODEL = {"dimension": 16, "num_epochs": 12, "num_uniform_negs": 100}
+
+
+@pytest.mark.parametrize("walk", ["chain", "independent"])
+def test_no_defect_reaches_production(tmp_path, monkeypatch, walk):
+    monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
+    campaign, rng = Campaign(tmp_path / "graph", walk, MODEL), random.Random(1)
+    defects = ["", *DEFECTS, MISSING, LATE, CORRECTED, ""]
+    days = zip(generated(len(defects), seed=1, entities=100), defects, strict=True)
+    found = [campaign.day(day, edges, defect, rng) for (day, edges), defect in days]
+    assert [each for each in found if each.problem] == [], summary(found)
+    outcomes = {each.defect.partition(" (")[0]: each.outcome for each in found}
+    expected = dict.fromkeys(DEFECTS, "refused") | {MISSING: "missing", LATE: "published", CORRECTED: "published"}
+    assert outcomes == expected | {"": "published"}
