@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from pbg_operators.alerts import Alert
 
+REFUSED_KEY = "refused"
+"""XCom of a task that refused its night: the sentence. A task that broke has none."""
 JUDGES = ("validate", "partition", "gate")
 """Commands that store what they found before they refuse a night."""
 KILL_GRACE_SECONDS = 3.5
@@ -133,6 +135,8 @@ class PbgOperator(BaseOperator):
         except Refused as refusal:
             self._was_refused = True
             self._measure(metrics.count_refusal)
+            # Airflow knows one state for both, and offers a worker no note: this is what tells them apart there.
+            context["ti"].xcom_push(key=REFUSED_KEY, value=str(refusal))
             if self.refused is not None:
                 self.refused({**context}, str(refusal))
             raise

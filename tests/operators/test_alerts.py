@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import DAG, Asset
+from airflow.sdk.exceptions import AirflowFailException
 
 from pbg_operators.alerts import Alert, check_notifiers, deadline, tell_late
 from pbg_operators.deadline import PublishedBy, next_time
@@ -21,6 +22,7 @@ from pbg_tasks.config import GraphSpec
 from pbg_tasks.config.alerts import Deadline
 from pbg_tasks.config.base import parse
 from pbg_tasks.errors import ConfigError, QualityGateError, TrainingDivergedError
+from tests.operators.conftest import TaskInstance
 from tests.operators.specs import small_spec
 
 FILE = "tests.stack.notifier.FileNotifier"
@@ -163,12 +165,21 @@ def test_a_refusal_is_told_of_once_whichever_task_it_ends(fake_pbg, context, mak
     context |= {
         "dag_run": SimpleNamespace(partition_key="d1", run_type="manual"),
         "params": FORM,
-        "ti": SimpleNamespace(xcom_push=_ignore),
+        "ti": TaskInstance(),
     }
     with pytest.raises(Refused):
         task.execute(context)
     (text,) = said
     assert "the night is forecast to take 9 h" in text
+    assert context["ti"].pushed["refused"] == text
+
+
+def test_task_that_breaks_has_no_refusal(fake_pbg, context):
+    fake_pbg("sys.exit(3)")
+    context["ti"] = TaskInstance()
+    with pytest.raises(AirflowFailException):
+        REFUSING["eval"](task_id="t", store_conn_id=None).execute(context)
+    assert "refused" not in context["ti"].pushed
 
 
 def test_a_training_that_diverged_on_a_cluster_is_told_of_when_the_triggerer_has_seen_it(context):
