@@ -93,7 +93,7 @@ class Gates(Frozen):
 
     min_mrr: NonNegativeFloat = 0.0
     min_over_popularity: AtLeast = AtLeast(block=1)
-    min_over_start: AtLeast = AtLeast(block=1)
+    min_over_start: AtLeast = AtLeast(warn=1, block=0.95)
     max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
     min_common_edges: PositiveInt = 100
     on_few_common_edges: Literal["warn", "block"] = "warn"
