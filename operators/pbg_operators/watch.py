@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context, XComArg
 
     from pbg_tasks.config.nights import Watch, Whole
+    from pbg_tasks.tasks.nightly.watermark import WatermarkDocument
 
 WATERMARK = "watermark"
 """Key of the asset's state: which snapshots were announced."""
@@ -51,7 +52,7 @@ class SnapshotTrigger(BaseTrigger):
         complete: Whole,
         quiet_seconds: float,
         every_seconds: float,
-        watermark: dict[str, Any] | None,
+        watermark: WatermarkDocument | None,
         chain: Sequence[str] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
@@ -177,7 +178,7 @@ def remember_task(asset: Asset, begin: str | None, announced: XComArg) -> XComAr
     def remember(announced: list[str]) -> dict[str, Any]:
         state = get_current_context()["asset_state_store"]
         known = watermark_of(state.get(WATERMARK), begin) or Watermark(announced[0])
-        moved = known.passing(announced).to_json()
+        moved: dict[str, Any] = {**known.passing(announced).to_json()}  # Airflow's form of a result
         state.set(WATERMARK, moved)
         return moved
 

@@ -512,8 +512,12 @@ def read_result(task: str, data: bytes, *, source: str) -> Result:
     Raises:
         FormatError: it is not JSON, of another format, or a key is missing or of another type.
     """
-    shape = SHAPES.get(task, ExportResult if task.startswith("export-") else TaskResult)
-    return parse_result(shape, data, source=source).document()
+    return parse_result(shape_of(task), data, source=source).document()
+
+
+def shape_of(task: str) -> type[TaskResult]:
+    """Return the model of a task's result."""
+    return SHAPES.get(task, ExportResult if task.startswith("export-") else TaskResult)
 
 
 def parse_result(shape: type[Shape], data: bytes, *, source: str) -> Shape:

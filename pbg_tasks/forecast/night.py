@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from pbg_tasks.forecast.calibration import RATES, Figure, calibrated
 from pbg_tasks.forecast.usage import Usage
@@ -16,6 +16,40 @@ if TYPE_CHECKING:
     from pbg_tasks.forecast.calibration import MeasuredNight
 
 _HOUR = 3600
+
+
+class Price(TypedDict):
+    """A sum of money."""
+
+    amount: float
+    currency: str
+
+
+class ForecastEnds(TypedDict):
+    """Both ends of the intervals of nine nights of ten."""
+
+    seconds: dict[str, list[float]]
+    total_seconds: list[float]
+    cost: list[float] | None
+
+
+class NightForecastDocument(TypedDict):
+    """A forecast as stored; ``tasks``, ``modelled`` by task and field."""
+
+    memory_bytes: int
+    store_bytes_read: int
+    store_bytes_written: int
+    seconds: dict[str, float]
+    total_seconds: float
+    cost: Price | None
+    calibrated_on: list[str]
+    tasks: dict[str, dict[str, float]]
+    intervals: ForecastEnds
+    machines: int
+    prices: dict[str, object] | None
+    engine: str
+    rates: int
+    modelled: dict[str, list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +95,7 @@ class NightForecast:
         # What makes one task slow (the machine, its neighbours) mostly makes all of them slow: deviations add up.
         return Figure(*(sum(limits) for limits in zip(*(each[field] for each in self.tasks.values()), strict=True)))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> NightForecastDocument:
         """Return plain JSON values: the likely ones, and beside them the ``intervals`` of nine nights of ten."""
         cost, total = self.cost, self.seconds
         return {

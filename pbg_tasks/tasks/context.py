@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from pbg_tasks.checkpoint.manifest import decode, encode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
 from pbg_tasks.config.base import Frozen, canonical_json
-from pbg_tasks.config.results import TaskResult, parse_result, read_result
+from pbg_tasks.config.results import TaskResult, parse_result, read_result, shape_of
 from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
 from pbg_tasks.memory import forget_peak, peak_bytes
@@ -213,9 +213,15 @@ class RunContext:
         return decode(_Refusal, refused.data, source=f"{self.url}/{_REFUSED}").reason
 
     def save_result(self, task: str, result: Result) -> Result:
-        """Store a task's result once; the first of two that raced is the one that stays."""
+        """Store a task's result once; the first of two that raced is the one that stays.
+
+        Raises:
+            FormatError: readers would refuse it; nothing is stored.
+        """
+        name, data = RunLayout.result(task), canonical_json(result)
+        parse_result(shape_of(task), data, source=f"{self.url}/{name}")
         try:
-            self.store.put_new(self.key(RunLayout.result(task)), canonical_json(result))
+            self.store.put_new(self.key(name), data)
         except ConflictError:
             return self.require(task)
         return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pbg_tasks.config.results import BucketResult, PartitionResult
 from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
@@ -80,7 +80,7 @@ def _evaluate(run: RunContext) -> Result:
             memory_bytes=int(graph.resources.memory_gb * 1e9),
             seed=graph.train.seed,
         )
-        health = {entity: _health(config, entity, tonight.paths) for entity in config.entities}
+        health = {entity: _health(config, entity, tonight.paths).to_json() for entity in config.entities}
         if candidates is not None:
             store_candidates(run, candidates)
         # Here, where both models are on the local disk: `drift` would have to fetch and verify them again.
@@ -112,11 +112,11 @@ def _hidden(release: VerifiedFiles, scratch: Path) -> EntitySet | None:
     return EntitySet.from_bytes(release.fetch(EXPIRED, scratch).read_bytes(), source=f"{release.url}/{EXPIRED}")
 
 
-def _health(config: ConfigSchema, entity: str, paths: Mapping[tuple[str, int], Path]) -> dict[str, Any]:
+def _health(config: ConfigSchema, entity: str, paths: Mapping[tuple[str, int], Path]) -> Health:
     """Look whether the embeddings of a type are alive."""
     blocks = (
         block
         for partition in range(config.entities[entity].num_partitions)
         for _, block in iter_blocks(paths[entity, partition], HEALTH_ROWS)
     )
-    return Health.of(blocks).to_json()
+    return Health.of(blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
@@ -31,6 +31,24 @@ if TYPE_CHECKING:
 EDGES_OF_ONE = 200
 """Edges of one entity that are looked at, of either night."""
 SHOWN_EDGES = 10
+
+
+class ExplainingEdge(TypedDict):
+    """An edge around an entity that moved; ``change``: ``added``, ``removed`` or ``kept``."""
+
+    lhs: str
+    rel: str
+    rhs: str
+    change: str
+
+
+class MovedEntity(TypedDict):
+    """An entity that moved, and the edges around it."""
+
+    type: str
+    entity: str
+    cosine: float
+    edges: list[ExplainingEdge]
 
 
 class _Named(NamedTuple):
@@ -95,7 +113,7 @@ class _Night:
 
 def explain(
     run: RunContext, baseline: Baseline, relations: list[str], moved: Mapping[End, float], around: Surroundings
-) -> list[dict[str, Any]]:
+) -> list[MovedEntity]:
     """Name entities, and the edges around them: ``added`` and ``removed`` since the release before, or ``kept``.
 
     Edges that are gone are known as long as the release's run still has its edge files. Of a release that does not even
@@ -110,7 +128,7 @@ def explain(
     """
     if not moved:
         return []
-    edges: dict[End, list[dict[str, str]]] = {end: [] for end in moved}
+    edges: dict[End, list[ExplainingEdge]] = {end: [] for end in moved}
     with Scratch() as scratch, connect(run.spec.graph.resources, scratch.path) as connection:
         ours = open_preserved(run.store, run.need(PreserveResult).directory)
         tonight = _open(connection, run, ours, relations, scratch.path / "now")
@@ -175,7 +193,7 @@ def _hashes(
 
 
 def _tell(
-    told: dict[End, list[dict[str, str]]],
+    told: dict[End, list[ExplainingEdge]],
     edges: Mapping[End, list[_Named]],
     hashes: set[int],
     there: str | None,

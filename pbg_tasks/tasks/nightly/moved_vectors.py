@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
@@ -33,6 +33,26 @@ if TYPE_CHECKING:
 MOST_MOVED = 20
 
 
+class OverlapFigures(TypedDict):
+    """The share of the ``k`` nearest neighbours that entities kept."""
+
+    k: int
+    queries: int
+    mean: float | None
+    p05: float | None
+
+
+class TypeFigures(TypedDict):
+    """Movement of an entity type; ``aligned``: after a rotation."""
+
+    common: int
+    new: int
+    gone: int
+    aligned: bool
+    cosine: dict[str, float | None]
+    overlap: OverlapFigures
+
+
 class Comparison:
     """Tonight's model beside another one.
 
@@ -55,7 +75,7 @@ class Comparison:
 
     def figures(self) -> Result:
         """Return what moved."""
-        types: dict[str, Any] = {}
+        types: dict[str, TypeFigures] = {}
         cosine: dict[str, np.ndarray] = {}
         overlap: dict[str, np.ndarray] = {}
         for entity in self._run.config.entities:
@@ -78,7 +98,7 @@ class Comparison:
             "most_moved": explain(self._run, self._baseline, self._relations, moved, around),
         }
 
-    def _of_type(self, entity: str) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    def _of_type(self, entity: str) -> tuple[TypeFigures, np.ndarray, np.ndarray]:
         """Return the figures of a type, and of each of its entities cosine and overlap."""
         known, total = np.flatnonzero(self._baseline.known[entity]), self._numbering.total(entity)
         cosine, overlap = (np.full(total, np.nan, np.float32) for _ in range(2))
@@ -94,7 +114,7 @@ class Comparison:
                 cosine = cosines(*views, total, rotation)
         spread, kept = Spread.of(cosine), Spread.of(overlap)
         say(f"drift: {entity}: mean cosine {spread.mean}, share of neighbours kept {kept.mean}")
-        found = {
+        found: TypeFigures = {
             "common": len(known),
             "new": total - len(known),
             "gone": self._baseline.gone[entity],

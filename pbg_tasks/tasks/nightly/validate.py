@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
@@ -131,10 +131,10 @@ def _difference(run: RunContext, report: SnapshotReport, release: Release | None
     )
 
 
-def _shown(difference: Difference) -> dict[str, Any]:
+def _shown(difference: Difference) -> dict[str, object]:
     """Return a difference as JSON, of the relations those that changed most."""
-    shown = asdict(difference)
-    if difference.edges is not None:
-        by_change = sorted(difference.edges.relations.items(), key=lambda each: -(each[1].added + each[1].removed))
-        shown["edges"]["relations"] = {name: asdict(each) for name, each in by_change[:_SHOWN_RELATIONS]}
-    return shown
+    edges = difference.edges
+    if edges is not None:
+        by_change = sorted(edges.relations.items(), key=lambda each: -(each[1].added + each[1].removed))
+        edges = replace(edges, relations=dict(by_change[:_SHOWN_RELATIONS]))
+    return asdict(replace(difference, edges=edges))

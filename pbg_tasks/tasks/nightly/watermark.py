@@ -6,15 +6,22 @@ It stands apart from what reads snapshots: DAG files import it, and must not loa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 from pbg_tasks.config.nights import snapshot_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 REMEMBERED = 500
 """So many announced snapshots are known by name; what is older than all of them is never announced."""
+
+
+class WatermarkDocument(TypedDict):
+    """A watermark as Airflow keeps it."""
+
+    begin: str
+    announced: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +38,11 @@ class Watermark:
     announced: frozenset[str] = frozenset()
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
+    def from_json(cls, value: WatermarkDocument) -> Self:
         """Read what ``to_json`` wrote."""
         return cls(value["begin"], frozenset(value["announced"]))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> WatermarkDocument:
         """Return plain JSON values."""
         return {"begin": self.begin, "announced": sorted(self.announced, key=snapshot_order)}
 
