@@ -38,7 +38,7 @@ class DataGates(Frozen):
     max_added_edges: AtMost = AtMost()
     max_removed_edges: AtMost = AtMost()
     max_gone_relations: AtMost = AtMost(warn=0.05, block=0.25)
-    max_gone_entities: AtMost = AtMost(block=0.5)
+    max_gone_entities: AtMost = AtMost(warn=0.2, block=0.35)
     max_duplicates: AtMost = AtMost(warn=0.05, block=0.45)
     max_self_loops: AtMost = AtMost(warn=0.05)
     max_degree_distance: AtMost = AtMost(warn=0.25)

@@ -103,7 +103,7 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
             return
         ratio = 1 + against.difference["high"] / started
         measured = (
-            f"filtered MRR {_mrr(against.candidate.filtered):.4f} after training is {ratio:.3g} times what the vectors "
+            f"filtered MRR {_mrr(against.candidate.filtered):.4f} after training is {ratio:.4g} times what the vectors "
             f"of release {against.release} had before it on the same {against.edges} edges, {started:.4f}, or less "
             "(95 % interval)"
         )

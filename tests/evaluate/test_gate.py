@@ -124,20 +124,20 @@ def started(mrr, before, *, low, high, edges=140, **more):
 
 
 def test_training_that_made_vectors_worse_is_refused():
-    worse = started(0.26, 0.3, low=-0.05, high=-0.02)  # within max_mrr_drop
+    worse = started(0.27, 0.3, low=-0.05, high=-0.021)  # within max_mrr_drop
     assert failed(judge(Gates(), worse)) == ["min_over_start"]
     assert the(judge(Gates(), worse), "min_over_start").sentence == (
-        "filtered MRR 0.2600 after training is 0.933 times what the vectors of release 7 had before it on the same 140 "
+        "filtered MRR 0.2700 after training is 0.93 times what the vectors of release 7 had before it on the same 140 "
         "edges, 0.3000, or less (95 % interval), at least 0.95 times asked"
     )
     assert judge(Gates.model_validate({"min_over_start": {"warn": 1}}), worse).passed
-    assert the(judge(Gates(), started(0.27, 0.3, low=-0.05, high=-0.01)), "min_over_start").warned  # a small fall
-    assert judge(Gates(), started(0.27, 0.3, low=-0.05, high=0.01)).passed  # may be chance
+    assert "min_over_start" in warned(judge(Gates(), started(0.29, 0.3, low=-0.02, high=-0.001)))
+    assert warned(judge(Gates(), started(0.29, 0.3, low=-0.05, high=0.01))) == []  # may be chance
     assert judge(Gates(), started(0.31, 0.3, low=0.005, high=0.02)).passed
 
 
 def test_start_of_few_edges_or_another_night_is_not_judged():
-    fall = {"low": -0.05, "high": -0.02}
+    fall = {"low": -0.05, "high": -0.03}
     for found in (started(0.27, 0.3, edges=19, **fall), started(0.27, 0.3, reason="another split", **fall)):
         assert "min_over_start" not in [check.name for check in judge(Gates(), found).checks]
     independent = started(0.27, 0.3, **fall)

@@ -106,3 +106,5 @@ def test_entities_that_are_gone():
     assert (check.passed, check.warned, check.value) == (True, True, 0.15)
     assert check.sentence == "15.0% of the entities of 'd1' are in no edge any more, at most 10.0% allowed"
     assert judge_entities(gates, {"kept": 0, "gone": 0}, since=None).checks == ()
+    assert judge_entities(DataGates(), {"kept": 84, "gone": 16}, since="d1").passed
+    assert not judge_entities(DataGates(), {"kept": 3255, "gone": 2378}, since="1999-08-30").passed
