@@ -131,7 +131,7 @@ def decode(model: type[Document], data: bytes, *, source: str, ignore_unknown: b
         document = json.loads(data)
         check_format(document, source=source)
         _check_required(model, document, source=source)
-        return parse(model, document, source=source, ignore_unknown=ignore_unknown)
+        return parse(model, document, source=source, ignore_unknown=ignore_unknown, credentials_pass=ignore_unknown)
     except FormatError:
         raise
     except (ValueError, AttributeError, RecursionError) as error:

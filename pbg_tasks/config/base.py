@@ -76,7 +76,14 @@ def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def parse(model: type[Model], data: Mapping[str, Any], *, source: str, ignore_unknown: bool = False) -> Model:
+def parse(
+    model: type[Model],
+    data: Mapping[str, Any],
+    *,
+    source: str,
+    ignore_unknown: bool = False,
+    credentials_pass: bool = False,
+) -> Model:
     """Validate ``data``; every problem goes into one ConfigError that names ``source`` and the key.
 
     Args:
@@ -85,6 +92,8 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str, ignore_un
         source: file or URL, for the message.
         ignore_unknown: whether to leave out keys that the model lacks, at every level; for documents of tasks, never
             for what users write.
+        credentials_pass: for documents that quote names of a graph: an entity may well be a URL with a key in its
+            query.
 
     Raises:
         ConfigError: a key is unknown (the nearest known one is named), missing, of the wrong type or contradictory; or
@@ -92,7 +101,8 @@ def parse(model: type[Model], data: Mapping[str, Any], *, source: str, ignore_un
     """
     try:
         scalars = list(_scalars(data))
-        if secret := [f"{key} holds {kind}" for key, value in scalars if (kind := _credentials(value))]:
+        asked = () if credentials_pass else scalars
+        if secret := [f"{key} holds {kind}" for key, value in asked if (kind := _credentials(value))]:
             raise ConfigError(
                 f"{source}: {'; '.join(secret)}: write the place alone; credentials come from the environment, a "
                 "profile or the Airflow connection"

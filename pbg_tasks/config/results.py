@@ -537,7 +537,7 @@ def parse_result(shape: type[Shape], data: bytes, *, source: str) -> Shape:
         raise FormatError(f"{source}: not JSON; it was edited by hand") from None
     check_format(document, source=source)
     try:
-        return parse(shape, document, source=source)
+        return parse(shape, document, source=source, credentials_pass=True)
     except ConfigError as error:
         raise FormatError(f"{error}; it is damaged, or of another version: restore it, or run the task again") from None
 

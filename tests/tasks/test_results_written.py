@@ -7,7 +7,9 @@ import pytest
 from pbg_tasks.config import RunLayout
 from pbg_tasks.errors import FormatError
 from pbg_tasks.tasks.context import RunContext, perform
+from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.nightly.plan import plan
+from pbg_tasks.tasks.view.show import show_task
 from tests.tasks.conftest import ring
 
 
@@ -26,3 +28,15 @@ def test_result_of_export_names_its_destination(place):
     with pytest.raises(FormatError, match="destination"):
         perform("export-parquet", url, lambda _: {})
     assert perform("export-parquet", url, lambda _: {"destination": "here"})["destination"] == "here"
+
+
+@pytest.mark.parametrize("name", ["https://host/page?token={}", "https://user:secret@host/{}"])
+def test_entity_that_looks_like_credentials_is_a_name(place, name):
+    """A graph of web pages has such URLs; results quote the entities that moved."""
+    place.write_spec()
+    for number, day in enumerate(("d1", "d2")):
+        rows = ring(20, seed=number)
+        place.snapshot(day, [(name.format(lhs), rel, name.format(rhs)) for lhs, rel, rhs in rows])
+        run_chain(place.spec, day)
+    moved = show_task(plan(place.spec, "d2")["run"], "drift")["most_moved"]
+    assert moved[0]["entity"].startswith(name.format("e"))
