@@ -33,6 +33,7 @@ from pbg_tasks.storage.files import (
     write_all,
 )
 from pbg_tasks.storage.names import RESERVED, check_key, check_metadata, check_prefix
+from pbg_tasks.storage.vouched import set_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -247,7 +248,7 @@ class LocalStore:
             before = _status(path)
             # Later than the version it replaces, even when the clock went back: no two versions share a tag.
             moment = max(time.time_ns(), before.st_mtime_ns + 1 if before else 0)
-            os.utime(draft, ns=(moment, moment))
+            set_time(draft, moment)
             status = draft.stat()
             record = self._metadata_path(key, _tag(status))
             if metadata:
@@ -370,7 +371,7 @@ def _keep(source: Path, draft: Path) -> bool:
     try:
         if source.stat().st_nlink > 1:
             return False
-        os.utime(source)  # an old one would be taken for what a killed writer left
+        set_time(source, time.time_ns())  # an old one would be taken for what a killed writer left
         draft.hardlink_to(source.resolve())
     except OSError:
         return False

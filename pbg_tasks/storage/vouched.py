@@ -6,11 +6,11 @@ forgetting is harmless.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
-    import os
     from pathlib import Path
 
 _MOST = 1 << 16
@@ -42,6 +42,21 @@ def vouch(path: Path) -> None:
             del _known[next(iter(_known))]
 
 
+def set_time(path: Path, moment: int) -> None:
+    """Set the time of a file whose bytes stay; what is known of it stays known, also to one that reads it now.
+
+    Args:
+        path: of the file.
+        moment: nanoseconds of the epoch.
+    """
+    with _lock:
+        known = Identity.of(path.stat()) in _known
+        os.utime(path, ns=(moment, moment))
+        if known:
+            _known[Identity.of(path.stat())] = None
+
+
 def is_vouched(identity: Identity) -> bool:
     """Return whether ``vouch`` was called for exactly this version of a file."""
-    return identity in _known
+    with _lock:
+        return identity in _known

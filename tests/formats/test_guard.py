@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tracemalloc
 
@@ -14,6 +15,9 @@ from pbg_tasks.formats.edges import EdgeList, count_edges, read_edges, write_edg
 from pbg_tasks.formats.embeddings import embeddings_shape, iter_blocks, read_embeddings, read_rows, write_embeddings
 from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.model import ModelState, read_model, write_model
+from pbg_tasks.storage import open_store
+from pbg_tasks.storage.base import FinalFile
+from pbg_tasks.storage.vouched import Identity, is_vouched
 
 READERS = {
     "count_edges": count_edges,
@@ -259,3 +263,31 @@ def test_mutated_files_never_crash(samples, path):
                 assert str(error).startswith(str(path))  # noqa: PT017 - most mutations are harmless
                 refused += 1
     assert refused > 50
+
+
+IDS = np.arange(40)
+
+
+def test_file_that_a_store_takes_is_read_on(path, tmp_path):
+    """A partition is read again while it is being stored."""
+    write_edges(path, EdgeList(IDS, IDS, IDS))
+    store = open_store(str(tmp_path / "store"))
+    with open_foreign(path):
+        store.put("partition.h5", FinalFile(path))
+    assert path.stat().st_nlink > 1, "the store keeps the file itself"
+    assert is_vouched(Identity.of(path.stat()))
+    np.testing.assert_array_equal(read_edges(path).lhs, IDS)
+
+
+@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 100), lambda path: path.write_bytes(b"")])
+def test_file_changed_while_it_is_read_is_refused(path, change):
+    write_edges(path, EdgeList(IDS, IDS, IDS))
+    with pytest.raises(FormatError, match="was changed while it was read"), open_foreign(path):
+        change(path)
+
+
+def test_foreign_file_changed_in_place_is_refused(path):
+    with new(path) as file:
+        file["embeddings"] = np.ones((3, 4), np.float32)
+    with pytest.raises(FormatError, match="was changed while it was read"), open_foreign(path):
+        path.write_bytes(path.read_bytes())
