@@ -1,4 +1,6 @@
-"""Walk through days of which some are bad, with the gates' defaults: ``python -m tests.bad_days --days 10 --seed 1``.
+"""Campaigns of nights with bad days and default gates.
+
+    python -m tests.bad_days --days 10 --seed 1
 
 Every night is the whole chain in this process. The days are those of AS-733, a real graph with four relations made of
 its left ends, where the data is there, else of a generated one. Some get a defect of the seed's choice; a day that is
@@ -6,8 +8,8 @@ late or corrected has to be published after all. A defect that reaches ``product
 that does not. Prints a table; the last line counts, and the exit status is 1 if there is a problem.
 
 A snapshot that lost edges keeps less than a fifth of them, and a doubled one has every row twice or more: a snapshot
-nearer to a usual day only warns (docs/gates.md). With ``--as-collected`` the days stay as
-AS-733 itself has them; two of those, 1999-08-29 and 1999-08-31, are bad.
+nearer to a usual day only warns (docs/gates.md). With ``--as-collected`` the days stay as AS-733 itself has them; two
+of those, 1999-08-29 and 1999-08-31, are bad.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ class Ended:
         day: key of its snapshot.
         defect: what it had; empty for a good one.
         outcome: what became of it.
-        sentence: why, as the error says.
+        sentence: of the error.
         problem: whether that is not what should have happened.
     """
 
@@ -152,7 +154,7 @@ class Campaign:
         self._spec.write_text(yaml.safe_dump(document), encoding="utf-8")
 
     def day(self, day: str, edges: list[Edge], defect: str, rng: random.Random) -> Ended:
-        """Do the night of a day, with its defect, and judge what became of it."""
+        """Do the night of a day with its defect, and judge it."""
         if defect == MISSING:
             return self._judged(day, defect, self._night(day), expected="missing")
         if defect == LATE:
@@ -205,7 +207,10 @@ class Campaign:
 
 
 def generated(days: int, seed: int, entities: int = 300) -> Iterator[tuple[str, list[Edge]]]:
-    """Yield the days of a ring with chords, of which a hundredth of the edges changes a day."""
+    """Yield days of a ring with chords.
+
+    A hundredth of its edges goes each day, and as many come back.
+    """
     rng = random.Random(seed)
     steps = {"next": 1, "second": 2, "fifth": 5, "ninth": 9}
     all_edges = [(f"n{i}", rel, f"n{(i + step) % entities}") for i in range(entities) for rel, step in steps.items()]
@@ -217,7 +222,10 @@ def generated(days: int, seed: int, entities: int = 300) -> Iterator[tuple[str, 
 
 
 def collected(dated: DatedEdges, days: int, first: str | None, seed: int) -> Iterator[tuple[str, list[Edge]]]:
-    """Yield days of AS-733, from a given one or one of the seed's choice that leaves out those known to be bad."""
+    """Yield days of AS-733.
+
+    Unless the first is given, the seed chooses among those before the bad ones.
+    """
     there = list(dated.changes)
     before_bad = there.index(min(BAD_AS_COLLECTED)) - days
     start = there[random.Random(seed).randrange(60, before_bad)] if first is None else first

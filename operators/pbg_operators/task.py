@@ -135,7 +135,7 @@ class PbgOperator(BaseOperator):
         except Refused as refusal:
             self._was_refused = True
             self._measure(metrics.count_refusal)
-            # Airflow knows one state for both, and offers a worker no note: this is what tells them apart there.
+            # Airflow knows one state for both, and offers a worker no note: this distinguishes them there.
             context["ti"].xcom_push(key=REFUSED_KEY, value=str(refusal))
             if self.refused is not None:
                 self.refused({**context}, str(refusal))

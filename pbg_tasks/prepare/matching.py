@@ -50,7 +50,9 @@ class Matching:
 
 
 def kept_and_gone(connection: duckdb.DuckDBPyConnection, before: Path, after: Path) -> dict[str, int]:
-    """Count by name which entities of an earlier snapshot another one has, and which it has not.
+    """Count which entities of an earlier snapshot another one has.
+
+    They are matched by name.
 
     Args:
         connection: for the work.

@@ -136,7 +136,7 @@ def test_training_that_made_vectors_worse_is_refused():
     assert judge(Gates(), started(0.31, 0.3, low=0.005, high=0.02)).passed
 
 
-def test_start_of_few_edges_or_another_night_is_not_judged():
+def test_start_of_few_edges_is_not_judged():
     fall = {"low": -0.05, "high": -0.03}
     for found in (started(0.27, 0.3, edges=19, **fall), started(0.27, 0.3, reason="another split", **fall)):
         assert "min_over_start" not in [check.name for check in judge(Gates(), found).checks]

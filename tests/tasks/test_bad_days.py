@@ -1,4 +1,4 @@
-"""A short piece of ``python -m tests.bad_days``: defects among generated days, with default gates."""
+"""Short campaign of bad days, as in ``python -m tests.bad_days``."""
 
 from __future__ import annotations
 

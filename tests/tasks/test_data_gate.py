@@ -242,7 +242,7 @@ def test_entities_are_judged_once_their_names_are_known(place):
 
 
 @pytest.mark.parametrize("walk", ["independent", "other partitions"])
-def test_gone_entities_without_kept_ids_are_found_by_name(place, walk):
+def test_entities_without_kept_ids_judged_by_name(place, walk):
     data = {"max_gone_entities": {"block": 0.2}}
     nights = {"walk": "independent"} if walk == "independent" else {}
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": data}, nights=nights)
@@ -262,7 +262,7 @@ def test_gone_entities_without_kept_ids_are_found_by_name(place, walk):
     assert found["entities"]["gone"] == 0  # ids are given anew, so the night knows of none that is gone
 
 
-def test_gone_entities_only_warn_while_a_night_between_lacks(place):
+def test_gone_entities_while_night_lacks_only_warn(place):
     data = {"max_gone_entities": {"block": 0.2}}
     gates = {"max_mrr_drop": 1.0, "data": data}
     place.write_spec(model=QUICK, gates=gates, nights={"walk": "independent"})

@@ -68,7 +68,9 @@ def _partition(run: RunContext) -> Result:
 def _by_name(
     run: RunContext, connection: duckdb.DuckDBPyConnection, types: Iterable[str], out: Path, directory: Path
 ) -> tuple[str | None, dict[str, int]]:
-    """Count by name what became of the entities of the release before, whose ids this run does not keep.
+    """Count by name which entities of the release before are there.
+
+    Its ids are not kept by this run.
 
     Args:
         run: the run.
