@@ -119,7 +119,11 @@ EXPERIMENTS = (
         aims={"mrr": 0.84},
         interval=10,
         published=_ON_FB15K,
-        notes="The learning rate falls linearly to 0, an extension PBG lacks, and N3 is stronger.",
+        notes=(
+            "The known end is one more negative and the learning rate falls linearly to 0, extensions PBG lacks, and "
+            "N3 is stronger. On the valid split, after 10 epochs of 400 numbers: 0.770 without the known end, 0.795 "
+            "with it, 0.799 with 2,000 negatives at twice the time, 0.771 with an N3 of 1e-2."
+        ),
     ),
     Experiment(
         "fb15k_237",
