@@ -36,12 +36,12 @@ def fails(pipe, _):
         if mutant.number == 0:
             os.abort()
         if mutant.number == 1:
-            time.sleep(60)
+            time.sleep(600)
         pipe.send(Outcome(mutant, TRACEBACK if mutant.number == 2 else REFUSED))
 
 
 def test_reader_that_fails_is_counted(monkeypatch):
-    monkeypatch.setattr(driving, "SECONDS", 10.0)
+    monkeypatch.setattr(driving, "SECONDS", 30.0)  # of which its start takes half on a busy machine
     tally = StepCounters({})
     for outcome in drive([Mutant("tsv", 0, number) for number in range(4)], workers=2, read=fails):
         tally.add(outcome)
