@@ -28,6 +28,7 @@ from tests.tasks.conftest import MODEL, ring
 AUTO = {"entities": {"n": {"num_partitions": "auto"}}}
 EDGE_BYTES = 24  # both ends and the relation
 WIDE = 20_000  # numbers an entity: few entities make many bytes
+REPEATED = {"data": {"max_duplicates": {}}}  # no limit: a hub drawn at random repeats its edges
 
 
 def planned(place, memory_gb, model=None, snapshot="d1", engine="torch", launch=None, **options):
@@ -197,7 +198,7 @@ def test_a_plan_knows_how_large_the_largest_bucket_will_be(place, monkeypatch, s
         "dynamic_relations": False,
     }
     place.snapshot("d1", rows)
-    place.write_spec(model, split={"valid": 0.0, "test": 0.001})
+    place.write_spec(model, gates=REPEATED, split={"valid": 0.0, "test": 0.001})
     planned = plan(place.spec, "d1")
     for task in ("validate", "partition", "bucket"):
         run_task(task, planned["run"])
@@ -224,7 +225,7 @@ def test_the_peak_that_a_plan_prints_is_within_a_tenth_of_what_training_takes(pl
     place.snapshot("d1", rows)
     model = {"dimension": 1500, "comparator": "dot", "workers": 1, "batch_size": 1000, **keys}
     model |= {"entities": {"n": {"num_partitions": partitions}}, "num_epochs": 1}
-    place.write_spec(model, resources={"memory_gb": 1, "threads": 1}, train={"engine": "native"})
+    place.write_spec(model, gates=REPEATED, resources={"memory_gb": 1, "threads": 1}, train={"engine": "native"})
 
     def pbg(*arguments):
         command = [sys.executable, "-m", "pbg_tasks", *map(str, arguments), "--json"]
