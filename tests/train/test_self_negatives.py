@@ -301,6 +301,14 @@ def test_share_of_loops_is_that_of_all_buckets(tmp_path, loops, found):
     assert loops_in(config, write(tmp_path, buckets)) == found
 
 
+@pytest.mark.parametrize(("loops", "found"), [(1, []), (20, [0]), (90, [0])])
+def test_share_of_loops_with_many_partitions_stays(tmp_path, loops, found):
+    """The diagonal has all loops and one in 200 of the others."""
+    config = schema({"a": 200}, [("a", "a")])
+    listed = [(end, 0, end) for end in range(loops)] + [(0, 0, 1)]
+    assert loops_in(config, write(tmp_path, {(0, 7, 7): listed})) == found
+
+
 def test_loops_of_a_type_in_one_partition_are_found_in_all_buckets(tmp_path):
     config = schema({"a": 1, "b": 2}, [("a", "a"), ("b", "b"), ("a", "b")])
     edges = write(tmp_path, {(0, 1, 0): [(2, 0, 2), (2, 1, 2), (3, 2, 3)]})

@@ -84,13 +84,14 @@ def relations_with_loops(config: ConfigSchema, families: Families, edges: EdgeFi
         FormatError: a bucket's file is damaged.
     """
     same, single = np.zeros((2, len(config.relations)), bool)
+    partitions = np.ones(len(config.relations), np.int64)
     for index, relation in enumerate(config.relations):
         entity = config.entities[relation.lhs]
         same[index] = relation.lhs == relation.rhs and not entity.featurized
         single[index] = same[index] and entity.num_partitions == 1
+        partitions[index] = entity.num_partitions
     # The edges of a type with one partition are spread over all buckets.
     on_diagonal, elsewhere = same[families.first], single[families.first]
-    read_of = np.where(elsewhere, 1, 1 / max(config.partitions("lhs"), config.partitions("rhs")))
     loops, looked_at = np.zeros((2, len(families)), np.int64)
     for bucket in grid(config.partitions("lhs"), config.partitions("rhs")):
         possible = on_diagonal if bucket.lhs == bucket.rhs else elsewhere
@@ -100,7 +101,9 @@ def relations_with_loops(config: ConfigSchema, families: Families, edges: EdgeFi
                 fine = fine[possible[read.rel[fine]]]
                 looked_at += np.bincount(read.rel[fine], minlength=len(families))
                 loops += np.bincount(read.rel[fine[read.lhs[fine] == read.rhs[fine]]], minlength=len(families))
-    return np.flatnonzero((loops > 0) & (loops * read_of >= LOOP_SHARE * looked_at))
+    # All loops of a partitioned type are on the diagonal, and of its other edges one in as many as it has partitions.
+    total = loops + (looked_at - loops) * partitions[families.first]
+    return np.flatnonzero((loops > 0) & (loops >= LOOP_SHARE * total))
 
 
 def _edge_chunks(config: ConfigSchema, edges: EdgeFiles, bucket: Bucket) -> Iterator[EdgeList]:
