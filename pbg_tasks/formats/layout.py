@@ -133,10 +133,10 @@ class _Walk:
             "fill": np.asarray(item.fillvalue, item.dtype).tobytes().hex(),
             "filters": [[int(code), int(values[0]) if values else 0] for code, _, values, _ in filters],
         }
-        if not item.size:
-            return found
         if item.chunks is not None:
             return found | {"table": self._blob(_chunk_table(item))}
+        if not item.size:
+            return found
         if plist.get_layout() == h5py.h5d.COMPACT:
             return found | {"inline": self._blob(item[()].tobytes())}
         offset = item.id.get_offset()  # None: not written at all

@@ -153,6 +153,8 @@ class Stored:
             raise self._damaged("its chunks are not where chunks can be")
         if len({chunk.start for chunk in self._table}) < len(self._table):
             raise self._damaged("it has a chunk twice")
+        if any(at >= length for chunk in self._table for at, length in zip(chunk.start, self.shape, strict=True)):
+            raise self._damaged("it has chunks beyond its shape")  # the library removes those when a dataset shrinks
         fits = all(self._holds(chunk.offset, chunk.size) for chunk in self._table)
         if not fits or sum(chunk.size for chunk in self._table) > self._file_size:
             raise self._damaged("its chunks do not fit into it")

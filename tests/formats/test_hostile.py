@@ -293,6 +293,35 @@ def test_wrong_checksums_of_chunks_are_refused(path):
         read_edges(path)
 
 
+def say_length(path, found, length):
+    """Change the length of all datasets in their headers."""
+    data = path.read_bytes()
+    assert data.count(struct.pack("<QQ", found, found)) == 3
+    path.write_bytes(data.replace(struct.pack("<QQ", found, found), struct.pack("<QQ", length, found)))
+
+
+@pytest.mark.parametrize("length", [0, 100, 900])
+def test_chunks_beyond_the_shape_are_refused(path, length):
+    """A header with fewer rows than were stored would lose the others."""
+    compressed(path, fletcher32=True)
+    say_length(path, 1000, length)
+    with h5py.File(path) as file:
+        assert file["lhs"].shape == (length,)
+    with pytest.raises(FormatError, match="dataset 'lhs': it has chunks beyond its shape"):
+        read_edges(path)
+
+
+@pytest.mark.parametrize("length", [0, 100, 950])
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+def test_dataset_that_the_library_shrank_is_read(path, length, version):
+    with h5py.File(path, "w", libver=version) as file:
+        file.attrs["format_version"] = 1
+        for name in ("lhs", "rhs", "rel"):
+            item = file.create_dataset(name, data=np.arange(1000), chunks=(100,), maxshape=(2000,), compression="gzip")
+            item.resize((length,))
+    np.testing.assert_array_equal(read_edges(path).lhs, np.arange(length))
+
+
 @pytest.mark.parametrize("dtype", ["<i8", ">i4", "u2", "i1"])
 @pytest.mark.parametrize(
     "options",
