@@ -23,6 +23,7 @@ NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
 EngineName = Literal["auto", "torch", "native"]
 DeviceName = Literal["cpu", "cuda", "auto"]
 Fraction = Annotated[float, Field(ge=0, lt=0.5)]
+Factor = Annotated[float, Field(gt=0, le=1)]
 
 
 class Snapshots(Frozen):
@@ -86,7 +87,34 @@ class Split(Frozen):
     salt: str = ""
 
 
-class Training(Frozen):
+class Shrink(Frozen):
+    """Factors at the start of a warm-started night.
+
+    Ash and Adams 2020, "On Warm-Starting Neural Network Training", without their noise.
+
+    Attributes:
+        vectors: of every embedding.
+        sums: of the optimizer sums of known entities; below 1 the first steps of the night are longer.
+    """
+
+    vectors: Factor = 0.9
+    sums: Factor = 1.0
+
+
+class DeltaEpochs(Frozen):
+    """Rule for the edges that a warm-started night trains.
+
+    Attributes:
+        touching: beside the edges that are new since the release before, those of entities of whose edges at least this
+            share is new; null: no others.
+        sample: share of all other edges; each night draws its own.
+    """
+
+    touching: Annotated[float, Field(gt=0, le=1)] | None = None
+    sample: Annotated[float, Field(ge=0, le=1)] = 0.1
+
+
+class Training(Growing):
     """How the model is trained, beyond PBG's own keys.
 
     Attributes:
@@ -98,8 +126,12 @@ class Training(Frozen):
             the relations between them say, or at random.
         anchor: weight of the pull of known entities to where the night before left them, after each epoch of a
             warm-started night; 0 is none.
+        shrink: factors of the embeddings and optimizer sums that a warm-started night begins with; null: as they are.
+        delta: which edges a warm-started night trains; null: all of the train split.
         seed: every random choice of a run follows from it.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("shrink", "delta")
 
     engine: EngineName = "auto"
     device: DeviceName = "cpu"
@@ -107,7 +139,20 @@ class Training(Frozen):
     warm_epochs: PositiveInt | None = None
     new_entities: Literal["neighbours", "random"] = "neighbours"
     anchor: NonNegativeFloat = 0.0
+    shrink: Shrink | None = None
+    delta: DeltaEpochs | None = None
     seed: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _of_warm_starts(self) -> Self:
+        for name in ("shrink", "delta"):
+            if getattr(self, name) is not None and not self.warm_start:
+                raise ValueError(f"{name} is of warm starts, which warm_start: false rules out; remove one of the two")
+        if self.shrink is not None and self.delta is not None:
+            raise ValueError("shrink takes every vector back, and delta trains only some; remove one of the two")
+        if self.shrink is not None and self.anchor:
+            raise ValueError("anchor draws vectors back to where shrink takes them from; remove one of the two")
+        return self
 
 
 class Vanished(Frozen):

@@ -321,7 +321,14 @@ class SplitEdges(Stored):
 
 
 class BucketResult(TaskResult):
-    """Of ``bucket``."""
+    """Of ``bucket``.
+
+    Attributes:
+        edges: by split.
+        matrix: of the train split, by bucket.
+        returned_pairs: pairs of entities drawn to be held out, of which an end would keep no training edge.
+        delta_matrix: edges to train by bucket; None: all of the train split.
+    """
 
     TASK = "bucket"
 
@@ -349,11 +356,19 @@ class TrainResult(TaskResult):
     warm_start: Flag | None = None
     loss: Number | None = None
     curve: list[Number] = Field(default_factory=list)
+    delta_matrix: list[list[Count]] | None = None
+
+    @property
+    def trained(self) -> list[list[int]]:
+        """Edges to train of each bucket."""
+        return self.matrix if self.delta_matrix is None else self.delta_matrix
     edges_per_second: Count | None = None
     edges_trained: Count | None = None
     edges_retrained: Count | None = None
     resumed_from: Count | None = None
 
+        if self.delta_matrix is not None and list(map(len, self.delta_matrix)) != list(map(len, self.matrix)):
+            raise ValueError("delta_matrix: must have the rows and columns of matrix")
 
 class PreserveResult(TaskResult):
     """Of ``preserve``."""

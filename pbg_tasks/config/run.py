@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from pbg_tasks.config.base import Frozen, canonical_json, digest
-from pbg_tasks.config.graph import GraphSpec
+from pbg_tasks.config.graph import DeltaEpochs, GraphSpec
 from pbg_tasks.config.nights import SNAPSHOT_KEY, SnapshotKey, Walk
 from pbg_tasks.config.schema import ConfigSchema, ModelConfig
 from pbg_tasks.errors import ConfigError
@@ -106,6 +106,11 @@ class RunSpec(Frozen):
         warm = self.previous is not None and self.previous.warm_start
         return (self.graph.train.warm_epochs if warm else None) or self.graph.model.num_epochs
 
+    @property
+    def delta(self) -> DeltaEpochs | None:
+        """Rule for the edges to train; None: all."""
+        return self.graph.train.delta if self.previous is not None and self.previous.warm_start else None
+
     def to_bytes(self) -> bytes:
         """Return the canonical JSON that is stored."""
         return canonical_json(self.model_dump(mode="json"))
@@ -127,6 +132,10 @@ RUN_ID = f"{SNAPSHOT_KEY.removesuffix('$')}-[0-9a-f]{{12}}$"
 def run_id_of(snapshot: str, document: bytes) -> str:
     """Return the id of a run by its key and its spec as stored."""
     return f"{snapshot}-{hashlib.sha256(document).hexdigest()[:12]}"
+
+
+DELTA = "delta"
+"""Folder below ``RunLayout.edges``, beside those of the splits: the edges of ``train`` that a delta night trains."""
 
 
 class RunLayout:

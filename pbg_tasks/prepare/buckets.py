@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pbg_tasks.config.run import DELTA
 from pbg_tasks.formats.edges import EdgeFileWriter, EdgeList, edge_file_name
 from pbg_tasks.formats.entities import read_relation_names
 from pbg_tasks.formats.files import copied
+from pbg_tasks.prepare import delta as deltas
 from pbg_tasks.prepare.connection import batches, loading, phase
 from pbg_tasks.prepare.features import FeaturizedBucketWriter, make_bags
 from pbg_tasks.prepare.ids import entity_ids_file_name
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pbg_tasks.config import GraphSpec, SnapshotFile
+    from pbg_tasks.prepare.delta import Delta
     from pbg_tasks.prepare.features import Bags
 
 BATCH_ROWS = 1 << 20
@@ -42,6 +45,8 @@ class BucketReport:
         held_out_pairs: pairs of entities held out.
         returned_pairs: candidates that went back to training in this snapshot.
         untrained_entities: entities of the snapshot without a training edge.
+        delta: edges to train by the reason why they are; None where all are.
+        delta_matrix: edges to train of each bucket; None where all are.
     """
 
     edges: dict[str, int]
@@ -49,10 +54,12 @@ class BucketReport:
     held_out_pairs: int
     returned_pairs: int
     untrained_entities: int
+    delta: dict[str, int] | None = None
+    delta_matrix: list[list[int]] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def write_buckets(
@@ -65,6 +72,7 @@ def write_buckets(
     out: Path,
     feature_separator: str = ",",
     splits: Collection[str] = NAMES,
+    delta: Delta | None = None,
 ) -> BucketReport:
     """Split the snapshot's edges, and write every bucket of the grid, empty ones too.
 
@@ -79,6 +87,7 @@ def write_buckets(
         out: directory for the files.
         feature_separator: between two features in the column of a featurized type.
         splits: of which empty buckets are written, too.
+        delta: decides which training edges are also written to the folder ``DELTA``; None: there is none.
 
     Raises:
         FormatError: a file of ``entities`` or ``returned_previous`` is missing or damaged.
@@ -90,17 +99,24 @@ def write_buckets(
         bags = make_bags(connection, spec, matches, entities, feature_separator)
     _make_ends(connection, spec, entities)
     with phase(connection, "edges to ids"), reading(files):
-        _make_edges(connection, spec, matches)
+        _make_edges(connection, spec, matches, marked=delta is not None)
         settled = settle(connection, spec.split, returned_previous, out)
-        _make_placed(connection, spec)
+        _make_placed(connection, spec, marked=delta is not None)
     counts, dropped = _count(connection, spec)
     _write_grid(connection, spec, out, bags, counts, splits)
+    why, chosen = None, None
+    if delta is not None:
+        why = deltas.choose(connection, delta)
+        chosen, _ = _count(connection, spec, "chosen", splits=1)
+        _write_grid(connection, spec, out, bags, chosen, (DELTA,), table="chosen", names=(DELTA,))
     edges = dict(zip(NAMES, counts.sum(axis=(1, 2)).tolist(), strict=True))
     return BucketReport(
         edges | {"total": int(counts.sum()) + dropped, "dropped": dropped},
         counts[TRAIN].tolist(),
         **settled,
         untrained_entities=_untrained(connection) if draws(spec.split) else 0,
+        delta=why,
+        delta_matrix=None if chosen is None else chosen[0].tolist(),
     )
 
 
@@ -125,8 +141,10 @@ def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities:
         )
 
 
-def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches: str) -> None:
+def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches: str, *, marked: bool) -> None:
     """Make ``edges``: ids, relation, weight, the drawn split, and a hash of the names that orders and spreads.
+
+    With ``marked``, they also have the column ``mark``; see ``deltas``.
 
     Only candidates keep their keys and their relation's name: text would be most of the table. Where nothing is drawn,
     it is a view, of which only what is asked for is computed.
@@ -141,6 +159,7 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches:
             SELECT relations.id AS rel, relations.word, relations.lhs_type, relations.rhs_type, raw.lhs, raw.rhs,
                 coalesce(raw.rel, '') AS rel_name, CAST(raw.weight AS FLOAT) AS weight,
                 relations.lhs_type || chr(30) || raw.lhs AS lhs_key, relations.rhs_type || chr(30) || raw.rhs AS rhs_key
+                {f", {deltas.MARK} AS mark" if marked else ""}
             FROM raw JOIN relations ON {matches}
         ),
         drawn AS (SELECT *, {candidate_sql(spec.split)} AS candidate FROM keyed)
@@ -148,7 +167,7 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches:
             if(candidate <> {TRAIN}, rel_name, NULL) AS rel_name,
             if(candidate <> {TRAIN}, lhs_key, NULL) AS lhs_key,
             if(candidate <> {TRAIN}, rhs_key, NULL) AS rhs_key,
-            xor(xor(l.word, r.word >> 1), drawn.word >> 2) AS hash
+            xor(xor(l.word, r.word >> 1), drawn.word >> 2) AS hash{", mark" if marked else ""}
         FROM drawn
             JOIN ends l ON l.name = drawn.lhs{same_lhs}
             JOIN ends r ON r.name = drawn.rhs{same_rhs}
@@ -156,7 +175,7 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches:
     )
 
 
-def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None:
+def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, *, marked: bool) -> None:
     """Make ``placed``: each edge's split (null: dropped), and bucket, counted over splits, rows and columns."""
     partitioned = [index for index, entity in enumerate(spec.model.entities.values()) if entity.num_partitions > 1]
     listed = ", ".join(map(str, partitioned)) or "-1"
@@ -185,18 +204,20 @@ def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> None
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE placed AS
-        SELECT rel, weight, lhs_id, rhs_id, hash, split,
+        SELECT rel, weight, lhs_id, rhs_id, hash, split,{" ".join(f"{name}," for name in deltas.COLUMNS * marked)}
             ((split * {rows} + {place("lhs", 0, rows)}) * {columns} + {place("rhs", 32, columns)})::INTEGER AS bucket
         FROM ({settled})
         """
     )
 
 
-def _count(connection: duckdb.DuckDBPyConnection, spec: GraphSpec) -> tuple[np.ndarray, int]:
+def _count(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, table: str = "placed", splits: int = len(NAMES)
+) -> tuple[np.ndarray, int]:
     """Count the edges of every split's buckets, int64 (splits, rows, columns), and those dropped."""
-    found = dict(connection.execute("SELECT bucket, count(*) FROM placed GROUP BY bucket").fetchall())
+    found = dict(connection.execute(f"SELECT bucket, count(*) FROM {table} GROUP BY bucket").fetchall())
     dropped = found.pop(None, 0)
-    counts = np.zeros((len(NAMES), spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
+    counts = np.zeros((splits, spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
     for bucket, count in found.items():
         counts.flat[bucket] = count
     return counts, dropped
@@ -209,16 +230,19 @@ def _write_grid(
     bags: Bags | None,
     counts: np.ndarray,
     splits: Collection[str],
+    *,
+    table: str = "placed",
+    names: Sequence[str] = NAMES,
 ) -> None:
     weighted = spec.columns.weight is not None
     with phase(connection, "sort"):
-        edges = _SortedEdges(connection, spec, weighted=weighted)
+        edges = _SortedEdges(connection, spec, table, weighted=weighted)
     empty: Path | None = None
     with Progress("write buckets", total=int(counts.sum())) as progress:
         for (split, lhs, rhs), count in np.ndenumerate(counts):
-            if not count and NAMES[split] not in splits:
+            if not count and names[split] not in splits:
                 continue
-            path = out / NAMES[split] / edge_file_name(lhs, rhs)
+            path = out / names[split] / edge_file_name(lhs, rhs)
             path.parent.mkdir(exist_ok=True)
             if not count and empty is not None:  # of a fine grid most are, and HDF5 takes milliseconds for each
                 copied(empty, path)
@@ -240,14 +264,14 @@ def _writer(
 
 
 class _SortedEdges:
-    """The edges of ``placed`` in the order of their buckets, and of their hashes in a bucket, streamed.
+    """The edges of a table like ``placed`` in the order of their buckets, and of their hashes in a bucket, streamed.
 
     Between two ends, edges of one hash have one relation. Each further column to sort by would cost a third.
 
     Instead of an offset, a bag has -1 minus its number.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, spec: GraphSpec, *, weighted: bool) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, spec: GraphSpec, table: str, *, weighted: bool) -> None:
         bagged = [index for index, entity in enumerate(spec.model.entities.values()) if entity.featurized]
 
         def end(side: str) -> str:
@@ -259,7 +283,7 @@ class _SortedEdges:
         edges = connection.sql(
             f"""
             SELECT {end("lhs")} AS lhs, {end("rhs")} AS rhs, rel::BIGINT AS rel{", weight" if weighted else ""}
-            FROM placed WHERE bucket IS NOT NULL ORDER BY bucket, hash, lhs_id, rhs_id{", weight" if weighted else ""}
+            FROM {table} WHERE bucket IS NOT NULL ORDER BY bucket, hash, lhs_id, rhs_id{", weight" if weighted else ""}
             """
         )
         self._batches = batches(edges, BATCH_ROWS)

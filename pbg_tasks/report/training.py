@@ -26,7 +26,7 @@ def training_document(run: RunFacts) -> Training:
     """Return what is known of a run's training."""
     buckets, ends = _read(run.stats, source=f"{run.url}/checkpoint")
     iterations = [_iteration(place, buckets[place], ends.get(place)) for place in sorted(buckets)]
-    sizes = run.results.bucket.matrix if run.results.bucket is not None else []
+    sizes = run.results.bucket.trained if run.results.bucket is not None else []
     done = run.results.train is not None
     current = None if done else run.progress
     if current is not None:

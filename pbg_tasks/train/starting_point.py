@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from torch import Tensor
+
     from pbg_tasks.checkpoint import CheckpointFiles
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.graph import Shrink
     from pbg_tasks.formats.metadata import IterationInfo
     from pbg_tasks.formats.model import ModelState
     from pbg_tasks.train.data.initial import InitialVectors
@@ -45,6 +48,7 @@ class StartingPoint:
         scratch: local directory for downloads.
         initial: what ``init_path`` gives.
         newcomers: the rows of each partition that come after those of ``files``; where they lack, they are random.
+        shrink: factors of what ``files`` and ``newcomers`` have; None: as it is.
     """
 
     def __init__(
@@ -58,10 +62,11 @@ class StartingPoint:
         scratch: Path,
         initial: InitialVectors | None = None,
         newcomers: CheckpointFiles | None = None,
+        shrink: Shrink | None = None,
     ) -> None:
         self._config, self._counts, self._seed = config, counts, seed
         self._stored = StoredVectors(files, scratch, grows=grows) if files is not None and files.names else None
-        self._initial = initial
+        self._initial, self._shrink = initial, shrink
         self._newcomers = None if newcomers is None else StoredVectors(newcomers, scratch, grows=False)
 
     @property
@@ -84,11 +89,19 @@ class StartingPoint:
             if self._initial is not None:
                 self._initial.fill(key, table)
         elif self._newcomers is None or not self._newcomers.holds(key):
-            self._stored.fill(key, table, rest=draw)
+            known = self._stored.fill(key, table, rest=draw)
+            self._shrunk(table.embeddings[:known], table.row_sums[:known])
         else:
             known = self._stored.fill(key, table)
             self._newcomers.fill(key, Table(table.embeddings[known:], table.row_sums[known:]))
+            # Newcomers were placed among the known before these are shrunk; their sums are their own.
+            self._shrunk(table.embeddings, table.row_sums[:known])
         return table
+
+    def _shrunk(self, embeddings: Tensor, sums: Tensor) -> None:
+        if self._shrink is not None:
+            embeddings.mul_(self._shrink.vectors)
+            sums.mul_(self._shrink.sums)
 
     def model(self, current: ModelState) -> ModelState | None:
         """Return the shared parameters and their optimizer state; None starts with the operators' own.

@@ -195,6 +195,18 @@ def test_a_run_is_a_value():
     assert changed.run_id != run.run_id
 
 
+def test_run_with_default_trend_keeps_its_id():
+    """A spec of an earlier version has no such keys."""
+    graph = parse(GraphSpec, SPEC, source="spec")
+    assert not {"max_trend_drop", "trend_nights"} & graph.model_dump(mode="json")["gates"].keys()
+    off = parse(GraphSpec, {**SPEC, "gates": {"trend_nights": None, "max_trend_drop": {"warn": 0.3}}}, source="spec")
+    dumped = off.model_dump(mode="json")
+    assert (dumped["gates"]["trend_nights"], dumped["gates"]["max_trend_drop"]) == (None, {"warn": 0.3, "block": None})
+    assert parse(GraphSpec, dumped, source="stored") == off
+    with pytest.raises(ConfigError, match=r"gates\.trend_nights"):
+        parse(GraphSpec, {**SPEC, "gates": {"trend_nights": -1}}, source="spec")
+
+
 @pytest.mark.parametrize("key", ["../x", "a/b", ".hidden", "", "x" * 65, "a b"])
 def test_a_snapshot_key_cannot_leave_its_folder(key):
     graph = parse(GraphSpec, SPEC, source="spec")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import PartitionResult, SplitEdges
-from pbg_tasks.prepare import connect, write_buckets
+from pbg_tasks.prepare import EDGE_HASHES, connect, write_buckets
+from pbg_tasks.prepare.delta import Delta
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
 from pbg_tasks.tasks.files import open_directory, upload_directory
@@ -13,9 +17,12 @@ from pbg_tasks.tasks.nightly.edge_buckets import require_held_out
 from pbg_tasks.tasks.nightly.partition import previous_ids
 from pbg_tasks.tasks.nightly.staged import staged_snapshot
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 def bucket(url: str) -> Result:
-    """Write ``edges/{train,valid,test}/edges_{i}_{j}.h5``, empty buckets included.
+    """Write ``edges/{train,valid,test}/edges_{i}_{j}.h5``, empty buckets included; with ``train.delta``, ``delta`` too.
 
     Raises:
         QualityGateError: nothing could be held out for the evaluation, so training would be for nothing.
@@ -35,8 +42,29 @@ def _bucket(run: RunContext) -> Result:
         previous = previous_ids(run, scratch.path / "previous")
         returned = previous / "returned.parquet" if previous else None
         staged = staged_snapshot(run, scratch.path)
-        report = write_buckets(connection, graph, staged, entities=entities, returned_previous=returned, out=out)
+        report = write_buckets(
+            connection,
+            graph,
+            staged,
+            entities=entities,
+            returned_previous=returned,
+            out=out,
+            delta=_delta(run, scratch.path / "before"),
+        )
         found = report.to_json()
         require_held_out(run, SplitEdges.model_validate(found["edges"]), found["returned_pairs"])
         upload_directory(run, RunLayout.edges, out)
     return found
+
+
+def _delta(run: RunContext, directory: Path) -> Delta | None:
+    """Return the rule for the edges to train; None when all are."""
+    rule, previous = run.spec.delta, run.spec.previous
+    if rule is None or previous is None:
+        return None
+    files = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
+    before = None
+    if EDGE_HASHES in files.names:
+        directory.mkdir()
+        before = files.fetch(EDGE_HASHES, directory)
+    return Delta(rule, before, run.spec.snapshot)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, StatsMirror, VerifiedFiles
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.config.graph import DeviceName, EngineName
+    from pbg_tasks.config.graph import DeviceName, EngineName, Shrink
     from pbg_tasks.memory import Forecast, GangPart
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import Result
@@ -60,6 +60,8 @@ class Job:
         warm_start: release to start from, when nothing is committed yet.
         newcomers: rows to start from that it lacks; where these lack, they are random.
         anchor: draws known entities to where it has them, on every try.
+        shrink: factors of what the release and the newcomers have.
+        all_edges: of the train split, where ``edges`` are some of them; None: they are all.
         seed: of every random choice.
         engine: that computes.
         device: where it does.
@@ -80,6 +82,8 @@ class Job:
     ignore_memory: bool = False
     newcomers: VerifiedFiles | None = None
     anchor: Anchor | None = None
+    shrink: Shrink | None = None
+    all_edges: EdgeFiles | None = None
 
     def run(self, writer: CheckpointWriter, scratch: Path, notice: Notice) -> Result:
         """Train to the end in this process and return the figures.
@@ -125,7 +129,8 @@ class Job:
         self._check_fits(forecast, gang)
         loops = None
         if rank == 0 or self.config.self_negatives:
-            loops = relations_with_loops(self.config, Families(self.config, self.relation_count), self.edges)
+            families = Families(self.config, self.relation_count)
+            loops = relations_with_loops(self.config, families, self.all_edges or self.edges)
         return forecast, make_engine(
             self.engine,
             self.config,
@@ -254,4 +259,5 @@ class Job:
             scratch=scratch,
             initial=initial,
             newcomers=self.newcomers if committed is None else None,
+            shrink=self.shrink if committed is None else None,
         )

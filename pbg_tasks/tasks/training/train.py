@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from pbg_tasks.checkpoint import checkpoint_names, open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.results import BucketResult, PartitionResult
-from pbg_tasks.config.run import id_layout, vector_space
+from pbg_tasks.config.run import DELTA, id_layout, vector_space
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, FormatError
 from pbg_tasks.formats.edges import edge_file_name
@@ -93,10 +94,9 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
     warm_start = None
     if previous is not None and previous.warm_start:
         warm_start = open_preserved(run.store, previous.directory, expected_sha256=previous.manifest_sha256)
-    entities, matrix = run.need(PartitionResult), run.need(BucketResult).matrix
+    entities, buckets = run.need(PartitionResult), run.need(BucketResult)
     if entities.relations is None:
         raise FormatError(f"{run.url}: the result of `pbg partition` has no key 'relations'; plan the run again")
-    sizes = {(0, Bucket(i, j)): size for i, row in enumerate(matrix) for j, size in enumerate(row)}
     counts = {
         PartitionKey(entity, partition): count
         for entity, listed in entities.counts.items()
@@ -104,8 +104,13 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
     }
     weight = run.spec.graph.train.anchor if warm_start is not None else 0.0
     reserve = _partition_bytes(run.config, counts) * (2 if weight else 1)  # an anchor brings those of the night before
-    files = RunBuckets(open_directory(run, RunLayout.edges), scratch, reserve=reserve)
-    edges = FiledEdges(files, sizes, files.where)
+    stored = open_directory(run, RunLayout.edges)
+    edges = _edges(RunBuckets(stored, scratch, reserve=reserve), buckets.matrix)
+    all_edges = None
+    if buckets.delta_matrix is not None:
+        # Which relations have loops is a fact of all edges; they are read for it once, and not kept on the disk.
+        all_edges = _edges(RunBuckets(stored, scratch, reserve=sys.maxsize), buckets.matrix)
+        edges = _edges(RunBuckets(stored, scratch, DELTA, reserve=reserve), buckets.delta_matrix)
     fresh = None
     if warm_start is not None and not version:
         fresh = newcomers(run, warm_start, counts, entities.relations, edges, scratch)
@@ -118,25 +123,34 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
         warm_start=warm_start,
         newcomers=fresh,
         anchor=Anchor(warm_start, weight, scratch) if weight and warm_start is not None else None,
+        shrink=run.spec.graph.train.shrink if warm_start is not None else None,
         seed=run.spec.graph.train.seed,
         engine=run.spec.graph.train.engine,
         device=run.spec.graph.train.device,
         weighted=run.spec.graph.columns.weight is not None,
         ignore_memory=ignore_memory,
+        all_edges=all_edges,
     )
 
 
+def _edges(files: RunBuckets, matrix: list[list[int]]) -> FiledEdges:
+    sizes = {(0, Bucket(i, j)): size for i, row in enumerate(matrix) for j, size in enumerate(row)}
+    return FiledEdges(files, sizes, files.where)
+
+
 class RunBuckets:
-    """The train split of a run, each bucket downloaded and verified when it is needed.
+    """A split of a run, each bucket downloaded and verified when it is needed.
 
     Args:
         files: of the run.
         directory: for downloads, which stay there while its disk has room.
+        split: folder of the buckets.
         reserve: bytes of that disk that are left to others.
     """
 
-    def __init__(self, files: VerifiedFiles, directory: Path, *, reserve: int = 0) -> None:
+    def __init__(self, files: VerifiedFiles, directory: Path, split: str = "train", *, reserve: int = 0) -> None:
         self._files, self._directory, self._copies = files, directory, Copies(reserve)
+        self._split = split
 
     def where(self, edge_path_idx: int, bucket: Bucket) -> str:  # noqa: ARG002 - a run has one edge path
         """Return what messages call the file of a bucket."""
@@ -149,9 +163,8 @@ class RunBuckets:
         fetch = partial(self._files.fetch, name, self._directory)  # which knows what to say of one without a record
         return self._copies.bring(self._directory / name, 0 if record is None else record.size, fetch)
 
-    @staticmethod
-    def _name(bucket: Bucket) -> str:
-        return f"train/{edge_file_name(*bucket)}"
+    def _name(self, bucket: Bucket) -> str:
+        return f"{self._split}/{edge_file_name(*bucket)}"
 
 
 def train_directory(
