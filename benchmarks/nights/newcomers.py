@@ -74,7 +74,8 @@ def compare(
     document["snapshots"] = {"location": str(work / "{snapshot}.parquet")}
     document["split"]["salt"] = str(seed)
     document["train"] |= {"seed": seed, "warm_start": True}
-    lenient = {"max_mrr_drop": 1.0, "min_over_popularity": {"warn": 1}, "min_over_start": {"warn": 1}}
+    lenient = {"max_mrr_drop": 1.0, "max_trend_drop": {}}
+    lenient |= {key: {"warn": 1} for key in ("min_over_popularity", "min_over_start")}
     document["gates"] = lenient | {"data": {"max_gone_entities": {}}}
     document["exports"] = []
     here = work / "graph.yaml"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from pbg_tasks.config.base import Frozen
+from pbg_tasks.config.base import Frozen, Growing
 from pbg_tasks.config.limits import AtLeast, AtMost
-from pbg_tasks.config.schema import NonNegativeFloat, PositiveInt
+from pbg_tasks.config.schema import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 EVERY_OTHER = "*"
 """Among ``Gates.relations``: the relations that have no entry."""
@@ -71,7 +71,7 @@ class DriftGates(Frozen):
     max_norm_change: AtMost = AtMost(warn=2)
 
 
-class Gates(Frozen):
+class Gates(Growing):
     """What a candidate must fulfil before it is published.
 
     Attributes:
@@ -82,6 +82,8 @@ class Gates(Frozen):
             on the edges and among the entities that both know.
         min_common_edges: with fewer held-out edges that both know, the fall decides nothing.
         on_few_common_edges: what follows then: ``warn``, or ``block``, after which ``on_failure`` decides.
+        max_trend_drop: relative fall of the filtered MRR against the best release of the last nights.
+        trend_nights: how many nights these are, counted in released snapshots; 0 or null: no release is looked for.
         relations: floors by the relation's name; ``*`` stands for every relation that has no entry.
         min_coverage: share of an entity type's new entities that are an end of a training edge and have moved.
         drift: how far vectors may move.
@@ -91,12 +93,16 @@ class Gates(Frozen):
         ask_hours: for how long it waits; then the night ends as refused. Less than ``nights.collect.grace_hours``.
     """
 
+    later_keys: ClassVar[tuple[str, ...]] = ("max_trend_drop", "trend_nights")
+
     min_mrr: NonNegativeFloat = 0.0
     min_over_popularity: AtLeast = AtLeast(block=1)
     min_over_start: AtLeast = AtLeast(warn=1, block=0.95)
     max_mrr_drop: Annotated[float, Field(gt=0, le=1)] = 0.2
     min_common_edges: PositiveInt = 100
     on_few_common_edges: Literal["warn", "block"] = "warn"
+    max_trend_drop: AtMost = AtMost(warn=0.1, block=0.2)
+    trend_nights: NonNegativeInt | None = 28
     relations: dict[str, RelationFloor] = Field(default_factory=dict)
     min_coverage: AtLeast = AtLeast(warn=0.9)
     drift: DriftGates = DriftGates()

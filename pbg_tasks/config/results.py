@@ -122,6 +122,22 @@ class Covered(Stored):
     covered: Count
 
 
+class Change(Stored):
+    """Filtered MRR of a run beside that of an earlier release.
+
+    Attributes:
+        release: number of the earlier one.
+        edges: that both were asked.
+        candidate: of the run.
+        current: of the release.
+    """
+
+    release: Count
+    edges: Count
+    candidate: Number
+    current: Number
+
+
 class Metrics(Stored):
     """The figures that are kept with a release; an adopted one has none."""
 
@@ -134,6 +150,7 @@ class Metrics(Stored):
     edges: Count | None = None
     held_out: Count | None = None
     interval: dict[str, Number] | None = None
+    changes: list[Change] = Field(default_factory=list)
 
 
 class Entities(Stored):
@@ -163,6 +180,9 @@ class ReleaseData(Stored):
     earlier_edges: dict[str, Count] = Field(default_factory=dict)
     columns: dict[str, list[str]] = Field(default_factory=dict)
     degrees: dict[str, list[Count]] = Field(default_factory=dict)
+    accepted: str | None = None
+    decisions: list[Result] = Field(default_factory=list)
+    fall_approved: Flag = False
 
 
 class CheckDocument(Stored):
@@ -172,6 +192,7 @@ class CheckDocument(Stored):
     passed: Flag
     sentence: str
     warned: Flag = False
+    value: Number | None = None
 
 
 class VerdictDocument(Stored):
@@ -335,11 +356,19 @@ class BucketResult(TaskResult):
     edges: SplitEdges
     matrix: Annotated[list[list[Count]], Field(min_length=1)]
     returned_pairs: Count = 0
+    delta_matrix: list[list[Count]] | None = None
+
+    @property
+    def trained(self) -> list[list[int]]:
+        """Edges to train of each bucket."""
+        return self.matrix if self.delta_matrix is None else self.delta_matrix
 
     @model_validator(mode="after")
     def _rectangular(self) -> Self:
         if not self.matrix[0] or len(set(map(len, self.matrix))) > 1:
             raise ValueError("matrix: the rows must be of one length, and not empty")
+        if self.delta_matrix is not None and list(map(len, self.delta_matrix)) != list(map(len, self.matrix)):
+            raise ValueError("delta_matrix: must have the rows and columns of matrix")
         return self
 
 
@@ -356,19 +385,11 @@ class TrainResult(TaskResult):
     warm_start: Flag | None = None
     loss: Number | None = None
     curve: list[Number] = Field(default_factory=list)
-    delta_matrix: list[list[Count]] | None = None
-
-    @property
-    def trained(self) -> list[list[int]]:
-        """Edges to train of each bucket."""
-        return self.matrix if self.delta_matrix is None else self.delta_matrix
     edges_per_second: Count | None = None
     edges_trained: Count | None = None
     edges_retrained: Count | None = None
     resumed_from: Count | None = None
 
-        if self.delta_matrix is not None and list(map(len, self.delta_matrix)) != list(map(len, self.matrix)):
-            raise ValueError("delta_matrix: must have the rows and columns of matrix")
 
 class PreserveResult(TaskResult):
     """Of ``preserve``."""
@@ -380,11 +401,17 @@ class PreserveResult(TaskResult):
 
 
 class Evaluation(Metrics):
-    """The figures of a run that the gate judges."""
+    """The figures of a run that the gate judges.
+
+    Attributes:
+        best: the run beside the best release of the last nights; where that is the release of ``against``, without
+            figures.
+    """
 
     raw: Figures
     filtered: Figures
     against: Against | None = None
+    best: Against | None = None
     coverage: dict[str, Covered] = Field(default_factory=dict)
 
 

@@ -55,6 +55,7 @@ def evaluate_edges(
     candidates: Candidates | None = None,
     hidden: EntitySet | None = None,
     compared: ComparedModel | None = None,
+    best: ComparedModel | None = None,
     gates: Gates | None = None,
     threads: int = 1,
     memory_bytes: int = 1 << 30,
@@ -77,6 +78,7 @@ def evaluate_edges(
         candidates: a sample to use again, for the types that it has.
         hidden: entities that are nobody's candidates.
         compared: another model that is asked the same, as far as it knows it.
+        best: a third one; where it is ``compared``, that is asked once.
         gates: limits that the figures have to decide: a sample of the edges is ranked in rounds, until it does; None:
             all of them are ranked.
         threads: CPU threads.
@@ -107,20 +109,25 @@ def evaluate_edges(
     sample = Candidates.draw(counts, evaluation.max_candidates, seed, kept=candidates)
     tables = _tables(config, paths, numbering, sample, hidden)
     groups = list(by_types(config, families, asked))
-    models = [config] if compared is None else [config, compared.config]
+    models = [config, *(rival.config for rival in (compared, best) if rival is not None)]
     dimension = max(each.entity_dimension(entity) for each in models for entity in each.entities)
     budget = Budget.of(memory_bytes, dimension, threads)
     names = relation_labels(config, relation_names)
     rounds = RankedRounds(tables, groups, sides, len(asked))
-    paired = None if compared is None else PairedRanks(tables, compared, numbering, groups, sides, asked, seed)
+    paired, paired_best = (
+        None if rival is None else PairedRanks(tables, rival, numbering, groups, sides, asked, seed)
+        for rival in (compared, None if best is compared else best)
+    )
     for rows in sample_of_edges.rounds() if gates else [np.arange(len(asked))]:
         with Progress("evaluate", total=rounds.scores(rows), unit="scores") as progress:
             model = Model(config, families, params, budget, progress, threads)
             rounds.rank(model, rows)
-        if paired is not None:
-            with Progress("compare", unit="scores") as progress:
-                paired.rank(replace(model, progress=progress), rows, rounds.found)
-        if gates is not None and rounds.reciprocals(sample_of_edges.extra, paired).decide(gates):
+        for pair in (paired, paired_best):
+            if pair is not None:
+                with Progress("compare", unit="scores") as progress:
+                    pair.rank(replace(model, progress=progress), rows, rounds.found)
+        beside_best = paired if best is compared else paired_best
+        if gates is not None and rounds.reciprocals(sample_of_edges.extra, paired, beside_best).decide(gates):
             break
     done, counted = rounds.counted(sample_of_edges.extra)
     whole = len(counted) == sample_of_edges.total
@@ -134,6 +141,7 @@ def evaluate_edges(
         sampled=sample is not None,
         popular=[ranks[done] for ranks in rounds.popular],
         against=None if paired is None else paired.comparison_(rounds.is_counted(sample_of_edges.extra), names),
+        best=None if paired_best is None else paired_best.comparison_(rounds.is_counted(sample_of_edges.extra), names),
         counted=np.searchsorted(done, counted),
         held_out=None if whole else sample_of_edges.total,
         interval=None if whole else mean_interval(reciprocal, seed),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pbg_tasks.config.gates import DriftGates, RelationFloor
     from pbg_tasks.config.results import Against, Covered, Evaluation, Figures, Health, Metrics, TypeDrift
 
+FALLS = ("max_mrr_drop", "max_trend_drop")
+"""Checks of a fall against earlier releases."""
 _SHOWN_RELATIONS = 3
 
 
@@ -51,6 +54,7 @@ def _checks(
     against = evaluation.against
     if against is not None:
         yield _drop(gates, against)
+    yield from _trend(gates, evaluation)
     yield from _covered(gates, evaluation.coverage)
     missing = against.awaited if against is not None else None
     norms = _norms(gates.drift, evaluation.health, before)
@@ -159,30 +163,60 @@ def _alive(evaluation: Evaluation) -> Iterator[Check]:
 
 
 def _drop(gates: Gates, against: Against) -> Check:
-    name, limit = "max_mrr_drop", gates.max_mrr_drop
-    now, then = _mrr(against.candidate.filtered), _mrr(against.current.filtered)
-    reason, edges = against.reason, against.edges or 0
+    name, limit, release = FALLS[0], gates.max_mrr_drop, f"release {against.release}"
+    undecided = _undecided(name, limit, gates, against, release)
+    if undecided is not None:
+        return undecided
+    drop, measured = _fall(against, release)
+    sentence = f"{measured}, a fall of {limit:.0%} allowed"
+    if (missing := against.awaited) is not None:
+        sentence += f"; that is a release of {against.snapshot!r}, {_no_release_of(missing)}"
+    return Check(name, drop <= limit, _or_none(drop), limit, sentence)
+
+
+def _trend(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
+    """Check the run against the best release of the last nights."""
+    best, against, limit = evaluation.best, evaluation.against, gates.max_trend_drop
+    if best is None or not limit.asked:
+        return
+    name, release = FALLS[1], f"release {best.release}, the best of the last {gates.trend_nights} nights,"
+    if against is not None and against.release == best.release:
+        if _undecided(name, None, gates, against, release) is None:  # the check before has the reason otherwise
+            yield limit.judge(name, *_fall(against, release), "a fall of {:.1%}")
+        return
+    undecided = _undecided(name, limit.block, gates, best, release.rstrip(","))
+    if undecided is not None:
+        yield replace(undecided, warned=undecided.passed)
+        return
+    yield limit.judge(name, *_fall(best, release), "a fall of {:.1%}")
+
+
+def _undecided(name: str, limit: float | None, gates: Gates, against: Against, release: str) -> Check | None:
+    """Return the check of an undecided comparison."""
+    reason, edges, then = against.reason, against.edges or 0, _mrr(against.current.filtered)
     if reason is None and edges < gates.min_common_edges:
         sentence = (
-            f"not compared with release {against.release}: only {edges} held-out edges are between entities that "
-            f"both know, fewer than min_common_edges {gates.min_common_edges}"
+            f"not compared with {release}: only {edges} held-out edges are between entities that both know, fewer "
+            f"than min_common_edges {gates.min_common_edges}"
         )
         passed = gates.on_few_common_edges != "block"
         return Check(name, passed=passed, value=None, limit=limit, sentence=sentence, warned=passed)
     if reason is None and then <= 0:
         reason = f"its filtered MRR is {then:g}"
-    if reason is not None:
-        sentence = f"not compared with release {against.release}: {reason}"
-        return Check(name, passed=True, value=None, limit=limit, sentence=sentence)
-    drop, difference = 1 - now / then, against.difference
-    low, high = (difference[end] / then for end in ("low", "high"))
-    sentence = (
-        f"filtered MRR {now:.4f} where release {against.release} has {then:.4f} on the same {against.edges} "
-        f"edges: {-drop:+.1%} (95 % interval {low:+.1%} to {high:+.1%}), a fall of {limit:.0%} allowed"
+    if reason is None:
+        return None
+    return Check(name, passed=True, value=None, limit=limit, sentence=f"not compared with {release}: {reason}")
+
+
+def _fall(against: Against, release: str) -> tuple[float, str]:
+    """Return the relative fall against a release, and a sentence on it."""
+    now, then = _mrr(against.candidate.filtered), _mrr(against.current.filtered)
+    low, high = (against.difference[end] / then for end in ("low", "high"))
+    fall = 1 - now / then
+    return fall, (
+        f"filtered MRR {now:.4f} where {release} has {then:.4f} on the same {against.edges} edges: {-fall:+.1%} "
+        f"(95 % interval {low:+.1%} to {high:+.1%})"
     )
-    if (missing := against.awaited) is not None:
-        sentence += f"; that is a release of {against.snapshot!r}, {_no_release_of(missing)}"
-    return Check(name, drop <= limit, _or_none(drop), limit, sentence)
 
 
 def _no_release_of(snapshot: str) -> str:

@@ -75,6 +75,7 @@ class EvaluationReport:
         sides: by predicted side, ``raw`` and ``filtered``.
         relations: by relation name, ``raw`` and ``filtered``; of a sample, with further edges of rare relations.
         against: how another model did on the same; None when there was none.
+        best: same of the best model of the last nights; None where it is no third one.
     """
 
     split: str
@@ -90,6 +91,7 @@ class EvaluationReport:
     sides: dict[str, dict[str, Figures]]
     relations: dict[str, dict[str, Figures]]
     against: PairedComparison | None
+    best: PairedComparison | None = None
 
     @classmethod
     def of(
@@ -103,6 +105,7 @@ class EvaluationReport:
         sampled: bool,
         popular: Sequence[np.ndarray] = (),
         against: PairedComparison | None = None,
+        best: PairedComparison | None = None,
         counted: np.ndarray | None = None,
         held_out: int | None = None,
         interval: Figures | None = None,
@@ -118,6 +121,7 @@ class EvaluationReport:
             sampled: same.
             popular: filtered ranks by frequency in training, of each side.
             against: see the attributes.
+            best: same.
             counted: int64 (M,), rows of the edges that count over all relations; None: all.
             held_out: see the attributes.
             interval: same.
@@ -144,6 +148,7 @@ class EvaluationReport:
                 for number, rows in by_relation(np.tile(rel, len(sides)))
             },
             against=against,
+            best=best,
         )
 
     def to_json(self) -> dict[str, Any]:

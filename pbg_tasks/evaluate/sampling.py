@@ -129,12 +129,14 @@ class Reciprocals:
         popular: float64 (N,), by popularity; None where it was not counted.
         candidate: float64 (M,), by tonight's model on the edges that another model was asked, too; None without one.
         current: float64 (M,), by that other model.
+        best: the same two by tonight's model and by that of the best release; None without one.
     """
 
     ranked: np.ndarray
     popular: np.ndarray | None
     candidate: np.ndarray | None
     current: np.ndarray | None
+    best: tuple[np.ndarray, np.ndarray] | None = None
 
     def decide(self, gates: Gates) -> bool:
         """Return whether these ranks are far enough from a gate's limits."""
@@ -144,11 +146,16 @@ class Reciprocals:
             limits = (gates.min_over_popularity.block, gates.min_over_popularity.warn)
             if not all(_clear(self.ranked - limit * self.popular, 0) for limit in limits if limit is not None):
                 return False
-        if self.candidate is None or self.current is None:
-            return True
-        if len(self.candidate) < gates.min_common_edges:
-            return False
-        return _clear(self.candidate - (1 - gates.max_mrr_drop) * self.current, 0)
+        pairs: list[tuple[np.ndarray, np.ndarray, tuple[float | None, ...]]] = []
+        if self.candidate is not None and self.current is not None:
+            pairs.append((self.candidate, self.current, (gates.max_mrr_drop,)))
+        if self.best is not None:
+            pairs.append((*self.best, (gates.max_trend_drop.warn, gates.max_trend_drop.block)))
+        return all(
+            len(ours) >= gates.min_common_edges
+            and all(_clear(ours - (1 - drop) * theirs, 0) for drop in drops if drop is not None)
+            for ours, theirs, drops in pairs
+        )
 
 
 def _clear(values: np.ndarray, limit: float) -> bool:

@@ -69,6 +69,7 @@ class Work:
         engine: of the training: ``native``, ``torch``, or ``cuda``.
         warm: whether it continues a release.
         compared: whether there is a release before, continued or not, that snapshot and vectors are compared with.
+        best: whether another release, the best of the last nights, is asked the held-out edges, too.
     """
 
     model: ModelConfig
@@ -83,6 +84,7 @@ class Work:
     engine: str
     warm: bool
     compared: bool
+    best: bool = False
 
     @property
     def names(self) -> int:
@@ -107,7 +109,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         work: of the night.
         memory: peaks by task.
     """
-    warm, compared, vectors = int(work.warm), int(work.compared), work.vectors
+    warm, compared, vectors, best = int(work.warm), int(work.compared), work.vectors, int(work.best)
     staged = work.edges * _STAGED_BYTES
     hashes, buckets, ids = work.edges * _HASH_BYTES, work.edges * _EDGE_BYTES, work.names * _ID_BYTES
     seconds = {
@@ -116,7 +118,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "bucket": 0.4 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
         "train": 0.5 + _training_seconds(work),
         "preserve": 0.1,
-        "eval": 0.2 + _evaluation_seconds(work) + compared * (0.3 + _drift_seconds(work)),
+        "eval": 0.2 + _evaluation_seconds(work) + compared * (0.3 + _drift_seconds(work)) + best * _best_seconds(work),
         "drift": compared * 0.02,  # hands on what eval found
         "gate": 0.0,
         "publish": 0.05,
@@ -126,7 +128,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "partition": warm * ids + staged,
         "bucket": ids + staged,
         "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
-        "eval": (1 + compared) * vectors + buckets,  # the release before is asked the same
+        "eval": (1 + compared + best) * vectors + buckets + best * 2 * ids,  # all are asked the same
         "drift": compared * _DRIFT_FIGURES,
     }
     written = {
@@ -158,10 +160,18 @@ def _training_seconds(work: Work) -> float:
     return work.epochs * (epoch + work.vectors / _DISK)
 
 
-def _evaluation_seconds(work: Work) -> float:
+def _ranking_seconds(work: Work) -> float:
     compared = 2 * work.asked * min(work.candidates, max(work.entities.values()))
-    ranking = compared * (work.dimension * 2 / _EVALUATION_FLOPS + _COMPARISON)
-    return ranking / work.threads + 0.2e-6 * work.edges + work.vectors / _DISK
+    return compared * (work.dimension * 2 / _EVALUATION_FLOPS + _COMPARISON) / work.threads
+
+
+def _evaluation_seconds(work: Work) -> float:
+    return _ranking_seconds(work) + 0.2e-6 * work.edges + work.vectors / _DISK
+
+
+def _best_seconds(work: Work) -> float:
+    """Seconds of a third model, whose rows are matched by name."""
+    return 0.3 + _ranking_seconds(work) + 1e-6 * work.names + 2 * work.vectors / _DISK
 
 
 def _drift_seconds(work: Work) -> float:

@@ -20,6 +20,7 @@ ELSEWHERE = (
     "gates.min_coverage",
     "gates.min_over_popularity",
     "gates.min_over_start",
+    "gates.max_trend_drop",
     "limits",
 )
 """Sections whose keys have tables of their own, or whose default is told as a whole."""

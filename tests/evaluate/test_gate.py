@@ -63,6 +63,61 @@ def test_each_limit_stops_what_it_is_for(gates, mrr, current, expected):
     assert failed(judge(gates, evaluation(mrr, current=current))) == expected
 
 
+def trend(mrr, best, *, edges=140, release=3, **more):
+    """Return a result of ``eval``, with a best release."""
+    beside = evaluation(mrr, current=best)["against"] | {"release": release, "snapshot": "d3", "edges": edges}
+    return evaluation(mrr, current=0.3) | {"best": beside | more}
+
+
+@pytest.mark.parametrize(
+    ("mrr", "outcome"),
+    [(0.28, (True, False)), (0.26, (True, True)), (0.241, (True, True)), (0.239, (False, False)), (0.5, (True, False))],
+)
+def test_trend_beyond_limits_warns_or_blocks(mrr, outcome):
+    check = the(judge(Gates(max_mrr_drop=0.9), trend(mrr, 0.3)), "max_trend_drop")
+    assert (check.passed, check.warned) == outcome
+    assert check.value == pytest.approx(1 - mrr / 0.3, abs=1e-6)
+
+
+def test_trend_sentence_names_release_and_figures():
+    check = the(judge(Gates(), trend(0.2, 0.25)), "max_trend_drop")
+    assert check.sentence == (
+        "filtered MRR 0.2000 where release 3, the best of the last 28 nights, has 0.2500 on the same 140 edges: -20.0% "
+        "(95 % interval -24.0% to -16.0%), at most a fall of 10.0% allowed"
+    )
+
+
+def test_trend_against_the_current_release_takes_its_figures():
+    found = evaluation(0.26, current=0.3) | {"best": {"release": 7, "snapshot": "d7", "reason": None}}
+    check = the(judge(Gates(), found), "max_trend_drop")
+    assert (check.value, check.warned) == (pytest.approx(2 / 15, abs=1e-6), True)
+    few = judge(Gates(min_common_edges=141), found)
+    assert warned(few) == ["max_mrr_drop"]  # the reason is the same
+
+
+def test_trend_on_few_edges_decides_nothing():
+    found = trend(0.1, 0.3, edges=99)
+    gates = Gates(max_mrr_drop=0.9)
+    check = the(judge(gates, found), "max_trend_drop")
+    assert (check.passed, check.warned, check.value) == (True, True, None)
+    assert check.sentence == (
+        "not compared with release 3, the best of the last 28 nights: only 99 held-out edges are between entities "
+        "that both know, fewer than min_common_edges 100"
+    )
+    assert failed(judge(gates.model_copy(update={"on_few_common_edges": "block"}), found)) == ["max_trend_drop"]
+
+
+def test_trend_without_its_release_warns():
+    verdict = judge(Gates(), trend(0.3, 0.3, reason="it was removed meanwhile"))
+    assert (verdict.passed, warned(verdict)) == (True, ["max_trend_drop"])
+
+
+def test_trend_not_asked_for_is_not_judged():
+    assert "max_trend_drop" not in [
+        check.name for check in judge(Gates.model_validate({"max_trend_drop": {}}), trend(0.1, 0.3)).checks
+    ]
+
+
 def test_a_fall_is_told_with_its_interval_and_measured_on_the_common_edges_alone():
     against = evaluation(0.2, current=0.25)["against"]
     verdict = judge(Gates(max_mrr_drop=0.1), evaluation(0.9) | {"against": against})

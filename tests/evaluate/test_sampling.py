@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -105,6 +107,18 @@ def reciprocals(rng, count, mean, *, compared=None):
 )
 def test_comparison_far_from_its_limit_is_enough(rng, compared, count, enough):
     assert reciprocals(rng, count, 0.1, compared=compared).decide(STRICT) is enough
+
+
+@pytest.mark.parametrize(
+    ("compared", "count", "enough"),
+    [(1.0, 500, True), (1 / 0.9, 500, False), (1 / 0.8, 500, False), (1.5, 500, True), (1.0, 99, False)],
+    ids=["no fall", "a fall at the warning", "a fall at the limit", "a fall beyond both", "few edges"],
+)
+def test_best_far_from_both_limits_is_enough(rng, compared, count, enough):
+    found = reciprocals(rng, count, 0.1, compared=compared)
+    beside = replace(found, candidate=None, current=None, best=(found.candidate, found.current))
+    assert beside.decide(Gates(min_over_popularity={})) is enough
+    assert replace(beside, best=None).decide(Gates(min_over_popularity={}))
 
 
 @pytest.mark.parametrize(("floor", "enough"), [(0.0, True), (0.05, True), (0.1, False), (0.2, True)])

@@ -88,6 +88,13 @@ def test_a_first_night_has_nothing_to_be_compared_with():
     assert second["train"] == first["train"]
 
 
+def test_best_release_costs_evaluation_alone():
+    usual, beside = worked_out(), worked_out(best=True)
+    assert {task for task in usual if usual[task] != beside[task]} == {"eval"}
+    assert beside["eval"].seconds > usual["eval"].seconds
+    assert beside["eval"].store_bytes_read > usual["eval"].store_bytes_read + 1_000_000 * (100 + 2) * 4
+
+
 def test_an_evaluation_grows_with_edges_and_candidates():
     base = worked_out()["eval"].seconds
     assert worked_out(asked=1_000_000)["eval"].seconds > 8 * base

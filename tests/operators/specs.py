@@ -27,6 +27,12 @@ def small_spec(place: Path | str, graph: str) -> dict[str, Any]:
         },
         "split": {"valid": 0.05, "test": 0.1},
         "train": {"warm_epochs": 1},
-        "gates": {"max_mrr_drop": 1.0, "min_common_edges": 1, "min_over_popularity": {}, "min_over_start": {}},
+        "gates": {
+            "max_mrr_drop": 1.0,
+            "min_common_edges": 1,
+            "max_trend_drop": {},
+            "min_over_popularity": {},
+            "min_over_start": {},
+        },
         "resources": {"memory_gb": 1, "threads": 1},
     }

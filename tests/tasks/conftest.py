@@ -33,7 +33,7 @@ def ring(count, *, first=0, seed=0):
     return rows
 
 
-SMALL_GRAPH = {"min_common_edges": 1, "min_over_popularity": {}, "min_over_start": {}}
+SMALL_GRAPH = {"min_common_edges": 1, "min_over_popularity": {}, "min_over_start": {}, "max_trend_drop": {}}
 """Gates that a graph of some dozen edges fails by chance."""
 
 

@@ -94,17 +94,8 @@ def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[
         FormatError: a file of the release is damaged.
         NotFoundError: the release's files are there no more.
     """
-    files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
-    files.fetch_all([CONFIG, RELATION_NAMES, model_name := model_file_name(files.version)], directory)
     previous = run.spec.previous
-    baseline = Baseline(
-        release,
-        files,
-        read_config((directory / CONFIG).read_bytes(), source=f"{files.url}/{CONFIG}"),
-        read_model(directory / model_name).params,
-        read_relation_names(directory),
-        continued=previous is not None and previous.warm_start,
-    )
+    baseline = _opened(run, release, directory, continued=previous is not None and previous.warm_start)
     if previous is not None and previous.keep_ids:
         _take_files(baseline, counts, directory)
         types = run.need(PartitionResult).types
@@ -112,6 +103,27 @@ def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[
     else:
         _move_rows(baseline, run, counts, directory)
     return baseline
+
+
+def bring_by_name(run: RunContext, release: Release, counts: Mapping[str, list[int]], directory: Path) -> Baseline:
+    """Do as ``bring_baseline``, but always match entities by name."""
+    baseline = _opened(run, release, directory, continued=False)
+    _move_rows(baseline, run, counts, directory)
+    return baseline
+
+
+def _opened(run: RunContext, release: Release, directory: Path, *, continued: bool) -> Baseline:
+    """Download what a release has besides embeddings."""
+    files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
+    files.fetch_all([CONFIG, RELATION_NAMES, model_name := model_file_name(files.version)], directory)
+    return Baseline(
+        release,
+        files,
+        read_config((directory / CONFIG).read_bytes(), source=f"{files.url}/{CONFIG}"),
+        read_model(directory / model_name).params,
+        read_relation_names(directory),
+        continued=continued,
+    )
 
 
 def _take_files(baseline: Baseline, counts: Mapping[str, list[int]], directory: Path) -> None:

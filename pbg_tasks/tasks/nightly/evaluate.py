@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config.results import BucketResult, PartitionResult
+from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
 from pbg_tasks.evaluate.health import Health
 from pbg_tasks.formats.embeddings import iter_blocks
 from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.memory import usable_cpus
+from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.context import Result, RunContext, perform
-from pbg_tasks.tasks.nightly.baseline import bring_baseline
+from pbg_tasks.tasks.nightly.baseline import bring_baseline, bring_by_name
 from pbg_tasks.tasks.nightly.candidates import store_candidates, stored_candidates
 from pbg_tasks.tasks.nightly.comparison_target import awaited, incomparable, release_before
 from pbg_tasks.tasks.nightly.coverage import open_coverage
 from pbg_tasks.tasks.nightly.edge_buckets import EdgeBuckets, require_held_out
 from pbg_tasks.tasks.nightly.moved_vectors import Comparison
 from pbg_tasks.tasks.nightly.tonight import bring_tonight
+from pbg_tasks.tasks.nightly.yardstick import best_release, changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.evaluate.compared_model import ComparedModel
     from pbg_tasks.evaluate.coverage import Coverage
     from pbg_tasks.formats.edges import EdgeList
+    from pbg_tasks.publish import Release
+    from pbg_tasks.tasks.nightly.tonight import Tonight
 
 HEALTH_ROWS = 1 << 14
 
@@ -48,8 +54,8 @@ def _evaluate(run: RunContext) -> Result:
     require_held_out(run, bucketed.edges, bucketed.returned_pairs)  # an earlier version's ``bucket`` did not ask
     graph, config, counts = run.spec.graph, run.config, run.need(PartitionResult).counts
     with Scratch() as scratch:
-        directory, before, start = (scratch.path / name for name in ("now", "before", "start"))
-        for path in (directory, before, start):
+        directory, before, start, third = (scratch.path / name for name in ("now", "before", "start", "best"))
+        for path in (directory, before, start, third):
             path.mkdir()
         tonight = bring_tonight(run, directory)
         buckets = EdgeBuckets(run, directory)
@@ -58,6 +64,11 @@ def _evaluate(run: RunContext) -> Result:
         current = release_before(run)
         baseline = bring_baseline(run, current, counts, before) if current is not None else None
         reason = incomparable(run, current) if current is not None else None
+        rival = baseline.compared(config, tonight.relations) if baseline is not None and reason is None else None
+        best = best_release(run, current)
+        best_rival, best_reason = (rival, reason) if best is not None else (None, None)
+        if best is not None and (current is None or best.seq != current.seq):
+            best_rival, best_reason = _bring_best(run, best, counts, third, tonight)
         coverage = (
             open_coverage(run, baseline, tonight.paths, len(tonight.relations), start) if baseline is not None else None
         )
@@ -74,7 +85,8 @@ def _evaluate(run: RunContext) -> Result:
             loops=tonight.model.loops,
             candidates=stored_candidates(run),
             hidden=_hidden(tonight.files, directory),
-            compared=baseline.compared(config, tonight.relations) if baseline is not None and reason is None else None,
+            compared=rival,
+            best=best_rival,
             gates=graph.gates,
             threads=graph.resources.threads or usable_cpus(),
             memory_bytes=int(graph.resources.memory_gb * 1e9),
@@ -92,7 +104,28 @@ def _evaluate(run: RunContext) -> Result:
         compared |= {"continued": True} if baseline is not None and baseline.continued else {}
         found["against"] = compared | found.get("against", {})
         found["drift"] = {"release": current.seq, "snapshot": current.snapshot} | (drift or {})
+    if best is not None:
+        found["best"] = {"release": best.seq, "snapshot": best.snapshot, "reason": best_reason} | found.get("best", {})
+    if changes := changes_of(found):
+        found["changes"] = changes
     return found | ({"coverage": coverage.to_json()} if coverage is not None else {})
+
+
+def _bring_best(
+    run: RunContext, best: Release, counts: Mapping[str, list[int]], directory: Path, tonight: Tonight
+) -> tuple[ComparedModel | None, str | None]:
+    """Return the best release's model, or the reason for its lack.
+
+    The night goes on without it: the release that it continues is compared all the same.
+    """
+    try:
+        return bring_by_name(run, best, counts, directory).compared(run.config, tonight.relations), None
+    except NotFoundError:
+        reason = "it was removed meanwhile"
+    except FormatError as error:
+        reason = f"it is damaged ({error})"
+    say(f"warning: release {best.seq}, the best of the last nights, is not compared: {reason}")
+    return None, reason
 
 
 def _noted(

@@ -18,6 +18,7 @@ from pbg_tasks.publish import Channel
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.tasks.context import CHAIN, RunContext
 from pbg_tasks.tasks.nightly.comparison_target import release_before
+from pbg_tasks.tasks.nightly.yardstick import best_release
 from pbg_tasks.tasks.partitioning import partition_counts
 from pbg_tasks.train.engine.choice import engine_name, on_gpu
 
@@ -83,6 +84,8 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         "eval": evaluation_forecast(graph, asked=asked, known=expected.edges),
         "preparation": preparation_forecast(graph.resources),
     }
+    before = release_before(run)
+    best = best_release(run, before)
     engine = "cuda" if on_gpu(graph.train.device, model) else chosen
     work = Work(
         model=model,
@@ -96,7 +99,8 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
         threads=threads,
         engine=engine,
         warm=run.spec.previous is not None and run.spec.previous.warm_start,
-        compared=release_before(run) is not None,
+        compared=before is not None,
+        best=best is not None and (before is None or best.seq != before.seq),
     )
     peaks = dict.fromkeys(PLANNED, _BASE) | preparation_peaks(graph.resources, expected.edges)
     peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}

@@ -16,6 +16,7 @@ from pbg_tasks.config.results import (
 )
 from pbg_tasks.config.run import id_layout, vector_space
 from pbg_tasks.errors import QualityGateError
+from pbg_tasks.evaluate.gate import FALLS
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
@@ -98,8 +99,10 @@ def _data(run: RunContext) -> Result:
     }
     used = any(result.data_gate.accepted for result in (validated, partitioned))
     data |= {"accepted": run.spec.accepted} if used else {}
+    fell = (check for check in run.need(GateResult).checks if check.name in FALLS and not check.passed)
+    data |= {"fall_approved": True} if any(check.value is not None for check in fell) else {}
     return data | ({"decisions": decided} if (decided := decisions(run)) else {})
 
 
-# `against`, `coverage` and `drift` compare the run with an earlier release: they are no figures of its own.
-_OF_THE_TASK = ("task", "run", "seconds", "usage", "against", "coverage", "drift")
+# `against`, `best`, `coverage` and `drift` compare the run with an earlier release: they are no figures of its own.
+_OF_THE_TASK = ("task", "run", "seconds", "usage", "against", "best", "coverage", "drift")
