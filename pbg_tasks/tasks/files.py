@@ -1,4 +1,4 @@
-"""Sets of files a task leaves for the next ones: uploaded, then made to count by one manifest."""
+"""Sets of files of a task or an import, each with a manifest."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from pbg_tasks.checkpoint.manifest import decode, encode
 from pbg_tasks.config.base import Frozen
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError
 from pbg_tasks.storage import FinalFile
-from pbg_tasks.storage.staging import put_all_new
+from pbg_tasks.storage.staging import put_all_new, sha256_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.context import RunContext
 
 MANIFEST = "manifest.json"
+IMPORT_MANIFEST = "import.manifest.json"
+"""Lists what an import wrote into a directory, with sizes and hashes."""
+CHANGED_SINCE_IMPORT = (
+    f"not the bytes that `pbg import` recorded; restore it or import again (or remove {IMPORT_MANIFEST} beside it, if "
+    "another program changed it on purpose)"
+)
 
 
 class FileSet(Frozen):
@@ -71,3 +78,31 @@ def open_directory(run: RunContext, name: str) -> VerifiedFiles:
     if not files.objects:
         raise FormatError(f"{run.store.url}/{key}: lists no files")
     return VerifiedFiles(run.store, run.key(name), 0, files.objects)
+
+
+def import_records(store: Store) -> Mapping[str, ObjectRecord]:
+    """Return what an import recorded in a directory; empty without one.
+
+    Raises:
+        FormatError: its manifest is damaged.
+    """
+    try:
+        data = store.get(IMPORT_MANIFEST).data
+    except NotFoundError:
+        return {}
+    return decode(FileSet, data, source=f"{store.url}/{IMPORT_MANIFEST}").objects
+
+
+def check_imported(url: str, path: Path, record: ObjectRecord | None) -> None:
+    """Compare a local file with what an import recorded of it.
+
+    Args:
+        url: of the file, for messages.
+        path: of the local one.
+        record: None of a file that the import did not write.
+
+    Raises:
+        FormatError: they differ.
+    """
+    if record is not None and (path.stat().st_size != record.size or sha256_file(path) != record.sha256):
+        raise FormatError(f"{url}: {CHANGED_SINCE_IMPORT}")

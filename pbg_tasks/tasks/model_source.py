@@ -1,8 +1,8 @@
-"""Where a model's files lie: one version of them, pinned when it is opened, and brought to the local disk."""
+"""Files of one version of a model, pinned when it is opened."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,6 +38,7 @@ from pbg_tasks.storage.names import join
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import fetch_verified, named, sha256_file
 from pbg_tasks.tasks.context import RunContext
+from pbg_tasks.tasks.files import CHANGED_SINCE_IMPORT, check_imported, import_records
 from pbg_tasks.tasks.files import open_directory as open_directory_of
 
 if TYPE_CHECKING:
@@ -63,21 +64,32 @@ class Directory:
 
     Attributes:
         prefix: the directory's key; empty for the store's root.
-        records: what is known of each file, by name; None when nothing is recorded of any.
+        records: by name of file; those of an import, unless ``whole``.
+        whole: whether these are all files; no other is read then.
     """
 
     store: Store
     prefix: str
-    records: Mapping[str, ObjectRecord] | None = None
+    records: Mapping[str, ObjectRecord] = field(default_factory=dict)
+    whole: bool = False
 
     @classmethod
     def of(cls, files: VerifiedFiles) -> Directory:
         """Return the directory that a manifest describes."""
-        return cls(files.store, files.prefix, files.records)
+        return cls(files.store, files.prefix, files.records, whole=True)
+
+    @classmethod
+    def imported(cls, store: Store) -> Directory:
+        """Return a directory of PBG, with the records of an import.
+
+        Raises:
+            FormatError: the manifest of the import is damaged.
+        """
+        return cls(store, "", import_records(store))
 
     @property
     def url(self) -> str:
-        """Where it lies."""
+        """URL of the directory."""
         return location(self.store, self.prefix)
 
     def read(self, name: str) -> bytes | None:
@@ -90,8 +102,8 @@ class Directory:
             data = self.store.get(join(self.prefix, name)).data
         except NotFoundError:
             return None
-        if self.records is not None and name in self.records and sha256(data) != self.records[name].sha256:
-            raise FormatError(f"{self.url}/{name}: {_CHANGED}")
+        if name in self.records and sha256(data) != self.records[name].sha256:
+            raise FormatError(f"{self.url}/{name}: {_CHANGED if self.whole else CHANGED_SINCE_IMPORT}")
         return data
 
     def bring(self, names: Iterable[str], scratch: Path) -> list[Path]:
@@ -104,22 +116,23 @@ class Directory:
         return in_parallel(lambda name: self._bring(name, scratch), names, _THREADS)
 
     def _bring(self, name: str, scratch: Path) -> Path:
-        key, record = join(self.prefix, name), None
-        if self.records is not None:
-            record = self.records.get(name)
-            if record is None:
-                raise FormatError(f"{self.url}: no file {name!r} in its manifest")
+        key, record = join(self.prefix, name), self.records.get(name)
+        if self.whole and record is None:
+            raise FormatError(f"{self.url}: no file {name!r} in its manifest")
         if isinstance(self.store, LocalStore):
             return self._in_place(name, Path(self.store.url) / key, record)
-        if record is None:
-            self.store.fetch(key, scratch / name)
-            return scratch / name
-        return fetch_verified(self.store, key, scratch / name, sha256=record.sha256, size=record.size)
+        if self.whole and record is not None:
+            return fetch_verified(self.store, key, scratch / name, sha256=record.sha256, size=record.size)
+        self.store.fetch(key, scratch / name)
+        check_imported(f"{self.url}/{name}", scratch / name, record)
+        return scratch / name
 
     def _in_place(self, name: str, path: Path, record: ObjectRecord | None) -> Path:
         if not path.is_file():
             raise NotFoundError(f"{self.url}: file {name!r} is missing")
-        if record is not None and (path.stat().st_size != record.size or sha256_file(path) != record.sha256):
+        if not self.whole:
+            check_imported(str(path), path, record)
+        elif record is not None and (path.stat().st_size != record.size or sha256_file(path) != record.sha256):
             raise FormatError(f"{path}: {_CHANGED}")
         return path
 
@@ -184,7 +197,7 @@ class Source:
         Raises:
             FormatError: they disagree.
         """
-        if self.entities.records is None:
+        if not self.entities.whole:
             in_parallel(lambda item: self._check_count(entity, *item), enumerate(sizes), _THREADS)
 
     def _check_count(self, entity: str, partition: int, rows: int) -> None:
@@ -233,7 +246,7 @@ class Source:
             (path,) = self.entities.bring([RELATION_COUNT], scratch)
             return tuple(map(str, range(read_relation_count(path.parent))))
         names = read_relation_names(path.parent)
-        count = None if self.entities.records is not None else self._number(RELATION_COUNT)
+        count = None if self.entities.whole else self._number(RELATION_COUNT)
         if count is not None:
             check_relation_count(names, count, directory=self.entities.url)
         return tuple(names)
@@ -285,7 +298,7 @@ def locate(
         ConfigError: nothing says where the names lie, or which channel's release is meant.
         FormatError: a manifest or config is damaged.
     """
-    names = None if entity_path is None else Directory(open_store(entity_path), "")
+    names = None if entity_path is None else Directory.imported(open_store(entity_path))
     text = str(url).rstrip("/")
     if channel is not None:
         return _preserved(_released(Channel(open_store(url), channel), release), names, scratch)
@@ -306,8 +319,8 @@ def locate_config(config: ConfigSchema) -> Source:
     """
     store = open_store(config.checkpoint_path)
     files = open_directory(store, "", expect=checkpoint_names(config))
-    checkpoint = Directory(store, "", files.records if isinstance(files, VerifiedFiles) else None)
-    return Source(files.version, config, checkpoint, Directory(open_store(config.entity_path), ""))
+    checkpoint = Directory.of(files) if isinstance(files, VerifiedFiles) else Directory(store, "")
+    return Source(files.version, config, checkpoint, Directory.imported(open_store(config.entity_path)))
 
 
 def _released(channel: Channel, number: int | None) -> VerifiedFiles:
@@ -343,7 +356,7 @@ def _is_plain(store: Store) -> bool:
 def _plain(store: Store, names: Directory | None, scratch: Path) -> Source:
     config = _config(Directory(store, ""), read_mirror(store, "") or 0, scratch)
     files = open_directory(store, "", expect=checkpoint_names(config))
-    directory = Directory(store, "", files.records if isinstance(files, VerifiedFiles) else None)
+    directory = Directory.of(files) if isinstance(files, VerifiedFiles) else Directory(store, "")
     if CONFIG in files.names:
         config = _config(directory, files.version, scratch)  # now verified
     return Source(files.version, config, directory, names or _names(directory, config))
@@ -373,4 +386,4 @@ def _names(directory: Directory, config: ConfigSchema) -> Directory:
         return directory
     if not config.entity_path:
         raise ConfigError(f"{directory.url}: its config does not say where the names lie; give entity_path")
-    return Directory(open_store(config.entity_path), "")
+    return Directory.imported(open_store(config.entity_path))

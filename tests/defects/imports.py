@@ -7,6 +7,7 @@ import hashlib
 from pbg_tasks.config import ConfigSchema
 from pbg_tasks.formats.entities import read_entity_names
 from pbg_tasks.tasks.directory.importing import EdgeLists
+from pbg_tasks.tasks.files import IMPORT_MANIFEST
 
 TSV = EdgeLists("tsv", "0", "2", "1")
 
@@ -37,6 +38,10 @@ class Import:
         path = self.root / name
         path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
         return str(path)
+
+    def forget_records(self, folder):
+        """Make a folder one that another program wrote."""
+        (self.root / folder / IMPORT_MANIFEST).unlink()
 
     def names(self, partition):
         return read_entity_names(self.root / "entities", "n", partition)

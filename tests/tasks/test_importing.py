@@ -59,6 +59,7 @@ def test_weight_column_refuses_what_snapshots_refuse(work, weight):
 def test_plain_edge_file_with_bad_weight_is_named(work, weight):
     config = work.config(1, num_epochs=1)
     import_edges(config, [work.write([(*row, "0.5") for row in ring(6)])], EdgeLists("tsv", "0", "2", "1", weight="3"))
+    work.forget_records("train")
     with h5py.File(work.root / "train" / edge_file_name(0, 0), "r+") as file:
         file["weight"][4] = weight
     with pytest.raises(FormatError, match=r"train/edges_0_0\.h5: row 4 of dataset 'weight'"):
@@ -320,6 +321,7 @@ def test_export_refuses_names_that_the_format_cannot_hold(work):
     config = work.config(1)
     import_edges(config, [work.write(ring(3))], TSV)
     train_directory(config)
+    work.forget_records("entities")
     path = work.root / "entities" / "entity_names_n_0.json"
     path.write_text(json.dumps(["e0", "e\t1", "e2"]))
     outputs = {
@@ -365,6 +367,7 @@ def test_nothing_left_to_import_or_to_evaluate_is_an_error(work):
     assert not (work.root / "train").exists() or not list((work.root / "train").glob("*.h5"))
     import_edges(config, [work.write(ring(3))], TSV)
     train_directory(config)
+    work.forget_records("train")
     nothing = np.empty(0, np.int64)
     write_edges(work.root / "train" / edge_file_name(0, 0), EdgeList(nothing, nothing, nothing))
     for negatives in ("all", "config"):

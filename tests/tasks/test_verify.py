@@ -9,8 +9,8 @@ import pytest
 
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.storage import LocalStore, open_store
-from pbg_tasks.tasks.directory.import_claim import IMPORT_MANIFEST
 from pbg_tasks.tasks.directory.importing import import_edges
+from pbg_tasks.tasks.files import IMPORT_MANIFEST
 from pbg_tasks.tasks.nightly.chain import run_chain
 from pbg_tasks.tasks.training.train import train_directory
 from pbg_tasks.tasks.view.verify import verify

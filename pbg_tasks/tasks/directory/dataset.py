@@ -29,6 +29,8 @@ from pbg_tasks.storage.copies import Copies
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import named
 from pbg_tasks.tasks.directory.import_claim import UNFINISHED
+from pbg_tasks.tasks.files import check_imported, import_records
+from pbg_tasks.tasks.model_source import Directory
 from pbg_tasks.train.data.parameters import SharedParameters
 from pbg_tasks.train.data.partitions import Layout, PartitionKey, partition_keys
 from pbg_tasks.train.engine.batching import check_edges
@@ -70,6 +72,7 @@ class EntityPath:
         self._config, self._scratch = config, scratch
         self._store = open_store(config.entity_path)
         _refuse_unfinished(self._store)
+        self._files = Directory.imported(self._store)
         self.counts: Mapping[PartitionKey, int] = {key: self._count(key) for key in partition_keys(config)}
 
     def _count(self, key: PartitionKey) -> int:
@@ -77,12 +80,13 @@ class EntityPath:
         return parse_natural(self._text(name).strip(), source=f"{self._store.url}/{name}")
 
     def _text(self, name: str) -> str:
-        try:
-            return self._store.get(name).data.decode()
-        except NotFoundError:
+        data = self._files.read(name)
+        if data is None:
             raise NotFoundError(
                 f"{self._store.url}/{name}: missing; run `pbg import` first, or correct entity_path and num_partitions"
-            ) from None
+            )
+        try:
+            return data.decode()
         except UnicodeDecodeError:
             raise FormatError(f"{self._store.url}/{name}: not UTF-8 text") from None
 
@@ -117,11 +121,7 @@ class EntityPath:
         name = entity_names_file_name(*key)
         if self._store.head(name) is None:
             return
-        if isinstance(self._store, LocalStore):
-            path = Path(self._store.url) / name
-        else:
-            path = self._scratch / name
-            self._store.fetch(name, path)
+        (path,) = self._files.bring([name], self._scratch)
         with named(path, f"{self._store.url}/{name}"):
             found = count_names(path)
         if found != count:
@@ -153,9 +153,9 @@ class EntityPath:
             return [relation.name for relation in self._config.relations]
         if self._store.head(RELATION_NAMES) is None:
             return [str(number) for number in range(self.relation_count)]
-        self._store.fetch(RELATION_NAMES, self._scratch / RELATION_NAMES)
-        with named(self._scratch / RELATION_NAMES, f"{self._store.url}/{RELATION_NAMES}"):
-            names = read_relation_names(self._scratch)
+        (path,) = self._files.bring([RELATION_NAMES], self._scratch)
+        with named(path, f"{self._store.url}/{RELATION_NAMES}"):
+            names = read_relation_names(path.parent)
         check_relation_count(names, self.relation_count, directory=self._store.url)
         return names
 
@@ -169,9 +169,9 @@ class EntityPath:
         name = entity_names_file_name(*key)
         if self._store.head(name) is None:
             raise NotFoundError(f"{self._store.url}/{name}: missing; entities can only be told apart by number")
-        self._store.fetch(name, self._scratch / name)
-        with named(self._scratch / name, f"{self._store.url}/{name}"):
-            return read_entity_names(self._scratch, *key, count=self.counts[key])
+        (path,) = self._files.bring([name], self._scratch)
+        with named(path, f"{self._store.url}/{name}"):
+            return read_entity_names(path.parent, *key, count=self.counts[key])
 
 
 class EdgePaths:
@@ -191,6 +191,8 @@ class EdgePaths:
     def __init__(self, paths: tuple[str, ...], scratch: Path, *, reserve: int = 0) -> None:
         self._stores: list[Store] = [open_store(path) for path in paths]
         self._files = [self._listed(store) for store in self._stores]
+        self._records = [import_records(store) for store in self._stores]
+        self._compared: set[tuple[int, str]] = set()
         self._scratch = Path(tempfile.mkdtemp(prefix="edges-", dir=scratch))
         self._copies = Copies(reserve)
 
@@ -264,7 +266,14 @@ class EdgePaths:
     def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
         """Return the local file of a bucket, there until the next is asked for; None when it is empty."""
         info = self._files[edge_path_idx].get(edge_file_name(*bucket))
-        return None if info is None else self._bring(edge_path_idx, info)
+        if info is None:
+            return None
+        path = self._bring(edge_path_idx, info)
+        if (edge_path_idx, info.key) not in self._compared:
+            url = f"{self._stores[edge_path_idx].url}/{info.key}"
+            check_imported(url, path, self._records[edge_path_idx].get(info.key))
+            self._compared.add((edge_path_idx, info.key))
+        return path
 
     def _bring(self, edge_path_idx: int, info: ObjectInfo) -> Path:
         store = self._stores[edge_path_idx]

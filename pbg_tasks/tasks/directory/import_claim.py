@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 LEASE = "import.lease.json"
 UNFINISHED = "import.unfinished"
 """Lies in an entity path while an import changes it and its edge paths."""
-IMPORT_MANIFEST = "import.manifest.json"
-"""Lists what an import wrote into a directory, with sizes and hashes."""
 
 
 class ImportClaim:

@@ -43,8 +43,8 @@ from pbg_tasks.storage import FinalFile, open_store
 from pbg_tasks.storage.columnar import list_files
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import Scratch, named, sha256_file
-from pbg_tasks.tasks.directory.import_claim import IMPORT_MANIFEST, claimed
-from pbg_tasks.tasks.files import FileSet
+from pbg_tasks.tasks.directory.import_claim import claimed
+from pbg_tasks.tasks.files import IMPORT_MANIFEST, FileSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

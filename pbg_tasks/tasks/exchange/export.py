@@ -172,7 +172,7 @@ def _told(source: Source, scratch: Path) -> Iterator[None]:
 
 def _describe(source: Source, channel: str | None) -> ModelSource:
     """Tell where embeddings come from, with the hash of the manifest that lists them, where there is one."""
-    documents = (PRESERVED, manifest_name(source.version)) if source.checkpoint.records is not None else ()
+    documents = (PRESERVED, manifest_name(source.version)) if source.checkpoint.whole else ()
     data = next((data for name in documents if (data := source.checkpoint.read(name)) is not None), None)
     return ModelSource(
         url=source.checkpoint.url,

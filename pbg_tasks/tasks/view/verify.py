@@ -23,8 +23,7 @@ from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.parallel import in_parallel
 from pbg_tasks.storage.staging import Scratch, fetch_verified, sha256_file
-from pbg_tasks.tasks.directory.import_claim import IMPORT_MANIFEST
-from pbg_tasks.tasks.files import MANIFEST
+from pbg_tasks.tasks.files import IMPORT_MANIFEST, MANIFEST
 
 if TYPE_CHECKING:
     from pbg_tasks.storage import ObjectInfo, Store
