@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tarfile
 import tempfile
 import warnings
 from collections import Counter
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.data.archives import unpack
 from pbg_tasks.errors import FormatError, PbgError
 from pbg_tasks.formats.angel import (
     FORMATS,
@@ -319,8 +319,7 @@ def unpacked(folder):
         return
     with tempfile.TemporaryDirectory() as scratch:
         for path in archives:
-            with tarfile.open(path) as archive:
-                archive.extractall(scratch, filter="data")
+            unpack(path, Path(scratch))
         yield Path(scratch)
 
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 import pbg_tasks
+from examples.data.archives import unpack
 from tests.operators.specs import small_spec
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -64,8 +65,7 @@ def built(tmp_path_factory):
     shutil.copytree(REPOSITORY, folder / "checkout", ignore=left_out)
     build("sdist", folder / "checkout", folder)
     (sdist,) = folder.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+    unpack(sdist, folder)
     build("wheel", folder / sdist.name.removesuffix(".tar.gz"), folder)
     (wheel,) = folder.glob("*.whl")
     return SimpleNamespace(sdist=sdist, wheel=wheel)

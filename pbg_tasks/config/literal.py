@@ -47,8 +47,9 @@ def read_literal_config(text: str, *, source: str) -> Any:  # noqa: ANN401 - wha
         module = ast.parse(text, filename=source)
     except SyntaxError as error:
         raise ConfigError(f"{source}:{error.lineno or 1}: not valid Python: {error.msg}") from None
-    except ValueError as error:  # null bytes
-        raise ConfigError(f"{source}: not valid Python: {error}") from None
+    except ValueError as error:  # null bytes, before Python 3.11.4
+        line = text.partition("\0")[0].count("\n") + 1
+        raise ConfigError(f"{source}:{line}: not valid Python: {error}") from None
     except MemoryError:  # what the parser says of too many brackets
         raise RecursionError from None
     return _Reader(source).config(module)

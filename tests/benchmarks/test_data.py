@@ -7,6 +7,7 @@ import pytest
 import zstandard
 
 from benchmarks.quality.data import DataSet, Source, line_digest, obtain
+from examples.data.archives import unpack
 from pbg_tasks.errors import InputError, StorageError
 
 
@@ -83,3 +84,15 @@ def test_what_cannot_be_fetched_tells_how_to_bring_it(pair, tmp_path):
     gone = DataSet("pair", pair.digests, {"a.tsv": Source((tmp_path / "gone.tsv").as_uri())})
     with pytest.raises(StorageError, match=r"gone\.tsv: cannot be fetched .* --data"):
         obtain(gone, tmp_path / "nothing", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("member", ["../outside.txt", "/outside.txt", "link"])
+def test_archive_with_link_or_path_outside_is_refused(tmp_path, member):
+    info = tarfile.TarInfo(member)
+    if member == "link":
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    with tarfile.open(tmp_path / "hostile.tar.gz", "w:gz") as files:
+        files.addfile(info)
+    with pytest.raises(InputError, match="is a link, or outside of the directory"):
+        unpack(tmp_path / "hostile.tar.gz", tmp_path / "unpacked")
+    assert not (tmp_path / "outside.txt").exists()

@@ -40,9 +40,9 @@ def make_graph(directory, **keys):
     return graph
 
 
-def start(graph, model, **environment):
+def start(graph, model, *, epochs=2, **environment):
     command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
-    command += ["-p", f"checkpoint_path={graph.directory / model}"]
+    command += ["-p", f"checkpoint_path={graph.directory / model}", "-p", f"num_epochs={epochs}"]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )
@@ -215,7 +215,7 @@ def test_second_notice_keeps_the_first_ones_status(graph, tmp_path):
 
 
 def test_interrupt_ends_as_before(graph):
-    process = start(graph, "interrupted")
+    process = start(graph, "interrupted", epochs=100)
     wait_until(lambda: live_buckets(graph, "interrupted") >= 0, seconds=60)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
