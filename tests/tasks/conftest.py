@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from contextlib import contextmanager
 
 import pytest
@@ -23,7 +24,7 @@ MODEL = {
 
 
 def ring(count, *, first=0, seed=0):
-    """Edges of a ring with chords: every entity has several neighbours."""
+    """Return edges of a ring with chords."""
     rng = random.Random(seed)
     rows = []
     for i in range(first, first + count):
@@ -75,6 +76,14 @@ def workplace(root):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PBG_SCRATCH", str(root / "scratch"))
         yield Workplace(root)
+
+
+@pytest.fixture
+def interruptible():
+    """Handler of SIGINT, which shells ignore in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 
 import pytest
 
@@ -96,14 +95,6 @@ def test_files_come_with_a_manifest_and_are_replaced_whole(store, send, tmp_path
     assert contents(store) == {"a": b"2", "c": b"2", "mine": b"mine"}
     assert whole(store, tmp_path) == ["a", "c"]
     assert json.loads(store.get(MANIFEST).data) == json.loads(manifest.model_dump_json())
-
-
-@pytest.fixture
-def interruptible():
-    """Whoever starts the tests in the background of a shell has them ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -214,6 +214,7 @@ def test_second_notice_keeps_the_first_ones_status(graph, tmp_path):
     assert "error: evicted: told to end (SIGTERM) in epoch" in said
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_ends_as_before(graph):
     process = start(graph, "interrupted", epochs=100)
     wait_until(lambda: live_buckets(graph, "interrupted") >= 0, seconds=60)
