@@ -1,4 +1,4 @@
-"""An S3 store behind a proxy that loses, breaks off and refuses."""
+"""An S3 store behind a proxy that loses, cuts and refuses answers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def proxy(object_store):
 
 @pytest.fixture
 def behind(s3_bucket, proxy, monkeypatch):
-    """The store as ``store`` has it, seen through the proxy."""
+    """The store of the fixture ``store``, seen through the proxy."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
     return open_store(s3_bucket)
 
 
 @pytest.fixture
 def unhurried(monkeypatch):
-    """Nobody waits, neither the SDK nor we; the list is of the seconds it would have taken."""
+    """Skip the waiting of SDK and store; list the seconds skipped."""
     slept = []
     monkeypatch.setattr(time, "sleep", slept.append)
     return slept

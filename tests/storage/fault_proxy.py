@@ -1,4 +1,7 @@
-"""An HTTP proxy before a real S3 server that spoils chosen answers after the server has done its work."""
+"""An HTTP proxy that spoils chosen answers of a real S3 server.
+
+It does so after the server has done its work, so that the store holds what the client could not learn of.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,24 @@ if TYPE_CHECKING:
 
 _OF_THE_CONNECTION = {"connection", "transfer-encoding"}
 SDK_ATTEMPTS = 3
-"""How often the SDK sends a request before we hear of a failure."""
+"""Number of times the SDK sends a request before the store sees a failure."""
 
 
 @dataclass
 class Fault:
-    """Spoil the next ``times`` answers to requests of ``method`` whose path holds ``text``.
+    """Fault in the next ``times`` matching answers.
+
+    An answer matches where its request has this ``method`` and ``text`` in its path.
 
     Attributes:
-        status: answer this instead of what the server said; None closes the connection without a word.
-        forward: whether the server gets the request at all.
-        truncate: instead, send the true answer but only this much of its body.
-        cut: instead, send only so many bytes of the true answer, its head included.
+        status: answered in place of the server's; None closes the connection without an answer.
+        forward: whether the request reaches the server at all.
+        truncate: instead, send the true answer with this many bytes of its body only.
+        cut: instead, send this many bytes of the true answer only, its head included.
         reset: end the connection by a reset, not by closing it.
         before: called before the request is forwarded.
         seconds: to wait before the request is forwarded.
-        again: whether the server gets the request once more, as from a network that repeats; its second answer is lost.
+        again: whether the server gets the request twice, as from a network that repeats; its second answer is lost.
     """
 
     method: str
@@ -58,8 +63,8 @@ class FaultProxy:
         schedule: chooses the fault of a request by its method and path where ``faults`` names none.
 
     Attributes:
-        faults: that are still to happen.
-        requests: that came, as method and path.
+        faults: still to happen.
+        requests: received, as method and path.
         answer: the server's last whole answer, as bytes.
     """
 
@@ -74,7 +79,7 @@ class FaultProxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else a body waits 40 ms for its headers to be acknowledged
+            disable_nagle_algorithm = True  # without this a body waits 40 ms for its headers to be acknowledged
 
             def handle_one_request(self) -> None:
                 try:
@@ -132,10 +137,10 @@ class FaultProxy:
         request.close_connection = True
         if fault.reset:
             request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            os.close(request.connection.detach())  # or else the server would say good-bye first
+            os.close(request.connection.detach())  # without this the server would end the connection properly first
 
     def _forward(self, request: BaseHTTPRequestHandler, body: bytes) -> bytes:
-        """Send a request to the server, and return its answer as the bytes that a client gets."""
+        """Send a request to the server and return its raw answer."""
         upstream = HTTPConnection(self._upstream, timeout=30)
         try:
             upstream.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)

@@ -1,4 +1,7 @@
-"""Histories of one object: what several threads did to it and when, and whether one order explains what all saw."""
+"""Histories of one object: the timed operations of threads, and their order.
+
+A history is right where one order of the operations explains what all threads saw.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One that was answered.
+    """Read that was answered.
 
     Attributes:
         began: moment of the call.
         ended: moment of the answer.
-        value: that was there; None where there was no object.
+        value: found; None where there was no object.
     """
 
     began: float
@@ -36,13 +39,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One that replaces a value which its thread has seen before.
+    """Write that replaces a value which its thread has seen before.
 
     Attributes:
         began: moment of the call.
         ended: moment of the answer.
-        expected: the value it replaces; None: it creates the object.
-        value: that it writes, which no other does.
+        expected: the value it replaces; None where it creates the object.
+        value: written by this write alone.
         outcome: what the answer was; ``overtaken``: another's value was there, and it may have taken place before;
             ``unknown``: none came, and it may take place at any time after.
     """
@@ -55,7 +58,10 @@ class Write:
 
 
 def race(stores: Sequence[Store], key: str, operations: int, *, seed: int = 0) -> list[Read | Write]:
-    """Let a thread for each store read, create and replace one object at random; return what each did, and when."""
+    """Run random operations on one object, a thread for each store.
+
+    The operations are reads, creations and replacements. Returns all of them with their moments.
+    """
     start = Barrier(len(stores))
 
     def run(number: int) -> list[Read | Write]:
@@ -70,13 +76,15 @@ def race(stores: Sequence[Store], key: str, operations: int, *, seed: int = 0) -
 def act(
     store: Store, key: str, operations: int, rng: random.Random, value: Callable[[int], str]
 ) -> Iterator[Read | Write | None]:
-    """Read, create and replace one object at random; yield each operation, None for a read without an answer.
+    """Read, create and replace one object at random.
+
+    Yields each operation, None for a read without an answer.
 
     Args:
-        store: where it is.
+        store: that holds the object.
         key: of the object.
-        operations: how many.
-        rng: that chooses them.
+        operations: number of them.
+        rng: chooses them.
         value: gives the value that a write of this number writes; no other write, of any thread, writes the same.
     """
     known: tuple[str | None, ObjectInfo | None] = None, None
@@ -104,10 +112,10 @@ def _read(store: Store, key: str) -> tuple[Read, tuple[str | None, ObjectInfo | 
 
 
 def lost(history: Sequence[Read | Write]) -> list[str]:
-    """Return the values whose writes were answered, and which none of those that followed has replaced.
+    """Return the values that vanished without a write that replaced them.
 
-    They were there when they were written, and another write that did not expect them took their place. The last read
-    of the history is of what is there at the end.
+    Their writes were answered as successful, and another write that did not expect them took their place. The last read
+    of the history sees the value at the end.
     """
     writes = {each.value: each for each in history if isinstance(each, Write) and each.outcome != "refused"}
     reads = [each for each in history if isinstance(each, Read)]
@@ -136,10 +144,12 @@ def _write(
 
 
 def faults(history: Sequence[Read | Write]) -> list[str]:
-    """Return why no order of the operations, each at some moment between its call and its answer, explains a history.
+    """Return why no order explains a history; empty if one does.
 
-    Every value is written once and names the one it replaced, so the writes that took place have one order. What was
-    read or refused, and when, says by when each of them took place and when it had not yet; the rest is comparing.
+    Each operation takes place at some moment between its call and its answer.
+
+    Every value is written once and names the value it replaced, so the writes that took place have one order. The
+    moments of reads and refusals bound the moment of each write from both sides; the rest is comparing.
     """
     reads = [each for each in history if isinstance(each, Read)]
     writes = [each for each in history if isinstance(each, Write)]
@@ -149,7 +159,7 @@ def faults(history: Sequence[Read | Write]) -> list[str]:
     unknown = [each for each in writes if each.outcome == "unknown"] + overtaken
     seen = {each.value for each in reads} | {each.expected for each in done}
     took_place = done + [each for each in unknown if each.value in seen]
-    # Of those that nobody saw, one may have taken place at the end.
+    # One of the writes whose value no thread saw may have taken place at the end.
     ends = [[], *([each] for each in unknown if each.value not in seen)]
     return min((_faults(reads, [*took_place, *end], refused, overtaken) for end in ends), key=len)
 
@@ -160,7 +170,7 @@ def _faults(reads: list[Read], writes: list[Write], refused: list[Write], overta
     if wrong:
         return wrong
     after = dict(pairwise(order))
-    # Another's value was there by the answer: one that replaced its own, or the one that it was to replace.
+    # At the answer another value was there: one that replaced its own, or the value that it was to replace.
     replaced = [(each, each.value if each.value in order else each.expected) for each in overtaken]
     replaced += [(each, each.expected) for each in refused]
     not_before = [
@@ -185,7 +195,7 @@ def _faults(reads: list[Read], writes: list[Write], refused: list[Write], overta
 
 
 def _in_order(writes: list[Write]) -> tuple[list[str | None], list[str]]:
-    """Return the values as they followed each other, from none at all, and what is wrong with that."""
+    """Return the values in their order, and the faults found in it."""
     after: dict[str | None, str] = {}
     wrong = [
         f"{value} was written twice" for value, times in Counter(each.value for each in writes).items() if times > 1

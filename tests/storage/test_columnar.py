@@ -17,7 +17,10 @@ KEYS = ["a.csv", "b.csv", "sub/c.csv", "_SUCCESS", ".hidden", "_temporary/d.csv"
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def folder(request, tmp_path):
-    """URL of a folder that holds KEYS, below a folder whose own name begins with an underscore."""
+    """URL of a folder that contains KEYS.
+
+    The name of its parent begins with an underscore, which must not hide the files.
+    """
     url = f"{tmp_path}/_root" if request.param == "local" else f"{request.getfixturevalue('s3_bucket')}/_root"
     store = open_store(url)
     for number, key in enumerate(KEYS, start=1):
@@ -29,26 +32,26 @@ def names(found: list[tuple[str, int, str]], folder: str) -> list[str]:
     return [uri.removeprefix(f"{folder}/") for uri, _, _ in found]
 
 
-def test_a_folder_gives_all_that_is_not_hidden(folder):
+def test_folder_lists_files_that_are_not_hidden(folder):
     found = list_files(folder)
     assert names(found, folder) == ["a.csv", "b.csv", "other.txt", "sub/c.csv"]
     assert [size for _, size, _ in found] == [1, 2, 8, 3]
     assert list_files(f"{folder}/") == found
 
 
-def test_a_file_gives_itself_even_when_hidden(folder):
+def test_file_lists_itself_even_when_hidden(folder):
     assert names(list_files(f"{folder}/a.csv"), folder) == ["a.csv"]
     assert names(list_files(f"{folder}/.hidden"), folder) == [".hidden"]
 
 
-def test_a_glob_gives_its_matches(folder):
+def test_glob_lists_its_matches(folder):
     assert names(list_files(f"{folder}/*.csv"), folder) == ["a.csv", "b.csv"]
     assert names(list_files(f"{folder}/**/*.csv"), folder) == ["a.csv", "b.csv", "sub/c.csv"]
     assert names(list_files(f"{folder}/[ab].csv"), folder) == ["a.csv", "b.csv"]
 
 
 @pytest.mark.parametrize("location", ["absent", "absent/*.csv", "*.parquet", "_temporary/absent.csv"])
-def test_what_is_missing_is_named(folder, location):
+def test_missing_source_is_named(folder, location):
     with pytest.raises(InputError, match="no snapshot there") as caught:
         list_files(f"{folder}/{location}")
     assert f"{folder}/{location}" in str(caught.value)
@@ -59,7 +62,7 @@ SNAPSHOTS = [
     "edges/2026-01-01/deep/b",
     "edges/2026-01-02/a",
     "edges/_part/a",
-    f"edges/{'2026' * 17}/a",  # too long for a key
+    f"edges/{'2026' * 17}/a",  # longer than a key may be
     "day-3.gz",
     "day-4.gz",
 ]
@@ -127,7 +130,7 @@ def test_wrong_credentials(s3_bucket, monkeypatch):
 
 
 @pytest.mark.s3
-def test_nobody_listens_at_the_endpoint(s3_bucket, monkeypatch):
+def test_endpoint_without_listener_raises(s3_bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     start = time.monotonic()
     with pytest.raises(StorageError, match="AWS_ENDPOINT_URL"):

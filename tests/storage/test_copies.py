@@ -1,4 +1,4 @@
-"""Local copies, and the room they take."""
+"""Local copies of stored objects, and the disk space they take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZE = 100
 
 
 class Disk:
-    """A disk of ``room`` bytes, and what is fetched to it."""
+    """A disk with ``room`` free bytes, which records the files fetched."""
 
     def __init__(self, root, room):
         self.root, self.room, self.fetched = root, room, []
@@ -51,7 +51,7 @@ def test_copies_stay_while_there_is_room(disk):
     assert disk.fetched == [*"abcdefghij"]
 
 
-def test_who_goes_through_more_than_there_is_room_for_finds_the_first_of_them_there(disk):
+def test_epoch_larger_than_disk_keeps_its_first_files(disk):
     kept, epoch = Copies(reserve=6 * SIZE), [*"abcdefg"]
     for name in epoch:
         disk.bring(kept, name)
@@ -62,19 +62,19 @@ def test_who_goes_through_more_than_there_is_room_for_finds_the_first_of_them_th
     assert disk.fetched == [*"defg"]
 
 
-def test_what_others_write_makes_copies_go_but_not_the_one_that_is_asked_for(disk):
+def test_full_disk_evicts_copies_except_the_requested(disk):
     kept = Copies(reserve=2 * SIZE)
     for name in "abc":
         disk.bring(kept, name)
     disk.room = 3 * SIZE
     disk.bring(kept, "a")
     assert (disk.names, disk.fetched) == ({"a"}, [*"abc"])
-    disk.room = 0  # the reserve is a wish: whether the file fits, the disk says
+    disk.room = 0  # the reserve is a wish: only the disk decides whether the file fits
     disk.bring(kept, "a")
     assert disk.names == {"a"}
 
 
-def test_what_could_not_be_fetched_is_fetched_again(disk):
+def test_failed_fetch_is_tried_again(disk):
     kept = Copies()
     path = disk.root / "0" / "a.h5"
 

@@ -1,4 +1,4 @@
-"""Endpoints that requests may go to, and those that are refused before one is sent."""
+"""Endpoints that requests may go to, and endpoints that are refused beforehand."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ MALFORMED = [
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch):
-    """Answer for the names above alone; keys that open nothing, and no proxy."""
+    """Resolve the names above only, with invalid credentials and without a proxy."""
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", endpoint.ALLOWED_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
@@ -140,7 +140,7 @@ def surroundings(monkeypatch):
 
 
 def allowed(url, environment=None):
-    """Check a URL as a client of it does: its form, then its addresses."""
+    """Check a URL's form, then its addresses, as a client does."""
     endpoints = endpoint.Endpoints(environment)
     endpoints.check_form(url, "AWS_ENDPOINT_URL")
     endpoints.check_addresses(url)
@@ -162,7 +162,7 @@ def test_unencrypted_far_endpoint_is_refused_unless_allowed(url):
 
 
 @pytest.mark.parametrize("url", METADATA)
-def test_metadata_service_is_refused_whatever_is_allowed(url):
+def test_metadata_service_is_always_refused(url):
     host = endpoint._host(url)
     for environment in ({}, {endpoint.ALLOWED_VARIABLE: host}):
         with pytest.raises(ConfigError, match="a metadata service of a cloud"):
@@ -176,8 +176,8 @@ def test_malformed_endpoint_is_refused(url):
 
 
 @pytest.mark.parametrize("url", [*METADATA, *UNENCRYPTED])
-def test_refused_endpoint_is_sent_nothing(monkeypatch, url):
-    """Both clients, from the environment to the error that a user meets."""
+def test_refused_endpoint_gets_no_request(monkeypatch, url):
+    """Check both clients up to the error that a user sees."""
     connected = []
     monkeypatch.setattr(socket.socket, "connect", lambda _, address: connected.append(address))
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
@@ -230,7 +230,7 @@ def test_unknown_name_is_a_storage_error(monkeypatch, url):
         assert (caught.value.kind, caught.value.retryable) == ("storage", True)
 
 
-def test_proxy_may_know_a_name_that_is_unknown_here(monkeypatch):
+def test_proxy_may_resolve_name_that_is_unknown_here(monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     allowed("https://unknown.example")
@@ -251,7 +251,7 @@ def test_host_is_resolved_once_a_client(monkeypatch):
 
 
 class Redirecting(BaseHTTPRequestHandler):
-    """Answers every request with a redirect to the address that the server was given."""
+    """Handler that redirects every request to the given address."""
 
     def _answer(self):
         self.server.asked.append(self.path)
@@ -268,7 +268,7 @@ class Redirecting(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def servers():
-    """Two servers: one that redirects, and the one it leads to."""
+    """Two servers: the first redirects to the second."""
     both = [ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) for _ in range(2)]
     for server in both:
         server.asked, server.status, server.target = [], 404, ""
@@ -314,7 +314,7 @@ def test_region_redirect_stays_at_the_endpoint(monkeypatch, servers):
     assert second.asked == []
 
 
-def test_other_variables_go_before_those_of_the_process(monkeypatch):
+def test_given_variables_override_those_of_the_process(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://169.254.169.254")
     client = connect({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
     assert client.meta.endpoint_url == "http://127.0.0.1:9"

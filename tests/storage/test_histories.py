@@ -1,4 +1,8 @@
-"""What several do to one object at once is linearizable: reads, creations and swaps happen as if one after the other.
+"""Concurrent operations on one object are linearizable.
+
+Reads, creations and swaps happen as if one after the other.
+
+All that decides between two writers rests on this: a run's ``HEAD.json``, a channel's ``CURRENT.json``.
 
 All that decides between two writers rests on this: a run's ``HEAD.json``, a channel's ``CURRENT.json``.
 """
@@ -24,7 +28,7 @@ THREADS = 4
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def url(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # the power does not fail here
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # syncing protects from power failures, which do not happen here
     return str(tmp_path) if request.param == "local" else request.getfixturevalue("s3_bucket")
 
 
@@ -34,7 +38,7 @@ def kind(operation):
     return "read", "nothing" if operation.value is None else "something"
 
 
-def test_one_order_explains_what_all_saw(url):
+def test_concurrent_history_has_one_order(url):
     stores = [open_store(url) for _ in range(THREADS)]
     seen = Counter()
     for number in range(-(-OPERATIONS // OF_ONE_OBJECT)):
@@ -83,17 +87,17 @@ WRONG = {
 
 
 @pytest.mark.parametrize("history", RIGHT.values(), ids=RIGHT)
-def test_a_history_that_can_be(history):
+def test_possible_history_has_no_faults(history):
     assert faults(history) == []
 
 
 @pytest.mark.parametrize("history", WRONG.values(), ids=WRONG)
-def test_a_history_that_cannot_be(history):
+def test_impossible_history_has_faults(history):
     assert len(faults(history)) > 0
 
 
 class LooksFirst(LocalStore):
-    """Looks whether it may write, and writes then."""
+    """Store that checks first whether it may write, and writes afterwards."""
 
     def swap(self, key, source, *, expected, metadata=None):
         found = self.head(key)
@@ -104,7 +108,7 @@ class LooksFirst(LocalStore):
 
 
 class Remembers(LocalStore):
-    """Gives a few times what it has read before."""
+    """Store that returns an earlier read a few times."""
 
     kept = (0, None)
 
@@ -115,14 +119,14 @@ class Remembers(LocalStore):
 
 
 @pytest.mark.parametrize("store", [LooksFirst, Remembers])
-def test_a_store_that_does_it_wrongly_is_found_out(tmp_path, store):
+def test_store_that_breaks_the_order_is_detected(tmp_path, store):
     history = race([store(tmp_path) for _ in range(THREADS)], "HEAD.json", 400)
     assert len(faults(history)) > 0
 
 
 @st.composite
 def histories(draw):
-    """Draw what a few threads may have done to an object, of which one answer may be a wrong one."""
+    """Draw operations of a few threads; one answer may be wrong."""
     calls = []
     for thread in range(draw(st.integers(1, 3))):
         clock = draw(st.integers(0, 3))
@@ -150,7 +154,7 @@ def histories(draw):
 
 
 def can_be(left, there=None):
-    """Try every order of a history's operations."""
+    """Try every order of a history's operations; return whether one explains it."""
     ends = [float("inf") if getattr(each, "outcome", "") == "unknown" else each.ended for each in left]
     for index, each in enumerate(left):
         if each.began > min(ends):
@@ -162,7 +166,7 @@ def can_be(left, there=None):
 
 
 def outcomes(operation, there):
-    """Return what may be there after an operation that was answered as it was; nothing where that cannot be."""
+    """Return the values possible after an operation; none if it is impossible."""
     if isinstance(operation, Read):
         return [there] if operation.value == there else []
     fits = operation.expected == there
@@ -175,5 +179,5 @@ def outcomes(operation, there):
 
 @settings(max_examples=400, deadline=None)
 @given(histories())
-def test_what_is_found_wrong_is_what_no_order_explains(history):
+def test_faults_are_found_where_no_order_explains(history):
     assert (faults(history) == []) == can_be(history)

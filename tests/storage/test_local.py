@@ -40,7 +40,7 @@ def test_a_reader_sees_plain_files_and_nothing_else(store):
     assert (root / "edges" / "edges_0_0.h5").read_bytes() == b"x"
 
 
-def test_a_stopped_writer_does_not_hold_up_the_others_for_ever(store, monkeypatch):
+def test_stopped_writer_delays_others_for_limited_time(store, monkeypatch):
     def stop_within():
         with store._locked("k"):
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -140,7 +140,7 @@ def test_processes_lose_no_update(store):
 
 
 def die_before_step(step: int) -> None:
-    """Have this process kill itself before its ``step``-th file operation from now."""
+    """Kill this process before its ``step``-th file operation from now."""
     left = step
 
     def hook(event: str, _: object) -> None:
@@ -167,7 +167,7 @@ def exit_status(work, step: int) -> int:
 
 
 @pytest.mark.parametrize("operation", ["swap", "put_new", "delete"])
-def test_kill_9_at_every_step_shows_a_whole_version_or_none(tmp_path, operation):
+def test_kill_at_every_step_shows_whole_versions(tmp_path, operation):
     before, after = (b"1" * 1000, {"v": "1"}), (b"2" * 2000, {"v": "2"})
     states = set()
     for step in range(100):
@@ -185,7 +185,7 @@ def test_kill_9_at_every_step_shows_a_whole_version_or_none(tmp_path, operation)
         done = None if operation == "delete" else after
         assert state in (untouched, done)
         assert [info.key for info in store.list()] == (["d/k"] if state else [])
-        store.swap("d/k", b"3", expected=store.head("d/k"))  # and nothing is locked for ever
+        store.swap("d/k", b"3", expected=store.head("d/k"))  # and no lock is left behind
         states.add(str(state))
         if status == 0:
             assert state == done
@@ -215,7 +215,7 @@ def test_a_killed_write_is_swept_away_later(store):
     assert not leftover.exists()
 
 
-def test_an_unfinished_write_of_a_living_process_is_kept(store):
+def test_unfinished_write_of_living_process_is_kept(store):
     pipe = Path(store.url).with_name("pipe")
     os.mkfifo(pipe)
     child = FORK.Process(target=store.put_new, args=("k", pipe))
@@ -271,27 +271,32 @@ def test_a_final_file_is_kept_and_not_copied(store, tmp_path):
     assert [name for name in tree(Path(store.url)) if "locks" not in name] == ["k"]
 
 
-def test_a_final_file_that_is_an_object_already_is_copied(store, tmp_path):
+def test_final_file_stored_twice_is_copied(store, tmp_path):
     source = tmp_path / "scratch"
     source.write_bytes(b"bytes")
     first = store.put_new("a", FinalFile(source), metadata={"v": "1"})
     second = store.put_new("b", FinalFile(source), metadata={"v": "2"})
     with pytest.raises(ConflictError):
         store.put_new("a", FinalFile(source))
-    assert store.head("a") == first  # tag and metadata, which a third name of the file would have changed
+    assert (
+        store.head("a") == first
+    )  # tag and metadata are unchanged; a third hard link to the file would have changed them
     assert store.head("b") == second
     assert not (Path(store.url) / "a").samefile(Path(store.url) / "b")
 
 
-def test_a_final_file_can_be_read_while_it_is_stored(store, tmp_path):
+def test_final_file_is_readable_while_stored(store, tmp_path):
     source = tmp_path / "scratch.h5"
     with h5py.File(source, "w") as file:
         file["rows"] = [1, 2]
-    with store._draft("k", FinalFile(source)), h5py.File(source) as file:  # HDF5 locks it, and would not wait
+    with (
+        store._draft("k", FinalFile(source)),
+        h5py.File(source) as file,
+    ):  # HDF5 locks the file and does not wait for other locks
         assert file["rows"][:].tolist() == [1, 2]
 
 
-def test_a_link_to_a_final_file_becomes_a_file(store, tmp_path):
+def test_link_to_final_file_becomes_a_file(store, tmp_path):
     (tmp_path / "scratch").write_bytes(b"bytes")
     (tmp_path / "link").symlink_to(tmp_path / "scratch")
     store.put("k", FinalFile(tmp_path / "link"))
@@ -299,7 +304,7 @@ def test_a_link_to_a_final_file_becomes_a_file(store, tmp_path):
     assert store.get("k").data == b"bytes"
 
 
-def test_a_final_file_of_another_file_system_is_copied(store, tmp_path):
+def test_final_file_of_other_file_system_is_copied(store, tmp_path):
     memory = Path("/dev/shm")  # noqa: S108 - any other file system does
     if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second file system to write to")

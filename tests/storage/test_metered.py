@@ -15,7 +15,7 @@ class TestMeteredStore(StoreContract):
         return MeteredStore(LocalStore(tmp_path / "store"))
 
 
-def test_what_goes_through_is_counted(tmp_path):
+def test_bytes_through_store_are_counted(tmp_path):
     store = MeteredStore(LocalStore(tmp_path / "store"))
     file = tmp_path / "file"
     file.write_bytes(b"x" * 100)

@@ -10,7 +10,7 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.storage import LocalStore, open_store
 
 
-def test_paths_in_every_spelling_are_one_place(tmp_path, monkeypatch):
+def test_spellings_of_path_open_one_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     place = f"{tmp_path}/a b"
@@ -34,13 +34,13 @@ def test_urls_that_are_wrong(s3_bucket, url):
         open_store(url)
 
 
-def test_the_room_imports_nothing_heavy():
+def test_importing_storage_imports_nothing_heavy():
     heavy = ["boto3", "botocore", "s3fs", "torch", "numpy", "pyarrow", "duckdb", "h5py"]
     code = f"import sys, pbg_tasks.storage, pbg_tasks.storage.probe; sys.exit(any(m in sys.modules for m in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_an_empty_path_is_no_place():
-    """It would mean the working directory, whatever that is."""
+def test_empty_path_is_refused():
+    """An empty path would mean the process' working directory."""
     with pytest.raises(ConfigError, match="a path is empty"):
         open_store("")

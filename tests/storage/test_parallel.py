@@ -8,7 +8,7 @@ import pytest
 from pbg_tasks.storage.parallel import work_off
 
 
-def test_one_worker_does_everything_here_in_order():
+def test_one_worker_works_here_and_in_order():
     seen = []
     work_off(iter(range(5)), 1, lambda worker, item: seen.append((worker, item, threading.get_ident())))
     assert seen == [(0, item, threading.get_ident()) for item in range(5)]
@@ -27,13 +27,13 @@ def test_several_workers_do_each_item_once():
     assert {worker for _, worker in seen} == {0, 1, 2}
 
 
-def test_the_delay_holds_back_all_but_the_first():
+def test_delay_holds_back_all_but_first_worker():
     started = time.monotonic()
     first = {}
 
     def items():
         number = 0
-        while 1 not in first:  # which ends it, so that nothing is asked of the machine's speed
+        while 1 not in first:  # the first item ends the delay, so that the test does not depend on the machine's speed
             assert time.monotonic() < started + 5
             yield (number := number + 1)
 
@@ -44,16 +44,16 @@ def test_the_delay_holds_back_all_but_the_first():
     work_off(items(), 2, work, delay=0.2)
     assert first[0][1] == 1
     assert first[1][0] >= 0.2
-    assert first[1][1] > 2  # the first has not waited for it
+    assert first[1][1] > 2  # the first item did not wait for the delay
 
 
-def test_a_delay_longer_than_the_work_is_not_waited_for():
+def test_delay_longer_than_the_work_is_skipped():
     started = time.monotonic()
     work_off(iter(range(3)), 4, lambda *_: None, delay=30)
     assert time.monotonic() - started < 5
 
 
-def test_an_error_of_any_worker_ends_all():
+def test_error_of_any_worker_ends_all():
     done = []
 
     def work(worker, item):

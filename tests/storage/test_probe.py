@@ -20,7 +20,7 @@ class IgnoresMatch(LocalStore):
 
 
 @pytest.mark.parametrize(("broken", "condition"), [(IgnoresNew, "If-None-Match"), (IgnoresMatch, "If-Match")])
-def test_a_store_that_ignores_a_condition_is_refused(tmp_path, broken, condition):
+def test_store_that_ignores_conditions_is_refused(tmp_path, broken, condition):
     store = broken(tmp_path)
     with pytest.raises(ConfigError, match=rf"ignores conditional writes \({condition}\)"):
         probe(store)

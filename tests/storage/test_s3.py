@@ -30,7 +30,7 @@ class TestS3Store(StoreContract):
     pass
 
 
-def test_settings_that_are_given_go_before_those_of_the_process(store, s3_bucket, monkeypatch):
+def test_given_settings_override_those_of_the_process(store, s3_bucket, monkeypatch):
     given = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -46,13 +46,13 @@ def test_settings_that_are_given_go_before_those_of_the_process(store, s3_bucket
         ("a.js", "text/javascript; charset=utf-8"),
     ],
 )
-def test_browsers_are_told_what_an_object_is(store, key, kind):
+def test_stored_object_has_content_type_for_browsers(store, key, kind):
     store.put(key, b"x")
     place = store._place(key)
     assert place.client.head_object(Bucket=place.bucket, Key=place.key)["ContentType"] == kind
 
 
-def test_a_prefix_is_all_a_store_sees(s3_bucket):
+def test_store_with_prefix_sees_its_prefix_only(s3_bucket):
     outer, inner, whole = (
         open_store(s3_bucket),
         open_store(f"{s3_bucket}/in/"),
@@ -65,7 +65,7 @@ def test_a_prefix_is_all_a_store_sees(s3_bucket):
     assert whole.get(f"{s3_bucket.rpartition('/')[2]}/in/k").data == b"1"
 
 
-def test_a_part_of_an_object(store, large_file):
+def test_part_of_object_is_read(store, large_file):
     store.put_new("k", b"0123456789")
     store.put_new("empty", b"")
     store.put_new("large", large_file)
@@ -82,7 +82,7 @@ def test_a_part_of_an_object(store, large_file):
         store.get_range(info, 2, 5)
 
 
-def test_a_large_copy_goes_in_parts(s3_bucket, large_file, tmp_path):
+def test_large_object_is_copied_in_parts(s3_bucket, large_file, tmp_path):
     store = S3Store(*s3_bucket.removeprefix("s3://").split("/"), connect(), Sizes(copy=20 << 20, copy_part=16 << 20))
     store.put_new("a", large_file, metadata={"v": "1"})
     copied = store.copy("a", "b")
@@ -93,7 +93,7 @@ def test_a_large_copy_goes_in_parts(s3_bucket, large_file, tmp_path):
     assert sha256((tmp_path / "b").read_bytes()) == sha256(large_file.read_bytes())
 
 
-def test_an_object_of_another_program(s3_bucket, store):
+def test_object_of_another_program_is_read(s3_bucket, store):
     client = connect()
     bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
     client.put_object(Bucket=bucket, Key=f"{prefix}/folder/", Body=b"")
@@ -105,7 +105,7 @@ def test_an_object_of_another_program(s3_bucket, store):
     assert store.copy("a", "c").metadata == {"by": "other"}
 
 
-def test_equal_bytes_are_recognised_across_uploads_in_different_parts(s3_bucket, store, large_file):
+def test_equal_bytes_uploaded_in_other_parts_are_recognized(s3_bucket, store, large_file):
     other = S3Store(*s3_bucket.removeprefix("s3://").split("/"), connect(), Sizes(part=8 << 20))
     store.put_new("a", large_file)
     existing = other.put_new("b", large_file)
@@ -113,11 +113,11 @@ def test_equal_bytes_are_recognised_across_uploads_in_different_parts(s3_bucket,
     assert store.copy("a", "b").tag == existing.tag
 
 
-# ---- answers that are lost -----------------------------------------------------------------------------------------
+# ---- lost answers -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("times", [1, SDK_ATTEMPTS])
-def test_a_lost_answer_to_put_new_is_success(proxy, behind, store, times):
+def test_put_new_with_lost_answer_succeeds(proxy, behind, store, times):
     proxy.faults = [Fault("PUT", "/k", times=times)]
     info = behind.put_new("k", b"mine", metadata={"v": "1"})
     assert proxy.faults[0].times == 0
@@ -126,7 +126,7 @@ def test_a_lost_answer_to_put_new_is_success(proxy, behind, store, times):
 
 
 @pytest.mark.parametrize("times", [1, SDK_ATTEMPTS])
-def test_a_lost_answer_to_swap_is_success(proxy, behind, store, times):
+def test_swap_with_lost_answer_succeeds(proxy, behind, store, times):
     first = store.put_new("k", b"1")
     proxy.faults = [Fault("PUT", "/k", times=times)]
     info = behind.swap("k", b"2", expected=first)
@@ -136,7 +136,7 @@ def test_a_lost_answer_to_swap_is_success(proxy, behind, store, times):
 
 
 @pytest.mark.parametrize("times", [1, SDK_ATTEMPTS])
-def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(proxy, behind, store, large_file, tmp_path, times):
+def test_multipart_upload_with_lost_last_answer_succeeds(proxy, behind, store, large_file, tmp_path, times):
     proxy.faults = [Fault("POST", "uploadId=", times=times)]
     info = behind.put_new("k", large_file, metadata={"v": "1"})
     assert proxy.faults[0].times == 0
@@ -146,7 +146,7 @@ def test_a_lost_answer_to_the_end_of_a_multipart_upload_is_success(proxy, behind
 
 
 @pytest.mark.parametrize("times", [1, SDK_ATTEMPTS])
-def test_a_lost_answer_to_copy_is_success(proxy, behind, store, times):
+def test_copy_with_lost_answer_succeeds(proxy, behind, store, times):
     store.put_new("a", b"1", metadata={"v": "1"})
     proxy.faults = [Fault("PUT", "/b", times=times)]
     info = behind.copy("a", "b")
@@ -154,13 +154,13 @@ def test_a_lost_answer_to_copy_is_success(proxy, behind, store, times):
     assert store.head("b") == info
 
 
-def test_a_write_that_never_arrived_is_sent_again(proxy, behind, store):
+def test_write_that_never_arrived_is_sent_again(proxy, behind, store):
     proxy.faults = [Fault("PUT", "/k", times=SDK_ATTEMPTS, forward=False)]
     info = behind.put_new("k", b"mine")
     assert store.head("k") == info
 
 
-def test_another_writer_during_our_lost_attempt_wins(proxy, behind, store):
+def test_other_writer_during_lost_put_new_wins(proxy, behind, store):
     other = []
     proxy.faults = [Fault("PUT", "/k", forward=False, before=lambda: other.append(store.put_new("k", b"other")))]
     with pytest.raises(ConflictError):
@@ -168,7 +168,7 @@ def test_another_writer_during_our_lost_attempt_wins(proxy, behind, store):
     assert store.head("k") == other[0]
 
 
-def test_another_writer_during_our_lost_swap_wins(proxy, behind, store):
+def test_other_writer_during_lost_swap_wins(proxy, behind, store):
     first = store.put_new("k", b"1")
     other = []
     take_over = Fault("PUT", "/k", forward=False, before=lambda: other.append(store.swap("k", b"2", expected=first)))
@@ -178,19 +178,19 @@ def test_another_writer_during_our_lost_swap_wins(proxy, behind, store):
     assert store.head("k") == other[0]
 
 
-def test_a_racer_that_is_told_409_tries_again(proxy, behind, store):
+def test_writer_after_409_tries_again(proxy, behind, store):
     proxy.faults = [Fault("PUT", "/k", times=2, status=409, forward=False)]
     assert behind.put_new("k", b"1") == store.head("k")
     assert proxy.count("PUT") == 3
 
 
-def test_an_outcome_nobody_knows_is_an_error_not_a_guess(proxy, behind, store, unhurried):
+def test_write_of_unknown_outcome_raises(proxy, behind, store, unhurried):
     proxy.faults = [Fault("PUT", "/k", times=99), Fault("HEAD", "/k", times=99)]
     with pytest.raises(StorageError, match=proxy.url):
         behind.put_new("k", b"1")
 
 
-def test_a_failing_server_ends_in_an_error_that_says_so(proxy, behind, store):
+def test_failing_server_raises_with_its_status(proxy, behind, store):
     proxy.faults = [Fault("PUT", "/k", times=99, status=503, forward=False)]
     start = time.monotonic()
     with pytest.raises(StorageError, match="503"):
@@ -199,7 +199,7 @@ def test_a_failing_server_ends_in_an_error_that_says_so(proxy, behind, store):
     assert store.head("k") is None
 
 
-def test_many_faults_at_once_end_in_success(proxy, behind, store, large_file, tmp_path):
+def test_write_succeeds_despite_many_faults(proxy, behind, store, large_file, tmp_path):
     proxy.faults = [
         Fault("PUT", "partNumber", times=2, status=503, forward=False),
         Fault("PUT", "partNumber", times=1),
@@ -214,7 +214,7 @@ def test_many_faults_at_once_end_in_success(proxy, behind, store, large_file, tm
     assert not any(fault.times for fault in proxy.faults)
 
 
-def test_a_body_that_breaks_off_is_read_again(proxy, behind, store):
+def test_body_that_breaks_off_is_read_again(proxy, behind, store):
     store.put_new("k", b"x" * 100_000)
     proxy.faults = [Fault("GET", "/k", truncate=50_000)]
     assert behind.get("k").data == b"x" * 100_000
@@ -223,7 +223,7 @@ def test_a_body_that_breaks_off_is_read_again(proxy, behind, store):
         behind.get("k")
 
 
-def test_an_object_changed_under_a_download_leaves_nothing(proxy, behind, store, large_file, tmp_path):
+def test_object_changed_during_download_leaves_nothing(proxy, behind, store, large_file, tmp_path):
     first = store.put_new("k", large_file)
     change = Fault("GET", "/k", before=lambda: store.swap("k", b"2", expected=first), truncate=0)
     proxy.faults = [change]
@@ -232,7 +232,7 @@ def test_an_object_changed_under_a_download_leaves_nothing(proxy, behind, store,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_upload_is_aborted(proxy, behind, s3_bucket, large_file):
+def test_failed_upload_is_aborted(proxy, behind, s3_bucket, large_file):
     proxy.faults = [Fault("PUT", "partNumber=2", times=99, status=400, forward=False)]
     with pytest.raises(StorageError, match="400"):
         behind.put_new("k", large_file)
@@ -240,7 +240,7 @@ def test_a_failed_upload_is_aborted(proxy, behind, s3_bucket, large_file):
     assert connect().list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", []) == []
 
 
-def test_a_conflicting_upload_is_aborted(store, s3_bucket, large_file):
+def test_conflicting_upload_is_aborted(store, s3_bucket, large_file):
     store.put_new("k", b"1")
     with pytest.raises(ConflictError):
         store.put_new("k", large_file)
@@ -248,7 +248,7 @@ def test_a_conflicting_upload_is_aborted(store, s3_bucket, large_file):
     assert connect().list_multipart_uploads(Bucket=bucket, Prefix=prefix).get("Uploads", []) == []
 
 
-def test_a_server_that_ignores_conditions_is_refused(proxy, behind, monkeypatch):
+def test_server_that_ignores_conditions_is_refused(proxy, behind, monkeypatch):
     send = S3Store._send
     monkeypatch.setattr(S3Store, "_send", lambda self, key, source, metadata, _: send(self, key, source, metadata, {}))
     with pytest.raises(ConfigError, match="If-None-Match"):
@@ -256,7 +256,7 @@ def test_a_server_that_ignores_conditions_is_refused(proxy, behind, monkeypatch)
     assert list(behind.list()) == []
 
 
-# ---- settings that are wrong ---------------------------------------------------------------------------------------
+# ---- wrong settings -----------------------------------------------------------------------------------------------
 
 
 def every_operation(store, tmp_path):
@@ -272,7 +272,7 @@ def every_operation(store, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-def test_wrong_credentials(s3_bucket, monkeypatch, tmp_path, caplog, name):
+def test_wrong_credentials_raise(s3_bucket, monkeypatch, tmp_path, caplog, name):
     canary = "CANARYxCANARYxCANARY"
     caplog.set_level(logging.INFO)
     monkeypatch.setenv(name, canary)
@@ -285,7 +285,7 @@ def test_wrong_credentials(s3_bucket, monkeypatch, tmp_path, caplog, name):
     assert canary not in caplog.text
 
 
-def test_no_credentials(s3_bucket, monkeypatch):
+def test_missing_credentials_raise(s3_bucket, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -293,15 +293,15 @@ def test_no_credentials(s3_bucket, monkeypatch):
         open_store(s3_bucket).put_new("k", b"1")
 
 
-def test_a_missing_bucket(s3_bucket, tmp_path):
+def test_missing_bucket_raises(s3_bucket, tmp_path):
     for operation in every_operation(open_store("s3://not-there/x"), tmp_path)[:5]:
         with pytest.raises(ConfigError, match=r"not-there.*does not exist"):
             operation()
 
 
-def test_nobody_listens_at_the_endpoint(s3_bucket, monkeypatch, tmp_path):
+def test_endpoint_without_listener_raises(s3_bucket, monkeypatch, tmp_path):
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        taken.bind(("127.0.0.1", 0))  # the socket is bound but does not listen, so connections are refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         for operation in every_operation(open_store(s3_bucket), tmp_path)[2:4]:
@@ -311,7 +311,7 @@ def test_nobody_listens_at_the_endpoint(s3_bucket, monkeypatch, tmp_path):
             assert time.monotonic() - start < 30
 
 
-def test_the_endpoint_swallows_every_packet(s3_bucket, monkeypatch):
+def test_endpoint_that_swallows_every_packet_raises(s3_bucket, monkeypatch):
     """A full backlog drops connection attempts as a firewall does."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -331,13 +331,13 @@ def test_the_endpoint_swallows_every_packet(s3_bucket, monkeypatch):
 
 
 @pytest.mark.parametrize("endpoint", ["nonsense", "http://"])
-def test_a_malformed_endpoint(s3_bucket, monkeypatch, endpoint):
+def test_malformed_endpoint_raises(s3_bucket, monkeypatch, endpoint):
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(ConfigError, match="AWS_ENDPOINT_URL"):
         open_store(s3_bucket)
 
 
-def test_a_missing_profile(s3_bucket, monkeypatch):
+def test_missing_profile_raises(s3_bucket, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(ConfigError, match="nobody"):
         open_store(s3_bucket)

@@ -1,4 +1,7 @@
-"""Answers that break off anywhere, in their headers too: none is taken for a whole one."""
+"""Answers that break off anywhere, in their headers too.
+
+None is taken for a whole one.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,16 @@ def store(s3_bucket):
 
 @pytest.fixture
 def parts(s3_bucket, behind):
-    """The store behind the proxy, where little more than a small file goes up in parts."""
+    """Store behind the proxy that uploads even small files in parts."""
     bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
     return S3Store(bucket, prefix, connect(), Sizes(part=5 * MIB, copy=MIB, copy_part=5 * MIB))
 
 
 def places(answer):
-    """Return where an answer may be cut: around every end of a line of its head, and inside every line."""
+    """Return the places to cut an answer.
+
+    They are around each line end of its head, and inside each line.
+    """
     head, line = answer.index(b"\r\n\r\n") + 4, 0
     found = {0}
     while line < head:
@@ -91,7 +97,7 @@ OPERATIONS = {
 
 @pytest.mark.s3
 @pytest.mark.parametrize("name", of_today(sorted(OPERATIONS), days=2))
-def test_an_answer_cut_in_its_head_changes_no_result(proxy, behind, store, unhurried, name):
+def test_answer_cut_in_head_changes_no_result(proxy, behind, store, unhurried, name):
     method, operation = OPERATIONS[name]
     operation(store, behind, "first")
     for place, times in itertools.product(places(proxy.answer), (1, SDK_ATTEMPTS)):
@@ -103,7 +109,7 @@ def test_an_answer_cut_in_its_head_changes_no_result(proxy, behind, store, unhur
 
 @pytest.mark.s3
 @pytest.mark.parametrize("cut", [Fault("GET", "list-type", truncate=0), Fault("GET", "list-type", truncate=150)])
-def test_a_listing_cut_in_its_body_is_read_again(proxy, behind, store, unhurried, cut):
+def test_listing_cut_in_body_is_read_again(proxy, behind, store, unhurried, cut):
     store.put_new("k", b"1")
     cut.times = SDK_ATTEMPTS
     proxy.faults = [cut]
@@ -117,9 +123,7 @@ def test_a_listing_cut_in_its_body_is_read_again(proxy, behind, store, unhurried
     [("POST", "uploads"), ("PUT", "partNumber=1"), ("POST", "uploadId=")],
     ids=["begin", "part", "complete"],
 )
-def test_an_upload_whose_answers_are_cut_ends_and_leaves_no_other(
-    proxy, parts, store, s3_bucket, tmp_path, unhurried, method, text
-):
+def test_upload_with_cut_answers_leaves_no_other(proxy, parts, store, s3_bucket, tmp_path, unhurried, method, text):
     path = tmp_path / "large"
     path.write_bytes(bytes(6 * MIB))
     for number, times in enumerate((1, SDK_ATTEMPTS, SDK_ATTEMPTS + 1)):
@@ -142,7 +146,7 @@ def test_completion_that_never_arrived_leaves_no_upload(proxy, parts, store, s3_
 
 
 @pytest.mark.s3
-def test_a_copy_in_parts_whose_answers_are_cut_ends(proxy, parts, store, s3_bucket, tmp_path, unhurried):
+def test_copy_in_parts_with_cut_answers_ends(proxy, parts, store, s3_bucket, tmp_path, unhurried):
     path = tmp_path / "large"
     path.write_bytes(bytes(6 * MIB))
     store.put_new("a", path, metadata=METADATA)
@@ -153,7 +157,7 @@ def test_a_copy_in_parts_whose_answers_are_cut_ends(proxy, parts, store, s3_buck
 
 
 @pytest.mark.s3
-def test_a_server_that_cuts_every_answer_is_an_error(proxy, behind, store, unhurried):
+def test_server_that_cuts_every_answer_raises(proxy, behind, store, unhurried):
     store.put_new("k", b"1")
     proxy.faults = [Fault("HEAD", times=99, cut=60)]
     with pytest.raises(StorageError, match="broke off"):
@@ -162,8 +166,11 @@ def test_a_server_that_cuts_every_answer_is_an_error(proxy, behind, store, unhur
 
 @pytest.mark.s3
 @pytest.mark.parametrize("took_place", [True, False])
-def test_a_write_without_an_answer_is_not_reported_as_refused(proxy, behind, store, took_place):
-    """Another writer follows a write whose answer is lost, whether that took place or not."""
+def test_write_without_answer_is_reported_as_uncertain(proxy, behind, store, took_place):
+    """Let another writer follow a write whose answer is lost.
+
+    The lost write took place in one case and not in the other.
+    """
     first = store.put_new("k", b"1")
 
     def follow():
@@ -178,7 +185,7 @@ def test_a_write_without_an_answer_is_not_reported_as_refused(proxy, behind, sto
 
 
 @pytest.mark.s3
-def test_a_refused_write_is_reported_as_such(behind, store):
+def test_refused_write_is_reported_as_refused(behind, store):
     store.put_new("k", b"1")
     with pytest.raises(ConflictError, match="nothing was overwritten") as caught:
         behind.put_new("k", b"2")
@@ -195,18 +202,18 @@ def test_a_refused_write_is_reported_as_such(behind, store):
         ("without-quotes", "without-quotes"),
     ],
 )
-def test_a_tag_is_opaque(header, tag):
+def test_tag_is_opaque(header, tag):
     assert tag_of({"ETag": header}) == tag
 
 
 @pytest.mark.parametrize("answer", [{}, *({"ETag": tag} for tag in ("", '"', '""', '"0123', '0123"', 'W/"01', "W/"))])
-def test_a_tag_that_is_not_whole_is_a_lost_answer(answer):
+def test_cut_tag_counts_as_lost_answer(answer):
     with pytest.raises(LostAnswerError, match="ETag") as caught:
         tag_of(answer)
     assert isinstance(caught.value, BotoCoreError)
 
 
-def test_an_answer_without_its_fields_is_a_lost_one():
+def test_answer_without_its_fields_counts_as_lost():
     with pytest.raises(LostAnswerError, match="LastModified"):
         found_object("k", {"ETag": '"a"', "ContentLength": 1, "Metadata": {}})
     with pytest.raises(LostAnswerError, match="Size"):

@@ -1,4 +1,7 @@
-"""A machine whose clock is so wrong that the server refuses what it signs is told so, and changes nothing."""
+"""A machine whose wrong clock makes the server refuse its signatures.
+
+The error names the clock, and nothing is changed in the store.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tests.clocks import HOUR
 
 @pytest.mark.s3
 @pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
-def test_a_clock_that_is_an_hour_wrong(s3_bucket, monkeypatch, wrong):
+def test_clock_wrong_by_an_hour_is_reported(s3_bucket, monkeypatch, wrong):
     store = open_store(s3_bucket)
     head = store.put_new("HEAD.json", b"1")
     now = botocore.auth.get_current_datetime

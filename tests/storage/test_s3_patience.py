@@ -1,4 +1,4 @@
-"""A busy S3 server: it is asked again for longer than the SDK does."""
+"""Retries against a busy S3 server, for longer than the SDK's own."""
 
 from __future__ import annotations
 
@@ -27,24 +27,22 @@ READS = {
     "fetch": ("GET", lambda store, path: store.fetch("k", path / "k").size),
     "list": ("GET", lambda store, _: next(store.list("k")).size),
 }
-"""What each method asks the server by, and a call of it that tells the size of the object ``k``."""
+"""For each method of the store the HTTP method it sends, and a call that returns the size of the object ``k``."""
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 @pytest.mark.parametrize("read", READS)
-def test_a_busy_server_is_asked_again_for_longer_than_the_sdk_does(
-    proxy, behind, store, tmp_path, unhurried, read, status
-):
+def test_busy_server_is_retried_longer_than_by_sdk(proxy, behind, store, tmp_path, unhurried, read, status):
     store.put_new("k", b"x" * 1000)
     method, size = READS[read]
-    requests = 1 if status == 429 else SDK_ATTEMPTS  # the SDK does not take 429 for busy
+    requests = 1 if status == 429 else SDK_ATTEMPTS  # the SDK does not treat 429 as busy
     proxy.faults = [Fault(method, times=5 * requests, status=status, forward=False)]
     assert size(behind, tmp_path) == 1000
     assert proxy.faults[0].times == 0
     assert 0 < sum(unhurried) < 30
 
 
-def test_a_part_of_an_upload_is_sent_again_for_as_long_and_not_the_whole(proxy, behind, store, large_file, unhurried):
+def test_busy_server_gets_one_part_again(proxy, behind, store, large_file, unhurried):
     begun = []
     behind._client.meta.events.register("before-call.s3.CreateMultipartUpload", lambda **_: begun.append(1))
     proxy.faults = [Fault("PUT", "partNumber=2", times=5 * SDK_ATTEMPTS, status=503, forward=False)]
@@ -54,14 +52,14 @@ def test_a_part_of_an_upload_is_sent_again_for_as_long_and_not_the_whole(proxy, 
     assert store.head("k") == info
 
 
-def test_a_busy_server_deletes_in_the_end(proxy, behind, store, unhurried):
+def test_delete_from_busy_server_succeeds(proxy, behind, store, unhurried):
     store.put_new("k", b"x")
     proxy.faults = [Fault("DELETE", "/k", times=SDK_ATTEMPTS + 1, status=503, forward=False)]
     behind.delete("k")
     assert store.head("k") is None
 
 
-def test_each_page_of_a_listing_is_asked_for_again(proxy, behind, store, unhurried):
+def test_each_page_of_listing_is_retried(proxy, behind, store, unhurried):
     for number in range(5):
         store.put_new(f"k{number}", b"x")
     events = behind._client.meta.events
@@ -74,7 +72,7 @@ def test_each_page_of_a_listing_is_asked_for_again(proxy, behind, store, unhurri
     assert proxy.count("GET") == 3 + 10 * SDK_ATTEMPTS
 
 
-def test_equal_bytes_are_recognised_by_a_busy_server(proxy, behind, store, large_file, unhurried):
+def test_equal_bytes_are_recognized_on_busy_server(proxy, behind, store, large_file, unhurried):
     store.put_new("a", large_file)
     S3Store(*behind.url.removeprefix("s3://").split("/"), connect(), Sizes(part=8 << 20)).put_new("b", large_file)
     proxy.faults = [Fault("GET", "/b", times=SDK_ATTEMPTS + 1, status=503, forward=False)]
@@ -82,7 +80,7 @@ def test_equal_bytes_are_recognised_by_a_busy_server(proxy, behind, store, large
 
 
 @pytest.mark.parametrize("read", READS)
-def test_a_server_that_stays_busy_is_given_up(proxy, behind, store, tmp_path, unhurried, read):
+def test_server_that_stays_busy_raises(proxy, behind, store, tmp_path, unhurried, read):
     store.put_new("k", b"x" * 1000)
     method, size = READS[read]
     proxy.faults = [Fault(method, times=99, status=503, forward=False)]

@@ -1,4 +1,11 @@
-"""Uploads in parts: who wins when several end at one moment, and what killed writers left, which no list shows."""
+"""Uploads in parts that end together, or never ended.
+
+When several writers complete an upload of one object at once, one of them wins. Killed writers leave uploads that no
+listing of objects shows.
+
+When several writers complete an upload of one object together, one of them wins. Killed writers leave uploads that no
+listing of objects shows.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +34,11 @@ def store(s3_bucket):
 
 
 @pytest.mark.s3
-def test_of_many_who_complete_at_one_moment_one_is_told_that_it_did(s3_bucket, tmp_path):
-    """The server here lets several of them pass (30 % of such rounds)."""
+def test_one_of_many_simultaneous_completions_succeeds(s3_bucket, tmp_path):
+    """Complete uploads of one object at the same moment from several threads.
+
+    The server of the tests lets several of them pass its condition in 30 % of such rounds.
+    """
     path = tmp_path / "large"
     path.write_bytes(bytes(6 * MIB))
     bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
@@ -43,12 +53,12 @@ def test_of_many_who_complete_at_one_moment_one_is_told_that_it_did(s3_bucket, t
 
     with ThreadPoolExecutor(RACERS) as pool:
         for number in range(8):
-            told = pool.map(create, range(RACERS), [number] * RACERS)
-            assert [name for name in told if name] == [stores[0].head(f"race{number}").metadata["by"]]
+            winners = pool.map(create, range(RACERS), [number] * RACERS)
+            assert [name for name in winners if name] == [stores[0].head(f"race{number}").metadata["by"]]
 
 
 @pytest.mark.s3
-def test_whoever_was_overwritten_while_completing_is_told_so(s3_bucket, store, proxy, behind, tmp_path):
+def test_upload_overwritten_while_completing_conflicts(s3_bucket, store, proxy, behind, tmp_path):
     path = tmp_path / "large"
     path.write_bytes(bytes(17 * MIB))
     proxy.faults = [Fault("HEAD", "/k", before=lambda: store.put("k", b"of another"), truncate=1)]
@@ -58,7 +68,7 @@ def test_whoever_was_overwritten_while_completing_is_told_so(s3_bucket, store, p
 
 
 @pytest.mark.s3
-def test_uploads_that_never_ended_are_given_up_once_they_are_old(store, s3_bucket):
+def test_old_unfinished_uploads_are_aborted(store, s3_bucket):
     ours, others = unfinished(s3_bucket, "runs/a/model.h5"), unfinished(s3_bucket, "notes")
     store.put_new("runs/a/spec.json", b"{}")
     now = store.head("runs/a/spec.json").modified
@@ -72,7 +82,7 @@ def test_uploads_that_never_ended_are_given_up_once_they_are_old(store, s3_bucke
 
 
 @pytest.mark.s3
-def test_a_collection_gives_up_uploads_after_its_grace(s3_bucket):
+def test_gc_aborts_uploads_after_its_grace(s3_bucket):
     upload = unfinished(s3_bucket, "runs/a/checkpoint/model.v1.h5")
     assert gc(s3_bucket, grace_hours=72)["uploads"] == 0
     assert uploads(s3_bucket) == {upload}
@@ -83,8 +93,8 @@ def test_a_collection_gives_up_uploads_after_its_grace(s3_bucket):
 
 
 @pytest.mark.parametrize("dated", [False, True])
-def test_of_an_upload_without_a_date_the_newest_part_counts(dated):
-    """Of servers that tell when an upload began and of those that do not, without one."""
+def test_upload_without_date_has_age_of_newest_part(dated):
+    """Check servers that report an upload's begin, and others."""
     client = connect({"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_REGION": "us-east-1"})
     began, came = datetime.fromtimestamp(100, UTC), datetime.fromtimestamp(200, UTC)
     upload = {"Key": "p/runs/a", "UploadId": "u"} | ({"Initiated": began} if dated else {})

@@ -89,13 +89,13 @@ def test_scratch_is_private_and_temporary(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scratch_goes_where_the_environment_says(tmp_path, monkeypatch):
+def test_scratch_directory_follows_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "made" / "when missing"))
     with Scratch() as scratch:
         assert scratch.path.parent == tmp_path / "made" / "when missing"
 
 
-def test_scratch_says_when_space_is_short(small_disk):
+def test_scratch_without_space_raises(small_disk):
     with Scratch(small_disk) as scratch:
         scratch.require(1 << 20)
         with pytest.raises(ResourceError, match=r"4\.19 MB.*2\.1 MB are free.*PBG_SCRATCH"):

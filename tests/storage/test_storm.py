@@ -1,4 +1,4 @@
-"""The storm of ``tests.storm``, a short one; and that it finds what is wrong."""
+"""A short run of ``tests.storm``, and checks that it detects faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B, C = Write(0, 1, None, "a"), Write(2, 3, "a", "b"), Write(4, 5, "b", "c")
 
 
 @pytest.mark.s3
-def test_a_storm_of_writers_loses_nothing():
+def test_storm_of_writers_loses_nothing():
     command = [sys.executable, "-m", "tests.storm", "--operations", "400", "--writers", "4", "--seed", "7"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -24,7 +24,7 @@ def test_a_storm_of_writers_loses_nothing():
     assert all(re.search(rf"\d {kind}", ended.stdout) for kind in KINDS)
 
 
-def test_a_seed_repeats_its_faults():
+def test_same_seed_repeats_the_faults():
     def chosen(seed):
         storm = Storm(seed)
         return [
@@ -46,11 +46,11 @@ def test_a_seed_repeats_its_faults():
         ([A, B, Read(6, 7, None)], ["a", "b"]),
     ],
 )
-def test_a_write_that_none_replaced_and_is_gone_is_lost(history, gone):
+def test_value_gone_without_replacing_write_is_lost(history, gone):
     assert lost(history) == gone
 
 
-def test_a_verdict_counts_what_is_wrong(capsys):
+def test_verdict_counts_violations(capsys):
     right = [A, B, Write(4, 5, "a", "d", "refused"), Read(6, 7, "b")]
     assert verdict([right, right], 8) == ("8 operations: 0 violations, 0 lost, 2 refused", True)
     line, is_right = verdict([right, [A, B, Write(4, 5, "a", "d"), Read(6, 7, "d")]], 8)

@@ -1,4 +1,4 @@
-"""Uploads to S3 that were not ended."""
+"""Multipart uploads to S3 that are left unfinished."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pbg_tasks.storage.s3_client import connect
 
 
 def unfinished(s3_bucket, key):
-    """Begin an upload and let it be; return its id."""
+    """Begin an upload, leave it unfinished and return its id."""
     bucket, _, prefix = s3_bucket.removeprefix("s3://").partition("/")
     client, place = connect(), {"Bucket": bucket, "Key": f"{prefix}/{key}"}
     begun = client.create_multipart_upload(**place)["UploadId"]
