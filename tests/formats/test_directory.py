@@ -82,14 +82,14 @@ IO_LINE = (
 
 
 def old_line(held_out, iteration):
-    """Return an iteration's line as it was when ``io`` stood in PBG's file."""
+    """Return an iteration's line from the time when it contained ``io``."""
     entry = {key: getattr(iteration, key) for key in ("epoch_idx", "edge_path_idx", "edge_chunk_idx")}
     entry |= {"index": 17, "stats": {"count": 0, "metrics": {}}}
     entry |= {} if held_out is None else {"eval_stats_chunk_avg": held_out.to_json()}
     return json.dumps(entry | {"io": IO.to_json()})
 
 
-def test_an_iteration_ends_with_a_line_that_is_no_buckets(iteration):
+def test_line_that_ends_iteration_is_no_bucket_line(iteration):
     line = iteration_line(HELD_OUT, 17, iteration)
     assert line == (
         '{"epoch_idx": 2, "edge_path_idx": 0, "edge_chunk_idx": 1, "index": 17, "stats": {"count": 0, "metrics": {}}, '
@@ -136,6 +136,6 @@ def test_damaged_lines_are_named(line):
         parse_stats_line(line, source="stats.json:3")
 
 
-def test_a_figure_that_is_not_finite_is_never_written(iteration):
+def test_infinite_figure_is_never_written(iteration):
     with pytest.raises(ValueError, match="JSON"):
         stats_line(BucketStats(1, float("nan"), 0, 0, 0), 0, 0, 0, iteration)

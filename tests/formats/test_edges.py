@@ -40,7 +40,10 @@ def assert_equal(left, right):
 
 
 def write_foreign(path, **datasets):
-    """Write a file as another program might; a dataset is an array or (array, h5py's options)."""
+    """Write a file as another program might.
+
+    A dataset is an array, or an array with h5py's options.
+    """
     with h5py.File(path, "w") as file:
         file.attrs["format_version"] = 1
         for name, value in datasets.items():
@@ -55,7 +58,7 @@ def test_file_name_is_pbgs():
 
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), count=st.integers(0, 60), weighted=st.booleans(), checksums=st.booleans())
-def test_pieces_give_the_same_bytes_however_they_are_cut(data, count, weighted, checksums):
+def test_file_written_in_any_pieces_has_equal_bytes(data, count, weighted, checksums):
     edges = make_edges(count, weighted=weighted)
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
     with tempfile.TemporaryDirectory() as name:
@@ -82,7 +85,7 @@ def test_the_layout_is_pbgs(tmp_path, weighted):
 
 
 @pytest.mark.parametrize("count", [0, 1000, 1 << 17])
-def test_a_bucket_written_in_pieces_is_contiguous_and_no_larger_than_its_data(tmp_path, count):
+def test_bucket_written_in_pieces_is_contiguous_and_small(tmp_path, count):
     path, edges = tmp_path / "edges_0_0.h5", make_edges(count, weighted=True)
     with EdgeFileWriter(path, count, weighted=True) as writer:
         for start in range(0, count, 300):
@@ -171,7 +174,7 @@ def test_too_few_edges_leave_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_does_not_fit_the_announcement_is_refused(tmp_path):
+def test_edges_beyond_the_announcement_are_refused(tmp_path):
     edges = make_edges(3)
     with EdgeFileWriter(tmp_path / "edges_0_0.h5", 3, weighted=False) as writer:
         writer.append(part(edges, 0, 2))
@@ -192,7 +195,7 @@ def test_columns_of_different_length_are_no_edges():
 @pytest.mark.parametrize(
     "options", [{}, {"chunks": (7,)}, {"chunks": (7,), "compression": "gzip", "shuffle": True, "fletcher32": True}]
 )
-def test_ids_of_any_integer_type_and_layout_are_read(tmp_path, dtype, options):
+def test_ids_of_any_integer_layout_are_read(tmp_path, dtype, options):
     columns = {name: np.arange(start, start + 20).astype(dtype) for start, name in enumerate(("lhs", "rhs", "rel"))}
     path = write_foreign(tmp_path / "edges_0_0.h5", **{name: (value, options) for name, value in columns.items()})
     assert_equal(read_edges(path, 3, 15), EdgeList(*(np.arange(3, 15) + start for start in range(3))))
@@ -221,13 +224,13 @@ IDS = np.arange(3)
         ({"lhs": IDS, "rhs": IDS, "rel": np.full(3, 2**64 - 1, np.uint64)}, "'rel' holds a negative id"),
     ],
 )
-def test_what_is_refused_is_named(tmp_path, datasets, message):
+def test_refused_file_is_named(tmp_path, datasets, message):
     path = write_foreign(tmp_path / "edges_0_0.h5", **datasets)
     with pytest.raises(FormatError, match=rf"edges_0_0\.h5: dataset {message}"):
         read_edges(path)
 
 
-def test_pbgs_own_empty_file_with_its_huge_chunks_is_read(tmp_path):
+def test_empty_pbg_file_with_huge_chunks_is_read(tmp_path):
     options = {"chunks": (6_553_600,), "maxshape": (None,)}
     empty = (np.zeros(0, np.int64), options)
     path = write_foreign(tmp_path / "edges_0_0.h5", lhs=empty, rhs=empty, rel=empty)

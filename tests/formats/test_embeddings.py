@@ -146,7 +146,7 @@ def test_embeddings_with_checksums_notice_changed_bytes(path, config, iteration,
             read_embeddings(path)
 
 
-def test_a_grown_partition_is_read_into_its_first_rows(path, config, iteration):
+def test_grown_partition_is_read_into_first_rows(path, config, iteration):
     rows = numbers(3)
     write_embeddings(path, rows, None, lr=0.1, iteration=iteration, config=config)
     grown = np.full((5, 4), 9, np.float32)
@@ -170,7 +170,7 @@ def test_any_float_type_and_layout_is_read(path, dtype, options):
 
 
 @pytest.mark.parametrize("kind", [np.nan, np.inf, -np.inf, 1e300])
-def test_what_is_not_finite_is_refused(path, kind):
+def test_infinite_values_are_refused(path, kind):
     rows = numbers(5).astype(np.float64)
     rows[3, 1], rows[0, 0] = kind, -np.inf if kind == np.inf else 0
     write_foreign(path, rows)

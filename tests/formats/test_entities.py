@@ -1,4 +1,4 @@
-"""Counts and names: PBG's bytes, and what is refused."""
+"""Counts and names: PBG's bytes, and refusals."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_failure_while_writing_leaves_the_old_names(tmp_path):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_relation_names_exist_in_both_modes_and_the_count_in_one(tmp_path, dynamic):
+def test_relation_count_exists_for_dynamic_relations_only(tmp_path, dynamic):
     entities.write_relation_names(tmp_path, ["likes", "knows"], dynamic=dynamic)
     assert entities.read_relation_names(tmp_path) == ["likes", "knows"]
     assert (tmp_path / "dynamic_rel_count.txt").exists() == dynamic

@@ -16,18 +16,18 @@ from pbg_tasks.formats import examiner
 from pbg_tasks.formats.examiner import EXAMINER
 
 SECONDS = 20
-"""Time of the clock after which a test ends what hangs."""
+"""Seconds after which a test ends a process that hangs."""
 MORE_THAN_A_PIPE = 8 << 20
 
 
 def ask(size):
-    """Send an optimizer's blob of ``size`` bytes that is none."""
+    """Send ``size`` bytes as an optimizer's blob, which they are not."""
     return EXAMINER.ask("sums", "file.h5", {"source": "file.h5", "shapes": []}, [bytes(size)], size=size)
 
 
 @pytest.fixture
 def process():
-    """The process, which has answered once."""
+    """The examining process, which has answered one request."""
     with pytest.raises(FormatError, match="not an archive"):
         ask(10)
     return EXAMINER._process
@@ -35,7 +35,7 @@ def process():
 
 @pytest.fixture
 def stopped(process):
-    """The process, stopped, and killed after ``SECONDS``."""
+    """The examining process, stopped, and killed after ``SECONDS``."""
     os.kill(process.pid, signal.SIGSTOP)
     timer = threading.Timer(SECONDS, process.kill)
     timer.start()

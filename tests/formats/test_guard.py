@@ -1,4 +1,7 @@
-"""Hostile, damaged and foreign HDF5 files: each refused with its reason, none followed, none allocated."""
+"""Hostile, damaged and foreign HDF5 files.
+
+Each is refused with its reason; no link of theirs is followed, no false size allocated.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def secret(tmp_path):
-    """Another local file that no reader may look into."""
+    """Local file that no reader of another file may look into."""
     target = tmp_path / "secret.h5"
     with h5py.File(target, "w") as file:
         file["embeddings"] = np.full((3, 4), 42.0, np.float32)
@@ -213,7 +216,7 @@ def test_a_directory_is_no_hdf5(tmp_path):
 
 @pytest.fixture(scope="module")
 def samples(config, iteration, tmp_path_factory):
-    """Return one valid file of each format, with what reads it."""
+    """Return one valid file of each format, with its reader."""
     directory = tmp_path_factory.mktemp("samples")
     edges, embeddings, model = (directory / name for name in ("edges_0_0.h5", "embeddings_user_0.v1.h5", "model.v1.h5"))
     ids = np.arange(40)
@@ -249,7 +252,10 @@ def test_truncated_files_are_refused(samples, path):
 
 
 def test_mutated_files_never_crash(samples, path):
-    """Some mutations hit numbers and read well: that is what the manifest's checksums are for."""
+    """Mutate bytes of each file.
+
+    A mutation of a number reads well: detecting it is what the manifest's checksums are for.
+    """
     generator, refused = np.random.default_rng(7), 0
     for data, read in samples:
         for _ in range(150):
@@ -269,7 +275,7 @@ IDS = np.arange(40)
 
 
 def test_file_that_a_store_takes_is_read_on(path, tmp_path):
-    """A partition is read again while it is being stored."""
+    """Read a partition again while it is being stored."""
     write_edges(path, EdgeList(IDS, IDS, IDS))
     store = open_store(str(tmp_path / "store"))
     with open_foreign(path):

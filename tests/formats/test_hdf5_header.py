@@ -1,4 +1,4 @@
-"""What a few parts of an edge file tell of it."""
+"""Facts of an edge file, read from a few parts of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def edges(*, weighted=False, features=None):
 
 
 def seen(path):
-    """What a glimpse tells, and how many parts it took."""
+    """Return facts read from a header and the number of parts."""
     data, fetched = path.read_bytes(), []
 
     def fetch(start, stop):
@@ -41,14 +41,14 @@ def seen(path):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_file_of_ours_is_told_by_its_first_part(path, weighted):
+def test_file_of_ours_needs_its_first_part_only(path, weighted):
     with EdgeFileWriter(path, EDGES, weighted=weighted) as writer:
         writer.append(edges(weighted=weighted))
     assert path.stat().st_size > 10 * PART
     assert seen(path) == (EdgeFacts(EDGES, weighted), 1)
 
 
-def test_what_lies_further_on_is_fetched_too(path):
+def test_facts_further_on_are_fetched_too(path):
     features = Features(np.arange(EDGES + 1), np.arange(EDGES))
     write_edges(path, edges(weighted=True, features=features))
     facts, parts = seen(path)
@@ -67,7 +67,7 @@ def test_what_lies_further_on_is_fetched_too(path):
     assert 1 < parts <= 6
 
 
-def test_a_file_that_is_scattered_is_given_up(path):
+def test_scattered_file_is_given_up(path):
     with h5py.File(path, "w") as file:
         file.attrs["format_version"] = 1
         for name in ("lhs", "rhs", "rel"):
@@ -75,7 +75,7 @@ def test_a_file_that_is_scattered_is_given_up(path):
     assert seen(path)[0] is None
 
 
-def test_a_damaged_file_is_told_by_its_name(path):
+def test_damaged_file_is_named(path):
     write_edges(path, edges())
     whole = path.read_bytes()
     for damaged in (
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_told_by_its_name(path):
             seen(path)
 
 
-def test_another_file_is_told_by_its_name(path):
+def test_file_of_other_kind_is_named(path):
     with h5py.File(path, "w") as file:
         file.attrs["format_version"] = 1
         file["lhs"] = np.zeros(3)
@@ -99,7 +99,7 @@ def test_another_file_is_told_by_its_name(path):
         seen(path)
 
 
-def test_reading_what_is_not_here_fails_and_is_noted():
+def test_reading_absent_part_fails_and_is_noted():
     file = Hdf5Header("name", 3 * PART)
     file.parts[0] = b"x" * PART
     file.seek(PART - 2)

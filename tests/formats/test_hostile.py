@@ -1,4 +1,7 @@
-"""HDF5 files that crash the library or keep it busy: refused in bounded time, by a process that goes on."""
+"""HDF5 files that crash the library or keep it busy.
+
+They are refused in bounded time, and the process that reads them goes on.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from pbg_tasks.storage.staging import fetch_verified, sha256_file
 from tests.formats.pickles import around, read_sums
 
 SECONDS = 60
-"""Time of the clock on a machine that is busy with other things; the computing time is bounded by five."""
+"""Seconds on a machine that is busy with other work; the computing time is bounded by five."""
 
 
 @pytest.fixture
@@ -43,7 +46,10 @@ def compressed(path, **options):
 
 
 def without_size(path):
-    """Say that the first stored chunk of each dataset has no bytes: one field of the file."""
+    """Set the size of each dataset's first stored chunk to zero.
+
+    It is one field of the file.
+    """
     with h5py.File(path) as file:
         chunk = file["rel"].id.get_chunk_info(0)
     record = struct.pack("<IIQQ", chunk.size, 0, 0, 0)  # the first chunk's key in the B-tree
@@ -64,7 +70,12 @@ def test_chunks_of_no_bytes_are_refused(path, options):
 
 @pytest.fixture
 def model_of_pbg(path, config, iteration):
-    """Write a model file that has the optimizer's sums in PBG's blob only, and the config as a text in a heap."""
+    """Write a model file whose optimizer sums are in PBG's blob only.
+
+    Its config is a text in a heap of the file.
+
+    Its config is a text in a heap of the file.
+    """
     params = {"relations/0/operator/rhs/real": np.ones(2, np.float32)}
     write_model(path, ModelState(params, params), config=config, iteration=iteration)
     with h5py.File(path, "r+") as file:
@@ -81,16 +92,16 @@ def replace_byte(path, position, value):
     path.write_bytes(data)
 
 
-def test_a_file_that_crashes_the_library_is_refused(model_of_pbg):
-    """One byte of the attribute's type sends the library to an address that is none."""
+def test_file_that_crashes_the_library_is_refused(model_of_pbg):
+    """One byte of the attribute's type leads to an invalid address."""
     kind = model_of_pbg.read_bytes().index(b"config/json\0") + len(b"config/json") + 6
     replace_byte(model_of_pbg, kind, 0xFF)
     with pytest.raises(FormatError, match=r"file\.h5: damaged HDF5 file: it crashed the HDF5 library \(SIG[A-Z]+\)"):
         read_model(model_of_pbg)
 
 
-def test_a_file_that_keeps_the_library_busy_is_refused(model_of_pbg):
-    """One byte of the length of a heap makes the library look for its end for ever."""
+def test_file_that_keeps_library_busy_is_refused(model_of_pbg):
+    """One byte of a heap's length makes the library search forever."""
     heap = model_of_pbg.read_bytes().index(b"GCOL") + 8
     replace_byte(model_of_pbg, heap, 0xFF)
     started = time.monotonic()
@@ -102,12 +113,15 @@ def test_a_file_that_keeps_the_library_busy_is_refused(model_of_pbg):
 def test_the_next_file_is_read_after_a_crash(model_of_pbg, tmp_path):
     good = tmp_path / "good.h5"
     compressed(good)
-    test_a_file_that_crashes_the_library_is_refused(model_of_pbg)
+    test_file_that_crashes_the_library_is_refused(model_of_pbg)
     assert len(read_edges(good)) == 1000
 
 
 def test_a_blob_that_takes_for_ever_is_refused(path):
-    """The hash of a tuple of itself twice, sixty times over, takes 2**60 steps."""
+    """The hash of a tuple nested sixty times takes 2**60 steps.
+
+    Each level contains the one below twice.
+    """
     nested = b"\x80\x02})" + b"q\x00h\x00\x86" * 60 + b"K\x01s."
     started = time.monotonic()
     with pytest.raises(FormatError, match=r"optimizer/state_dict: damaged .*: looking at it took longer than 5 s"):
@@ -115,7 +129,7 @@ def test_a_blob_that_takes_for_ever_is_refused(path):
     assert time.monotonic() - started < SECONDS
 
 
-def test_a_file_that_takes_too_much_memory_is_refused(path, monkeypatch):
+def test_file_that_takes_too_much_memory_is_refused(path, monkeypatch):
     compressed(path)
     monkeypatch.setattr(examiner, "MEMORY", 1 << 20)
     monkeypatch.setattr(examiner, "_MEMORY_PER_BYTE", 0)
@@ -125,7 +139,7 @@ def test_a_file_that_takes_too_much_memory_is_refused(path, monkeypatch):
     assert len(read_edges(path)) == 1000
 
 
-def test_a_process_that_the_system_killed_is_no_damage(path, monkeypatch):
+def test_process_killed_by_system_is_no_damage(path, monkeypatch):
     compressed(path)
     read_edges(path)
 
@@ -140,7 +154,7 @@ def test_a_process_that_the_system_killed_is_no_damage(path, monkeypatch):
     assert len(read_edges(path)) == 1000
 
 
-def test_a_process_that_waits_too_long_is_no_damage(path, monkeypatch):
+def test_process_that_waits_too_long_is_no_damage(path, monkeypatch):
     compressed(path)
     read_edges(path)
     os.kill(EXAMINER._process.pid, signal.SIGSTOP)
@@ -151,7 +165,7 @@ def test_a_process_that_waits_too_long_is_no_damage(path, monkeypatch):
     assert len(read_edges(path)) == 1000
 
 
-def test_a_process_that_cannot_start_says_why(path, monkeypatch, tmp_path):
+def test_process_that_cannot_start_reports_the_reason(path, monkeypatch, tmp_path):
     compressed(path)
     EXAMINER.stop()
     monkeypatch.setattr(sys, "executable", "/no/such/python")
@@ -179,7 +193,7 @@ def test_the_process_has_no_torch(path):
     assert "torch" not in Path(f"/proc/{EXAMINER._process.pid}/maps").read_text()
 
 
-def test_the_process_ends_with_the_one_that_started_it(path):
+def test_process_ends_with_its_parent(path):
     compressed(path)
     script = (
         "import sys; from pathlib import Path; from pbg_tasks.formats.edges import read_edges\n"
@@ -213,7 +227,7 @@ def test_a_fork_has_a_process_of_its_own(path):
     assert len(read_edges(path)) == 1000
 
 
-def test_threads_get_the_answers_to_their_own_files(tmp_path):
+def test_threads_get_answers_to_their_own_files(tmp_path):
     paths = [tmp_path / f"{number}.h5" for number in range(8)]
     for number, path in enumerate(paths):
         with h5py.File(path, "w") as file:
@@ -337,7 +351,7 @@ def test_dataset_that_the_library_shrank_is_read(path, length, version):
 )
 @pytest.mark.parametrize("version", ["earliest", "latest"])
 def test_numbers_are_those_that_the_library_reads(path, dtype, options, version):
-    """Every layout that the library writes, read by the places of its numbers."""
+    """Compare every layout of the library by its numbers' places."""
     values = np.random.default_rng(0).integers(0, 100, 301).astype(dtype)
     with h5py.File(path, "w", libver=version) as file:
         file.attrs["format_version"] = 1

@@ -20,7 +20,7 @@ def anonymous_bytes():
 
 @pytest.mark.parametrize("shape", [(), (0,), (5, 3), (SIZE // 8,)])
 @pytest.mark.parametrize("kind", [np.int64, np.float32])
-def test_an_array_is_one_as_any_other(shape, kind):
+def test_array_behaves_as_any_other(shape, kind):
     array = passing_array(shape, np.dtype(kind))
     array[...] = 7
     assert (array.shape, array.dtype) == (shape, kind)
@@ -29,7 +29,7 @@ def test_an_array_is_one_as_any_other(shape, kind):
     assert (array == 7).all()
 
 
-def test_the_system_has_it_back_whoever_lets_go_of_it():
+def test_memory_freed_by_any_thread_returns_to_system():
     made = []
 
     def make():
@@ -56,6 +56,6 @@ def test_a_kernel_without_huge_pages(monkeypatch):
     assert passing_array((SIZE,), np.dtype(np.int8)).shape == (SIZE,)
 
 
-def test_too_much_is_a_lack_of_memory():
+def test_too_large_array_raises_memory_error():
     with pytest.raises(MemoryError, match=f"no memory for {1 << 60} bytes"):
         passing_array((1 << 60,), np.dtype(np.int8))

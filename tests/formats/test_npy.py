@@ -1,4 +1,4 @@
-"""Arrays of others: mapped, or refused with their name whatever is wrong with their header."""
+"""Arrays of other programs, mapped, or refused for a faulty header."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_array_is_mapped(path):
         (b"NUMPY", b"numpy"),
     ],
 )
-def test_a_damaged_header_is_told(path, old, new):
+def test_damaged_header_is_refused_by_name(path, old, new):
     data = path.read_bytes()
     assert old in data
     path.write_bytes(data.replace(old, new))
@@ -47,7 +47,7 @@ def test_a_damaged_header_is_told(path, old, new):
 
 
 @pytest.mark.parametrize("length", [0, 7, 60, 150])
-def test_a_truncated_file_is_told(path, length):
+def test_truncated_file_is_refused_by_name(path, length):
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(FormatError, match=r"not a readable \.npy array .*truncated"):
         map_array(path, "v.npy")

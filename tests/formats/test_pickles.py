@@ -80,7 +80,7 @@ def test_states_that_do_not_fit_are_refused(path, state, reason):
 
 
 def test_a_tensor_larger_than_its_storage_is_refused(path):
-    """Filled up, its numbers would be whatever was in this process' memory."""
+    """The missing numbers would come from other memory of this process."""
     blob = saved(row_state(SUMS[:2].clone()))
     with zipfile.ZipFile(io.BytesIO(blob)) as file:
         data = file.read("archive/data.pkl")
@@ -135,7 +135,7 @@ def hostile_pickles(canary):
     yield "BUILD", b"ccollections\nOrderedDict\n)R}S'x'\nS'y'\nsb."
 
 
-def test_no_program_runs(path, tmp_path):
+def test_hostile_pickle_runs_no_program(path, tmp_path):
     canary = tmp_path / "canary"
     for name, data in hostile_pickles(canary):
         with pytest.raises(FormatError, match=r"pickle (opcode|names) .* not allowed"):
@@ -143,8 +143,8 @@ def test_no_program_runs(path, tmp_path):
         assert not canary.exists(), name
 
 
-def test_the_hostile_pickles_would_run_elsewhere(tmp_path):
-    """The canary sings when nobody vets."""
+def test_hostile_pickles_would_run_in_plain_pickle(tmp_path):
+    """Each pickle creates its canary file where nothing vets it."""
     canary = tmp_path / "canary"
     for data in [data for name, data in hostile_pickles(canary) if name.startswith("touch")]:
         pickle.loads(data)  # noqa: S301 - that it is unsafe is what is shown
@@ -152,8 +152,11 @@ def test_the_hostile_pickles_would_run_elsewhere(tmp_path):
         canary.unlink()
 
 
-def test_a_second_pickle_hides_nowhere(path, tmp_path):
-    """Archives that different readers could read differently are refused or reduced to what was vetted."""
+def test_second_pickle_in_archive_stays_unread(path, tmp_path):
+    """Archives that readers could interpret differently are refused.
+
+    Others are reduced to the vetted part.
+    """
     canary = tmp_path / "canary"
     evil = pickle.dumps(Calls(Path.touch, canary), 2)
     good = saved(row_state(SUMS))

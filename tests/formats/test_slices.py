@@ -1,4 +1,7 @@
-"""Large datasets in slices: the same bytes, and others get their turn between two of them."""
+"""Large datasets, written and read in slices.
+
+The bytes are the same as without slices, and other threads get their turn between two of them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def test_a_slice_is_some_tens_of_megabytes():
 
 
 @pytest.mark.parametrize("with_sums", [False, True])
-def test_the_bytes_are_those_of_one_call(write, rows, with_sums, monkeypatch):
+def test_sliced_file_has_the_bytes_of_one_call(write, rows, with_sums, monkeypatch):
     sums = rows[:, 0] ** 2 if with_sums else None
     whole = write("whole.h5", sums).read_bytes()
     turns = []
@@ -60,7 +63,7 @@ def test_the_bytes_are_those_of_one_call(write, rows, with_sums, monkeypatch):
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_what_was_written_in_slices_is_read_in_slices(write, rows):
+def test_file_written_in_slices_is_read_in_slices(write, rows):
     path = write("embeddings.h5", rows[:, 0] ** 2)
     read, sums = read_embeddings(path)
     np.testing.assert_array_equal(read, rows)
@@ -83,7 +86,7 @@ def test_any_layout_is_read_in_slices(tmp_path, rows, dtype, options):
 
 def test_no_chunk_is_read_twice(tmp_path, rows, small_slices):
     with h5py.File(tmp_path / "chunked.h5", "w") as file:
-        item = file.create_dataset("rows", data=rows, chunks=(64, COLUMNS))  # 62 rows are a slice of 1000 bytes
+        item = file.create_dataset("rows", data=rows, chunks=(64, COLUMNS))  # a slice of 1000 bytes has 62 rows
         cuts = list(slices._slices(item, 100, 300))
     assert cuts == [(100, 128), (128, 192), (192, 256), (256, 300)]
 
@@ -101,8 +104,11 @@ def test_edges_are_read_in_slices(tmp_path, edges):
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_edges_are_read_between_two_slices_of_a_partition(tmp_path, write, rows, edges, monkeypatch):
-    """As the next bucket's edges are while a partition is written: what waits for h5py's lock gets it."""
+def test_edges_are_read_between_slices_of_partition(tmp_path, write, rows, edges, monkeypatch):
+    """Read edges in another thread while a partition is written.
+
+    The next bucket's edges are read so: a thread that waits for h5py's lock gets it between two slices.
+    """
     other = tmp_path / "edges_0_0.h5"
     write_edges(other, edges)
     came = []
@@ -110,7 +116,7 @@ def test_edges_are_read_between_two_slices_of_a_partition(tmp_path, write, rows,
     def wait_for_a_reader():
         if came:
             return
-        came.append(None)  # of the reader's own slices, too
+        came.append(None)  # the reader writes no slices, but its own turns count too
         reader = threading.Thread(target=lambda: came.append(read_edges(other)), daemon=True)
         reader.start()
         reader.join(60)

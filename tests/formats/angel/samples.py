@@ -1,4 +1,7 @@
-"""Matrix folders written number by number from the specification: what reader and writer are compared with."""
+"""Matrix folders written number by number from the specification.
+
+Reader and writer are compared with them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def number(value, kind):
 
 
 def partition(form, row_type, rows, separator=","):
-    """Return a partition's bytes; ``rows`` holds each row's values by column, by row."""
+    """Return a partition's bytes; ``rows``: values by row and column."""
     text, kind = "Text" in form, row_type.value_type
     key, letter = LETTERS[row_type.key_type.name], LETTERS[kind.name]
     data = b""
@@ -52,13 +55,19 @@ def partition(form, row_type, rows, separator=","):
 
 
 def save(folder, form, row_type, rows, *, columns=None, name="_meta", separator=",", change=None):
-    """Write a matrix of one partition; ``columns``: how many, for dense rows; ``change``: edits the metadata."""
+    """Write a matrix of one partition.
+
+    ``columns`` is the number of columns, for dense rows; ``change`` edits the metadata.
+    """
     end = columns if columns is not None else max((max(row, default=-1) for row in rows.values()), default=-1) + 1
     return save_blocks(folder, form, row_type, rows, (0, end), name=name, separator=separator, change=change)
 
 
 def save_blocks(folder, form, row_type, rows, bounds, *, per_file=1, name="_meta", separator=",", change=None):
-    """Write a matrix whose partitions are cut at ``bounds``, so many of them to a file."""
+    """Write a matrix whose partitions are cut at ``bounds``.
+
+    ``per_file`` partitions share a file.
+    """
     folder.mkdir(parents=True)
     start, end = bounds[0], bounds[-1]
     meta = {

@@ -1,4 +1,7 @@
-"""Damaged, truncated and lying matrix folders: each is refused by name, and none takes memory to find out."""
+"""Damaged, truncated and falsified matrix folders.
+
+Each is refused by name, and none makes the reader allocate memory for a false size.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def read(folder):
 
 
 def edited(tmp_path, form, changes, kind=RowType.T_FLOAT_DENSE):
-    """Write a sample whose metadata says something else; ``changes``: by key, of the partition where it has it."""
+    """Write a sample with changed metadata.
+
+    ``changes`` are by key, in the partition where it has the key.
+    """
 
     def change(meta):
         part = meta["partMetas"]["0"]
@@ -88,7 +94,7 @@ def test_counts_that_are_not_those_of_the_data(tmp_path, form, count):
         ({"endCol": 2, "rowType": 10}, "holds columns 0 to 2, outside 0 to 1"),
     ],
 )
-def test_lies_about_a_format_by_column(tmp_path, changes, message):
+def test_false_shape_of_format_by_column_is_refused(tmp_path, changes, message):
     folder = edited(tmp_path, "BinaryColumnFormat", changes)
     with pytest.raises(FormatError, match=message):
         read(folder)
@@ -167,7 +173,7 @@ def test_partitions_that_share_bytes_or_columns(tmp_path):
 
 @pytest.mark.parametrize("form", ["TextColumnFormat", "ColIdValueTextRowFormat"])
 @pytest.mark.parametrize("middle", [0, 4])
-def test_columns_that_come_twice_or_out_of_order_are_no_vectors(tmp_path, form, middle):
+def test_repeated_or_unordered_columns_are_no_vectors(tmp_path, form, middle):
     folder = save(tmp_path / "m", form, RowType.T_FLOAT_SPARSE, {0: {0: 1.0, 1: 2.0, 3: 3.0}}, columns=5)
     (folder / "0").write_text((folder / "0").read_text().replace("\n1,", f"\n{middle},"))
     matrix = open_matrix(LocalFolder(folder))
@@ -176,7 +182,7 @@ def test_columns_that_come_twice_or_out_of_order_are_no_vectors(tmp_path, form, 
         list(matrix.vectors())
 
 
-def test_a_folder_without_metadata_or_of_a_foreign_format(tmp_path):
+def test_missing_metadata_or_foreign_format_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("empty", "none"):
         with pytest.raises(FormatError, match=f"{name}: no _meta or meta, so no matrix folder"):
@@ -194,7 +200,7 @@ LIES = [
 ]
 
 
-def test_lies_take_no_memory(tmp_path):
+def test_false_sizes_take_no_memory(tmp_path):
     folders = [edited(tmp_path / str(n), "BinaryColumnFormat", lie) for n, lie in enumerate(LIES)]
     folders += [edited(tmp_path / f"row{n}", "ColIdValueTextRowFormat", lie) for n, lie in enumerate(LIES)]
     program = f"""

@@ -21,7 +21,7 @@ PACKAGE = "com.tencent.angel.model.output.format."
 
 @pytest.fixture
 def package(tmp_path):
-    """Write a package with formats; what is known of packages is forgotten before and after."""
+    """Write a package with formats; known packages are forgotten before and after."""
     with package_folder(tmp_path / "site") as write:
 
         def install(name, source, groups):

@@ -1,4 +1,7 @@
-"""What real Angel wrote, where the samples are at hand, and cases of the same form that are written by hand."""
+"""Samples that real Angel wrote, and handwritten cases of the same form.
+
+The samples are used where they are available.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def goldens():
         yield folder
 
 
-def test_every_sample_is_read_and_written_as_angel_does(goldens, capsys):
+def test_samples_are_read_and_written_as_by_angel(goldens, capsys):
     found = {name: outcome for name, outcome, _ in outcomes(goldens)}
     assert set(found.values()) == {EXACT, REFUSED}
     assert {name for name, outcome in found.items() if outcome == REFUSED} == {
@@ -50,7 +53,7 @@ def test_a_changed_sample_is_wrong(goldens, suffix, capsys):
         data.write_bytes(before)
 
 
-def test_any_changed_byte_of_a_line_sample_is_wrong(goldens):
+def test_any_changed_byte_of_line_sample_is_wrong(goldens):
     found = {}
     for path in sorted((goldens / "goldens_line").iterdir()):
         before = path.read_bytes()
@@ -66,7 +69,7 @@ def test_any_changed_byte_of_a_line_sample_is_wrong(goldens):
 
 
 def line(folder, name, vectors, given=None, after=":", between=" "):
-    """Write text of LINE, and what was put in beside it."""
+    """Write text of LINE and the vectors it was made from."""
     folder.mkdir(exist_ok=True)
     lines = (f"{node}{after}{between.join(map(str, vector))}\n" for node, vector in vectors.items())
     (folder / name).write_text("".join(lines))
@@ -79,7 +82,7 @@ VECTORS = {7: (0.5, -0.0), 3: (1.0e-5, 2.0)}
 
 
 @pytest.mark.parametrize("name", ["line_colon_space_hash.txt", "line_colon_space_hash.txt.context"])
-def test_line_text_is_compared_with_what_was_put_in(tmp_path, name):
+def test_line_text_is_compared_with_its_input(tmp_path, name):
     near = np.nextafter(np.float32(0.5), np.float32(1))
     for index, (given, outcome) in enumerate(
         [
@@ -101,7 +104,10 @@ def test_no_sample_at_all_is_a_failure(tmp_path, capsys):
 
 
 def case(folder, form, kind, rows, bounds, *, separator=",", per_file=1, **facts):
-    """Write a case as the samples are, by hand: no code of the package but a float's digits."""
+    """Write a case in the form of the samples, by hand.
+
+    It uses no code of the package except a float's digits.
+    """
     folder.mkdir(parents=True)
     save_blocks(folder / "model" / "m", form, kind, rows, bounds, separator=separator, per_file=per_file)
     arguments = {"sep": separator, "parts_per_file": per_file}
@@ -124,7 +130,7 @@ def values_of(kind):
 
 
 def shapes(kind):
-    """Yield name, rows and bounds of partitions of matrices of a row type."""
+    """Yield name, rows and partition bounds of matrices of a row type."""
     values = [kind.value_type.type(value) for value in values_of(kind)]
     dense = {row: {c - 3: values[(row + c) % len(values)] for c in range(11)} for row in range(12)}
     if kind.dense:
@@ -139,7 +145,7 @@ def shapes(kind):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_cases_by_hand_are_read_and_written_byte_for_byte(tmp_path, form):
+def test_handwritten_cases_are_rewritten_byte_for_byte(tmp_path, form):
     refused = set()
     for kind in NUMERIC:
         for name, rows, bounds in shapes(kind):
@@ -163,7 +169,10 @@ def test_cases_of_several_partitions_a_file(tmp_path, form, kind):
 
 
 def of_all_rows(meta):
-    """Let the partition be of all three rows, as Angel's is whichever rows of it are saved."""
+    """Extend the partition to all three rows.
+
+    Angel's partition covers all rows, whichever of them are saved.
+    """
     meta |= {"row": 3, "blockRow": 3}
     meta["partMetas"]["0"] |= {"startRow": 0, "endRow": 3}
 
@@ -186,7 +195,7 @@ def test_rows_that_were_not_saved_are_not_expected(tmp_path, form, named, saved)
     assert found == {"right": EXACT, "wrong": WRONG}
 
 
-def test_other_rows_than_were_to_be_saved_are_wrong(tmp_path):
+def test_other_rows_than_requested_are_wrong(tmp_path):
     rows = {row: {0: 1.5} for row in range(2)}
     case(tmp_path / "one", "BinaryColumnFormat", RowType.T_FLOAT_DENSE, rows, (0, 1))
     (tmp_path / "one" / "case.json").write_text(json.dumps({"save_rc": 0, "args": {"save_rows": "0"}}))
@@ -195,7 +204,7 @@ def test_other_rows_than_were_to_be_saved_are_wrong(tmp_path):
 
 
 @pytest.mark.parametrize(("written", "outcome"), [(b"1.234568", REFUSED), (b"1.234567", WRONG)])
-def test_what_is_left_beside_one_byte_values_is_compared(tmp_path, written, outcome):
+def test_values_beside_one_byte_values_are_compared(tmp_path, written, outcome):
     rows = {0: {0: np.inf, 1: 1.23456789, 2: np.nan, 3: -np.inf}}
     folder = tmp_path / "one"
     case(folder, "RowIdColIdValueTextRowFormat", RowType.T_DOUBLE_DENSE, rows, (0, 4), **{"load-ps_rc": 1})
@@ -209,7 +218,7 @@ def test_what_is_left_beside_one_byte_values_is_compared(tmp_path, written, outc
     assert [found for _, found, _ in outcomes(tmp_path)] == [outcome]
 
 
-def test_what_angel_itself_cannot_save_or_loads_wrong_may_be_refused(tmp_path):
+def test_matrix_that_angel_cannot_save_may_be_refused(tmp_path):
     rows = {0: {0: 1.0, 1: 2.0}}
     whole = ("BinaryColumnFormat", RowType.T_FLOAT_DENSE, rows, (0, 1, 2))
     for name, change in (
@@ -230,7 +239,7 @@ def test_what_angel_itself_cannot_save_or_loads_wrong_may_be_refused(tmp_path):
     }  # fmt: skip
 
 
-def test_what_angel_itself_cannot_load_may_be_refused(tmp_path):
+def test_matrix_that_angel_cannot_load_may_be_refused(tmp_path):
     rows = {0: {0: 1.0}}
     case(tmp_path / "torn", "BinaryColumnFormat", RowType.T_FLOAT_DENSE, rows, (0, 1), **{"load-ps_rc": 1})
     (tmp_path / "torn" / "model" / "m" / "_meta").write_bytes(b"\0\0\0\1{")

@@ -1,4 +1,7 @@
-"""Numbers as Java writes them: known ones, those where Java differs from others, and a real Java where there is one."""
+"""Numbers as Java writes them.
+
+Known ones, those where Java differs from other languages, and a comparison with a real Java where one is installed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from pbg_tasks.formats.angel.java_digits import decimal_text, java_text
 from pbg_tasks.formats.angel.numerals import numerals
 
-# What Java 8 and 17 print; the shortest digits would be others in the last nine.
+# The output of Java 8 and 17; the shortest digits would differ in the last nine.
 FLOATS = {
     0.1: "0.1",
     -0.0: "-0.0",

@@ -52,7 +52,7 @@ def test_lines_and_back(tmp_path, options, first):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 30), st.integers(1, 4), st.integers(1, 9), st.data())
-def test_any_vectors_come_back_from_any_number_of_files(tmp_path_factory, count, dimension, most, data):
+def test_vectors_in_any_number_of_files_return(tmp_path_factory, count, dimension, most, data):
     size = count * dimension
     bits = data.draw(st.lists(st.integers(0, (1 << 32) - 1), min_size=size, max_size=size))
     values = np.array(bits, np.uint32).view(np.float32).reshape(count, dimension)
@@ -66,7 +66,7 @@ def test_any_vectors_come_back_from_any_number_of_files(tmp_path_factory, count,
         np.testing.assert_array_equal(found, values)
 
 
-def test_a_bar_is_read_as_angel_writes_it_and_never_written(tmp_path):
+def test_bar_separator_is_read_but_never_written(tmp_path):
     (tmp_path / "0").write_bytes(b"4\\|0.5\\|1.5\n")
     (tmp_path / "part-00001").write_bytes(b"5\\|2.5\\|3.5\n")
     (tmp_path / "_SUCCESS").touch()
@@ -156,7 +156,7 @@ def test_damaged_mappings(tmp_path, data, message):
 
 
 @pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.s3)])
-def test_the_last_epoch_and_a_matrix_in_a_store(tmp_path, request, place):
+def test_last_epoch_and_matrix_in_store_are_found(tmp_path, request, place):
     url = str(tmp_path / "store") if place == "local" else request.getfixturevalue("s3_bucket")
     store = open_store(url)
     with pytest.raises(FormatError, match="no CP_<epoch>/embedding"):

@@ -1,4 +1,4 @@
-"""What Angel lost is said: refused if it is certain, a warning if it only looks so."""
+"""Losses of Angel: refused where certain, a warning where only suspected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPARSE = RowType.T_FLOAT_SPARSE
 
 
 def accepted(folder):
-    """Return what is left and the kinds of loss."""
+    """Return the values that are left and the kinds of loss."""
     losses = []
     found = elements(open_matrix(LocalFolder(folder), on_loss=losses.append))
     return found, {(loss.kind, loss.certain) for loss in losses}
@@ -39,7 +39,10 @@ def test_sparse_rows_without_columns(tmp_path, form):
 
 
 def hashed(folder, form, parts):
-    """Write a hashed matrix as Angel 3.2 does; ``parts``: columns and their values by partition."""
+    """Write a hashed matrix as by Angel 3.2.
+
+    ``parts`` holds columns and their values by partition.
+    """
     save(folder, form, SPARSE, {0: parts[0]})
     meta = json.loads((folder / "_meta").read_bytes()[4:])
     first, text = meta["partMetas"]["0"], b"".join(b"%d,%.1f\n" % item for item in parts[0].items())
@@ -72,13 +75,13 @@ def test_hashed_rows_and_one_hashed_partition_are_whole(tmp_path):
     assert elements(open_matrix(LocalFolder(one))) == {(0, 0): 1, (0, 2): 2}
 
 
-def test_hashed_columns_of_the_first_partition_alone_are_whole(tmp_path):
+def test_hashed_columns_in_first_partition_only_are_whole(tmp_path):
     folder = hashed(tmp_path / "m", "TextColumnFormat", [{0: 1.0, 2: 2.0}, {}])
     assert accepted(folder) == ({(0, 0): 1, (0, 2): 2}, set())
 
 
 @pytest.mark.parametrize("form", ["ValueBinaryRowFormat", "ValueTextRowFormat"])
-def test_sparse_rows_of_every_column_there_is_need_no_keys(tmp_path, form):
+def test_sparse_rows_with_every_column_need_no_keys(tmp_path, form):
     rows = {0: {0: 1.0, 1: 2.0}, 1: {}, 2: {0: 3.0, 1: 4.0}}
     folder = save(tmp_path / "m", form, SPARSE, rows, columns=2)
     assert accepted(folder) == ({(0, 0): 1, (0, 1): 2, (2, 0): 3, (2, 1): 4}, set())
@@ -86,7 +89,7 @@ def test_sparse_rows_of_every_column_there_is_need_no_keys(tmp_path, form):
 
 def test_columns_that_only_later_rows_had(tmp_path):
     rows = {0: {0: 1.0, 2: 2.0}, 1: {0: 3.0, 1: 4.0, 2: 5.0}}
-    folder = save(tmp_path / "m", "BinaryColumnFormat", SPARSE, rows)  # as Angel, writes the first row's columns
+    folder = save(tmp_path / "m", "BinaryColumnFormat", SPARSE, rows)  # Angel writes the first row's columns only
     with pytest.raises(FormatError, match="saved the columns of each partition's first row only"):
         open_matrix(LocalFolder(folder))
     found, kinds = accepted(folder)
@@ -94,7 +97,7 @@ def test_columns_that_only_later_rows_had(tmp_path):
     assert ("ragged-columns", True) in kinds
 
 
-def test_as_many_columns_and_fewer_values_look_like_a_loss(tmp_path):
+def test_equal_columns_with_fewer_values_warn_of_loss(tmp_path):
     folder = save(tmp_path / "m", "TextColumnFormat", SPARSE, {0: {0: 1.0, 2: 2.0}, 1: {1: 4.0, 2: 5.0}})
     matrix = open_matrix(LocalFolder(folder))
     with pytest.warns(
@@ -103,7 +106,7 @@ def test_as_many_columns_and_fewer_values_look_like_a_loss(tmp_path):
         assert elements(matrix) == {(0, 0): 1, (0, 2): 2, (1, 0): 0, (1, 2): 5}
 
 
-def test_rows_with_fewer_columns_than_the_first_lost_nothing(tmp_path):
+def test_rows_with_fewer_columns_than_first_are_whole(tmp_path):
     folder = save(tmp_path / "m", "TextColumnFormat", SPARSE, {0: {0: 1.0, 2: 2.0}, 1: {2: 5.0}})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -191,8 +194,8 @@ def test_values_of_one_byte_leave_others_readable(tmp_path):
     np.testing.assert_array_equal(np.concatenate(vectors), [[0.5, np.nan], [np.inf, 1.234568], [-np.inf, 7.0]])
 
 
-def test_values_of_one_byte_alone_are_refused_by_line(tmp_path):
-    """Where digits follow that Java would have written, six decimals are not suspected."""
+def test_values_of_one_byte_only_are_refused(tmp_path):
+    """Digits that Java would have written keep six decimals from being suspected."""
     folder = with_one_byte_values(tmp_path / "m")
     data = (folder / "0").read_bytes().replace(b"1.234568", b"0.123456789").replace(b",0.5\n", b",1e5\n")
     (folder / "0").write_bytes(data)

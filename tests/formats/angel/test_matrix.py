@@ -1,4 +1,7 @@
-"""All formats and row types: what is written by hand is read, what is written is what stands there by hand."""
+"""All formats and row types, compared with folders written by hand.
+
+Folders written by hand are read, and the writer's folders have the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ EXACT_ROWS = {0: {0: 0.5, 3: -1.25, 4: 3.0}, 1: {0: 0.0, 3: 1e10, 4: -0.0}}
 
 
 def whole_rows(kind):
-    """Return three rows of six columns, or of a few of them, that suit a row type."""
+    """Return three rows with some of six columns, for a row type."""
     columns = range(6) if kind.dense else (0, 2, 5)
     return {row: {column: kind.value_type.type(7 * row - column) for column in columns} for row in range(3)}
 
@@ -36,7 +39,7 @@ def test_every_format_and_row_type_is_read(tmp_path, form, kind):
 
 
 @pytest.mark.parametrize(("form", "kind"), POSSIBLE)
-def test_every_format_and_row_type_is_written_as_by_hand(tmp_path, form, kind):
+def test_every_format_and_row_type_is_written_equally(tmp_path, form, kind):
     rows = whole_rows(kind)
     by_hand = save(tmp_path / "hand" / "m", form, kind, rows, columns=6)
     layout = MatrixLayout(name="m", rows=3, end_col=6, row_type=kind, format=form, block_col=6)
@@ -83,7 +86,7 @@ def test_metadata_as_angel_writes_it(tmp_path):
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_vectors_come_back_whatever_the_cut(tmp_path_factory, data):
+def test_vectors_of_any_cut_come_back(tmp_path_factory, data):
     form, kind = data.draw(st.sampled_from(POSSIBLE))
     start, count = data.draw(st.integers(-5, 5)), data.draw(st.integers(0, 40))
     rows = data.draw(st.integers(1, 6))
@@ -181,7 +184,7 @@ def test_both_names_of_the_metadata(tmp_path, name):
     assert sorted(path.name for path in (tmp_path / "n").iterdir()) == sorted(["0", name])
 
 
-def test_rows_are_read_in_ascending_order_whatever_the_order_of_their_metadata(tmp_path):
+def test_rows_in_any_metadata_order_are_read_ascending(tmp_path):
     def turn(meta):
         part = meta["partMetas"]["0"]
         part["rowMetas"] = dict(reversed(part["rowMetas"].items()))

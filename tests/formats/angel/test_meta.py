@@ -1,4 +1,4 @@
-"""Metadata: typed objects, equal bytes, and what is refused."""
+"""Metadata: typed objects, equal bytes, and refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def data(tmp_path):
     return (folder / "_meta").read_bytes()
 
 
-def test_the_objects_say_what_the_file_says(data):
+def test_objects_have_the_values_of_the_file(data):
     meta = parse_meta(data, "_meta")
     assert (meta.matrix_name, meta.row_type, meta.row, meta.col) == ("m", 0, 10, 2)
     assert meta.format_class_name == "com.tencent.angel.model.output.format.TextColumnFormat"
@@ -31,10 +31,10 @@ def test_the_objects_say_what_the_file_says(data):
     assert not meta.hashed
 
 
-def test_what_is_read_is_written_with_equal_bytes_whatever_the_order_of_rows(data):
+def test_rows_in_any_order_give_equal_bytes(data):
     meta = json.loads(data[4:])
     part = meta["partMetas"]["0"]
-    hash_order = [*range(16, 20), *range(10, 16)]  # as java.util.HashMap gives 10 to 19
+    hash_order = [*range(16, 20), *range(10, 16)]  # as java.util.HashMap orders 10 to 19
     part["rowMetas"] = {str(row): part["rowMetas"][str(row)] for row in hash_order}
     text = json.dumps(meta, separators=(",", ":")).encode()
     other = struct.pack(">i", len(text)) + text
@@ -43,7 +43,7 @@ def test_what_is_read_is_written_with_equal_bytes_whatever_the_order_of_rows(dat
         assert serialize_meta(parse_meta(kept, "_meta")) == kept
 
 
-def test_bare_json_spaces_further_keys_and_options_that_are_no_text_are_taken(data):
+def test_spaces_further_keys_and_numeric_options_are_accepted(data):
     meta = json.loads(data[4:]) | {"further": [1, {}]}
     meta["options"]["number"] = 5
     parsed = parse_meta(json.dumps(meta, indent=2).encode(), "meta")

@@ -1,4 +1,4 @@
-"""Cutting into partitions and files as Angel does, what cannot be written, and folders that appear whole."""
+"""Partitions and files cut as by Angel, refused contents, and atomic folders."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_separators_that_could_be_part_of_a_number(tmp_path, separator):
         write_matrix(tmp_path, layout, one_row([1.0]))
 
 
-def test_a_folder_is_replaced_whole_and_only_where_that_is_asked_for(tmp_path):
+def test_folder_is_replaced_whole_and_on_request_only(tmp_path):
     layout = MatrixLayout(name="m", rows=1, end_col=2)
     write_matrix(tmp_path, layout, one_row([1, 2]))
     (tmp_path / "m" / ".0.crc").write_bytes(b"stale")
