@@ -1,4 +1,7 @@
-"""Nights of a graph in a real S3 server, each task with the credentials of the role that the docs give it."""
+"""Nights of a graph in real S3, each task under its role.
+
+A task has the credentials of the role that the docs assign to it.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +52,15 @@ ROLE_OF = {
 }
 STORE = f"s3://{BUCKET}/{PREFIX.rstrip('/')}"
 PART = 5 << 20
-"""The least that S3 takes as a part, but for the last one."""
+"""Smallest size in bytes that S3 accepts for a part, except for the last."""
 LARGE = {
     "prepare": ("edges/train/large.h5", None),
     "train": ("checkpoint/large.v1.h5", "release/large.v1.h5"),
     "publish": ("large.npy", None),
 }
-"""Of each role that uploads large objects: one, and a place that such are copied to."""
+"""For each role that uploads large objects: a key of one, and a key that such objects are copied to."""
 OLD = -1 / 60
-"""Grace in hours that makes all objects older than it, of whichever second they are."""
+"""Grace in hours that makes every object older than it, even one stored in the same second."""
 
 
 class Chain:
@@ -73,7 +76,10 @@ class Chain:
 
     @contextlib.contextmanager
     def role(self, name: str) -> Iterator[None]:
-        """Give this process and its children the credentials of an identity, seen through the proxy."""
+        """Take the credentials of an identity for this process and its children.
+
+        Their requests go through the proxy.
+        """
         with pytest.MonkeyPatch.context() as patch:
             for variable, value in self.server.environment(name).items():
                 patch.setenv(variable, value)
@@ -81,7 +87,7 @@ class Chain:
             yield
 
     def do(self, task: str, work: Callable[[], Result]) -> Result:
-        """Do a task under its role and keep what it took."""
+        """Run a task under its role and record the permissions it took."""
         role = ROLE_OF[task]
         self.proxy.taken.clear()
         try:
@@ -102,7 +108,10 @@ class Chain:
         return run
 
     def tasks(self, run: str, *names: str) -> None:
-        """Do tasks of a run, which the collector is about to remove: each has to rescue it."""
+        """Run tasks of a run that the collector is about to remove.
+
+        Each of them has to rescue the run.
+        """
         for name in names:
             with self.role("gc"):
                 condemn(open_store(STORE), run.rpartition("/")[2])
@@ -126,7 +135,7 @@ def write_snapshots(chain: Chain, folder: Path) -> None:
 
 
 def nights(chain: Chain) -> None:
-    """Do everything that the roles exist for, once."""
+    """Run everything that the roles exist for, once."""
     _released_nights(chain)
     _refused_nights(chain)
     _large_objects(chain)
@@ -137,7 +146,7 @@ def nights(chain: Chain) -> None:
 
 
 def _released_nights(chain: Chain) -> None:
-    """Two nights that are released: one by a single process, the other by a gang."""
+    """Release a night of a single process and one of a gang."""
     chain.spec(exports=[{"format": "npy"}], eval={"max_candidates": 20})
     _released(chain, "d1", lambda run: chain.tasks(run, "train"))
     _released(
@@ -161,7 +170,7 @@ def _released(chain: Chain, day: str, train: Callable[[str], object]) -> None:
 
 
 def _refused_nights(chain: Chain) -> None:
-    """Nights that the gates, the forecast's limits and the training itself end."""
+    """Run nights that gates, forecast limits or the training itself stop."""
     chain.spec(gates={"min_mrr": 1.5, "max_mrr_drop": 1.0})
     run = chain.plan("d3")
     with pytest.raises(QualityGateError):
@@ -184,7 +193,10 @@ def _refused_nights(chain: Chain) -> None:
 
 
 def _large_objects(chain: Chain) -> None:
-    """Write, copy and read what is too large for one request: the objects of a graph this small are not."""
+    """Write, copy and read objects too large for one request.
+
+    The other objects of a graph this small fit into one.
+    """
     sizes = Sizes(part=PART, copy=PART, copy_part=PART)
     source = chain.place.root / "large"
     source.write_bytes(bytes(PART + 1))
@@ -200,7 +212,7 @@ def _large_objects(chain: Chain) -> None:
             store.fetch(name, source.with_name("fetched"))
 
         chain.do(task, work)
-    with chain.role("train"):  # what a killed writer leaves
+    with chain.role("train"):  # such as a killed writer leaves
         client = boto3.session.Session().client("s3")  # boto3.client would keep these credentials for the next role
         client.create_multipart_upload(Bucket=BUCKET, Key=f"{PREFIX}runs/large/checkpoint/lost.h5")
 

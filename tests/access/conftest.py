@@ -1,4 +1,4 @@
-"""A real S3 server whose identities are limited by the policies of docker/policies."""
+"""A real S3 server that enforces the policies of docker/policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.access.recording import RecordingProxy
 from tests.tasks.conftest import workplace
 
 OPERATOR = ("prepare", "train", "publish")
-"""The roles of what does all of a night at once: an Airflow worker, `pbg run`, `pbg adopt`, `pbg repartition`."""
+"""The roles for doing all of a night at once: an Airflow worker, `pbg run`, `pbg adopt`, `pbg repartition`."""
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +34,6 @@ def chain(limited_store, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def recorded(chain):
-    """The graph after all that the roles exist for was done, each task under its own."""
+    """The graph after all tasks ran, each under its own role."""
     nights(chain)
     return chain

@@ -1,7 +1,7 @@
-"""The policy documents of docker/policies, and whether they permit something.
+"""The policy documents of docker/policies, and an evaluator of what they permit.
 
-The evaluator knows the part of IAM's language that the documents use and refuses every other, so that a document
-cannot say more than is checked here.
+The evaluator knows the part of IAM's language that the documents use and refuses every other, so that a document cannot
+contain more than is checked here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALLOW_ALL: Document = {
 
 
 def load(name: str) -> Document:
-    """Return a policy with its placeholders filled in, as the docs do with sed."""
+    """Return a policy with its placeholders filled in, as the docs do."""
     text = (POLICIES / f"{name}.json").read_text()
     for placeholder, value in (
         ("@BUCKET@", BUCKET),
@@ -57,7 +57,10 @@ def joined(*names: str) -> Document:
 
 
 def permits(permission: Permission, identity: Document, bucket: Document | None = None) -> bool:
-    """Evaluate a permission: an explicit deny wins, and what no statement allows is denied."""
+    """Evaluate a permission: explicitly denied, allowed, or denied for lack of statements.
+
+    An explicit deny wins over any allow.
+    """
     of_identity = list(matching(permission, identity))
     everything = of_identity + (list(matching(permission, bucket)) if bucket else [])
     return not any(each["Effect"] == "Deny" for each in everything) and bool(of_identity)
@@ -83,13 +86,19 @@ def matching(permission: Permission, document: Document) -> Iterator[Document]:
 
 
 def like(pattern: str, value: str) -> bool:
-    """Match a pattern of IAM: ``*`` is any text, slashes included, and ``?`` one character."""
+    """Match a pattern of IAM.
+
+    ``*`` is any text, slashes included, and ``?`` is one character.
+    """
     escaped = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
     return re.fullmatch(escaped, value, re.DOTALL) is not None
 
 
 def _holds(operator: str, keys: Mapping[str, Any], given: Mapping[str, str]) -> bool:
-    """Evaluate one operator of a condition: all its keys have to fit; a key that the request lacks fits only Null."""
+    """Evaluate one operator of a condition: all its keys have to fit.
+
+    A key that the request lacks fits ``Null`` only.
+    """
     if operator == "Null":
         return all((key not in given) == (wanted == "true") for key, wanted in keys.items())
     if operator == "Bool":

@@ -1,4 +1,4 @@
-"""A proxy before a real S3 server that writes down which permissions each request takes."""
+"""A proxy before a real S3 server that records each request's permissions."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class RecordingProxy(FaultProxy):
 
 
 def permissions(method: str, path: str, headers: Mapping[str, str], status: int) -> Iterator[Permission]:
-    """Return what Amazon's service authorization reference asks for a path-style request.
+    """Return the permissions of a path-style request, by Amazon's service authorization reference.
 
     Args:
         method: of the request.
         path: with its query.
         headers: of the request.
-        status: of the answer: to be told that an object is absent takes the permission to list.
+        status: of the answer: to learn that an object is absent takes the permission to list.
 
     Raises:
-        ValueError: the request is none that this package is known to send.
+        ValueError: the request is unknown: this package sends no such request.
     """
     parts = urlsplit(path)
     query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}

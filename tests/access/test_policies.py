@@ -1,4 +1,7 @@
-"""The policy documents by themselves; ``test_roles`` holds them against what a whole chain does."""
+"""The policy documents by themselves.
+
+``test_roles`` compares them with the requests of a whole chain.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,8 @@ def test_bucket_policy_asks_for_the_right_condition(key, allowed, header):
 
 
 @pytest.mark.parametrize("query", ["uploads", "partNumber=1&uploadId=u"])
-def test_bucket_policy_lets_uploads_in_parts_begin(query):
-    """S3 takes the condition of such an upload with its end only."""
+def test_bucket_policy_permits_beginning_uploads_in_parts(query):
+    """Amazon S3 checks the condition of such uploads at their end."""
     method = "POST" if query == "uploads" else "PUT"
     (begun,) = permissions(method, f"/{BUCKET}/{PREFIX}runs/r/edges/train/e.h5?{query}", {}, 200)
     assert permits(begun, {"Statement": [ALLOW_ALL]}, load("bucket"))
@@ -55,7 +58,7 @@ def test_bucket_policy_lets_uploads_in_parts_begin(query):
     assert not permits(ended, {"Statement": [ALLOW_ALL]}, load("bucket"))
 
 
-def test_a_request_that_is_not_known_is_no_permission():
+def test_unknown_request_raises_instead_of_needing_nothing():
     with pytest.raises(ValueError, match="not known here"):
         list(permissions("PUT", f"/{BUCKET}?policy", {}, 200))
     with pytest.raises(ValueError, match="not known here"):
@@ -70,12 +73,12 @@ def test_a_request_that_is_not_known_is_no_permission():
         {"Principal": {"AWS": "arn:aws:iam::1:user/a"}},
     ],
 )
-def test_evaluator_refuses_what_it_does_not_know(statement):
+def test_evaluator_refuses_unknown_elements(statement):
     with pytest.raises(ValueError, match="evaluated here"):
         permits(Permission("s3:GetObject", "b/k"), {"Statement": [ALLOW_ALL | statement]})
 
 
-def test_docs_give_each_command_the_role_of_the_tests():
+def test_docs_name_the_role_of_each_command():
     text = (REPOSITORY / "docs" / "security.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| ((?:`[^`]+`(?:, )?)+) \|", text, re.MULTILINE)
     listed = {command: role for role, commands in rows for command in re.findall("`([^`]+)`", commands)}

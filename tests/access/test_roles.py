@@ -1,4 +1,7 @@
-"""The roles on a real S3 server that enforces their policies: what each needs, it may, and nothing else."""
+"""The roles on a real S3 server that enforces their policies.
+
+Each role has the permissions it needs, and no others.
+"""
 
 from __future__ import annotations
 
@@ -69,13 +72,13 @@ ACCESS = {
     f"{SNAPSHOT_BUCKET}/{SNAPSHOT_FOLDER}/x.tsv":                          ("P",     "",       ""),
     f"{BUCKET}/other/channels/x/CURRENT.json":            ("",      "",       ""),
 }  # fmt: skip
-"""Which roles may do what with a key: Prepare, Train, pUblish, Reader, Gc."""
+"""For each key the roles that may read, write and delete it: Prepare, Train, pUblish, Reader, Gc."""
 LETTERS = dict(zip(ROLES, "PTURG", strict=True))
 ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 AFTER_A_FAILURE = {"s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"}
-"""What only an upload that failed takes, or a server that does not say when an upload began."""
+"""Actions taken only after a failed upload, or by a server that does not report when an upload began."""
 IN_A_RACE = {("gc", "TellWhatIsAbsent")}
-"""What only a collection meets whose objects another removes."""
+"""Actions taken only by a collection whose objects another process removes at the same time."""
 
 
 def taken_by(recorded, role):
@@ -97,8 +100,8 @@ def test_policies_permit_all_that_was_recorded(recorded, role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_resource_that_a_policy_names_is_used(recorded, role):
-    """A permission that nothing takes any more is one too many."""
+def test_each_resource_named_by_a_policy_is_used(recorded, role):
+    """A permission that no task takes any more is one too many."""
     policy, taken = load(role), taken_by(recorded, role)
     unused = [
         (statement["Sid"], action, resource)
@@ -118,7 +121,7 @@ def test_each_resource_that_a_policy_names_is_used(recorded, role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_without_a_statement_something_recorded_is_refused(recorded, role):
+def test_policy_without_a_statement_refuses_a_recorded_request(recorded, role):
     policy = load(role)
     taken = taken_by(recorded, role)
     for statement in policy["Statement"]:
@@ -128,7 +131,10 @@ def test_without_a_statement_something_recorded_is_refused(recorded, role):
 
 
 def test_bucket_policy_covers_writes_that_decide(recorded):
-    """Each is conditional in fact, none is a copy, and the same write without its condition is denied."""
+    """Each such write is conditional, and none is a copy.
+
+    The same write without its condition is denied.
+    """
     bucket, everything = load("bucket"), {"Statement": [ALLOW_ALL]}
     covered = {resource: 0 for statement in bucket["Statement"] for resource in statement["Resource"]}
     for role in ROLES:
@@ -151,7 +157,7 @@ def test_every_task_of_the_chain_has_a_role():
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_role_on_each_prefix_may_what_the_table_says(chain, role):
+def test_role_on_each_prefix_permits_the_tables_actions(chain, role):
     found = {}
     with chain.role("owner"):
         for key in ACCESS:
@@ -194,7 +200,7 @@ def test_role_lists_its_own_store_only(chain, role):
 
 @pytest.fixture(scope="module")
 def planned(recorded):
-    """A run of which nothing is done yet."""
+    """A run without any finished task."""
     recorded.spec()
     return recorded.plan("d5")
 
@@ -227,7 +233,7 @@ def test_command_under_another_role_ends_with_status_9(recorded, planned, role, 
 
 
 def test_adopting_and_moving_rows_takes_three_roles(recorded):
-    """Both write a run, its vectors and its release at once."""
+    """Both commands write a run, its vectors and its release at once."""
     recorded.spec()
     run = released_run(recorded, "d3")
     other = recorded.place.spec.with_name("other.yaml")
@@ -240,7 +246,10 @@ def test_adopting_and_moving_rows_takes_three_roles(recorded):
 
 
 def test_bucket_policy_on_seaweedfs_enforces_nothing(limited_store, chain):
-    """It does not know the condition keys: the docs say that the policy is for Amazon S3."""
+    """SeaweedFS does not know the condition keys.
+
+    The docs describe the bucket policy as one for Amazon S3 only.
+    """
     limited_store.create_bucket("conditional")
     policy = json.dumps(load("bucket")).replace(f":::{BUCKET}/{PREFIX}", ":::conditional/")
     with chain.role("owner"):
@@ -260,5 +269,8 @@ def _permitted(attempt):
 
 
 def _objects(store):
-    """Return tags by key, but for holds: a task that is refused later has held its run already."""
+    """Return tags by key, except those of holds.
+
+    A task that is refused later has put a hold on its run before.
+    """
     return {info.key: info.tag for info in store.list() if not info.key.endswith("held.json")}
