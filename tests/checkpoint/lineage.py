@@ -1,4 +1,4 @@
-"""What writers of one checkpoint directory do to it, looked at after each of their operations."""
+"""Writers of one checkpoint directory, checked after each of their operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def names(version: int) -> list[str]:
 
 
 def train(store: Store, *, folder: Path, gang: bool, epochs: int = 1, adopt: Names | None = None) -> None:
-    """Commit versions as a training does, of bytes that nobody else writes.
+    """Commit versions as a training does, of bytes unique to it.
 
     Args:
         store: of the checkpoint directory.
@@ -35,7 +35,7 @@ def train(store: Store, *, folder: Path, gang: bool, epochs: int = 1, adopt: Nam
     """
     folder.mkdir(parents=True)
     with claim(store, PREFIX, SPEC, adopt=adopt, patience=0) as writer:
-        gang = gang or writer.progress is not None  # which goes on with what another gang has recorded
+        gang = gang or writer.progress is not None  # which continues from the records of another gang
         if gang:
             writer.sweep()
         for number in range(writer.version + 1, writer.version + 1 + epochs):
@@ -70,12 +70,12 @@ def _by_a_gang(writer: CheckpointWriter, number: int, folder: Path) -> dict[str,
 
 
 class Lineage:
-    """What HEAD.json has named, and the bytes of it that are there still.
+    """Versions that HEAD.json has named, and their bytes that are still there.
 
     Attributes:
-        head: HEAD.json, as it was left by the last operation.
-        owner: who claimed last.
-        seen: how often what happened.
+        head: HEAD.json after the last operation.
+        owner: the writer that claimed last.
+        seen: number of times each event happened.
     """
 
     def __init__(self, store: LocalStore) -> None:
@@ -86,7 +86,10 @@ class Lineage:
         self.seen: Counter[str] = Counter()
 
     def step(self, writer: PausedWriter) -> bool:
-        """Let a writer do one operation, look at what that changed, and return whether it goes on."""
+        """Let a writer do one operation, and check what that changed.
+
+        Returns whether it goes on.
+        """
         writer.step()
         found = self._read(HEAD)
         head = None if found is None else decode(Head, found, source=HEAD)
@@ -121,19 +124,19 @@ class Lineage:
         self.seen["committed"] += 1
 
     def _compare(self) -> None:
-        """Check that nothing that was committed has other bytes, and that of the newest version nothing is gone."""
+        """Check that committed files are unchanged and the newest version is complete."""
         for (version, name), data in list(self._committed.items()):
             there = self._read(name)
             if there is None:
                 assert version < self.head.version, f"{name} is gone, and its version is the newest"
-                del self._committed[version, name]  # what somebody may write there now is of no version
+                del self._committed[version, name]  # another file under that name belongs to no version
             else:
                 assert there == data, f"{name} has other bytes than were committed"
 
     def _ended(self, writer: PausedWriter) -> None:
-        """Raise what ended a writer, unless it was shut out by another.
+        """Raise the error that ended a writer, unless it was fenced.
 
-        One that was shut out may stop the owner, by replacing a leftover at the very moment at which the owner would.
+        A fenced writer may stop the owner, by replacing a leftover at the very moment at which the owner would.
         """
         if writer.error is None:
             return

@@ -1,4 +1,7 @@
-"""A writer that does one operation of its store when it is told to, stands still before the next, and may be killed."""
+"""A writer that performs one store operation at a time, on demand.
+
+It stands still before the next, and may be killed.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ class Killed(BaseException):
 
 
 class PausedWriter:
-    """A thread that works on a store, an operation at a time.
+    """A thread that works on a store, one operation at a time.
 
     Args:
-        store: where it works.
-        work: what it does, given that store.
+        store: that it works on.
+        work: called with that store.
 
     Attributes:
-        next: the operation it stands before; None when it has ended.
-        error: what it ended with; None when it came to its end.
+        next: the operation it waits before; None when it has ended.
+        error: that ended it; None when it finished its work.
     """
 
     def __init__(self, store: Store, work: Callable[[Store], None]) -> None:
@@ -40,23 +43,24 @@ class PausedWriter:
         self._wait()
 
     def step(self) -> None:
-        """Let it do the operation it stands before, and return when it stands before the next."""
+        """Let it do its next operation and wait until it pauses again."""
         if self.next is None:
             raise RuntimeError("the writer has ended") from self.error
         self._turn.release()
         self._wait()
 
     def kill(self) -> None:
-        """Let it do nothing any more, not even what comes at a clean end."""
+        """End it without any further operation, even those of a clean end."""
         self._dead = True
         if self.next is not None:
             self.step()
         self._thread.join()
 
     def pause(self, operation: str) -> None:
-        """Stand still before an operation; its heartbeat, which has a thread of its own, does not.
+        """Wait before an operation; the heartbeat in its own thread goes on.
 
-        Nor does it before it lists: a ``cached_property``, which some lists are, has one lock for all in Python 3.11.
+        It does not wait before a listing either: some listings are inside a ``cached_property``, which has one lock for
+        all in Python 3.11.
         """
         if threading.current_thread() is not self._thread or operation == "list":
             return
@@ -81,7 +85,7 @@ class PausedWriter:
 
 
 class _PausedStore:
-    """Does what another store does, each time its writer is let."""
+    """Store whose operations wait until the writer may go on."""
 
     def __init__(self, store: Store, writer: PausedWriter) -> None:
         self._store, self._writer = store, writer

@@ -1,4 +1,7 @@
-"""What PBG does to a checkpoint directory, file by file, so that it can be stopped after each."""
+"""PBG's changes to a checkpoint directory, file by file.
+
+They can be stopped after each.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ def version_of(directory: Path) -> int:
 
 
 def iterate(directory: Path, content: str) -> Iterator[str]:
-    """Train one iteration; yield before each step, so that leaving the generator there is a crash."""
+    """Train one iteration, yielding before each step.
+
+    Leaving the generator at a yield is a crash.
+    """
     directory.mkdir(exist_ok=True)
     done = version_of(directory)
     for name in names(done + 1):
@@ -49,7 +55,10 @@ def train(directory: Path, content: str) -> int:
 
 
 def preserve(directory: Path, epoch: int) -> None:
-    """Preserve the newest version: absolute links (PBG also leaves the originals for good)."""
+    """Preserve the newest version by absolute links.
+
+    PBG also keeps the originals for good.
+    """
     version = version_of(directory)
     snapshot = directory / f"epoch_{epoch}"
     snapshot.mkdir()

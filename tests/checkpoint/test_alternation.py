@@ -1,4 +1,7 @@
-"""PBG and this package train one directory by turns and crash anywhere: the newest committed version is opened."""
+"""PBG and this package train one directory by turns and crash anywhere.
+
+The newest committed version is always the one opened.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ class MortalStore(LocalStore):
 
 
 class Alternation(RuleBasedStateMachine):
-    """The model: which version counts, which one PBG knows, and their contents."""
+    """The model: the counting version, PBG's known version, and their contents."""
 
     def __init__(self):
         super().__init__()
@@ -98,13 +101,16 @@ class Alternation(RuleBasedStateMachine):
         if "write the version file" in done or len(done) < after:
             self.newest = self.known_to_pbg = (self.known_to_pbg[0] + 1, content)
         elif done:
-            self.newest = self.known_to_pbg  # what we committed beyond it is overwritten
+            self.newest = self.known_to_pbg  # versions of ours beyond it are overwritten
         empty = (self.directory / VERSION_MIRROR).exists() and not (self.directory / VERSION_MIRROR).read_text()
         if empty or ("write model.v1.h5" in done and not self.newest[0]):
             self._mend()
 
     def _mend(self):
-        """PBG left no number: HEAD.json tells, or a person is asked and writes it down."""
+        """Write the version number that PBG did not leave.
+
+        HEAD.json contains it; otherwise a person has to write it down.
+        """
         try:
             opened = self._opened()
         except FormatError as error:
@@ -128,7 +134,7 @@ class Alternation(RuleBasedStateMachine):
             (self.directory / LEASE).unlink(missing_ok=True)  # its heartbeat has stopped
         if store.has_committed(version):
             self.newest = (version, content)
-        if VERSION_MIRROR in store.changed:  # the claim mended it, the commit wrote it
+        if VERSION_MIRROR in store.changed:  # the claim repaired it, the commit wrote it
             last = store.changed.count(VERSION_MIRROR) == 2
             self.known_to_pbg = self.newest if last or version > self.newest[0] else self._claimed(version)
 
@@ -176,8 +182,8 @@ TestAlternation.settings = settings(
 )
 
 
-def test_the_machine_would_notice_a_lost_version(monkeypatch):
-    """The model is worth something: without the look at our own hashes it fails."""
+def test_state_machine_notices_a_lost_version(monkeypatch):
+    """The state machine fails without the look at our own hashes."""
     monkeypatch.setattr("pbg_tasks.checkpoint.plain._is_ours", lambda *_, **__: True)
     machine = Alternation()
     try:
@@ -192,13 +198,13 @@ def test_the_machine_would_notice_a_lost_version(monkeypatch):
 @pytest.mark.parametrize(
     "steps",
     [
-        # PBG begins to replace what HEAD.json names, then the same version is committed again.
+        # PBG begins to replace the files that HEAD.json names, then the same version is committed again.
         [("we_crash", {"after": 7}), ("pbg_crashes", {"after": 1}), ("we_train", {})],
         # PBG went beyond HEAD.json and lost its number while the files of HEAD.json are still there.
         [("we_train", {}), ("pbg_crashes", {"after": 5}), ("pbg_crashes", {"after": 4}), ("we_train", {})],
     ],
 )
-def test_what_was_once_wrong(steps):
+def test_earlier_defects_stay_fixed(steps):
     machine = Alternation()
     try:
         for name, arguments in steps:

@@ -1,4 +1,7 @@
-"""A writer whose clock is an hour wrong is taken over when it is silent, as any other, and not before."""
+"""Heartbeats of a writer whose clock is an hour wrong.
+
+As any other, it is taken over when it is silent, and not before.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ class Holder:
     """A writer on another machine.
 
     Args:
-        clocks: by how many seconds its clock is wrong at each beat.
-        beats: after which it is silent.
+        clocks: error of its clock at each beat, in seconds.
+        beats: number after which it is silent.
     """
 
     def __init__(self, store, clocks, beats):
@@ -46,7 +49,7 @@ class Holder:
             self._store.put(KEY, json.dumps({"holder": holder, "beat": next(self._beats)}).encode())
 
     def pass_time(self, seconds):
-        """What the observer takes for sleep."""
+        """Pass time for the observer, in place of its sleep."""
         self.watched += seconds
         if self._left and self.watched % BEAT_SECONDS == 0:
             self._left -= 1
@@ -56,14 +59,14 @@ class Holder:
 @pytest.mark.parametrize("observer", CLOCKS)
 @pytest.mark.parametrize("clocks", [*([clock] for clock in CLOCKS), [HOUR, -HOUR, 0.0]])
 class TestClocks:
-    def test_who_beats_is_not_taken_over(self, store, clocks, observer):
+    def test_beating_writer_is_not_taken_over(self, store, clocks, observer):
         holder = Holder(store, clocks, beats=100)
         with clock_wrong_by(observer), pytest.raises(ConflictError, match="is alive and owns this run"):
             wait_until_free(store, KEY, sleep=holder.pass_time)
         assert holder.watched == PATIENCE_SECONDS
 
     @pytest.mark.parametrize("beats", [0, 1, 4])
-    def test_who_is_silent_is_not_waited_for_any_longer(self, store, clocks, observer, beats):
+    def test_silent_writer_is_taken_over_in_time(self, store, clocks, observer, beats):
         holder = Holder(store, clocks, beats)
         with clock_wrong_by(observer):
             wait_until_free(store, KEY, sleep=holder.pass_time)

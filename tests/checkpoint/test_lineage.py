@@ -1,6 +1,7 @@
-"""Several writers of one run, each standing still at any point for any time, make one lineage of versions.
+"""Several writers of one run make one lineage of versions.
 
-Who was superseded never commits, and no byte that was committed ever changes.
+Each stands still at any point for any time. A superseded writer never commits, and no byte that was committed ever
+changes.
 """
 
 from __future__ import annotations
@@ -98,13 +99,16 @@ class Writers(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def _swift(monkeypatch):
-    """The power does not fail here, and nobody is told who waits for whom."""
+    """Skip syncing to disk, and the messages about waiting.
+
+    Power failures do not happen here.
+    """
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(lease, "say", lambda _: None)
 
 
 @pytest.mark.timeout(3600)  # 2,000 examples take ten minutes
-def test_writers_that_stand_still_and_die_anywhere_make_one_lineage():
+def test_paused_and_killed_writers_make_one_lineage():
     SEEN.clear()
     run_state_machine_as_test(
         Writers,
@@ -119,9 +123,10 @@ def test_writers_that_stand_still_and_die_anywhere_make_one_lineage():
 
 
 def overtake(root, after, *, old, new):
-    """Let a writer stand still after so many operations while another goes all the way; return whether it did.
+    """Pause a writer after so many operations while another one finishes.
 
-    Both meet a file that a third has left under the name of what they are going to commit.
+    Both meet a file that a third writer has left under the name of what they are going to commit. Returns whether the
+    writer was paused.
     """
     lineage = Lineage(store := LocalStore(root / "store"))
 
@@ -149,7 +154,7 @@ def overtake(root, after, *, old, new):
 
 @pytest.mark.parametrize("old", [False, True], ids=["alone", "gang"])
 @pytest.mark.parametrize("new", [False, True], ids=["overtaken by one", "overtaken by a gang"])
-def test_wherever_a_writer_stands_still_while_others_commit_it_changes_nothing_of_theirs(tmp_path, old, new):
+def test_writer_paused_anywhere_changes_no_later_commit(tmp_path, old, new):
     after = 0
     while overtake(tmp_path / str(after), after, old=old, new=new):
         after += 1
@@ -168,7 +173,7 @@ def swap_whatever_is_there(self, key, source, *, expected, metadata=None):
     ],
     ids=["a store that compares nothing", "a writer that replaces what a newer one wrote"],
 )
-def test_a_broken_fence_is_found_out(tmp_path, monkeypatch, where, name, wrong):
+def test_broken_fence_is_detected(tmp_path, monkeypatch, where, name, wrong):
     monkeypatch.setattr(where, name, wrong)
     with pytest.raises(AssertionError, match=r"a claim changed more|superseded|other bytes"):
-        test_wherever_a_writer_stands_still_while_others_commit_it_changes_nothing_of_theirs(tmp_path, False, False)
+        test_writer_paused_anywhere_changes_no_later_commit(tmp_path, False, False)

@@ -37,14 +37,14 @@ def head(store, version=0, writer_epoch=1):
     store.put("run/HEAD.json", encode(Head(writer_epoch=writer_epoch, version=version)))
 
 
-def test_what_is_done_and_what_is_under_way(store):
+def test_done_and_active_parts_are_reported(store):
     now = [0.0]
     live = mirror(store, now)
     head(store)
     assert watch_progress(store, "run") is None
     live.tell(iteration(1), 0, 0)
     live.done(piece(0, 0))
-    live.tell(iteration(1), 0, 1)  # too soon after the last
+    live.tell(iteration(1), 0, 1)  # too soon after the last report
     progress, _ = watch_progress(store, "run")
     assert (progress.done, [(lease.lhs, lease.rhs) for lease in progress.active]) == ((), [(0, 0)])
     now[0] += INTERVAL_SECONDS
@@ -55,7 +55,7 @@ def test_what_is_done_and_what_is_under_way(store):
     assert heard is not None
 
 
-def test_a_committed_iteration_is_no_longer_under_way(store):
+def test_committed_iteration_is_not_reported_as_active(store):
     now = [0.0]
     live = mirror(store, now)
     live.tell(iteration(1), 0, 0)
@@ -69,11 +69,11 @@ def test_a_committed_iteration_is_no_longer_under_way(store):
     assert (progress.iteration.number, progress.done) == (2, ())
 
 
-def test_who_was_shut_out_is_not_heard(store):
+def test_reports_of_fenced_writer_are_ignored(store):
     head(store, writer_epoch=2)
     mirror(store, [0.0]).tell(iteration(1), 0, 0)
     assert watch_progress(store, "run") is None
 
 
-def test_nothing_is_watched_where_nothing_is_trained(store):
+def test_directory_without_training_reports_nothing(store):
     assert watch_progress(store, "run") is None

@@ -1,4 +1,4 @@
-"""What of an iteration is stored, and counts, before the iteration is whole."""
+"""Stored parts of an iteration that count before its end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def keys(store):
     return sorted(info.key.removeprefix(f"{PREFIX}/") for info in store.list(PREFIX))
 
 
-def test_a_record_is_found_by_the_next_writer_and_gone_after_the_commit(store, tmp_path):
+def test_record_is_read_by_next_writer_until_commit(store, tmp_path):
     with claim(store, PREFIX, SPEC) as writer:
         done = EdgeChunkRecord(
             lhs=0, rhs=0, rank=1, lease=1, edges=7, before={"count": 1.0}, figures=(1.0, 0.0, 2.0, 3.0)
@@ -69,7 +69,7 @@ def test_a_record_is_found_by_the_next_writer_and_gone_after_the_commit(store, t
         assert open_committed(store, PREFIX)[0].retrained == (3, 0)
 
 
-def test_what_a_record_replaces_is_deleted_and_what_none_names_is_swept(store, tmp_path):
+def test_replaced_and_unnamed_objects_are_deleted(store, tmp_path):
     with claim(store, PREFIX, SPEC) as writer:
         first = put(writer, tmp_path, b"first", lease=1)
         writer.record(progress(writer, 1, first))
@@ -83,10 +83,10 @@ def test_what_a_record_replaces_is_deleted_and_what_none_names_is_swept(store, t
         assert found == [second.name, "progress.v1.e1.2.json"]
 
 
-def test_a_writer_that_was_shut_out_records_and_settles_nothing(store, tmp_path):
+def test_fenced_writer_records_and_settles_nothing(store, tmp_path):
     with claim(store, PREFIX, SPEC) as old:
         old.record(progress(old, 1, put(old, tmp_path, b"old")))
-        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had stopped for long
+        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had been silent for long
         with claim(store, PREFIX, SPEC) as new:
             late = put(old, tmp_path, b"late", lease=9)
             with pytest.raises(ConflictError, match="another writer claimed this run; record 2 of writer epoch 1"):
@@ -99,7 +99,7 @@ def test_a_writer_that_was_shut_out_records_and_settles_nothing(store, tmp_path)
     assert store.get(f"{PREFIX}/{FILE}").data == b"new"
 
 
-def test_a_version_left_by_an_interrupted_writer_is_replaced(store, tmp_path):
+def test_file_left_by_interrupted_writer_is_replaced(store, tmp_path):
     with claim(store, PREFIX, SPEC) as writer:
         writer.put(FILE, b"never committed")
     with claim(store, PREFIX, SPEC) as writer:
@@ -117,7 +117,7 @@ def test_a_version_left_by_an_interrupted_writer_is_replaced(store, tmp_path):
         (None, r"HEAD\.json: names what is missing, restore it: .*progress\.v1\.e1\.1\.json"),
     ],
 )
-def test_a_damaged_record_is_named(store, tmp_path, damage, match):
+def test_damaged_record_is_named(store, tmp_path, damage, match):
     with claim(store, PREFIX, SPEC) as writer:
         writer.record(progress(writer, 1, put(writer, tmp_path, b"bucket")))
     key = f"{PREFIX}/progress.v1.e1.1.json"
@@ -129,18 +129,18 @@ def test_a_damaged_record_is_named(store, tmp_path, damage, match):
         pass
 
 
-def test_another_spec_does_not_take_a_record_over(store, tmp_path):
+def test_record_of_other_spec_is_not_continued(store, tmp_path):
     with claim(store, PREFIX, SPEC) as writer:
         writer.record(progress(writer, 1, put(writer, tmp_path, b"bucket")))
     with claim(store, PREFIX, "b" * 64) as writer:
         assert writer.progress is None
 
 
-def test_a_writer_that_was_shut_out_sweeps_nothing_of_who_came_after(store, tmp_path):
-    """It may have stood still between its claim and its sweep, with all of its gang."""
+def test_fenced_writer_sweeps_nothing_of_its_successor(store, tmp_path):
+    """It may have paused between claim and sweep, with its whole gang."""
     with claim(store, PREFIX, SPEC) as old:
         put(old, tmp_path, b"never recorded")
-        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had stopped for long
+        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had been silent for long
         with claim(store, PREFIX, SPEC) as new:
             stored = put(new, tmp_path, b"new")
             new.record(progress(new, 1, stored))
@@ -151,8 +151,8 @@ def test_a_writer_that_was_shut_out_sweeps_nothing_of_who_came_after(store, tmp_
     ]
 
 
-def test_what_an_interrupted_writer_settled_already_is_never_deleted(store, tmp_path, monkeypatch):
-    """Whoever took over may have committed it between a look at it and its removal."""
+def test_settled_files_of_interrupted_writer_are_kept(store, tmp_path, monkeypatch):
+    """The next writer may have committed a file between check and removal."""
     with claim(store, PREFIX, SPEC) as writer:
         writer.record(progress(writer, 1, put(writer, tmp_path, b"bucket")))
         writer.settle(writer.progress)
@@ -172,7 +172,7 @@ class TestSegments:
     def short(self, monkeypatch):
         monkeypatch.setattr(segments, "PIECES", 10)
 
-    def test_a_record_names_the_full_ones_and_the_next_writer_finds_all_pieces(self, store, tmp_path):
+    def test_sealed_segments_lead_next_writer_to_all_pieces(self, store, tmp_path):
         with claim(store, PREFIX, SPEC) as writer:
             for number, count in enumerate((3, 9, 25, 29), start=1):
                 writer.record(progress(writer, number, put(writer, tmp_path, b"x", lease=number), done=pieces(count)))
@@ -183,7 +183,7 @@ class TestSegments:
         with claim(store, PREFIX, SPEC) as writer:
             assert writer.progress.done == pieces(29)
             writer.sweep()
-            assert watch_progress(store, PREFIX) is None  # which is the one before's
+            assert watch_progress(store, PREFIX) is None  # which belongs to the record before
             writer.record(progress(writer, 5, put(writer, tmp_path, b"y", lease=5), done=pieces(31)))
             assert watch_progress(store, PREFIX)[0].done == pieces(31)
             found = [key for key in keys(store) if "pieces" in key]
@@ -191,7 +191,7 @@ class TestSegments:
             writer.commit(writer.settle(writer.progress), iteration=iteration(1), edges=10)
         assert not [key for key in keys(store) if "partial" in key]
 
-    def test_pieces_that_come_late_go_into_the_next_one(self, store, tmp_path):
+    def test_late_pieces_go_into_the_next_segment(self, store, tmp_path):
         listed = pieces(20)
         with claim(store, PREFIX, SPEC) as writer:
             for number, done in enumerate((listed[5:17], (*listed[:5], *listed[5:17], *listed[17:])), start=1):
@@ -199,7 +199,7 @@ class TestSegments:
         with claim(store, PREFIX, SPEC) as writer:
             assert sorted(piece.lease for piece in writer.progress.done) == list(range(1, 21))
 
-    def test_a_segment_that_was_changed_or_lost_is_said(self, store, tmp_path):
+    def test_changed_or_missing_segment_is_reported(self, store, tmp_path):
         with claim(store, PREFIX, SPEC) as writer:
             writer.record(progress(writer, 1, put(writer, tmp_path, b"x"), done=pieces(11)))
         key = f"{PREFIX}/partial/e1/pieces.v1.0.json"

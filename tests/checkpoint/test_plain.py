@@ -48,7 +48,7 @@ def store(directory):
     return open_store(directory)
 
 
-def test_a_directory_of_pbg_is_read_as_it_is(store, directory, tmp_path):
+def test_pbg_directory_is_read_unchanged(store, directory, tmp_path):
     pbg.train(directory, "a")
     assert pbg.train(directory, "b") == 2
     files = open_directory(store, "", expect=pbg.names)
@@ -60,7 +60,7 @@ def test_a_directory_of_pbg_is_read_as_it_is(store, directory, tmp_path):
 
 
 @pytest.mark.parametrize("prefix", ["", "some/where"])
-def test_both_go_on_after_each_other(tmp_path, prefix):
+def test_pbg_and_package_continue_each_others_training(tmp_path, prefix):
     store, directory = open_store(tmp_path / "store"), tmp_path / "store" / prefix
     directory.mkdir(parents=True)
     for version, turn in enumerate("popoopp", 1):
@@ -77,7 +77,7 @@ def test_both_go_on_after_each_other(tmp_path, prefix):
     assert manifests == {"manifest.v5.json"}  # PBG went on after it and leaves it
 
 
-def test_the_writer_gives_the_files_of_the_adopted_version(store, directory, tmp_path):
+def test_writer_provides_files_of_adopted_version(store, directory, tmp_path):
     pbg.train(directory, "a")
     with claim(store, "", SPEC, adopt=pbg.names) as writer:
         assert (writer.version, writer.manifest) == (1, None)
@@ -87,7 +87,7 @@ def test_the_writer_gives_the_files_of_the_adopted_version(store, directory, tmp
         assert writer.files.version == 2
 
 
-def test_half_a_version_of_pbg_is_written_over(store, directory, tmp_path):
+def test_half_written_pbg_version_is_overwritten(store, directory, tmp_path):
     pbg.train(directory, "a")
     steps = pbg.iterate(directory, "torn")
     for _ in range(3):
@@ -98,7 +98,7 @@ def test_half_a_version_of_pbg_is_written_over(store, directory, tmp_path):
     assert read(store, tmp_path) == (2, "ours")
 
 
-def test_initial_embeddings_at_version_zero_may_be_partial_and_stay(store, directory, tmp_path):
+def test_partial_initial_embeddings_at_version_zero_stay(store, directory, tmp_path):
     directory.mkdir()
     (directory / "embeddings_all_1.v0.h5").write_text("start")
     with pytest.raises(FormatError, match=r"embeddings_all_0\.v0\.h5"):
@@ -110,7 +110,7 @@ def test_initial_embeddings_at_version_zero_may_be_partial_and_stay(store, direc
     assert data_files(directory) == {"embeddings_all_1.v0.h5", *pbg.names(2)}
 
 
-def test_a_snapshot_preserved_by_pbg_keeps_its_files(store, directory, tmp_path):
+def test_snapshot_preserved_by_pbg_keeps_its_files(store, directory, tmp_path):
     """Defect 18: the snapshot holds absolute links."""
     pbg.train(directory, "a")
     pbg.preserve(directory, 1)
@@ -121,7 +121,7 @@ def test_a_snapshot_preserved_by_pbg_keeps_its_files(store, directory, tmp_path)
         open_directory(open_store(tmp_path / "moved"), "epoch_1", expect=pbg.names)
 
 
-def test_a_snapshot_of_ours_can_be_moved_and_is_not_trained_on(store, directory, tmp_path):
+def test_preserved_snapshot_can_be_moved_but_not_trained(store, directory, tmp_path):
     manifest = ours(store)
     preserve(store, "", manifest, preserved_prefix("", 1), epochs=1)
     directory.joinpath("epoch_1").rename(tmp_path / "moved")
@@ -133,7 +133,7 @@ def test_a_snapshot_of_ours_can_be_moved_and_is_not_trained_on(store, directory,
     assert read(moved, tmp_path) == (2, "pbg")
 
 
-def test_a_lagging_version_file_is_mended(store, directory, tmp_path):
+def test_lagging_version_file_is_repaired(store, directory, tmp_path):
     ours(store)
     ours(store)
     (directory / VERSION_MIRROR).write_text("1\n")
@@ -143,15 +143,18 @@ def test_a_lagging_version_file_is_mended(store, directory, tmp_path):
     assert pbg.version_of(directory) == 2
 
 
-def test_pbg_that_replaced_our_newest_version_counts(store, directory, tmp_path):
-    """We crash between HEAD.json and checkpoint_version.txt; PBG knows the older version only and trains it again."""
+def test_newest_version_replaced_by_pbg_counts(store, directory, tmp_path):
+    """Crash between HEAD.json and checkpoint_version.txt.
+
+    PBG then knows the older version only and trains it again.
+    """
     pbg.train(directory, "a")
     kept = {path.name: path.read_bytes() for path in directory.iterdir()}
     ours(store)
     for name, data in kept.items():
         (directory / name).write_bytes(data)
     steps = pbg.iterate(directory, "again")
-    for _ in range(3):  # two of three files replaced
+    for _ in range(3):  # two of three files are replaced
         next(steps)
     assert read(store, tmp_path) == (1, "a")
     assert pbg.train(directory, "again") == 2
@@ -169,14 +172,14 @@ def test_a_copied_directory_is_still_verified(store, directory, tmp_path):
         read(copy, tmp_path)
 
 
-def test_one_changed_file_is_damage_not_pbg(store, directory):
+def test_single_changed_file_is_damage(store, directory):
     ours(store)
     (directory / "model.v1.h5").write_text("edited")
     with pytest.raises(FormatError, match=r"model\.v1\.h5: missing or changed after version 1 was committed"):
         open_directory(store, "", expect=pbg.names)
 
 
-def test_leftovers_do_not_stop_a_directory_whose_head_was_removed(store, directory, tmp_path):
+def test_leftovers_without_head_do_not_stop_directory(store, directory, tmp_path):
     for _ in range(2):
         ours(store)
     with claim(store, "", SPEC, adopt=pbg.names) as writer:
@@ -186,7 +189,7 @@ def test_leftovers_do_not_stop_a_directory_whose_head_was_removed(store, directo
     assert ours(store).version == 3
 
 
-def test_a_run_of_the_chain_does_not_go_on_from_pbg(store, directory):
+def test_nightly_run_does_not_continue_pbg_checkpoint(store, directory):
     pbg.train(directory, "a")
     with claim(store, "", SPEC, adopt=pbg.names):
         pass
@@ -194,7 +197,7 @@ def test_a_run_of_the_chain_does_not_go_on_from_pbg(store, directory):
         pass
 
 
-def test_only_what_belongs_to_a_version_is_removed(store, directory):
+def test_only_files_of_a_version_are_removed(store, directory):
     pbg.train(directory, "a")
     others = ["config.json", "training_stats.json", "notes.txt", "embeddings_other_0.v1.h5", "model.v7.h5"]
     for name in others:
@@ -235,9 +238,7 @@ def bad(directory, mirror, *versions, without=()):
         ("2\n", [2, 3], ["embeddings_all_0.v2.h5", "model.v3.h5"], r"lacks embeddings_all_0\.v2\.h5.*3 \(2 of 3"),
     ],
 )
-def test_a_bad_directory_is_refused_by_readers_and_writers_and_left_alone(
-    store, directory, mirror, versions, without, message
-):
+def test_bad_directory_is_refused_and_left_alone(store, directory, mirror, versions, without, message):
     bad(directory, mirror, *versions, without=without)
     before = listed(directory)
     with pytest.raises(FormatError, match=message):
@@ -248,7 +249,7 @@ def test_a_bad_directory_is_refused_by_readers_and_writers_and_left_alone(
 
 
 @pytest.mark.parametrize(("mirror", "versions"), [(None, []), ("", []), ("0\n", []), ("0\n", [1])])
-def test_nothing_trained_is_not_found_and_can_be_started(store, directory, mirror, versions):
+def test_directory_without_version_can_be_started(store, directory, mirror, versions):
     bad(directory, mirror, *versions)
     with pytest.raises(NotFoundError, match="holds no trained version"):
         open_directory(store, "", expect=pbg.names)
@@ -256,19 +257,19 @@ def test_nothing_trained_is_not_found_and_can_be_started(store, directory, mirro
         assert (writer.version, list(writer.files.names)) == (0, [])
 
 
-def test_a_first_epoch_of_pbg_that_was_interrupted_can_be_started_over(store, directory):
+def test_interrupted_first_epoch_of_pbg_can_restart(store, directory):
     bad(directory, None, 1, without=["model.v1.h5"])
     assert ours(store).version == 1
 
 
-def test_a_version_of_ours_that_lacks_what_the_config_names(store):
+def test_version_without_files_of_config_is_refused(store):
     ours(store)
     with pytest.raises(FormatError, match=r"saved without embeddings_new_0\.v1\.h5"):
         open_directory(store, "", expect=lambda version: [*pbg.names(version), f"embeddings_new_{0}.v{version}.h5"])
 
 
 @pytest.mark.s3
-def test_in_s3(s3_bucket, tmp_path):
+def test_pbg_directory_in_s3_is_continued(s3_bucket, tmp_path):
     store = open_store(f"{s3_bucket}/checkpoint")
     ours(store)
     ours(store, b"more")

@@ -24,7 +24,7 @@ def held_out(epoch):
 
 
 @pytest.mark.parametrize("prefix", ["", "run/checkpoint"])
-def test_lines_of_committed_iterations_stay_whoever_wrote_them(tmp_path, prefix):
+def test_lines_of_committed_iterations_always_stay(tmp_path, prefix):
     store = open_store(tmp_path)
     key = f"{prefix}/{FILE_NAME}".lstrip("/")
     kept = [line(0, 3.0), line(0, 1.0, count=30), held_out(0), line(1, 1.0)]
@@ -42,7 +42,10 @@ def io(epoch, seconds=2.0):
 
 
 def test_old_io_figures_move_to_their_file(tmp_path):
-    """Where both files have an iteration's, as after a kill between the two, there is one line of it in the end."""
+    """Leave one line where both files have an iteration's.
+
+    They do after a kill between the two writes.
+    """
     store = open_store(tmp_path)
     old = [line(0, 3.0), json.dumps(json.loads(held_out(0)) | json.loads(io(0))), line(1, 1.0), io(1)]
     store.put(FILE_NAME, "\n".join(old).encode())
@@ -53,14 +56,14 @@ def test_old_io_figures_move_to_their_file(tmp_path):
     assert store.get(IO_FILE_NAME).data.decode().splitlines() == [io(0), io(1), io(2, seconds=4.0)]
 
 
-def test_nothing_is_kept_of_a_training_that_committed_nothing(tmp_path):
+def test_training_without_commit_leaves_no_statistics(tmp_path):
     store = open_store(tmp_path)
     store.put(FILE_NAME, line(0, 3.0).encode())
     assert StatsMirror(store, "", None).losses() == []
     assert StatsMirror(open_store(tmp_path / "none"), "", iteration(1)).losses() == []
 
 
-def test_a_foreign_line_is_named(tmp_path):
+def test_foreign_line_is_named(tmp_path):
     store = open_store(tmp_path)
     store.put(FILE_NAME, line(0, 3.0, stats={"count": 1, "metrics": {"score": 1}}).encode())
     with pytest.raises(FormatError, match=r"training_stats\.json: not a line of training statistics"):

@@ -25,7 +25,7 @@ def test_nothing_counts_before_the_commit(store, tmp_path):
         open_committed(store, PREFIX)
 
 
-def test_a_commit_counts_and_the_next_writer_continues(store, tmp_path):
+def test_commit_counts_and_next_writer_continues(store, tmp_path):
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1)
         first = commit(writer, 2, b"more")
@@ -40,11 +40,11 @@ def test_a_commit_counts_and_the_next_writer_continues(store, tmp_path):
     assert open_committed(store, PREFIX)[0].version == 3
 
 
-def test_the_next_writer_does_what_a_killed_one_had_left_to_do_after_its_commit(store, monkeypatch):
+def test_next_writer_finishes_killed_ones_commit(store, monkeypatch):
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1)
         monkeypatch.setattr(writer, "write_mirror", lambda: None)
-        commit(writer, 2)  # and is killed before it tells PBG, and before it drops version 1
+        commit(writer, 2)  # it is killed before it writes PBG's version file and before it drops version 1
     assert store.get(f"{PREFIX}/checkpoint_version.txt").data == b"1\n"
     with claim(store, PREFIX, SPEC) as writer:
         assert writer.version == 2
@@ -54,8 +54,8 @@ def test_the_next_writer_does_what_a_killed_one_had_left_to_do_after_its_commit(
 
 
 @pytest.mark.parametrize("place", ["tmp_path", pytest.param("s3_bucket", marks=pytest.mark.s3)])
-def test_a_restored_head_lets_no_earlier_writer_commit(request, place):
-    """A backup is restored, and the next writer claims the writer epoch that an earlier one had already."""
+def test_commit_by_earlier_writer_after_restore_is_refused(request, place):
+    """Restore a backup, so that a writer epoch is claimed twice."""
     store = open_store(str(request.getfixturevalue(place)))
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1)
@@ -70,7 +70,7 @@ def test_a_restored_head_lets_no_earlier_writer_commit(request, place):
             commit(later, 2, b"of the earlier one")
 
 
-def test_a_commit_overtaken_without_an_answer_may_count(store, monkeypatch):
+def test_commit_overtaken_without_answer_may_count(store, monkeypatch):
     with claim(store, PREFIX, SPEC) as writer:
         true_swap = store.swap
 
@@ -84,7 +84,7 @@ def test_a_commit_overtaken_without_an_answer_may_count(store, monkeypatch):
             commit(writer, 1)
 
 
-def test_a_version_that_pbg_made_anew_is_not_dropped_for_ours_of_that_number(store):
+def test_version_that_pbg_wrote_anew_is_kept(store):
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1)
         commit(writer, 2)
@@ -94,7 +94,7 @@ def test_a_version_that_pbg_made_anew_is_not_dropped_for_ours_of_that_number(sto
     assert store.head(f"{PREFIX}/embeddings_all_0.v1.h5") is not None
 
 
-def test_what_a_gang_stored_goes_although_it_was_killed_behind_its_commit(store, monkeypatch):
+def test_partial_objects_of_killed_gang_are_removed(store, monkeypatch):
     with claim(store, PREFIX, SPEC) as writer:
         left = f"{PREFIX}/partial/e{writer.partial.writer_epoch}/n_0.1.h5"
         store.put(left, b"a partition of the iteration")
@@ -106,7 +106,7 @@ def test_what_a_gang_stored_goes_although_it_was_killed_behind_its_commit(store,
     assert store.get(f"{PREFIX}/checkpoint_version.txt").data == b"1\n"
 
 
-def test_what_someone_wrote_by_hand_stays_for_all_to_see(store):
+def test_documents_edited_by_hand_stay_visible(store):
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1)
         commit(writer, 2)
@@ -120,10 +120,10 @@ def test_what_someone_wrote_by_hand_stays_for_all_to_see(store):
         open_committed(store, PREFIX)
 
 
-def test_the_older_writer_loses_at_its_commit(store):
+def test_older_writer_fails_at_its_commit(store):
     with claim(store, PREFIX, SPEC) as old:
         commit(old, 1)
-        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had stopped for long
+        store.delete(f"{PREFIX}/{LEASE}")  # as if its heartbeat had been silent for long
         with claim(store, PREFIX, SPEC) as new:
             with pytest.raises(ConflictError, match="another writer claimed this run"):
                 commit(old, 2, b"stale")
@@ -136,7 +136,7 @@ def test_the_older_writer_loses_at_its_commit(store):
     assert files.version == 2
 
 
-def test_a_live_writer_is_not_pushed_aside(store):
+def test_live_writer_is_not_pushed_aside(store):
     with claim(store, PREFIX, SPEC) as first:
         with pytest.raises(ConflictError, match="is alive and owns this run"), claim(store, PREFIX, SPEC, patience=7):
             pass
@@ -144,8 +144,8 @@ def test_a_live_writer_is_not_pushed_aside(store):
     assert open_committed(store, PREFIX)[0].version == 1
 
 
-def test_a_writer_that_ends_while_it_is_watched_is_followed(store):
-    """As when a scheduler starts the next try before it has ended the one before."""
+def test_writer_that_ends_while_watched_is_followed(store):
+    """A scheduler may start the next try before the last one ended."""
     holder = process_identity() | {"machine": "elsewhere"}
     beats = iter(range(100))
 
@@ -160,7 +160,7 @@ def test_a_writer_that_ends_while_it_is_watched_is_followed(store):
     assert next(beats) == 10
 
 
-def test_a_silent_lease_of_an_unknown_machine_is_taken_over(store):
+def test_silent_lease_of_unknown_machine_is_taken_over(store):
     holder = process_identity() | {"machine": "elsewhere"}
     store.put(f"{PREFIX}/{LEASE}", json.dumps({"holder": holder, "beat": 4}).encode())
     slept = []
@@ -168,7 +168,7 @@ def test_a_silent_lease_of_an_unknown_machine_is_taken_over(store):
     assert sum(slept) == SILENCE_SECONDS
 
 
-def test_a_killed_writer_is_followed_at_once(store, tmp_path):
+def test_killed_writer_is_followed_at_once(store, tmp_path):
     code = (
         "import sys, time\n"
         "from pbg_tasks.checkpoint import claim\n"
@@ -191,7 +191,7 @@ def test_a_killed_writer_is_followed_at_once(store, tmp_path):
     assert store.get(f"{PREFIX}/embeddings_all_0.v1.h5").data == b"whole"
 
 
-def test_two_claims_at_the_same_moment(store, monkeypatch):
+def test_of_two_simultaneous_claims_one_succeeds(store, monkeypatch):
     real = store.swap
 
     def swap(key, data, *, expected, **options):
@@ -212,7 +212,7 @@ def test_another_spec_is_refused(store):
         pass
 
 
-def test_the_version_before_goes_and_version_zero_stays(store):
+def test_previous_version_goes_and_version_zero_stays(store):
     with claim(store, PREFIX, SPEC) as writer:
         name = "embeddings_all_0.v0.h5"
         zero = writer.commit({name: writer.put(name, b"start")}, iteration=None, edges=0)
@@ -235,7 +235,7 @@ def test_a_hand_edited_document_is_refused(store, name, damage):
         open_committed(store, PREFIX)
 
 
-def test_a_version_mirror_ahead_of_the_commits_is_refused_and_one_behind_is_not(store):
+def test_version_mirror_ahead_of_commits_is_refused(store):
     with claim(store, PREFIX, SPEC) as writer:
         commit(writer, 1)
         commit(writer, 2)
@@ -255,10 +255,10 @@ def test_changed_data_is_never_opened(store, tmp_path):
     assert not list(tmp_path.glob("embeddings*"))
 
 
-def test_a_preserved_directory_can_be_moved(store, tmp_path):
+def test_preserved_directory_can_be_moved(store, tmp_path):
     with claim(store, PREFIX, SPEC) as writer:
         manifest = commit(writer, 1)
-    for _ in range(2):  # twice: the second time changes nothing
+    for _ in range(2):  # twice: the second preservation changes nothing
         document = preserve(store, PREFIX, manifest, f"{PREFIX}/epoch_1", epochs=1, documents={"config.json": b"{}"})
     assert set(document.objects) == {"embeddings_all_0.v1.h5", "checkpoint_version.txt", "config.json"}
     (tmp_path / PREFIX / "epoch_1").rename(tmp_path / "elsewhere")
@@ -267,7 +267,7 @@ def test_a_preserved_directory_can_be_moved(store, tmp_path):
     assert not any(path.is_symlink() for path in (tmp_path / "elsewhere").iterdir())
 
 
-def test_objects_say_who_wrote_them(store):
+def test_objects_name_their_writer(store):
     for _ in range(2):
         with claim(store, PREFIX, SPEC) as writer:
             writer.put("embeddings_all_0.v1.h5", b"x")
