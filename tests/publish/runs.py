@@ -1,4 +1,7 @@
-"""Runs as a training leaves them, made by hand: small, and of the layout the collector meets."""
+"""Runs as a training leaves them, made by hand.
+
+They are small and have the layout that the collector finds.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def write_run(store, run, *, previous=None, channel="production"):
 
 
 def candidate(store, run, snapshot):
-    """Return what is published of a run."""
+    """Return the publishable fields of a run."""
     return {
         "graph": "g",
         "run": run,
@@ -42,7 +45,7 @@ def candidate(store, run, snapshot):
 
 
 def whole(store, release):
-    """Whether every file of a release is there with its bytes."""
+    """Return whether every file of a release exists with its bytes."""
     data = store.get(f"{release.directory}/manifest.json").data
     assert sha256(data) == release.manifest_sha256
     for name, record in json.loads(data)["objects"].items():

@@ -1,4 +1,7 @@
-"""Processes that share one store and go on only when a test lets them, from one store call to the next."""
+"""Processes that share a store and advance at a test's command only.
+
+Each goes from one store call to the next.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SECONDS = 60.0
-"""At most, for a process to come to its next call."""
+"""Longest wait in seconds for a process to come to its next call."""
 
 
 class HashTaggedStore(TurnedStore):
-    """A ``TurnedStore`` whose tags are hashes of the bytes, as those of S3 are: equal bytes have equal tags."""
+    """A ``TurnedStore`` whose tags are hashes of the bytes.
+
+    As in S3, equal bytes have equal tags.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -47,11 +53,11 @@ class Process:
     """One thread that stops before each call to its store.
 
     Args:
-        store: that it shares with the others.
-        work: takes a store; what it returns or raises is kept.
+        store: shared by all processes.
+        work: called with a store; its error is kept.
 
     Attributes:
-        coming: the method and the key or prefix of the call before which it stands; None once it has ended.
+        coming: method and key or prefix of the call it waits before; None once it has ended.
         error: that ended it, if one did.
         data: the bytes that the coming call writes; empty where it writes none.
     """
@@ -68,12 +74,12 @@ class Process:
         self._await()
 
     def step(self) -> None:
-        """Let it make the call before which it stands, and go to the next."""
+        """Let it make the call it waits before, then wait again."""
         self._turn.release()
         self._await()
 
     def finish(self) -> None:
-        """Let it go to its end."""
+        """Let it run to its end."""
         while self.coming is not None:
             self.step()
 
@@ -85,7 +91,7 @@ class Process:
         self._thread.join(_SECONDS)
 
     def pause(self, method: str, key: str, data: object) -> None:
-        """Wait for the turn to make a call; in the process's own thread."""
+        """Wait in the process's own thread until a call is permitted."""
         self.coming, self.data = (method, key), data if isinstance(data, bytes) else b""
         self._paused.release()
         self._turn.acquire()
@@ -124,5 +130,5 @@ class Paced:
 
 
 def one_by_one(work, items, threads):
-    """Stand in for ``in_parallel``, so that a process makes one call at a time."""
+    """Stand in for ``in_parallel`` with one call at a time."""
     return [work(item) for item in items]

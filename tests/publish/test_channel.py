@@ -23,7 +23,7 @@ def store(tmp_path):
 
 
 def candidate(store, run, snapshot):
-    """Train and preserve a run of one object, and return what would be published."""
+    """Train and preserve a run of one object; return its publishable fields."""
     step = Iteration(
         number=1, epoch_idx=0, num_epochs=1, edge_path_idx=0, num_edge_paths=1, edge_chunk_idx=0, num_edge_chunks=1
     )
@@ -56,7 +56,7 @@ def test_releases_are_numbered_and_the_pointer_moves(store):
 
 def test_releases_are_walked_from_either_end(store):
     channel = Channel(store, "production")
-    for day in range(1, 12):  # more than are read at a time
+    for day in range(1, 12):  # more releases than are read at a time
         channel.publish(candidate(store, f"r{day}", f"2026-01-{day:02d}"), planned_on=day - 1 or None)
     store.delete(channel.release_key(4))
     walked = [release.seq for release in channel.releases()]
@@ -81,7 +81,7 @@ def test_pointer_with_other_metadata_is_named(store):
         channel.current()
 
 
-def test_a_channel_serves_one_graph(store):
+def test_channel_serves_one_graph(store):
     channel = Channel(store, "production")
     served, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
     channel.check_graph("g")
@@ -100,7 +100,7 @@ def test_publishing_twice_changes_nothing(store):
     assert len(list(channel.releases())) == 1
 
 
-def test_a_publish_interrupted_before_the_swap_is_finished(store, monkeypatch):
+def test_publish_interrupted_before_the_swap_is_finished(store, monkeypatch):
     channel = Channel(store, "production")
     fields = candidate(store, "a", "2026-01-01")
     with monkeypatch.context() as patch:
@@ -112,7 +112,7 @@ def test_a_publish_interrupted_before_the_swap_is_finished(store, monkeypatch):
     assert (release.seq, points, len(list(channel.releases()))) == (1, True, 1)
 
 
-def test_a_run_planned_on_an_older_release_conflicts(store):
+def test_run_planned_on_older_release_conflicts(store):
     channel = Channel(store, "production")
     channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
     channel.publish(candidate(store, "b", "2026-01-02"), planned_on=1)
@@ -121,7 +121,7 @@ def test_a_run_planned_on_an_older_release_conflicts(store):
     assert channel.current().release.run == "b"
 
 
-def test_a_channel_never_goes_back_in_time_by_publishing(store):
+def test_channel_never_goes_back_by_publishing(store):
     channel = Channel(store, "production")
     channel.publish(candidate(store, "b", "2026-01-02"), planned_on=None)
     old, points = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
@@ -129,7 +129,7 @@ def test_a_channel_never_goes_back_in_time_by_publishing(store):
     assert channel.current().release.snapshot == "2026-01-02"
 
 
-def test_a_redo_of_the_same_snapshot_replaces_it(store):
+def test_new_run_of_same_snapshot_replaces_it(store):
     channel = Channel(store, "production")
     channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
     channel.publish(candidate(store, "b", "2026-01-02"), planned_on=1)
@@ -153,7 +153,7 @@ def test_rollback_is_one_swap_and_has_a_floor(store):
         channel.rollback(to=9)
 
 
-def test_what_was_published_newest_first_is_rolled_back_by_snapshot(store):
+def test_releases_published_newest_first_roll_back_by_snapshot(store):
     channel = Channel(store, "production")
     for day in (6, 5, 4):
         channel.publish(candidate(store, f"r{day}", f"2026-01-{day:02d}"), planned_on=None, independent=True)
@@ -165,7 +165,7 @@ def test_what_was_published_newest_first_is_rolled_back_by_snapshot(store):
 
 
 @pytest.mark.parametrize("independent", [False, True])
-def test_a_publish_that_is_tried_again_undoes_no_rollback(store, independent):
+def test_repeated_publish_undoes_no_rollback(store, independent):
     channel = Channel(store, "production")
     channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
     fields = candidate(store, "b", "2026-01-02")
@@ -173,13 +173,13 @@ def test_a_publish_that_is_tried_again_undoes_no_rollback(store, independent):
     channel.rollback()
     assert channel.publish(fields, planned_on=1, independent=independent) == (second, False)
     assert channel.current().release.run == "a"
-    # what was not there yet when it was rolled back is published
+    # a release that did not exist at the roll-back is published
     third, points = channel.publish(candidate(store, "c", "2026-01-03"), planned_on=1, independent=independent)
     assert (points, channel.current().release) == (True, third)
 
 
 @pytest.mark.parametrize("independent", [False, True])
-def test_a_publish_that_was_interrupted_after_a_rollback_is_finished(store, monkeypatch, independent):
+def test_publish_interrupted_after_a_rollback_is_finished(store, monkeypatch, independent):
     channel = Channel(store, "production")
     channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
     left = candidate(store, "b", "2026-01-02")
@@ -191,7 +191,7 @@ def test_a_publish_that_was_interrupted_after_a_rollback_is_finished(store, monk
         with pytest.raises(KeyboardInterrupt):
             channel.publish(fields, planned_on=1, independent=independent)
     assert channel.numbers() == [1, 2, 3]
-    # what was rolled back from stays left, whatever was recorded since
+    # a release that was rolled back stays rolled back, whatever was recorded since
     assert channel.publish(left, planned_on=1, independent=independent) == (second, False)
     release, points = channel.publish(fields, planned_on=1, independent=independent)
     assert (release.seq, points, channel.current().release) == (3, True, release)
@@ -199,8 +199,11 @@ def test_a_publish_that_was_interrupted_after_a_rollback_is_finished(store, monk
     assert channel.publish(fields, planned_on=1, independent=independent) == (release, False)
 
 
-def test_a_publish_after_a_roll_back_that_does_not_tell_what_was_served_brings_nothing_back(store):
-    """As an early version of this package wrote the pointer, or a copy of the store without metadata left it."""
+def test_publish_after_rollback_without_record_changes_nothing(store):
+    """Remove the record of the served release from the pointer.
+
+    An early version of this package wrote no such record, and a copy of the store without metadata has none.
+    """
     channel = Channel(store, "production")
     fields = {day: candidate(store, f"r{day}", f"2026-01-0{day}") for day in (1, 2, 3, 4)}
     for day in (1, 2, 3):
@@ -208,7 +211,7 @@ def test_a_publish_after_a_roll_back_that_does_not_tell_what_was_served_brings_n
     channel.rollback()
     rewrite_pointer(store, without=("highest", "nonce"))
     third = channel.release(3)
-    for served in (2, 1):  # the second time in metadata that began without
+    for served in (2, 1):  # the second time the pointer began with metadata that lack the record
         assert channel.current().release.seq == served
         assert channel.publish(fields[3], planned_on=served) == (third, False)
         channel.rollback(to=1)
@@ -216,13 +219,16 @@ def test_a_publish_after_a_roll_back_that_does_not_tell_what_was_served_brings_n
 
 
 def rewrite_pointer(store, *, without=(), metadata=None, **fields):
-    """Write the pointer as another version of this package would: ``without`` some fields, or with more."""
+    """Write the pointer as another version of this package would.
+
+    It lacks the fields ``without``, or has more.
+    """
     pointer = store.get("channels/production/CURRENT.json")
     kept = {name: value for name, value in json.loads(pointer.data).items() if name not in without}
     store.swap(pointer.info.key, canonical_json(kept | fields), expected=pointer.info, metadata=metadata)
 
 
-def test_a_pointer_of_an_earlier_version_is_read(store):
+def test_pointer_of_earlier_version_is_read(store):
     channel = Channel(store, "production")
     for day in (1, 2, 3):
         channel.publish(candidate(store, f"r{day}", f"2026-01-0{day}"), planned_on=day - 1 or None)
@@ -230,12 +236,12 @@ def test_a_pointer_of_an_earlier_version_is_read(store):
     rewrite_pointer(store, without=("highest", "nonce"), metadata={"highest": "3"})
     pointer = channel.current()
     assert (pointer.release.seq, pointer.rolled_back, pointer.highest) == (1, True, 3)
-    channel.rollback(to=2)  # and the next swap keeps what the metadata said
+    channel.rollback(to=2)  # and the next swap keeps the contents of the metadata
     assert channel.current().highest == 3
     assert store.head("channels/production/CURRENT.json").metadata == {}
 
 
-def test_a_pointer_with_unknown_fields_is_read(store):
+def test_pointer_with_unknown_fields_is_read(store):
     channel = Channel(store, "production")
     first, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
     rewrite_pointer(store, region="north", approved_by={"name": "x"})
@@ -243,7 +249,7 @@ def test_a_pointer_with_unknown_fields_is_read(store):
     assert channel.publish(candidate(store, "b", "2026-01-02"), planned_on=1)[1]
 
 
-def test_two_publishers_at_once_one_wins(store):
+def test_one_of_two_simultaneous_publishers_wins(store):
     channel = Channel(store, "production")
     fields = [candidate(store, f"r{number}", "2026-01-01") for number in range(4)]
     outcomes = []
@@ -264,8 +270,11 @@ def test_two_publishers_at_once_one_wins(store):
 
 
 @pytest.mark.parametrize("theirs", ["a", "b"])
-def test_who_loses_the_swap_looks_again(store, monkeypatch, theirs):
-    """Of two who publish one run at once both find it published; one planned on an older release is refused."""
+def test_publish_after_lost_swap_reads_pointer_again(store, monkeypatch, theirs):
+    """Let two publishers of one run meet; both find it published.
+
+    A run planned on an older release is refused.
+    """
     channel, other = Channel(store, "production"), Channel(store, "production")
     first = channel.publish(candidate(store, "first", "2026-01-01"), planned_on=None)[0]
     mine = candidate(store, "a", "2026-01-03")
@@ -288,8 +297,8 @@ def test_who_loses_the_swap_looks_again(store, monkeypatch, theirs):
 
 
 @pytest.mark.parametrize("place", ["tmp_path", pytest.param("s3_bucket", marks=pytest.mark.s3)])
-def test_a_slow_publisher_undoes_no_roll_back_it_slept_through(request, place, monkeypatch):
-    """The pointer says the same after the roll-back as before the release that it took back."""
+def test_slow_publisher_undoes_no_rollback_meanwhile(request, place, monkeypatch):
+    """The pointer is the same after the roll-back as before the release."""
     store = open_store(str(request.getfixturevalue(place)))
     slow, other = Channel(store, "production"), Channel(store, "production")
     for day in (1, 2):
@@ -309,22 +318,22 @@ def test_a_slow_publisher_undoes_no_roll_back_it_slept_through(request, place, m
     assert (release.seq, points) == (3, False)
     pointer = other.current()
     assert (pointer.release.seq, pointer.rolled_back, pointer.highest) == (1, True, 4)
-    assert other.publish(bad, planned_on=1)[1] is False  # what was rolled back from stays left
+    assert other.publish(bad, planned_on=1)[1] is False  # a release that was rolled back stays rolled back
 
 
-def test_one_run_is_one_release_whenever_its_other_publisher_comes(tmp_path):
+def test_run_published_twice_at_once_is_one_release(tmp_path):
     for after in range(1, 40):
         store = TurnedStore(tmp_path / str(after))
         mine = write_and_offer(store)
         store.interrupt(after, lambda store=store, mine=mine: Channel(store, "production").publish(mine, planned_on=1))
         release, points = Channel(store, "production").publish(mine, planned_on=1)
         if not store.calm():
-            return  # the other one would come after all was done
+            return  # the other publisher would come after all was done
         assert (release.seq, points, Channel(store, "production").numbers()) == (2, True, [1, 2])
     pytest.fail("the other publisher came in every time: the range is too short")
 
 
-def test_after_a_roll_back_too_both_who_publish_a_run_find_it_published(tmp_path):
+def test_run_published_twice_after_rollback_is_one_release(tmp_path):
     for after in range(1, 60):
         store = TurnedStore(tmp_path / str(after))
         channel = Channel(store, "production")
@@ -336,7 +345,7 @@ def test_after_a_roll_back_too_both_who_publish_a_run_find_it_published(tmp_path
         store.interrupt(after, lambda store=store, mine=mine, told=told: told.append(publish_on_first(store, mine)))
         told.append(publish_on_first(store, mine))
         if not store.calm():
-            return  # the other one would come after all was done
+            return  # the other publisher would come after all was done
         assert told == [(3, True)] * 2
         assert channel.current().release.seq == 3
     pytest.fail("the other publisher came in every time: the range is too short")
@@ -348,21 +357,21 @@ def publish_on_first(store, fields):
 
 
 def write_and_offer(store):
-    """Publish a first run, and return what a second one has to publish."""
+    """Publish a first run, and return the publishable fields of a second."""
     for run in ("first", "a"):
         write_run(store, run)
     Channel(store, "production").publish(offered(store, "first", "2026-01-01"), planned_on=None)
     return offered(store, "a", "2026-01-02")
 
 
-def test_a_release_whose_files_are_not_finished_is_refused(store):
+def test_release_with_unfinished_files_is_refused(store):
     fields = candidate(store, "a", "2026-01-01")
     store.delete("runs/a/release/manifest.json")
     with pytest.raises(NotFoundError):
         Channel(store, "production").publish(fields, planned_on=None)
 
 
-def test_an_edited_release_is_refused(store):
+def test_edited_release_is_refused(store):
     channel = Channel(store, "production")
     release, _ = channel.publish(candidate(store, "a", "2026-01-01"), planned_on=None)
     key = channel.release_key(release.seq)

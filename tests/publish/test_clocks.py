@@ -1,6 +1,7 @@
-"""What a machine whose clock is an hour wrong commits, publishes, skips and collects is what it would have otherwise.
+"""Commits, releases, skips and collections of machines with a wrong clock.
 
-Order is decided by swaps, and ages are told by the store's clock.
+A machine whose clock is an hour wrong does the same as one whose clock is right: order is decided by swaps, and ages
+are taken from the store's clock.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from tests.tasks.conftest import MODEL
 GRACE = 900.0
 MINUTE = 60.0
 NONCE = re.compile(rb'(?<="nonce":")[0-9a-f]+')
-"""What makes two tombstones differ by chance."""
+"""The part of a tombstone that differs by chance."""
 NOW = time.time()
 GRAPH = {"graph": "g", "store": "/nowhere", "snapshots": {"location": "/nowhere/{snapshot}.tsv"}, "model": MODEL}
 
 
 class Nights:
-    """What several machines do to one graph, always the same.
+    """A fixed sequence of actions of several machines on one graph.
 
     Args:
         root: of the store.
-        clocks: by how many seconds whose clock is wrong; the store's own is right.
+        clocks: error in seconds of each machine's clock; the store's own is right.
 
     Attributes:
-        told: what they found and decided.
+        found: findings and decisions of the machines.
         left: the runs that each collection left.
     """
 
@@ -55,7 +56,7 @@ class Nights:
         self.store.now = NOW
         self.channel = Channel(self.store, "production")
         self.clocks = clocks
-        self.told, self.left = [], []
+        self.found, self.left = [], []
 
     def on(self, machine):
         return clock_wrong_by(self.clocks.get(machine, 0.0))
@@ -63,12 +64,12 @@ class Nights:
     def attempt(self, action):
         with suppress(ConflictError):
             action()
-            self.told.append("done")
+            self.found.append("done")
             return
-        self.told.append("refused")
+        self.found.append("refused")
 
     def train(self):
-        """One commits; another takes over, and the first wakes up."""
+        """Let a writer commit, another take over, and the first wake up."""
         with ExitStack() as claims:
             with self.on("trainer"):
                 hold(self.store, "r")
@@ -81,10 +82,13 @@ class Nights:
                 self.attempt(lambda: commit(old, 2, b"the trainer's"))
             with self.on("follower"):
                 self.attempt(lambda: commit(new, 3))
-        self.told.append(open_committed(self.store, PREFIX)[0])
+        self.found.append(open_committed(self.store, PREFIX)[0])
 
     def publish(self):
-        """Nights by turns; one that was planned too early; a roll-back, after which a publish is tried again."""
+        """Publish nights by turns, among them one that was planned too early.
+
+        After a roll-back a publish is tried again.
+        """
         for number, machine in enumerate(("publisher", "follower", "publisher", "follower"), start=1):
             with self.on(machine):
                 write_run(self.store, f"r{number}", previous=f"r{number - 1}" if number > 1 else None)
@@ -94,19 +98,19 @@ class Nights:
             write_run(self.store, "r5", previous="r3")
             self.publish_run(5, planned_on=3)
         with self.on("follower"):
-            self.told.append(self.channel.rollback())
+            self.found.append(self.channel.rollback())
         with self.on("publisher"):
             self.publish_run(4, planned_on=3)
             pin(self.channel, 1)
         pointer = self.channel.current()
-        self.told.append([pointer.release, pointer.rolled_back, pointer.highest, *self.channel.releases()])
+        self.found.append([pointer.release, pointer.rolled_back, pointer.highest, *self.channel.releases()])
 
     def publish_run(self, number, *, planned_on):
         fields = candidate(self.store, f"r{number}", f"d{number}")
-        self.attempt(lambda: self.told.append(self.channel.publish(fields, planned_on=planned_on)))
+        self.attempt(lambda: self.found.append(self.channel.publish(fields, planned_on=planned_on)))
 
     def skip(self):
-        """A night is planned, refused, planned again, and skipped by hand."""
+        """Plan, refuse, plan again and skip a night by hand."""
         spec = RunSpec(graph=parse(GraphSpec, GRAPH, source="spec"), snapshot="d6", files=())
         run = RunContext(self.store, spec.run_id, spec, spec.to_bytes())
         steps = [
@@ -120,24 +124,27 @@ class Nights:
                 act()
             with self.on("planner"):
                 since = run.planned()
-                self.told.append((run.refusal(), why_skipped(self.channel, "d6", since=since), skipped(self.channel)))
-                self.told.append((since, when_skipped(self.channel, "d6")))
-                self.told.append([night.run_id for night in under_way(self.store, lambda _: True)])
+                self.found.append((run.refusal(), why_skipped(self.channel, "d6", since=since), skipped(self.channel)))
+                self.found.append((since, when_skipped(self.channel, "d6")))
+                self.found.append([night.run_id for night in under_way(self.store, lambda _: True)])
             self.store.now += MINUTE
 
     def collect(self):
-        """Runs are held, given up, and collected when they were for longer than the grace."""
+        """Hold runs, give them up, and collect them after the grace."""
         for minutes, at_work in ((0, True), (10, True), (10, True), (10, True), (20, False)):
             self.store.now += minutes * MINUTE
             if at_work:
                 with self.on("trainer"):
                     hold(self.store, "r")
             with self.on("collector"):
-                self.told.append(asdict(collect(self.store, Retention(releases=1), grace=GRACE)))
+                self.found.append(asdict(collect(self.store, Retention(releases=1), grace=GRACE)))
             self.left.append({info.key.split("/")[1] for info in self.store.list("runs/")})
 
     def walk(self):
-        """Do it all, and return what was decided, which runs each collection left, and what lies there since when."""
+        """Do it all; return decisions, runs left and stored objects.
+
+        The runs are those that each collection left; the objects come with their dates.
+        """
         self.train()
         self.publish()
         self.skip()
@@ -145,7 +152,7 @@ class Nights:
         objects = [
             (info.key, info.modified, NONCE.sub(b"", self.store.get(info.key).data)) for info in self.store.list()
         ]
-        return self.told, self.left, objects
+        return self.found, self.left, objects
 
 
 @pytest.fixture(scope="module")
@@ -153,17 +160,17 @@ def right(tmp_path_factory):
     return Nights(tmp_path_factory.mktemp("right"), {}).walk()
 
 
-def test_the_walk_meets_what_it_should(right):
-    told, left, _ = right
-    assert told[:3] == ["done", "refused", "done"]
-    assert told.count("refused") == 2  # the other is the night that was planned too early
+def test_walk_contains_commits_refusals_and_removals(right):
+    found, left, _ = right
+    assert found[:3] == ["done", "refused", "done"]
+    assert found.count("refused") == 2  # the other refusal is of the night that was planned too early
     assert ["r" in runs for runs in left] == [True, True, True, True, False]
     assert ["r5" in runs for runs in left] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
 @pytest.mark.parametrize("machine", ["trainer", "follower", "publisher", "planner", "gate", "operator", "collector"])
-def test_a_machine_whose_clock_is_wrong_decides_as_the_others_do(tmp_path, right, machine, wrong):
+def test_machine_with_wrong_clock_decides_the_same(tmp_path, right, machine, wrong):
     assert Nights(tmp_path, {machine: wrong}).walk() == right
 
 
@@ -173,7 +180,10 @@ DAY = 24 * HOUR
 
 @pytest.fixture
 def directory(tmp_path):
-    """A local store with three releases of the last days; ``left`` is needed by nothing, ``at_work`` is trained."""
+    """A local store with three releases of the last days.
+
+    The run ``left`` is needed by none of them; ``at_work`` is being trained.
+    """
     store = LocalStore(tmp_path)
     for number in (1, 2, 3):
         with clock_wrong_by(-(9 - 3 * number) * DAY):
@@ -195,14 +205,17 @@ def gone(store, ahead, **options):
 
 @pytest.mark.parametrize("ahead", [80 * HOUR, 365 * DAY])
 def test_collection_under_clock_ahead_keeps_half_grace(directory, ahead):
-    """Every night for a week, while the other machines go on by the right clock."""
+    """Collect every night for a week while other machines keep right clocks."""
     for _ in range(7):
         assert not {"at_work", "waits"} & set(gone(directory, ahead))
     assert {"at_work", "waits"} <= {info.key.split("/")[1] for info in directory.list("runs/")}
 
 
 def test_writes_after_clock_jump_age_nothing(directory):
-    """The machine's clock jumps; what trains goes on by the new one, and what waits has not written since."""
+    """Let the machine's clock jump.
+
+    The training run writes by the new time; the waiting run has not written since.
+    """
     with clock_wrong_by(80 * HOUR):
         hold(directory, "at_work")
     assert not {"at_work", "waits"} & set(gone(directory, 80 * HOUR + MINUTE))
@@ -210,8 +223,8 @@ def test_writes_after_clock_jump_age_nothing(directory):
 
 def test_releases_of_last_days_stay_under_clock_ahead(directory):
     with clock_wrong_by(30 * DAY):
-        told = collect(directory, Retention(days=5.0), grace=GRACE_OF_DAYS)
-    assert "production/2" not in told.releases
+        found = collect(directory, Retention(days=5.0), grace=GRACE_OF_DAYS)
+    assert "production/2" not in found.releases
 
 
 def test_trusted_clock_collects_unused_store_at_once(directory):
@@ -222,5 +235,5 @@ def test_store_with_its_own_clock_counts_every_hour(tmp_path):
     store = TurnedStore(tmp_path)
     write_run(store, "left")
     store.now += 30 * DAY
-    told = collect(store, Retention(), grace=GRACE_OF_DAYS)
-    assert (told.runs, told.silence) == (["left"], 0.0)
+    found = collect(store, Retention(), grace=GRACE_OF_DAYS)
+    assert (found.runs, found.silence) == (["left"], 0.0)

@@ -1,4 +1,7 @@
-"""What goes and what stays, case by case; ``test_collection_machine`` walks through everything at random."""
+"""Removed and kept objects, case by case.
+
+``test_collection_machine`` walks through everything at random.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def numbers(store, channel="production"):
     return [release.seq for release in Channel(store, channel).releases()]
 
 
-def test_the_newest_stay_and_the_rest_goes_whole(store):
+def test_newest_stay_and_others_go_whole(store):
     for number in range(1, 7):
         night(store, number)
     told = gc(store, releases=3)
@@ -48,14 +51,14 @@ def test_the_newest_stay_and_the_rest_goes_whole(store):
     assert gc(store, releases=3).objects == 0
 
 
-def test_newest_is_meant_as_snapshots_follow_each_other_not_as_text(store):
+def test_newest_follows_snapshot_order_instead_of_text(store):
     for number in range(7, 13):
         night(store, number)
     gc(store, releases=3)
     assert [release.snapshot for release in Channel(store, "production").releases()] == ["d10", "d11", "d12"]
 
 
-def test_the_canary_of_a_drill_keeps_nothing(store):
+def test_canary_of_drill_keeps_nothing(store):
     canary = Channel(store, "production-drill")
     for number in range(1, 7):
         night(store, number)
@@ -68,36 +71,36 @@ def test_the_canary_of_a_drill_keeps_nothing(store):
     assert len(runs(store)) == 3
 
 
-def test_the_last_days_stay(store):
+def test_runs_of_last_days_stay(store):
     for number in range(1, 7):
         night(store, number)
     gc(store, days=2.5)
     assert numbers(store) == [5, 6]
 
 
-def test_current_and_what_it_can_be_rolled_back_to_always_stay(store):
+def test_current_release_and_rollback_targets_stay(store):
     for number in range(1, 7):
         night(store, number)
     channel = Channel(store, "production")
     channel.rollback(to=3)
     store.now += DAY
     gc(store)
-    assert numbers(store) == [2, 3, 6]  # 6: the next release must not get its number
+    assert numbers(store) == [2, 3, 6]  # 6 stays: the next release must not get its number
     assert [release.seq for release in channel.rollback()] == [3, 2]
 
 
-def test_what_a_night_that_came_first_goes_back_to_stays(store):
+def test_rollback_target_of_night_published_first_stays(store):
     channel = Channel(store, "production")
     for number in (6, 5, 4):  # a backfill, the newest first
         write_run(store, f"d{number}")
         channel.publish(candidate(store, f"d{number}", f"d{number}"), planned_on=None, independent=True)
         store.now += DAY
     gc(store)
-    assert numbers(store) == [1, 2, 3]  # what is served, what it goes back to, and the last number
+    assert numbers(store) == [1, 2, 3]  # the served release, its rollback target, and the last number
     assert channel.rollback()[1].snapshot == "d5"
 
 
-def test_a_dry_run_tells_the_same_and_touches_nothing(store):
+def test_dry_run_reports_the_same_and_changes_nothing(store):
     for number in range(1, 5):
         night(store, number)
     before = [(info.key, info.tag) for info in store.list()]
@@ -106,7 +109,7 @@ def test_a_dry_run_tells_the_same_and_touches_nothing(store):
     assert told == gc(store)
 
 
-def test_a_pinned_release_stays_until_it_is_unpinned(store):
+def test_pinned_release_stays_until_unpinned(store):
     for number in range(1, 5):
         night(store, number)
     channel = Channel(store, "production")
@@ -122,7 +125,7 @@ def test_a_pinned_release_stays_until_it_is_unpinned(store):
         pin(channel, 1)
 
 
-def test_unreleased_runs_go_after_the_grace_and_what_they_continue_stays_till_then(store):
+def test_unreleased_run_keeps_its_previous_until_grace(store):
     for number in range(1, 4):
         night(store, number)
     write_run(store, "failed", previous="d1-production")
@@ -148,7 +151,7 @@ def test_only_the_named_channel_is_collected(store):
     assert "tried" not in runs(store)
 
 
-def test_a_release_that_two_channels_serve_stays_for_either(store):
+def test_release_served_by_two_channels_stays_for_both(store):
     for number in range(1, 5):
         night(store, number)
     Channel(store, "canary").publish(candidate(store, "d1-production", "d1"), planned_on=None)
@@ -172,7 +175,7 @@ def test_exports_go_with_their_run(store):
     ]
 
 
-def test_what_is_being_removed_can_be_neither_published_nor_pinned_nor_rolled_back_to(store):
+def test_run_being_removed_cannot_be_relied_on(store):
     for number in range(1, 5):
         night(store, number)
     write_run(store, "tried")
@@ -190,14 +193,14 @@ def test_what_is_being_removed_can_be_neither_published_nor_pinned_nor_rolled_ba
     assert runs(store) == ["d3-production", "d4-production"]
 
 
-def test_whoever_holds_a_condemned_run_keeps_it(store):
+def test_held_run_that_was_condemned_stays(store):
     for run in ("before", "after"):
         write_run(store, run)
     store.now += DAY
     after = condemn(store, "after")
     hold(store, "after")  # sees the tombstone
     hold(store, "before")
-    before = condemn(store, "before")  # is seen by the collector
+    before = condemn(store, "before")  # the collector sees this hold
     assert not before.remove(Dates(store.now - GRACE))
     assert not after.remove(Dates(store.now - GRACE))
     gc(store)
@@ -208,9 +211,9 @@ def test_whoever_holds_a_condemned_run_keeps_it(store):
 
 
 @pytest.mark.parametrize("action", ["rollback", "pin", "publish"])
-def test_at_whatever_moment_someone_comes_both_agree(tmp_path, monkeypatch, action):
-    """Someone relies on an old run while it is being collected: at every operation of the collection once."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # the power does not fail here
+def test_task_during_collection_agrees_with_it(tmp_path, monkeypatch, action):
+    """Rely on an old run during its collection, after each operation once."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # syncing protects from power failures, which do not happen here
     first = TurnedStore(tmp_path / "first")
     for number in range(1, 4):
         night(first, number)
@@ -243,7 +246,7 @@ def test_at_whatever_moment_someone_comes_both_agree(tmp_path, monkeypatch, acti
     assert outcomes == {"relies", "is refused"}
 
 
-def test_a_damaged_document_stops_it_before_anything_is_removed(store):
+def test_damaged_document_stops_collection_before_any_removal(store):
     for number in range(1, 5):
         night(store, number)
     write_run(store, "young")

@@ -1,7 +1,8 @@
-"""Collection removes nothing that is needed, whatever is published, rolled back, pinned and collected, in any order.
+"""Collections never remove an object that is needed.
 
-Each of these may be interrupted anywhere, and happen in the middle of another. A pure-Python model says after every
-step what must be there; after a collection that nobody disturbed, also that nothing else is.
+Runs are published, rolled back, pinned and collected in any order. Each action may be interrupted anywhere, and happen
+in the middle of another. A pure-Python model knows after every step which objects must exist; after a collection
+without interruption also that there are no others.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.publish.turned_store import TurnedStore
 GRACE = 100.0
 EXAMPLES = int(os.environ.get("PBG_GC_EXAMPLES", "12"))
 GONE = (ConflictError, InputError, NotFoundError)
-"""How it ends when someone asks for a run that has been removed, or is being removed."""
+"""The errors of a task that asks for a run that has been removed, or is being removed."""
 
 
 class Killed(BaseException):
@@ -45,7 +46,7 @@ class Killed(BaseException):
 
 @dataclass
 class Run:
-    """What the model knows of a run.
+    """The model's knowledge of a run.
 
     ``used`` is when it was last written or held.
     """
@@ -79,7 +80,7 @@ class Collections(RuleBasedStateMachine):
         if hasattr(self, "root"):
             shutil.rmtree(self.root)
 
-    # What people do; each may happen in the middle of a collection.
+    # Actions of users; each may happen in the middle of a collection.
 
     def plan(self, day):
         self.count += 1
@@ -227,7 +228,10 @@ class Collections(RuleBasedStateMachine):
         return {info.key.split("/")[1] for info in self.store.list("runs/") if not is_hold(info.key)}
 
     def alive(self, run):
-        """Whether a run cannot have been removed: it is in use, or of a release that readers may come to."""
+        """Return whether a run must still exist.
+
+        It does where it is in use, or belongs to a release that readers may come to.
+        """
         sure = {self.current, *self.pinned}
         return self.store.now - run.used <= GRACE or any(
             seq in sure for seq, (made_of, _) in self.releases.items() if made_of is run
@@ -246,7 +250,9 @@ class Collections(RuleBasedStateMachine):
             if self.day(at) != self.day(self.current):
                 break
             before, day = self.releases[at][1], self.day(at)
-            if before not in listed or self.day(before) > day:  # then a roll-back goes to the newest of an earlier day
+            if (
+                before not in listed or self.day(before) > day
+            ):  # then a roll-back goes to the newest release of an earlier day
                 before = next((seq for seq in newest if self.day(seq) < day), None)
             at = before
         runs = {self.releases[seq][0].name for seq in stay}
@@ -283,7 +289,7 @@ class Collections(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("swift_disk")
-def test_nothing_that_is_needed_ever_goes():
+def test_collections_never_remove_needed_objects():
     run_state_machine_as_test(
         Collections,
         settings=settings(
@@ -297,5 +303,5 @@ def test_nothing_that_is_needed_ever_goes():
 
 @pytest.fixture
 def swift_disk(monkeypatch):
-    """The power does not fail here."""
+    """Skip syncing to disk: power failures do not happen here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)

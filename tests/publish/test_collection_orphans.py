@@ -1,4 +1,7 @@
-"""Collection of metadata in a local store whose object is gone, beside writers at work."""
+"""Collection of metadata without an object in a local store.
+
+Writers are at work beside it.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def test_metadata_of_killed_writer_goes(tmp_path):
     killed_writer(tmp_path, "_link", 1)
     killed_writer(tmp_path, "write_all", 2)  # the first writes the object
     assert store.head("runs/r1/spec.json") is None
-    assert len(records(tmp_path)) == 3  # that of the pin, one that is whole, one half written
+    assert len(records(tmp_path)) == 3  # one of the metadata belongs to the pin, one is whole, one half written
     assert collected(store, after=0.0) == 0  # they are young
     assert collected(store, dry_run=True) == 2
     assert len(records(tmp_path)) == 3
@@ -80,7 +83,10 @@ def test_unknown_file_beside_metadata_stays(tmp_path):
 
 
 def test_metadata_of_writers_at_work_stays(tmp_path):
-    """Orphans are looked for without a pause, and without regard to age, while two writers replace one object."""
+    """Look for orphans without a pause while two writers replace one object.
+
+    The age of an orphan is disregarded.
+    """
     store, over, lost = LocalStore(tmp_path), threading.Event(), []
     key = "channels/c/CURRENT.json"
     store.put(key, b"0", metadata={"n": "0"})

@@ -1,4 +1,7 @@
-"""Collection of what is no run: what killed gangs and writers left, and what another program keeps."""
+"""Collection of objects outside finished runs.
+
+Killed gangs and writers leave them, or another program stores them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ CHECKPOINT = "runs/d1-production/checkpoint"
 
 
 def gang(store, tmp_path):
-    """Store two objects as a gang does, of which a record will name the first."""
+    """Store two objects as a gang does; a record names the first."""
     (tmp_path / "x").write_bytes(b"1")
     return [PartialObjects(store, CHECKPOINT, 2).put(tmp_path / "x", f"{lease}.0") for lease in (1, 2)]
 
@@ -44,7 +47,7 @@ def put_record(store, number, named):
     return name
 
 
-def test_what_a_lost_gang_left_goes_and_what_its_record_names_stays(store, tmp_path):
+def test_partials_go_unless_a_record_names_them(store, tmp_path):
     night(store, 1)
     named, left = gang(store, tmp_path)
     name = put_record(store, 1, named)
@@ -59,7 +62,7 @@ def test_what_a_lost_gang_left_goes_and_what_its_record_names_stays(store, tmp_p
 
 
 @pytest.mark.parametrize("replaced", [1, 3])
-def test_what_a_record_names_stays_also_when_the_gang_replaces_it_just_now(store, tmp_path, monkeypatch, replaced):
+def test_partials_named_by_just_replaced_record_stay(store, tmp_path, monkeypatch, replaced):
     night(store, 1)
     named, _ = gang(store, tmp_path)
     names = [put_record(store, 1, named)]
@@ -80,7 +83,7 @@ def test_what_a_record_names_stays_also_when_the_gang_replaces_it_just_now(store
     assert there == {named.name, names[-1]}
 
 
-def test_of_an_iteration_whose_record_is_lost_nothing_goes(store, tmp_path):
+def test_partials_of_lost_record_all_stay(store, tmp_path):
     night(store, 1)
     stored = gang(store, tmp_path)
     name = put_record(store, 1, stored[0])
@@ -100,7 +103,7 @@ FOREIGN = (
 )
 
 
-def test_what_another_program_keeps_below_runs_stays(store):
+def test_objects_of_other_program_below_runs_stay(store):
     for key in FOREIGN:
         store.put(key, b"not ours")
     for number in range(1, 5):
@@ -114,7 +117,7 @@ def test_what_another_program_keeps_below_runs_stays(store):
     assert not any("Nov01_host" in info.key for info in store.list("gc/"))
 
 
-def test_a_place_that_is_all_another_program_s_is_refused(store):
+def test_folder_of_other_program_only_is_refused(store):
     for key in FOREIGN:
         store.put(key, b"not ours")
     store.now += DAY
@@ -123,12 +126,15 @@ def test_a_place_that_is_all_another_program_s_is_refused(store):
     assert {info.key for info in store.list()} == set(FOREIGN)
 
 
-def test_the_last_run_goes_to_its_end_beside_what_another_program_keeps(store):
+def test_last_run_goes_beside_another_programs_objects(store):
     store.put(FOREIGN[0], b"not ours")
     write_run(store, "tried")
     store.now += DAY
     assert condemn(store, "tried").remove(Dates(math.inf))
-    for key in ("runs/tried/spec.json", "runs/tried/release/manifest.json"):  # so far the collection before came
+    for key in (
+        "runs/tried/spec.json",
+        "runs/tried/release/manifest.json",
+    ):  # the collection before deleted these two and was cut off
         store.delete(key)
     assert gc(store).runs == ["tried"]
     assert [info.key for info in store.list("runs/")] == [FOREIGN[0]]
@@ -141,7 +147,7 @@ def test_a_new_store_has_nothing_to_collect(store):
     assert gc(store).objects == 0
 
 
-def test_uploads_that_never_ended_are_given_up_after_the_grace(store, monkeypatch):
+def test_unfinished_uploads_are_aborted_after_the_grace(store, monkeypatch):
     asked = []
 
     def abort_uploads(prefix, *, before, dry_run):
@@ -154,7 +160,7 @@ def test_uploads_that_never_ended_are_given_up_after_the_grace(store, monkeypatc
 
 
 @pytest.mark.parametrize("error", [AccessError("403"), StorageError("NotImplemented: HTTP 501")])
-def test_a_store_that_does_not_tell_of_uploads_is_collected_all_the_same(store, monkeypatch, capsys, error):
+def test_store_without_list_of_uploads_is_still_collected(store, monkeypatch, capsys, error):
     def abort_uploads(*_, **__):
         raise error
 

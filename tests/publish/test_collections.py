@@ -1,6 +1,6 @@
-"""Two collections at once: a run that is relied on between the looks of the one and the other stays.
+"""Two collections at once, and a run held between their looks.
 
-``test_collections_machine`` draws the moments; here each is set.
+The run stays. ``test_collections_machine`` draws the moments; here each is set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ YOUNG = 1.0
 
 
 class Hooked:
-    """A store in which something happens once, after the first call of a method for a key."""
+    """A store with one event after its first matching call.
+
+    The call is of one method for one key.
+    """
 
     def __init__(self, store, method, key, happens):
         self._store, self._method, self._key, self._happens = store, method, key, happens
@@ -56,7 +59,7 @@ def place(request, tmp_path):
 
 @pytest.fixture
 def dated(request):
-    """Whether a directory's dates count as its clock."""
+    """Return whether a directory's dates count as its clock."""
     return "dated" in request.node.name
 
 
@@ -87,7 +90,7 @@ def test_run_condemned_again_after_hold_stays(place, dated, run, act):
 
     def meanwhile():
         act(store)
-        condemn(store, run)  # as a collection does that looked up what is reachable before
+        condemn(store, run)  # as by a collection that looked up the reachable runs before
         happened.append(act)
 
     collect(Hooked(store, "list", f"runs/{run}/", meanwhile), Retention(), grace=YOUNG, trust_clock=dated)
@@ -128,7 +131,10 @@ def test_hold_refused_leaves_nothing_behind(store):
 
 
 def removal_taken_over(store, monkeypatch, meanwhile):
-    """Let something happen between the first and the second batch of a removal of run ``tried``."""
+    """Let an event happen between the batches of a removal of ``tried``.
+
+    It comes between the first and the second batch.
+    """
     monkeypatch.setattr("pbg_tasks.publish.collection._BATCH", 1, raising=False)
     keys = write_run(store, "tried")
     store.now += DAY
@@ -157,7 +163,10 @@ def test_removal_leaves_run_to_other_collection(store, monkeypatch, capsys):
 
 
 def test_release_with_moved_rows_is_held_there(store):
-    """Documents of earlier versions name the run that trained, and a directory of another one."""
+    """Release a run whose documents name two runs.
+
+    Documents of earlier versions name the run that trained, and a directory of another one.
+    """
     channel = Channel(store, "production")
     night(store, 1)
     write_run(store, "moved")

@@ -1,4 +1,4 @@
-"""Two collections beside tasks that rely on runs, interleaved at every store call.
+"""Two collections beside tasks that rely on runs, interleaved at store calls.
 
 ``test_collection_machine`` compares what one collection leaves with a model. Here up to two collections, which may have
 begun at different times, and up to two tasks are each paused before each call to the store, and hypothesis draws which
@@ -37,9 +37,9 @@ from tests.publish.stepper import HashTaggedStore, Over, Process, one_by_one
 GRACE = 100.0
 EXAMPLES = int(os.environ.get("PBG_GC_EXAMPLES", "12"))
 REFUSED = (ConflictError, InputError, NotFoundError)
-"""How a task ends that asks for a run that has been removed, or is being removed."""
+"""The errors of a task that asks for a run that has been removed, or is being removed."""
 BEGIN = {"r1": None, "r2": None, "r3": "r2", "r4": "r3"}
-"""The runs that there are at first, with those they continue; all but r1 are released, r4 is served."""
+"""The first runs, with the runs they continue; all but r1 are released, r4 is served."""
 
 KINDS = ["publish", "hold", "plan", "rollback", "pin"]
 """Tasks that rely on a run."""
@@ -48,19 +48,19 @@ TASK = 2
 
 
 def decides(method, key):
-    """Whether a call writes a tombstone, or writes or looks at a hold."""
+    """Return whether a call writes a tombstone or touches a hold."""
     return key.endswith("held.json") or (method in {"put_new", "swap"} and key.startswith("gc/"))
 
 
 @dataclass
 class Actor:
-    """A process with what the model knows of it.
+    """A process with the model's knowledge of it.
 
     Attributes:
         process: that is stepped.
-        kind: ``gc``, or what a task does.
+        kind: ``gc``, or the action of a task.
         began: when, by the store's clock.
-        relies: the run that a task relies on, and what of it must be there once it has ended well.
+        relies: the run that a task relies on, and those of its objects that must exist once it has ended well.
         claimed: when a collection last renewed a removal that is under way.
     """
 
@@ -109,13 +109,13 @@ class Collections(RuleBasedStateMachine):
     @rule(keep=st.integers(0, 2), looks=st.booleans())
     def a_collection_begins(self, keep, looks):
         actor = self.start("gc", lambda store: collect(store, Retention(releases=keep), grace=GRACE))
-        if looks:  # up to where it knows what is reachable, and begins to decide
+        if looks:  # up to where it knows the reachable runs and begins to decide
             self.step_to(actor, lambda method, key: method != "list" and key.startswith("gc/"))
 
     @precondition(lambda self: len(self.actors) - self.count("gc") < 2)
     @rule(run=st.sampled_from(sorted(BEGIN)), kind=st.sampled_from(KINDS))
     def a_task_begins(self, run, kind):
-        def plan(store):  # the same inputs once more: a run of the same name
+        def plan(store):  # the same inputs again: a run of the same name
             hold(store, run)
             if store.head(f"runs/{run}/spec.json") is None:
                 write_run(store, run, previous=BEGIN[run])
@@ -150,7 +150,10 @@ class Collections(RuleBasedStateMachine):
     @precondition(lambda self: self.actors)
     @rule(data=st.data(), to=st.sampled_from(["call", "hold", "tombstone", "end", "death"]))
     def one_goes_on(self, data, to):
-        """Pause before the next call, after the next look at a hold or write of a tombstone, or never."""
+        """Pause before the next call, after the next decision, or never.
+
+        A decision is a look at a hold or the writing of a tombstone.
+        """
         actor = data.draw(st.sampled_from(self.actors))
         if to == "death" and actor.kind == "gc":
             actor.process.kill()
@@ -171,9 +174,9 @@ class Collections(RuleBasedStateMachine):
         last=st.permutations(range(3)),
     )
     def a_race(self, run, kind, turns, last):
-        """Two collections that have looked already and a task take turns, each from one decision to the next.
+        """Run two collections and a task by turns, from decision to decision.
 
-        The task holds its run with its first turn, and ends with its second.
+        The collections have looked already. The task holds its run with its first turn, and ends with its second.
         """
         self.store.now += 3 * GRACE
         for _ in range(2):
@@ -208,7 +211,7 @@ class Collections(RuleBasedStateMachine):
         process.step()
 
     def settle(self, actor):
-        """Note how a process ended, if it did."""
+        """Record the end of a process, if it has ended."""
         if actor.process.coming is not None or actor not in self.actors:
             return
         self.actors.remove(actor)
@@ -220,7 +223,10 @@ class Collections(RuleBasedStateMachine):
 
     @rule(graces=st.sampled_from([0.4, 1.1, 3.0]))
     def time_passes(self, graces):
-        """A task or a batch of deletions takes less than the grace; a collection may take as long as it likes."""
+        """Advance the clock by some graces while no task is at work.
+
+        A task or a batch of deletions takes less than the grace; a collection may take as long as it likes.
+        """
         moments = [actor.claimed if actor.kind == "gc" else actor.began for actor in self.actors]
         until = self.store.now + graces * GRACE
         if all(moment is None or until < moment + GRACE for moment in moments):
@@ -242,7 +248,10 @@ class Collections(RuleBasedStateMachine):
             assert self.store.now - moment > GRACE or self.keys[run] <= there, run
 
     def nothing_is_left(self):
-        """What nothing reaches goes with the next collections, whatever those before left behind."""
+        """Run further collections and check that they remove what nothing reaches.
+
+        Leftovers of earlier collections go with them.
+        """
         for _ in range(2):
             self.store.now += 3 * GRACE
             collect(self.store, Retention(), grace=GRACE)
@@ -269,7 +278,10 @@ def test_two_collections_remove_nothing_needed():
 @pytest.mark.usefixtures("swift_disk", "one_call_at_a_time")
 @pytest.mark.parametrize("kind", ["hold", "rollback"])
 def test_race_in_any_order_loses_nothing(kind):
-    """Every order of two turns each, of which the first is a collection's; the task ends before the collections."""
+    """Try every order of two turns each in which a collection begins.
+
+    The task ends before the collections.
+    """
     orders = {order for order in permutations([0, 0, 1, 1, TASK, TASK]) if order[0] == 0}
     assert len(orders) == 30
     for order in sorted(orders):
@@ -283,7 +295,7 @@ def test_race_in_any_order_loses_nothing(kind):
 
 @pytest.fixture
 def swift_disk(monkeypatch):
-    """The power does not fail here."""
+    """Skip syncing to disk: power failures do not happen here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 

@@ -1,4 +1,4 @@
-"""Numbers as text: ``"%.9f"`` of each, to the last digit."""
+"""Numbers as text, equal to ``"%.9f"`` of each to the last digit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def one_by_one(heads, block):
 
 @pytest.fixture(params=["native", "numpy"])
 def written(request, monkeypatch):
-    """Return what writes a block, by the library or without it."""
+    """Return the function that writes a block, with or without the library."""
     if request.param == "numpy":
         monkeypatch.setattr(decimals, "library", lambda: None)
     elif library() is None:
@@ -37,12 +37,14 @@ def written(request, monkeypatch):
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(block=arrays(np.float32, st.tuples(st.integers(0, 3), st.integers(1, 5)), elements=st.floats(width=32)))
-def test_every_digit_is_that_of_one_number_at_a_time(written, block):
+def test_digits_equal_those_of_single_numbers(written, block):
     written(block)
 
 
 def test_halves_signs_and_large_numbers(written):
-    ties = np.ldexp(np.arange(-1025, 1025, 2, np.float32), -10)  # 10 binary digits end in a 5: the tenth decimal
+    ties = np.ldexp(
+        np.arange(-1025, 1025, 2, np.float32), -10
+    )  # a number of 10 binary digits ends in a 5 at the tenth decimal
     odd = np.array([0.0, -0.0, -4e-10, 5e-10, 9.5, -9.4999990, 10, 123456.789, 3e38, np.inf, -np.inf, np.nan, -np.nan])
     edges = np.nextafter(np.float32([1, 10, 1 << 24, 1 << 33]), np.float32([[0], [np.inf]]), dtype=np.float32).ravel()
     for row in (ties, odd.astype(np.float32), odd[:5].astype(np.float32), edges):
@@ -51,12 +53,12 @@ def test_halves_signs_and_large_numbers(written):
         written(block.T)
 
 
-def test_the_widest_numbers_have_room(written):
+def test_widest_numbers_have_room(written):
     written(np.full((3, 7), -np.finfo(np.float32).max))
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.5, 4, 1e5])
-def test_many_numbers(written, scale):
+def test_many_numbers_equal_single_ones(written, scale):
     written(np.random.default_rng(7).normal(0, scale, (200, 50)).astype(np.float32))
 
 
@@ -64,6 +66,6 @@ def test_a_block_may_be_a_view(written):
     written(np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 1:4])
 
 
-def test_as_many_heads_as_rows():
+def test_block_has_as_many_heads_as_rows():
     with pytest.raises(ValueError, match="2 heads for 1 rows"):
         decimals.write_lines(io.BytesIO(), ["a", "b"], np.zeros((1, 1), np.float32))

@@ -1,4 +1,4 @@
-"""Collections of a directory that machines with different clocks share."""
+"""Collections of a directory shared by machines with different clocks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Machines:
         self.passed = 0.0
 
     def clock(self, wrong=0.0):
-        """Date what this process writes by a wrong clock."""
+        """Date the writes of this process by a wrong clock."""
         return clock_wrong_by(self.passed + wrong)
 
     def collect(self, machine="a", wrong=0.0, **options):
@@ -76,7 +76,7 @@ def machines(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("ahead", [80 * HOUR, -80 * HOUR, 365 * DAY])
 def test_run_of_machine_with_other_clock_stays(machines, ahead):
-    """One machine trains by the right clock; another collects."""
+    """Train on a machine with the right clock, and collect on another."""
     machines.write("trained")
     for night in range(1, 7):
         machines.publish(night, f"night{night}", wrong=ahead)
@@ -90,7 +90,7 @@ def test_run_of_machine_with_other_clock_stays(machines, ahead):
 
 
 def test_hold_by_other_clock_keeps_what_run_continues(machines):
-    """The release has left its channel; a run at work continues it."""
+    """Let a run continue a release that has left its channel."""
     for number in range(1, 5):
         machines.publish(number, f"night{number}")
     machines.collect("b", 80 * HOUR, retention=Retention(releases=4))
@@ -229,7 +229,7 @@ def test_look_forgets_what_is_gone(machines):
 
 
 def test_moment_of_look_is_its_end(monkeypatch, tmp_path):
-    """Objects written meanwhile may be among those seen."""
+    """Objects written during the look may be among those seen."""
     monkeypatch.setattr(looks, "_machine", lambda: "a")
     monkeypatch.setattr(looks, "_uptime", iter([100.0, 160.0]).__next__)
     look = Looks.of(LocalStore(tmp_path), GRACE)
@@ -258,7 +258,7 @@ def test_damaged_look_is_refused_by_name(machines, first):
 
 
 def test_look_names_kernel_start_and_survives_json(tmp_path):
-    """Two collections of this machine with a short grace between them."""
+    """Run two collections of this machine with a short grace between them."""
     store = LocalStore(tmp_path)
     write_run(store, "left")
     assert collect(store, Retention(), grace=0.05).runs == []
@@ -269,7 +269,7 @@ def test_look_names_kernel_start_and_survives_json(tmp_path):
 
 
 def test_look_in_time_namespace_counts_from_kernel_start():
-    """One boot id, and a clock days ahead of the host's."""
+    """Use one boot id, and a clock days ahead of the host's."""
     ahead = [shutil.which("unshare") or "unshare", "--time", "--boottime", "400000", "--fork", sys.executable, "-c"]
     program = "from pbg_tasks.publish import looks; print(looks._uptime(), looks._machine())"
     try:

@@ -1,4 +1,4 @@
-"""Readers that come while releases are published never see parts of two."""
+"""Readers during publishing, which never see parts of two releases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READERS = 8
 
 
 def test_readers_see_one_release_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # the power does not fail here
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # syncing protects from power failures, which do not happen here
     store = open_store(str(tmp_path / "store"))
     channel, done, seen, failures = Channel(store, "production"), threading.Event(), [set() for _ in range(READERS)], []
 

@@ -1,4 +1,4 @@
-"""Removals of runs, cut off, overtaken or taken over at set steps."""
+"""Removals of runs that are cut off, overtaken or taken over."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FailsOnce:
         def delete(key):
             if key == self._key:
                 self._key = None
-                time.sleep(0.3)  # what is deleted beside it goes meanwhile
+                time.sleep(0.3)  # the deletions beside it go on meanwhile
                 raise StorageError("busy")
             return found(key)
 

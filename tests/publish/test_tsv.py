@@ -1,4 +1,4 @@
-"""PBG's text of relation parameters, against one line at a time."""
+"""PBG's text of relation parameters, compared line by line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config_of(operators, *, dynamic):
 
 
 def numbered(config, count):
-    """Return parameters of which every number is another."""
+    """Return parameters whose numbers all differ."""
     rng = np.random.default_rng(0)
     start = initial_parameters(config, count)
     return {path: rng.normal(size=value.shape).astype(np.float32) for path, value in start.items()}
@@ -83,7 +83,7 @@ def test_relations_of_the_data_have_two_operators_each(numbers, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\rb", "\ud800"])
-def test_a_name_that_no_line_can_hold_is_refused(name):
+def test_name_that_no_line_can_hold_is_refused(name):
     config = config_of(["diagonal"], dynamic=True)
     with pytest.raises(FormatError, match=r"which (this text format cannot|no text file can) hold"):
         written(config, ["good", name], numbered(config, 2))

@@ -1,4 +1,7 @@
-"""A local store whose clock the test turns, and in which something may happen in the middle of another's work."""
+"""A local store whose clock the test turns.
+
+A test may also let something happen in the middle of an operation.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +31,18 @@ class TurnedStore:
         self.now = 1_000_000.0
 
     def copy_to(self, root: Path) -> TurnedStore:
-        """Return a store of its own with the same objects and the same time."""
+        """Return an independent store with the same objects and time."""
         shutil.copytree(self.url, root)
         copy = TurnedStore(root)
         copy.now, copy._written = self.now, dict(self._written)
         return copy
 
     def interrupt(self, after: int, event: Callable[[], None]) -> None:
-        """Let something happen once, after so many operations from now."""
+        """Let an event happen once, after so many operations from now."""
         self._left, self._event = after, event
 
     def calm(self) -> bool:
-        """Let nothing happen any more; return whether it has happened."""
+        """Cancel the event; return whether it has happened."""
         happened, self._event = self._event is None, None
         return happened
 

@@ -1,4 +1,4 @@
-"""Vectors as text: exact numbers, and every bad line told."""
+"""Vectors as text: exact numbers, and errors that name every bad line."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_bad_first_line_is_named(tmp_path):
         read(path, skip=1)
 
 
-def test_truncated_compressed_text_is_told(tmp_path):
+def test_truncated_compressed_text_is_reported(tmp_path):
     path = tmp_path / "v.txt.gz"
     rng = np.random.default_rng(0)
     lines = [
@@ -107,21 +107,21 @@ def test_truncated_compressed_text_is_told(tmp_path):
         read(path)
 
 
-def test_a_missing_last_line_break_is_said(tmp_path, capsys):
+def test_missing_last_line_break_is_reported(tmp_path, capsys):
     path = tmp_path / "v.txt"
     path.write_text("a\t1\t2\nb\t3\t4")
     assert read(path)[0] == ["a", "b"]
     assert "may have been cut off" in capsys.readouterr().err
 
 
-def test_a_file_without_lines_is_no_text_of_vectors(tmp_path):
+def test_file_without_lines_is_no_text_of_vectors(tmp_path):
     path = tmp_path / "v.bin"
     path.write_bytes(b"x" * (5 << 20))
     with pytest.raises(FormatError, match="longer than"):
         first_lines(path, 1)
 
 
-def test_numbers_beyond_float32_come_as_infinity_or_are_refused(tmp_path):
+def test_numbers_beyond_float32_become_infinite_or_are_refused(tmp_path):
     path = tmp_path / "v.txt"
     path.write_text("a\t1e39\t2\n")
     assert not np.isfinite(read(path)[1]).all()

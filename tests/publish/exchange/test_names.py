@@ -1,4 +1,4 @@
-"""Names come back as they were, or are refused."""
+"""Names that return unchanged, or are refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_escaped_names_decode_to_themselves(names, unsafe):
     assert decoded(written, source="s") == names
 
 
-def test_odd_names_have_no_blank_that_any_reader_splits_at():
+def test_odd_names_contain_no_blank_after_escaping():
     written = writable(ODD, WHITESPACE, escape=True, form="f")
     assert all(name.split() == [name] for name in written)
     assert decoded(written, source="s") == ODD
@@ -62,12 +62,12 @@ def test_without_escaping_names_stay_or_are_refused():
 
 
 @pytest.mark.parametrize("escape", [True, False])
-def test_an_empty_name_fits_nowhere(escape):
+def test_empty_name_is_refused_by_each_format(escape):
     with pytest.raises(FormatError, match="empty name"):
         writable(["a", ""], WHITESPACE, escape=escape, form="f")
 
 
-def test_percent_signs_of_others_that_are_no_utf_8_are_told():
+def test_percent_signs_that_are_no_utf8_are_reported():
     assert decoded(["100%", "a%2"], source="s") == ["100%", "a%2"]
     with pytest.raises(FormatError, match=r"s: name 'a%FF'"):
         decoded(["a%FF"], source="s")
@@ -81,7 +81,7 @@ def test_half_characters_are_refused():
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(TEXTS, max_size=3))
-def test_a_names_file_gives_back_its_names(tmp_path_factory, blocks):
+def test_names_file_returns_its_names(tmp_path_factory, blocks):
     path = tmp_path_factory.mktemp("names") / "n.json"
     with names_file(path) as file:
         for names in blocks:
@@ -119,13 +119,13 @@ def test_a_list_is_read_name_by_name(tmp_path, monkeypatch, text, chunk, ending)
         '["a"][]',
     ],
 )
-def test_what_is_no_list_of_names(tmp_path, text):
+def test_file_without_list_of_names_is_refused(tmp_path, text):
     (tmp_path / "names.json").write_text(text)
     with pytest.raises(FormatError, match=r"names\.json: not a JSON list of strings, or truncated"):
         list(names.json_names(tmp_path / "names.json"))
 
 
-def test_a_name_without_an_end_is_not_read_on_for_ever(tmp_path, monkeypatch):
+def test_name_without_end_is_read_in_part_only(tmp_path, monkeypatch):
     monkeypatch.setattr(names, "_CHUNK", 10)
     (tmp_path / "names.json").write_text(f'["{"a" * 1000}"]')
     assert list(names.json_names(tmp_path / "names.json")) == ["a" * 1000]
@@ -134,7 +134,7 @@ def test_a_name_without_an_end_is_not_read_on_for_ever(tmp_path, monkeypatch):
         list(names.json_names(tmp_path / "names.json"))
 
 
-def test_an_escape_that_json_does_not_know(tmp_path):
+def test_unknown_json_escape_is_refused(tmp_path):
     (tmp_path / "names.json").write_text(r'["\q"]')
     with pytest.raises(FormatError, match="not readable JSON"):
         list(names.json_names(tmp_path / "names.json"))

@@ -1,4 +1,4 @@
-"""Norms of imported vectors: their distribution, and what is odd about them."""
+"""Norms of imported vectors: their distribution, and odd ones among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recall against a count by hand."""
+"""Recall, compared with a count by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def scored(vectors, queries, *, distance):
 
 @pytest.mark.parametrize("distance", [False, True])
 @pytest.mark.parametrize("wrong", [0, 1, 3])
-def test_it_counts_what_was_found(distance, wrong):
+def test_recall_counts_the_neighbours_found(distance, wrong):
     rng = np.random.default_rng(wrong)
     vectors = rng.normal(size=(ROWS, 4)).astype(np.float32)
     numbers = np.arange(0, ROWS, ROWS // QUERIES)
@@ -32,14 +32,14 @@ def test_it_counts_what_was_found(distance, wrong):
     assert recall.value() == pytest.approx((K - wrong) / K)
 
 
-def test_equal_vectors_are_as_good_as_each_other():
+def test_equal_vectors_count_as_each_other():
     vectors = np.ones((8, 2), np.float32)
     recall = Recall(np.array([0]), vectors[:1], np.array([[5, 6, 7]]), 2, distance=False)
     recall.compare(vectors)
     assert recall.value() == 1.0
 
 
-def test_nothing_found_is_no_neighbour():
+def test_missing_neighbour_counts_as_not_found():
     vectors = np.eye(4, dtype=np.float32)
     recall = Recall(np.array([0]), vectors[:1], np.array([[0, 1, -1]]), 2, distance=True)
     recall.compare(vectors)
