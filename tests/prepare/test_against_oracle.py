@@ -1,4 +1,7 @@
-"""Ids, split and buckets against a plain Python implementation, over two successive random snapshots."""
+"""Ids, split and buckets compared with a plain Python implementation.
+
+The input are two successive random snapshots.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def make_spec(root, users, items, relations=RELATIONS):
 
 
 class Night:
-    """What `partition` and `bucket` wrote, read back as names."""
+    """Results of `partition` and `bucket`, read back as names."""
 
     def __init__(self, spec, root, day, rows, previous=None, files=1):
         import pyarrow as pa
@@ -92,7 +95,10 @@ class Night:
         self.spec = spec
 
     def split(self, name):
-        """Return the edges of a split as (lhs, rel, rhs) names, checking that each end lies where its bucket says."""
+        """Return a split's edges as (lhs, rel, rhs) names.
+
+        Checks that each end is in the partition of its bucket.
+        """
         relations, found = read_relation_names(self.entities), Counter()
         for i in range(self.grid[0]):
             for j in range(self.grid[1]):
@@ -131,7 +137,7 @@ def drawn(edge):
 
 
 def oracle(rows, returned_before):
-    """Split edges the way the docs say, one by one."""
+    """Split edges by the rules of the docs, one by one."""
     trained = {end for row in rows if drawn(row) == "train" and len(set(ends(row))) == 2 for end in ends(row)}
     candidates = {pair(row): drawn(row) for row in rows if drawn(row) != "train"}
     returned = {p for p in candidates if p in returned_before or not set(p) <= trained}
@@ -149,9 +155,9 @@ def oracle(rows, returned_before):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=edges, second=edges, users=st.integers(1, 3), items=st.sampled_from([1, 3]))
-def test_two_nights_are_what_the_rules_say(tmp_path_factory, first, second, users, items):
+def test_two_nights_follow_the_rules(tmp_path_factory, first, second, users, items):
     if users > 1:
-        users = 3 if items == 3 else users  # types of one side share their number of partitions
+        users = 3 if items == 3 else users  # the types of one side share their number of partitions
     items = items if users > 1 else 1
     root = tmp_path_factory.mktemp("nights")
     spec = make_spec(root, users, items)
@@ -184,7 +190,7 @@ def test_two_nights_are_what_the_rules_say(tmp_path_factory, first, second, user
     }
 
 
-def test_where_a_tenth_is_new_every_night_none_loses_more_than_a_tenth(tmp_path):
+def test_nights_with_tenth_new_lose_a_tenth_only(tmp_path):
     def chained(names):
         return [(one, "knows", other) for one, other in pairwise(names)]
 
@@ -200,7 +206,7 @@ def test_where_a_tenth_is_new_every_night_none_loses_more_than_a_tenth(tmp_path)
             assert judge_entities(DataGates(), found, since=f"d{number - 1}").passed
     assert found["absent"] > found["kept"]
 
-    # One night takes up who has been away for long, and most of yesterday's are gone: only these count.
+    # One night contains entities that were absent for long, and most of yesterday's are gone: only these count.
     mixed = chained(["n0", "n1", "n2", *(f"n{each}" for each in range(28, 33))])
     back = Night(spec, tmp_path, "back", mixed, previous=night).report
     assert back.entities == {"total": 48, "new": 0, "kept": 5, "gone": 15, "returned": 3, "absent": 25}
@@ -208,7 +214,7 @@ def test_where_a_tenth_is_new_every_night_none_loses_more_than_a_tenth(tmp_path)
     assert not judge_entities(DataGates(), back.entities, since="d14").passed
 
 
-def test_rows_in_another_order_and_in_other_files_give_the_same_bytes(tmp_path):
+def test_rows_in_other_files_give_equal_bytes(tmp_path):
     rows = [(f"n{i % 17}", sorted(RELATIONS)[i % 3], f"n{i * i % 13}") for i in range(300)]
     found = []
     for number, (order, files) in enumerate(((rows, 1), (rows[::-1], 3))):
@@ -226,7 +232,7 @@ def test_rows_in_another_order_and_in_other_files_give_the_same_bytes(tmp_path):
     assert found[0] == found[1]
 
 
-def test_every_bucket_has_a_file_and_small_ones_are_small(tmp_path):
+def test_every_bucket_has_a_file_of_its_size(tmp_path):
     night = Night(make_spec(tmp_path, 4, 1), tmp_path, "d", [("a", "knows", "b")])
     files = sorted((night.edges / "train").glob("*.h5"))
     assert len(files) == 16
@@ -234,7 +240,7 @@ def test_every_bucket_has_a_file_and_small_ones_are_small(tmp_path):
     assert max(path.stat().st_size for path in files) < 16_384
 
 
-def test_an_unpartitioned_type_is_spread_over_all_buckets(tmp_path):
+def test_unpartitioned_type_is_spread_over_all_buckets(tmp_path):
     rows = [(f"n{i}", "likes", "hub") for i in range(4000)]
     matrix = Night(make_spec(tmp_path, 4, 1), tmp_path, "d", rows).buckets.matrix
     counts = [count for row in matrix for count in row]
@@ -254,7 +260,7 @@ def test_seen_and_gone_are_kept_with_their_day(tmp_path):
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 12, 20, 24, 50, 100])
-def test_partition_counts_that_pbg_refuses(tmp_path, partitions):
+def test_partition_counts_refused_by_pbg_are_refused(tmp_path, partitions):
     rows = [(f"n{i}", "likes", "one item") for i in range(109)]
     likes = {"likes": RELATIONS["likes"]}  # with users on one side only: a square of 100 would be 30 000 files
     report = Night(make_spec(tmp_path, partitions, 1, likes), tmp_path, "d", rows).report

@@ -1,4 +1,7 @@
-"""Every bad snapshot gets one clear error that names file, line and column, and nothing is written."""
+"""Bad snapshots: one clear error each, and nothing written.
+
+The error names file, line and column.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,13 @@ from tests.prepare.inputs import GOOD, check, make_spec, put, refusal
         ("part.csv.zst", lambda data: zstandard.ZstdCompressor().compress(data)),
     ],
 )
-def test_a_good_one_in_each_compression(tmp_path, name, pack):
+def test_good_snapshot_in_each_compression_is_read(tmp_path, name, pack):
     put(tmp_path, pack(GOOD.encode()), name)
     report = check(make_spec(tmp_path), tmp_path)
     assert (report.edges, report.relations) == (3, {"likes": 2, "knows": 1})
 
 
-def test_several_files_quotes_and_delimiters(tmp_path):
+def test_files_with_quotes_and_delimiters_are_read(tmp_path):
     put(tmp_path, "a b|likes|'x|y'\n", "1.csv")
     put(tmp_path, "a b|knows|c\n", "2.csv")
     put(tmp_path, "not read", "_SUCCESS")
@@ -49,7 +52,7 @@ NO_ROWS = {"1.csv": b"", "2.csv": "\ufeff".encode(), "3.csv.gz": gzip.compress(b
 NO_ROWS["5.csv.zst"] = zstandard.ZstdCompressor().compress(b"")
 
 
-def test_headerless_files_of_no_bytes_are_files_of_no_rows(tmp_path):
+def test_headerless_files_of_no_bytes_have_no_rows(tmp_path):
     for name, data in NO_ROWS.items():
         put(tmp_path, data, name)
     spec = make_spec(tmp_path, **HEADERLESS)
@@ -66,7 +69,7 @@ def test_headerless_files_of_no_bytes_are_files_of_no_rows(tmp_path):
     assert "7.csv, line 2: empty id in column rhs (1 such rows" in refusal(spec, tmp_path)
 
 
-def test_a_headerless_file_whose_first_line_is_empty_is_still_refused(tmp_path):
+def test_headerless_file_with_empty_first_line_is_refused(tmp_path):
     put(tmp_path, "\na,likes,b\n")
     assert "part.csv, line 1: is empty" in refusal(make_spec(tmp_path, **HEADERLESS), tmp_path)
 
@@ -98,7 +101,7 @@ def test_each_fault_of_a_csv_file_is_named(tmp_path, text, expected):
     assert "\n" not in message
 
 
-def test_the_fault_is_found_in_the_file_that_has_it(tmp_path):
+def test_fault_is_reported_for_its_own_file(tmp_path):
     put(tmp_path, GOOD, "1.csv")
     put(tmp_path, gzip.compress((GOOD + "a,likes,\n").encode()), "2.csv.gz")
     put(tmp_path, GOOD + ",likes,b\n" * 2, "3.csv")
@@ -106,24 +109,24 @@ def test_the_fault_is_found_in_the_file_that_has_it(tmp_path):
     assert "3.csv, line 5: empty id in column lhs (2 such rows in the snapshot)" in message
 
 
-def test_an_endless_line_is_not_repeated_in_full(tmp_path):
+def test_endless_line_is_not_quoted_in_full(tmp_path):
     put(tmp_path, GOOD + "a" * 3_000_000 + ",likes,b\n")
     assert len(refusal(make_spec(tmp_path), tmp_path)) < 1000
 
 
-def test_columns_nobody_asked_for_may_have_any_name(tmp_path):
+def test_unused_columns_may_have_any_name(tmp_path):
     put(tmp_path, ",lhs,LHS,rel,rhs,x,x\n0,a,b,likes,c,1,2\n")
     assert check(make_spec(tmp_path), tmp_path).edges == 1
 
 
 @pytest.mark.parametrize("weight", ["-1", "nan", "inf", "x", ""])
-def test_weights_that_are_none(tmp_path, weight):
+def test_invalid_weights_are_refused(tmp_path, weight):
     put(tmp_path, f"lhs,rel,rhs,w\na,likes,b,0.5\nb,likes,a,{weight}\n")
     message = refusal(make_spec(tmp_path, columns={"weight": "w"}), tmp_path)
     assert "line 3: weight that is not a finite number of at least 0" in message
 
 
-def test_weights_are_kept_as_they_are(tmp_path):
+def test_weights_are_kept_unchanged(tmp_path):
     put(tmp_path, "lhs,rel,rhs,w\na,likes,b,0.5\nb,likes,a,2\n")
     assert check(make_spec(tmp_path, columns={"weight": "w"}), tmp_path).weights == (0.5, 2.0)
 
@@ -135,7 +138,7 @@ def test_weights_are_kept_as_they_are(tmp_path):
         ("a,likes,b,item,user", "relation 'likes' does not go from 'item' to 'user'"),
     ],
 )
-def test_types_that_do_not_fit(tmp_path, row, expected):
+def test_types_that_do_not_fit_are_refused(tmp_path, row, expected):
     put(tmp_path, f"lhs,rel,rhs,lt,rt\na,likes,b,user,item\n{row}\n")
     message = refusal(make_spec(tmp_path, columns={"lhs_type": "lt", "rhs_type": "rt"}), tmp_path)
     assert expected in message
@@ -185,7 +188,7 @@ def test_parquet_rows_are_numbered(tmp_path):
     )
 
 
-def test_numbers_are_taken_as_names(tmp_path):
+def test_numbers_are_read_as_names(tmp_path):
     (tmp_path / "day").mkdir()
     table = pa.table({"lhs": [1, 2], "rel": ["likes"] * 2, "rhs": [7, 8]})
     pq.write_table(table, tmp_path / "day" / "p.parquet")

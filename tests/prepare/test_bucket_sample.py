@@ -1,4 +1,4 @@
-"""What a sample tells of buckets, against how the edges fall into them."""
+"""Bucket sizes estimated from a sample, compared with the true ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def config(partitions):
 
 
 def sampled(edges, names, *, one_in=1):
-    """Return the sample that has every so many of the edges."""
+    """Return a sample with one in so many of the edges."""
     chosen = edges[::one_in]
     types, spread = np.zeros((len(chosen), 2), np.int64), np.zeros(len(chosen), np.uint64)
     hashes = np.array([[partition_of(name, 2**64) for name in pair] for pair in chosen], np.uint64)
@@ -32,7 +32,7 @@ def largest_bucket(edges, partitions):
 
 @pytest.mark.parametrize("hub", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("partitions", [2, 4, 16])
-def test_a_tenth_of_the_edges_tells_the_largest_bucket(hub, partitions):
+def test_tenth_of_edges_predicts_the_largest_bucket(hub, partitions):
     rng = random.Random(0)
     edges = [
         ("hub" if rng.random() < hub else f"e{rng.randrange(20_000)}", f"e{rng.randrange(20_000)}")
@@ -51,7 +51,7 @@ def test_edges_between_two_hubs_are_one_bucket():
     assert found == pytest.approx(largest_bucket(edges, 16), rel=0.1)
 
 
-def test_without_partitions_or_edges_there_is_little_to_tell():
+def test_sample_without_partitions_or_edges_gives_bounds():
     assert sampled([("a", "b")], ("n",)).largest(config(1)) == 1
     nothing = BucketSample(900, ("n",), np.zeros((0, 2), np.int64), np.zeros((0, 2), np.uint64), np.zeros(0, np.uint64))
     assert nothing.largest(config(3)) == largest_of(900, 1 / 9) == 130

@@ -18,25 +18,25 @@ def test_volumes_of_two_windows():
 
 
 @given(histograms, histograms)
-def test_the_distance_is_that_of_the_distributions(before, now):
+def test_distance_is_that_of_the_distributions(before, now):
     expected = 0.0
     if sum(before) and not sum(now):
-        expected = 1.0  # nothing could have changed more; to a type that is new there is nothing to compare
+        expected = 1.0  # nothing could have changed more; a new type has nothing to be compared with
     elif sum(before):
         expected = max(abs(sum(before[:k]) / sum(before) - sum(now[:k]) / sum(now)) for k in range(8))
     assert degree_distance(before, now) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_shift_of_everyone_is_a_distance_of_one():
+def test_shift_of_all_entities_has_distance_one():
     assert degree_distance([7], [0, 7]) == 1.0
 
 
-def test_a_type_that_is_gone_is_at_a_distance_of_one_and_a_new_one_at_none():
+def test_removed_type_has_distance_one_new_none():
     assert degree_distance([5, 5, 5], []) == 1.0
     assert degree_distance([], [5, 5, 5]) == degree_distance([], []) == 0.0
 
 
-def test_columns_that_went_came_and_changed():
+def test_removed_added_and_changed_columns_are_found():
     before = {"lhs": ["VARCHAR"], "weight": ["FLOAT"], "day": ["DATE"]}
     now = {"lhs": ["VARCHAR"], "weight": ["DOUBLE", "FLOAT"], "hour": ["INTEGER"]}
     assert changed_columns(before, now) == [

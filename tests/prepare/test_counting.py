@@ -40,7 +40,7 @@ def test_one_type_and_relations_from_the_data(tmp_path):
     assert (found.entities, found.relations, found.edges) == ({"n": 3}, 2, 4)
 
 
-def test_a_name_counts_once_for_each_type_it_has(tmp_path):
+def test_name_counts_once_for_each_of_its_types(tmp_path):
     model = {
         "entities": {"user": {"num_partitions": 1}, "item": {"num_partitions": 1}, "city": {"num_partitions": 1}},
         "relations": [
@@ -51,7 +51,7 @@ def test_a_name_counts_once_for_each_type_it_has(tmp_path):
     rows = "1\tbuys\t1\n1\tknows\t2\n3\tbuys\t1\n9\tunheard of\t9\n"
     found = counted(tmp_path, f"lhs\trel\trhs\n{rows}", model)
     assert found.entities == {"user": 3, "item": 1, "city": 0}
-    assert (found.relations, found.edges) == (2, 3)  # what no relation fits is for `validate` to tell
+    assert (found.relations, found.edges) == (2, 3)  # `validate` reports rows that no relation fits
 
 
 def test_types_by_column(tmp_path):

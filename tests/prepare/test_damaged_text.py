@@ -1,4 +1,4 @@
-"""Damage to a file of text: every one is refused, naming the file, or changes nothing of what is read."""
+"""Damage to a text file: refused by name, or without effect."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pbg_tasks.storage.columnar import filesystem_for, list_files
 from tests.prepare.inputs import GOOD, TYPED, check, make_spec, put, refusal
 
 ROWS = "lhs,rel,rhs\n" + "".join(f"a{i * 7919 % 100003},likes,b{i * 104729 % 99991}\n" for i in range(1500))
-READ_BLOCK = 1 << 16  # Arrow's: a member may end where one does
+READ_BLOCK = 1 << 16  # Arrow's reader accepts this: a member may end where one does
 MiB = 1 << 20
 
 
 def outcome(tmp_path, data, name="part.csv.gz"):
-    """Return what is read of a file, or the text of its refusal."""
+    """Return the rows of a file, or the text of its refusal."""
     root = tmp_path / str(len(list(tmp_path.iterdir())))
     root.mkdir()
     put(root, data, name)
@@ -154,7 +154,7 @@ def test_member_that_fills_a_read_is_checked(tmp_path):
         assert "is damaged" in outcome(tmp_path, data)
 
 
-def test_damage_is_named_in_the_file_that_has_it(tmp_path):
+def test_damage_is_reported_for_its_own_file(tmp_path):
     put(tmp_path, gzip.compress(GOOD.encode()), "1.csv.gz")
     put(tmp_path, gzip.compress(GOOD.encode())[:-3], "2.csv.gz")
     put(tmp_path, GOOD, "3.csv")
@@ -190,7 +190,10 @@ def test_damage_in_s3_is_refused_by_name(s3_bucket, tmp_path, damage):
 
 @pytest.mark.s3
 def test_replaced_while_read_is_refused(s3_bucket, tmp_path):
-    """A file that an S3 server replaced after it was planned is refused before a byte of it is used."""
+    """Replace a file in S3 after it was planned.
+
+    It is refused before a byte of it is used.
+    """
     uri = f"{s3_bucket}/day/part.csv.gz"
     filesystem = filesystem_for(uri)
     filesystem.pipe_file(uri, DEFLATED)
@@ -200,7 +203,7 @@ def test_replaced_while_read_is_refused(s3_bucket, tmp_path):
         (place,) = plain_texts(connection, files).values()
         assert Path(place).read_text(encoding="utf-8") == ROWS
         filesystem.pipe_file(uri, gzip.compress(GOOD.encode()))
-        assert plain_texts(connection, files) == {uri: place}  # still the version that was planned
+        assert plain_texts(connection, files) == {uri: place}  # still the planned version
     (tmp_path / "later").mkdir()
     with connect(spec.resources, tmp_path / "later") as connection:
         with pytest.raises(InputError, match="changed since the run was planned"):

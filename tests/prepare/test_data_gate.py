@@ -59,7 +59,7 @@ def test_each_limit_blocks_with_its_figure(limits, value, sentence):
     assert verdict.checks[0].warned
 
 
-def test_the_volume_is_judged_against_both_windows():
+def test_volume_is_judged_against_both_windows():
     found = judged(
         {"max_volume": {"block": 2}, "min_volume": {"warn": 0.6}}, volumes=volumes(100, [20] * 20 + [200] * 7)
     )
@@ -71,12 +71,12 @@ def test_the_volume_is_judged_against_both_windows():
     ]
 
 
-def test_numbers_alone_say_that_it_is_the_least():
+def test_report_from_numbers_alone_gives_lower_bound():
     verdict = judged({"max_removed_edges": {"block": 0.1}}, edges=EdgeChanges.of_rows(now=100, before=125))
     assert verdict.checks[0].sentence.startswith("at least 20.0% of the edges of 'd1' are gone")
 
 
-def test_a_first_night_is_compared_with_nothing():
+def test_first_night_is_compared_with_nothing():
     limits = {name: {"block": 0} for name in QUIET if name.startswith("max_")} | {"changed_columns": "block"}
     verdict = judged(limits, since=None, edges=None, degrees={}, columns=[])
     assert [check.name for check in verdict.checks] == ["max_duplicates", "max_self_loops"]
@@ -99,7 +99,7 @@ def test_doubled_and_halved_snapshots_block_by_default(name, duplicates, gone, e
     assert (check.passed, check.warned) == expected
 
 
-def test_entities_that_are_gone():
+def test_entities_that_are_gone_are_judged():
     gates = DataGates.model_validate({"max_gone_entities": {"warn": 0.1, "block": 0.2}})
     assert not judge_entities(gates, {"kept": 70, "gone": 30}, since="d1").passed
     (check,) = judge_entities(gates, {"kept": 85, "gone": 15, "absent": 900}, since="d1").checks

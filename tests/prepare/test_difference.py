@@ -1,4 +1,4 @@
-"""What came and went between two snapshots, against sets of Python."""
+"""Edges added and removed between two snapshots, compared with Python's sets."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def expected(before, now):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edges, edges)
-def test_as_sets_have_it(tmp_path, before, now):
+def test_difference_equals_that_of_sets(tmp_path, before, now):
     find(before, tmp_path / "before")
     assert find(now, tmp_path / "now", before=tmp_path / "before" / EDGE_HASHES) == expected(before, now)
 
 
-def test_equal_edges_in_another_order_leave_equal_bytes_whatever_came_before(tmp_path):
+def test_edges_in_other_order_give_equal_bytes(tmp_path):
     rows = [(f"e{i}", f"r{i % 3}", f"e{i * 7 % 90}") for i in range(90)]
     find(rows, tmp_path / "a")
     find(rows[::-1] + rows[:5], tmp_path / "b", before=tmp_path / "a" / EDGE_HASHES)
     assert (tmp_path / "a" / EDGE_HASHES).read_bytes() == (tmp_path / "b" / EDGE_HASHES).read_bytes()
 
 
-def test_types_belong_to_an_edge_and_to_its_relation(tmp_path):
+def test_types_are_part_of_edge_and_relation(tmp_path):
     spec = make_spec(lhs_type="from", rhs_type="to")
     rows = [("1", "to", "2", "user", "item"), ("1", "to", "2", "item", "user"), ("1", "to", "2", "item", "user")]
     found = find(rows, tmp_path, spec=spec)
@@ -56,19 +56,19 @@ def test_types_belong_to_an_edge_and_to_its_relation(tmp_path):
     }
 
 
-def test_a_graph_of_one_relation_goes_by_its_name(tmp_path):
+def test_graph_of_one_relation_uses_its_name(tmp_path):
     rows = [("1", None, "2"), ("1", None, "2")]
     assert find(rows, tmp_path, spec=make_spec(rel=None)) == {"only": RelationEdges(2, 1, 0, 1, 0)}
 
 
-def test_a_table_of_something_else_is_a_format_error(tmp_path):
+def test_table_of_other_columns_is_format_error(tmp_path):
     path = tmp_path / EDGE_HASHES
     duckdb.sql("SELECT 1 AS one").write_parquet(str(path))
     with pytest.raises(FormatError, match=EDGE_HASHES):
         find([("a", "r", "b")], tmp_path, before=path)
 
 
-def test_sums_and_what_numbers_alone_tell():
+def test_sums_from_numbers_alone_are_bounds():
     relations = {"r": RelationEdges(9, 8, 5, 4, 1), "s": RelationEdges(0, 0, 2, 0, 2)}
     assert EdgeChanges.of_relations(relations) == EdgeChanges(8, 7, 4, 3, relations=relations)
     assert EdgeChanges.of_rows(now=10, before=14) == EdgeChanges(10, 14, 0, 4, exact=False)

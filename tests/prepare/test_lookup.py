@@ -1,4 +1,7 @@
-"""Names, places and edges looked up in the files a night leaves, and entities of one night found in another."""
+"""Names, places and edges looked up in the files of a night.
+
+Entities of one night are also found in another.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pbg_tasks.prepare import Matching, write_known
 from pbg_tasks.prepare.lookup import edge_hash, hashes_among, names_at, places_of, returned_pairs
 from tests.prepare.differences import find, make_spec
 
-ODD = "é\x1e'\x1f"  # a name may hold whatever separates names elsewhere
+ODD = "é\x1e'\x1f"  # a name may contain any text that separates names elsewhere
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def test_names_and_places_lead_to_each_other(connection, tmp_path):
         ({"lhs_type": "x", "rhs_type": "y"}, ("a", "r", "b", "n", "n")),
     ],
 )
-def test_an_edge_has_the_hash_that_its_snapshot_left(connection, tmp_path, columns, row):
+def test_edge_has_the_hash_of_its_snapshot(connection, tmp_path, columns, row):
     spec = make_spec(**columns)
     find([row], tmp_path, spec=spec)
     lhs, rel, rhs, *_ = row
@@ -66,7 +69,7 @@ def test_entities_are_matched_by_name(connection, tmp_path):
     assert found[1].offset.tolist() == [0, 0]
 
 
-def test_pairs_that_returned_to_training_are_numbered_by_other_ids(connection, tmp_path):
+def test_returned_pairs_get_the_ids_of_night(connection, tmp_path):
     directory = ids(tmp_path / "ids", user=[["u0"], ["u1", ODD]], item=[["i0", "i1"]], städte=[["köln", "ulm"]])
     bases = {"user": np.array([0, 1, 3]), "item": np.array([0, 2]), "städte": np.array([0, 2])}
     pairs = [

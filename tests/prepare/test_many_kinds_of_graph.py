@@ -1,4 +1,7 @@
-"""What the plain implementation leaves out: dynamic relations, weights, files of several forms, S3, little memory."""
+"""Kinds of graphs that the plain implementation leaves out.
+
+Dynamic relations, weights, files of several forms, S3, and little memory.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def put(root, day, rows, name="edges.tsv", header=("lhs", "rel", "rhs"), pack=by
 
 
 def prepare(spec, root, day, *, previous=None, limit=None):
-    """Run both steps and return where the entities and the edges went."""
+    """Run both steps and return the folders of entities and edges."""
     entities, edges, scratch = (root / f"{day}-{what}" for what in ("entities", "edges", "scratch"))
     for directory in (entities, edges, scratch):
         directory.mkdir()
@@ -93,7 +96,10 @@ def fingerprint(*directories):
 
 
 def read_back(spec, entities, edges):
-    """Return (lhs, rel, rhs) names and weight of every edge of a graph of one type."""
+    """Return names and weight of every edge of a one-type graph.
+
+    Names are (lhs, rel, rhs).
+    """
     count = spec.model.entities["n"].num_partitions
     names, relations = [read_entity_names(entities, "n", p) for p in range(count)], read_relation_names(entities)
     found = []
@@ -149,7 +155,7 @@ def test_files_of_several_forms_are_one_snapshot(tmp_path):
     assert sorted(edge[:3] for edge in read_back(spec, *prepare(spec, tmp_path, "d"))) == sorted(EDGES)
 
 
-def test_names_may_be_numbers_in_one_parquet_file_and_text_in_another(tmp_path):
+def test_parquet_names_may_be_numbers_and_text(tmp_path):
     spec = make_spec(tmp_path, form="parquet", split={"valid": 0, "test": 0})
     (tmp_path / "d").mkdir()
     pq.write_table(pa.table({"lhs": [1], "rel": ["r"], "rhs": [2]}), tmp_path / "d" / "1.parquet")
@@ -158,7 +164,7 @@ def test_names_may_be_numbers_in_one_parquet_file_and_text_in_another(tmp_path):
     assert found == [("1", "r", "2"), ("x", "r", "1")]
 
 
-def test_a_snapshot_on_s3_gives_the_bytes_of_a_local_one(tmp_path, s3_bucket):
+def test_snapshot_on_s3_gives_bytes_of_local_one(tmp_path, s3_bucket):
     spec = make_spec(tmp_path, dynamic=False)
     put(tmp_path, "d", EDGES[:100], "1.tsv")
     put(tmp_path, "d", EDGES[100:], "2.tsv.gz", pack=gzip.compress)
@@ -193,7 +199,7 @@ class _BrokenLine(MemoryFileSystem):
         raise OSError("Connection reset by peer")
 
 
-def test_a_store_that_fails_while_it_is_read_may_be_tried_again(tmp_path):
+def test_store_that_fails_while_read_is_retryable(tmp_path):
     spec = make_spec(tmp_path)
     with connect(spec.resources, tmp_path) as connection:
         connection.register_filesystem(_BrokenLine(skip_instance_cache=True))
@@ -207,7 +213,7 @@ def test_a_store_that_fails_while_it_is_read_may_be_tried_again(tmp_path):
 
 
 @pytest.mark.parametrize(("before", "now"), [(4, 2), (2, 4), (1, 3)])
-def test_ids_are_not_kept_over_another_number_of_partitions(tmp_path, before, now):
+def test_ids_with_other_partition_count_are_refused(tmp_path, before, now):
     put(tmp_path, "d1", EDGES)
     put(tmp_path, "d2", EDGES)
     one = prepare(make_spec(tmp_path, partitions=before), tmp_path, "d1")
@@ -217,7 +223,7 @@ def test_ids_are_not_kept_over_another_number_of_partitions(tmp_path, before, no
 
 @pytest.mark.parametrize("name", [entity_ids_file_name("n"), "returned.parquet"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "foreign"])
-def test_a_damaged_file_of_the_release_before_is_named(tmp_path, name, damage):
+def test_damaged_file_of_release_before_is_named(tmp_path, name, damage):
     spec = make_spec(tmp_path)
     put(tmp_path, "d1", EDGES)
     put(tmp_path, "d2", EDGES)
@@ -259,7 +265,7 @@ def test_little_memory_gives_the_same_bytes_by_spilling(tmp_path):
         prepare(scant, roots[2], "d", limit="1MB")
 
 
-def test_staged_files_are_read_once_and_give_the_same_bytes(tmp_path):
+def test_staged_files_read_once_give_equal_bytes(tmp_path):
     spec = make_spec(tmp_path)
     paths = [put(tmp_path, "d", EDGES), put(tmp_path, "d", [("x", "r1", "y")], "more.tsv")]
     expected = fingerprint(*prepare(spec, tmp_path, "d"))

@@ -1,4 +1,4 @@
-"""Snapshot sources of other packages, in a night and at fault."""
+"""Snapshot sources of other packages, in a night and with faults."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_watch_of_versions_is_refused(place, install):
 
 
 def test_built_in_scans_are_as_before():
-    """Speed and bytes of imports hang on these queries."""
+    """The speed and the bytes of imports depend on these queries."""
     snapshots = Snapshots(location="{snapshot}", format="tsv")
     layout = Layout(("lhs", "rhs"), ("VARCHAR", "VARCHAR"))
     assert snapshot_source("parquet").scan(snapshots, ["/a'b", "/c"], layout) == "read_parquet(['/a''b', '/c'])"

@@ -1,4 +1,4 @@
-"""Staged rows of a snapshot, which stand for its files."""
+"""Staged rows of a snapshot, used in place of its files."""
 
 from __future__ import annotations
 
