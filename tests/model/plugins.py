@@ -1,4 +1,7 @@
-"""Makes installed packages with entry points, without installing anything: a module and its metadata in a folder."""
+"""Packages with entry points that need no installation.
+
+Each is a module and its metadata in a folder.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pbg_tasks.model import registry
 
 
 def write_package(folder, name, source, groups):
-    """Write a package; ``groups`` holds targets of entry points by name, by group."""
+    """Write a package; ``groups`` maps groups to names and their targets."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.py").write_text(source)
     metadata = folder / f"{name}-1.0.dist-info"
@@ -28,7 +31,7 @@ def write_package(folder, name, source, groups):
 
 
 def forget():
-    """Forget which packages there are, as a new process would."""
+    """Forget the packages that were found, as a new process would."""
     for cached in (
         plugins._installed,
         registry._installed_operator,
@@ -43,7 +46,7 @@ def forget():
 
 @contextmanager
 def package_folder(folder):
-    """Have a folder on the path; yields a function as ``write_package`` without the folder."""
+    """Put a folder on the path; yield ``write_package`` for this folder."""
     written = []
 
     def write(name, source, groups):
@@ -61,7 +64,7 @@ def package_folder(folder):
 
 
 def documented():
-    """Return what ``write_package`` needs to write the example of the documentation."""
+    """Return the arguments of ``write_package`` for the documentation's example."""
     text = (Path(__file__).parents[2] / "docs/extending.md").read_text()
     (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (toml,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)

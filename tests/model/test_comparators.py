@@ -31,7 +31,7 @@ def one_by_one(name, a, b, *, bias):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_scores_are_the_formula(name, bias):
+def test_scores_follow_the_formula(name, bias):
     a, b = torch.randn(4, 6, dtype=torch.float64), torch.randn(4, 6, dtype=torch.float64)
     compared = comparator(name, bias=bias)
     ready_a, ready_b = compared.prepare(a), compared.prepare(b)
@@ -41,7 +41,7 @@ def test_scores_are_the_formula(name, bias):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_cos_of_a_zero_vector_is_zero_and_has_finite_gradients(bias):
+def test_cos_of_zero_vector_has_finite_gradients(bias):
     compared = comparator("cos", bias=bias)
     x = torch.tensor([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]])
     ready = compared.prepare(x)
@@ -58,7 +58,7 @@ def test_l2_of_equal_vectors_has_no_gradient():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_higher_is_more_alike(name):
+def test_higher_score_means_more_alike(name):
     compared = comparator(name, bias=False)
     x, near, far = (compared.prepare(torch.tensor([v])) for v in ([1.0, 0.0], [0.9, 0.1], [-1.0, 0.5]))
     assert compared.pairs(x, near) > compared.pairs(x, far)
@@ -66,7 +66,7 @@ def test_higher_is_more_alike(name):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", FORWARD)
-def test_the_forward_function_alone_gives_the_same_scores_and_gradients(name, bias):
+def test_forward_function_alone_gives_scores_and_gradients(name, bias):
     torch.manual_seed(0)
     derived = ForwardComparator(FORWARD[name])
     derived = Biased(derived) if bias else derived

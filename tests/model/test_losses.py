@@ -10,7 +10,7 @@ MARGIN = 0.3
 
 
 def plain(name, positive, negative, weight):
-    """Return the loss as PBG's documentation has it, for autograd to differentiate."""
+    """Return the loss by PBG's documentation, to be differentiated by autograd."""
     if name == "ranking":
         losses = (MARGIN - positive[:, None] + negative).clamp_min(0).sum(1)
     elif name == "softmax":
@@ -41,12 +41,12 @@ def test_value_and_gradient_are_those_of_autograd(name, weighted, columns):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_scores_far_apart_overflow_nothing(name):
+def test_scores_far_apart_do_not_overflow(name):
     found = LOSSES[name](torch.tensor([-3e4, 3e4]), torch.tensor([[3e4, MASKED], [-3e4, MASKED]]), None, MARGIN)
     assert all(part.isfinite().all() for part in found)
 
 
-def test_all_negatives_masked_costs_nothing():
+def test_loss_with_all_negatives_masked_is_zero():
     for loss in LOSSES.values():
         found = loss(torch.tensor([50.0]), torch.full((1, 3), MASKED), None, MARGIN)
         assert found.value == pytest.approx(0, abs=1e-6)
@@ -55,7 +55,7 @@ def test_all_negatives_masked_costs_nothing():
 
 @pytest.mark.parametrize("columns", [0, 5])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_forward_function_alone_gives_value_and_gradients_in_place(weighted, columns):
+def test_forward_function_alone_gives_gradients_in_place(weighted, columns):
     generator = torch.Generator().manual_seed(3)
     positive, negative = torch.randn(4, generator=generator), torch.randn(4, columns, generator=generator)
     if columns:
@@ -74,7 +74,7 @@ def test_the_forward_function_alone_gives_value_and_gradients_in_place(weighted,
     assert found.negative_BK.data_ptr() == given.data_ptr()
 
 
-def test_masked_scores_get_no_gradient_from_a_loss_that_minds_them():
+def test_masked_scores_get_no_gradient_from_loss():
     found = ForwardLoss(lambda positive, negative, _: negative.abs().sum(1) - positive)(
         torch.zeros(1), torch.tensor([[MASKED, 2.0]]), None, MARGIN
     )

@@ -32,12 +32,12 @@ def plan(edges, *, batch_negs=50, uniform_negs=50, all_negs=False):
         ({"all_negs": True}, 120, ("all", 120, 1, 0)),
     ],
 )
-def test_a_batch_is_cut_as_pbg_does(settings, edges, expected):
+def test_batch_is_cut_as_by_pbg(settings, edges, expected):
     kind, size, chunks, uniform = expected
     assert plan(edges, **settings) == ChunkPlan(kind, edges, size, chunks, uniform)
 
 
-def test_padding_is_zero_and_leaves_again():
+def test_padding_is_zero_and_removed_again():
     x = torch.randn(7, 3)
     cut = ChunkPlan("batch_uniform", 7, 5, 2, 0)
     chunked = cut.chunked(x)
@@ -46,7 +46,7 @@ def test_padding_is_zero_and_leaves_again():
     assert torch.equal(cut.flat(chunked), x)
 
 
-def test_uniform_draws_reach_every_entity_and_repeat_with_the_seed():
+def test_uniform_draws_reach_all_entities_and_repeat():
     draws = [UniformSampler(torch.Generator().manual_seed(5)).draw(20, 50, 10, "lhs", "e") for _ in range(2)]
     assert torch.equal(*draws)
     counts = torch.bincount(draws[0].view(-1), minlength=10)

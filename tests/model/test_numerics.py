@@ -16,13 +16,13 @@ def switch():
     numerics.use_fast_float32.cache_clear()
 
 
-def test_products_are_true_float32_whether_the_switch_stays_on_or_not(switch):
+def test_products_are_float32_with_and_without_switch(switch):
     on = numerics.use_fast_float32()
     assert (switch.fp32_precision == "bf16") is on
     assert numerics.relative_error() <= numerics.MAX_RELATIVE_ERROR
 
 
-def test_the_switch_goes_back_where_products_would_be_inexact(switch, monkeypatch):
+def test_switch_turns_back_where_products_are_inexact(switch, monkeypatch):
     switch.fp32_precision = "ieee"
     monkeypatch.setattr(numerics, "MAX_RELATIVE_ERROR", 0.0)
     assert not numerics.use_fast_float32()

@@ -22,7 +22,7 @@ def config(operator, *, dynamic=False, global_emb=False):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_starts_as_the_identity(name):
+def test_operators_start_as_the_identity(name):
     x = torch.randn(3, 4)
     assert torch.equal(OPERATORS[name].forward(x, OPERATORS[name].initial(4)), x)
 
@@ -39,7 +39,7 @@ def test_linear_is_matrix_times_vector():
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_analytic_gradient_is_what_autograd_would_give(name):
+def test_analytic_gradient_equals_that_of_autograd(name):
     operator = OPERATORS[name]
     x, grad = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
     params = {key: torch.randn_like(value, dtype=torch.float64) for key, value in operator.initial(4).items()}
@@ -76,21 +76,21 @@ def test_rows_of_different_relations_get_their_own_parameters(name):
         ("linear", False, {"linear_transformation": (4, 4)}),
     ],
 )
-def test_parameters_have_the_names_and_shapes_of_pbg(operator, dynamic, expected):
+def test_parameters_have_pbgs_names_and_shapes(operator, dynamic, expected):
     sides = ("lhs", "rhs") if dynamic else ("rhs",)
     paths = {f"relations/0/operator/{side}/{name}": shape for side in sides for name, shape in expected.items()}
     values = initial_parameters(config(operator, dynamic=dynamic), 3)
     assert {path: tuple(value.shape) for path, value in values.items()} == paths
 
 
-def test_global_embeddings_start_at_zero_with_their_types_dimension():
+def test_global_embeddings_start_at_zero():
     values = initial_parameters(config("none", global_emb=True), 1)
     shapes = {path: tuple(value.shape) for path, value in values.items()}
     assert shapes == {"entities/e/global_embedding": (10,), "entities/f/global_embedding": (4,)}
     assert all(not value.any() for value in values.values())
 
 
-def test_autograd_does_not_mind_that_another_worker_changes_a_parameter_meanwhile():
+def test_gradient_survives_change_by_another_worker():
     shared = torch.full((4,), 2.0)
 
     class Watched(Operator):
@@ -106,7 +106,7 @@ def test_autograd_does_not_mind_that_another_worker_changes_a_parameter_meanwhil
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_an_inverse_undoes_up_to_its_damping(name, monkeypatch):
+def test_inverse_undoes_operator_up_to_damping(name, monkeypatch):
     monkeypatch.setattr("pbg_tasks.model.operators.DAMPING", 1e-6)
     generator = torch.Generator().manual_seed(3)
     params = {
@@ -120,7 +120,7 @@ def test_an_inverse_undoes_up_to_its_damping(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["diagonal", "complex_diagonal", "linear", "affine"])
-def test_an_inverse_blows_nothing_up(name):
+def test_inverse_stays_bounded(name):
     params = {key: value.clone() for key, value in OPERATORS[name].initial(4).items()}
     main = {"diagonal": "diagonal", "complex_diagonal": "real"}.get(name, "linear_transformation")
     y = torch.ones(2, 4)
@@ -130,12 +130,12 @@ def test_an_inverse_blows_nothing_up(name):
 
 
 class Doubled(Operator):
-    """An operator of a package, without an inverse of its own."""
+    """Operator of a package, without an inverse of its own."""
 
     def forward(self, x_ND, params):
         del params
         return 2 * x_ND
 
 
-def test_without_a_formula_an_inverse_points_where_the_product_grows():
+def test_inverse_without_formula_follows_the_product():
     assert torch.equal(Doubled().inverse(torch.tensor([[1.0, -3.0]]), {}), torch.tensor([[2.0, -6.0]]))

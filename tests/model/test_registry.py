@@ -26,7 +26,7 @@ from tests.model.plugins import documented, package_folder, write_package
 ROOT = Path(__file__).parents[2]
 RELATIONS, ENTITIES, DIMENSION = 3, 30, 6
 
-# What is built in, written anew with forward functions only.
+# Built-in classes, written anew with forward functions only.
 TWINS = """
 import torch
 from pbg_tasks.model.comparators import Comparator
@@ -82,7 +82,7 @@ TWIN_POINTS = {
     "losses": {"my_softmax": "softmax", "my_ranking": "Ranking"},
     "regularizers": {"my_cube": "cube", "my_square": "square"},
 }
-# By the names of what is built in, the names of the parameters that correspond.
+# By the built-in names, the names of the corresponding parameters.
 PARAMETERS = {
     "diagonal": "factor",
     "diagonals": "factors",
@@ -95,7 +95,7 @@ PARAMETERS = {
 
 @pytest.fixture
 def install(tmp_path):
-    """Install a package; ``points`` are targets in its module, by name, by the end of the group."""
+    """Install a package; ``points`` maps groups to names and their targets."""
     with package_folder(tmp_path) as write:
 
         def install(name, source, points):
@@ -130,7 +130,7 @@ def settings(mode, operator, comparator, loss, regularizer, **others):
 
 
 def train(config, epochs=3):
-    """Train a bucket; return the engine, the table and the mean loss of each epoch."""
+    """Train a bucket; return engine, table and mean loss by epoch."""
     generator = torch.Generator().manual_seed(1)
     rng = np.random.default_rng(1)
     edges = EdgeList(
@@ -151,7 +151,7 @@ def train(config, epochs=3):
     ("operator", "comparator", "loss", "regularizer"),
     [("diagonal", "dot", "softmax", ("N3_edge", "cube")), ("affine", "cos", "ranking", ("L2", "square"))],
 )
-def test_forward_functions_train_as_what_is_built_in_does(install, mode, operator, comparator, loss, regularizer, bias):
+def test_forward_functions_train_as_built_in_classes(install, mode, operator, comparator, loss, regularizer, bias):
     install("twins", TWINS, TWIN_POINTS)
     built_in, own = regularizer
     expected = train(ConfigSchema.model_validate(settings(mode, operator, comparator, loss, built_in, bias=bias)))
@@ -178,7 +178,7 @@ def rotations(tmp_path):
 
 @pytest.mark.usefixtures("rotations")
 @pytest.mark.parametrize("mode", ["standard", "dynamic"])
-def test_the_example_of_the_documentation_trains_is_saved_and_scores(tmp_path, mode):
+def test_documented_example_trains_saves_and_scores(tmp_path, mode):
     config = ConfigSchema.model_validate(settings(mode, "rotation", "manhattan", "squared_hinge", "lasso"))
     engine, table, losses = train(config, epochs=5)
     assert losses[-1] < losses[0]
@@ -208,7 +208,7 @@ def test_the_example_of_the_documentation_trains_is_saved_and_scores(tmp_path, m
     torch.testing.assert_close(scorer.score_pairs(query, candidate[:4]), scores[:, :4].diagonal())
 
 
-def test_a_config_is_read_without_importing_anything(tmp_path):
+def test_config_is_read_without_importing_packages(tmp_path):
     write_package(
         tmp_path, "mine", "raise RuntimeError('imported')", {"pbg_tasks.operators": {"mine": "mine:Operator"}}
     )
@@ -242,7 +242,7 @@ def test_a_config_is_read_without_importing_anything(tmp_path):
         ("regularizer", "regularizer", "regularizers", "N3, N3_edge, L2, my_cube"),
     ],
 )
-def test_an_unknown_name_is_answered_with_those_there_are(install, key, noun, group, known):
+def test_unknown_name_lists_the_known_ones(install, key, noun, group, known):
     install("twins", TWINS, TWIN_POINTS)
     names = {"operator": "none", "comparator": "dot", "loss": "softmax", "regularizer": "N3"} | {key: "nonesuch"}
     expected = f"no {noun} is named 'nonesuch'; known: {known}.*'pbg_tasks.{group}'"
@@ -252,26 +252,26 @@ def test_an_unknown_name_is_answered_with_those_there_are(install, key, noun, gr
         )
 
 
-def test_the_json_schema_lists_what_is_built_in():
+def test_json_schema_lists_built_in_names():
     field = ModelConfig.model_json_schema()["properties"]["comparator"]
     assert field["type"] == "string"
     assert field["examples"] == ["dot", "cos", "l2", "squared_l2"]
     assert "pbg_tasks.comparators" in field["description"]
 
 
-def test_a_built_in_name_is_not_taken_over(install):
+def test_built_in_name_is_not_taken_over(install):
     install("twins", TWINS, {"operators": {"diagonal": "Affine"}})
     assert type(registry.operator("diagonal")).__module__ == "pbg_tasks.model.operators"
 
 
-def test_a_name_of_two_packages_is_refused(install):
+def test_name_of_two_packages_is_refused(install):
     for name in ("one", "other"):
         install(name, TWINS, {"losses": {"same": "softmax"}})
     with pytest.raises(ConfigError, match=r"'same' is defined by several packages \(one 1.0, other 1.0\)"):
         registry.loss("same")
 
 
-def test_a_package_that_went_away_is_missed(install):
+def test_name_of_removed_package_is_refused(install):
     install("twins", TWINS, TWIN_POINTS)
     with pytest.raises(ConfigError, match="no loss is named 'gone' here: install the package"):
         registry.loss("gone")
@@ -304,7 +304,7 @@ HEADER = (
         ("regularizers", "def mine(modulus): return modulus.log()", "not finite for a modulus"),
     ],
 )
-def test_what_does_not_work_is_refused_when_it_is_loaded(install, group, source, problem):
+def test_faulty_entry_point_is_refused_when_loaded(install, group, source, problem):
     install("broken", HEADER + source, {group: {"mine": "mine"}})
     load = {
         "losses": registry.loss,
@@ -329,7 +329,7 @@ def test_what_does_not_work_is_refused_when_it_is_loaded(install, group, source,
         ("{}", "x_ND.add_(1)", "", "failed: RuntimeError"),
     ],
 )
-def test_an_operator_that_does_not_work_is_refused_before_training(install, parameters, forward, others, problem):
+def test_faulty_operator_is_refused_before_training(install, parameters, forward, others, problem):
     source = f"""{HEADER}
 class Mine(Operator):
     {others}

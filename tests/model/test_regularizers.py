@@ -18,7 +18,7 @@ from pbg_tasks.model.relations import BoundOperator, GroupedOperator, RowwiseOpe
         ("L2", "complex_diagonal", 25, [6.0, -8.0]),
     ],
 )
-def test_a_penalty_is_of_the_modulus_of_each_number(regularizer, operator, value, gradient):
+def test_penalty_is_of_the_modulus_of_numbers(regularizer, operator, value, gradient):
     x = torch.tensor([[3.0, -4.0]])
     found, grad = penalty_of_rows(REGULARIZERS[regularizer], OPERATORS[operator], x, 0.5)
     assert found == pytest.approx(0.5 * value)
@@ -26,7 +26,7 @@ def test_a_penalty_is_of_the_modulus_of_each_number(regularizer, operator, value
 
 
 @pytest.mark.parametrize("name", REGULARIZERS)
-def test_the_analytic_slope_is_what_autograd_would_give(name):
+def test_analytic_slope_equals_that_of_autograd(name):
     modulus = torch.tensor([0.1, 1.0, 2.5], dtype=torch.float64)
     regularizer = REGULARIZERS[name]
     torch.testing.assert_close(regularizer.slope(modulus), Regularizer.slope(regularizer, modulus))
@@ -43,7 +43,7 @@ def test_a_steep_penalty_has_no_gradient_at_zero():
 
 @pytest.mark.parametrize("operator", ["linear", "affine"])
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
-def test_grouped_matrices_count_as_often_as_copies_of_them_would(operator, regularizer):
+def test_grouped_matrices_count_as_their_copies(operator, regularizer):
     torch.manual_seed(0)
     applied = OPERATORS[operator]
     values = {name: torch.randn(4, *value.shape) for name, value in applied.initial(3).items()}
@@ -77,6 +77,6 @@ def test_only_n3_of_pbgs_operators_counts_chunks(regularizer, operator, times):
     assert REGULARIZERS[regularizer].times(OPERATORS[operator], edges=100, chunks=3) == times
 
 
-def test_an_operator_without_parameters_costs_nothing():
+def test_operator_without_parameters_has_no_penalty():
     value, grads = penalty_of_parameters(REGULARIZERS["N3"], BoundOperator(OPERATORS["none"], {}, {}), 1.0)
     assert (value, grads) == (0, [])
