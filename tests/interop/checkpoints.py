@@ -1,4 +1,4 @@
-"""What a plain checkpoint directory holds, read with this project's readers."""
+"""Contents of a plain checkpoint directory, read with this project's readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Snapshot:
 
 
 def snapshot(config: ConfigSchema) -> Snapshot:
-    """Read the newest version; whatever belongs to it must be there and have sums."""
+    """Read the newest version, which must be complete and have sums."""
     directory = Path(config.checkpoint_path)
     version = read_checkpoint_version((directory / "checkpoint_version.txt").read_bytes(), source="version")
     values, sums = {}, {}
@@ -42,7 +42,7 @@ def snapshot(config: ConfigSchema) -> Snapshot:
 
 
 def files_of(config: ConfigSchema, version: int) -> set[str]:
-    """Return the names of a version's data files that are there."""
+    """Return the names of a version's existing data files."""
     return {path.name for path in Path(config.checkpoint_path).glob(f"*.v{version}.h5")}
 
 

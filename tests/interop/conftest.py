@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def oracle(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
-    """PBG 1.0.0 from PyPI, in an environment of its own that is made once."""
+    """PBG 1.0.0 from PyPI, in an environment that is made once."""
     own = os.environ.get(CACHE)
     try:
         python = pbg_python(Path(own) if own else pytestconfig.cache.mkdir("torchbiggraph"))

@@ -1,4 +1,4 @@
-"""Exports of both programs, and what must be true of their rows."""
+"""Exports of both programs, and checks of their rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import numpy as np
 
 
 def check_rows(path, expected, keys):
-    """A TSV file holds these vectors under these keys, with nine decimals."""
+    """Check that a TSV file has these vectors under these keys.
+
+    Numbers have nine decimals.
+    """
     cells = [line.split("\t") for line in path.read_text().splitlines()]
     found = {tuple(row[:keys]): np.array(row[keys:], np.float64) for row in cells}
     assert found.keys() == expected.keys()
@@ -15,7 +18,10 @@ def check_rows(path, expected, keys):
 
 
 def exported_entities(values):
-    """Every entity's name and embedding, with the global embedding of its type."""
+    """Return every entity's name and embedding.
+
+    The global embedding of its type is added.
+    """
     found = {}
     for name, embeddings in values.items():
         if name.startswith("embeddings_"):

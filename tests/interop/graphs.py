@@ -1,4 +1,4 @@
-"""Small data sets that exist only as PBG's files, and the configs of PBG 1.0.0 for them."""
+"""Small data sets as PBG's files, and configs of PBG 1.0.0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOSSES = ("softmax", "logistic", "ranking")
 DYNAMIC_RELATIONS = 3
 COUNTS: Counts = {"user": (31, 30), "item": (20,)}
 EDGES_IN_BUCKET = 100
-# Options that go round over the rows; those of negatives are for types whose entities can be drawn.
+# Options assigned to the rows by turns; those of negatives are for types whose entities can be drawn.
 _EXTRAS: tuple[dict[str, Any], ...] = (
     {"bias": True},
     {"max_norm": 0.8},
@@ -38,7 +38,7 @@ _NEGATIVES: tuple[dict[str, Any], ...] = (
     {"num_batch_negs": 0, "num_uniform_negs": 7},
     {"num_batch_negs": 10, "all_negs": True},
 )
-# PBG shuffles, so its evaluation can be repeated only where all edges of a bucket lie in one chunk and none is drawn.
+# PBG shuffles, so its evaluation can be repeated only where all edges of a bucket are in one chunk and none is drawn.
 IN_ONE_CHUNK: dict[str, Any] = {
     "batch_size": EDGES_IN_BUCKET,
     "num_batch_negs": EDGES_IN_BUCKET,
@@ -48,7 +48,7 @@ IN_ONE_CHUNK: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of model of the matrix."""
+    """Kind of model, one row of the matrix."""
 
     number: int
     operator: str
@@ -60,7 +60,7 @@ class Row:
         return f"{self.operator}-{mode}-{ends}"
 
     def document(self, root: Path) -> dict[str, Any]:
-        """Return the config; comparators, losses and other options differ from row to row."""
+        """Return the config; comparators, losses and options differ between rows."""
         negatives = dict(_NEGATIVES[0 if self.featurized else self.number % len(_NEGATIVES)])
         relation = {"operator": self.operator, "all_negs": negatives.pop("all_negs", False)}
         ends = [("user", "item")] if self.dynamic else [("user", "item"), ("user", "user"), ("item", "user")]
@@ -92,7 +92,7 @@ COMMON: dict[str, Any] = {"dimension": 8, "init_scale": 0.3, "lr": 0.1, "workers
 
 
 def paths(root: Path) -> dict[str, Any]:
-    """Return the keys that name places, all below ``root``."""
+    """Return the keys that name files, all below ``root``."""
     return {
         "entity_path": str(root / "entities"),
         "edge_paths": [str(root / "edges")],
@@ -101,7 +101,10 @@ def paths(root: Path) -> dict[str, Any]:
 
 
 def write_graph(document: dict[str, Any], counts: Counts = COUNTS, seed: int = 0) -> ConfigSchema:
-    """Write entities, relations, edges and held-out edges for a config with the types of ``Row``; return it."""
+    """Write entities, relations, edges and held-out edges of a config.
+
+    The config has the types of ``Row``, and is returned.
+    """
     config = ConfigSchema(**document)
     write_entities(config, counts)
     names = [f"r{index}" for index in range(DYNAMIC_RELATIONS if config.dynamic_relations else len(config.relations))]

@@ -1,4 +1,7 @@
-"""PBG's own environment, made once: never part of the package, only of its tests."""
+"""PBG's own environment for the tests, made once.
+
+It is never part of the package.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,13 @@ _INSTALL_SECONDS = 300
 
 
 class UnavailableError(Exception):
-    """PBG could not be installed or does not run; the message says why."""
+    """PBG could not be installed or does not run; has the reason."""
 
 
 def pbg_python(cache: Path) -> Path:
-    """Return the interpreter of an environment in ``cache`` that has PBG, made when it is not there yet.
+    """Return the interpreter of an environment in ``cache`` with PBG.
+
+    The environment is made where it is missing.
 
     Raises:
         UnavailableError: it could not be made.
@@ -48,7 +53,7 @@ def pbg_python(cache: Path) -> Path:
 def _make(home: Path, python: Path) -> None:
     venv.create(home, symlinks=True, with_pip=False)
     packages = home / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    # A path file adds its folder behind the environment's own: torch need not be downloaded again.
+    # A path file adds its folder after the environment's own, so that torch is not downloaded again.
     (packages / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--ignore-installed", "--only-binary=:all:", "--require-hashes"]

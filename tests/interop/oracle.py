@@ -1,4 +1,4 @@
-"""PBG under our command: its functions in a long-lived process, or its own command line."""
+"""PBG as an oracle, in a long-lived process or by commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATS = re.compile(r"pos_rank: .* , count: +\d+")
 
 
 class PBGError(Exception):
-    """PBG raised this: its exception's type and message."""
+    """An error that PBG raised: its exception's type and message."""
 
 
 class Oracle:
@@ -56,7 +56,10 @@ class Oracle:
         self._ask("train", document, seed=seed)
 
     def evaluate(self, document: dict[str, Any], *, known: list[str] | None = None) -> dict[str, Any]:
-        """Return its metrics and, as ``printed``, the line it prints; filtered by the edges of ``known``."""
+        """Return its metrics, and its printed line as ``printed``.
+
+        They are filtered by the edges of ``known`` where given.
+        """
         found: dict[str, Any] = self._ask("evaluate", document, known=known)
         return found
 
@@ -69,7 +72,10 @@ class Oracle:
         self._ask("importing", document, files=[str(file) for file in files])
 
     def command(self, module: str, document: dict[str, Any], *arguments: str | Path) -> str:
-        """Run a module of PBG with a config file as its first argument; return everything it prints."""
+        """Run a module of PBG and return everything it prints.
+
+        Its first argument is a config file.
+        """
         config = write_config(self._directory / "config.py", document)
         done = subprocess.run(
             [self._python, "-m", f"torchbiggraph.{module}", config, *arguments],
@@ -97,11 +103,14 @@ class Oracle:
 
 
 def write_config(path: Path, document: dict[str, Any]) -> Path:
-    """Write a config as PBG wants it: a Python file with a function."""
+    """Write a config for PBG: a Python file with a function."""
     path.write_text(f"def get_torchbiggraph_config():\n    return {document!r}\n")
     return path
 
 
 def parse_stats(printed: str) -> dict[str, str]:
-    """Return the figures of the last line of statistics that PBG printed, each as it stands there."""
+    """Return the figures of the last statistics line that PBG printed.
+
+    Each has the text of the line.
+    """
     return dict(re.findall(r"(\w+): +(\S+)", _STATS.findall(printed)[-1]))

@@ -1,4 +1,7 @@
-"""PBG's own command line on a directory of ours: its pool of processes, its config files, its safe unpickling."""
+"""PBG's own command line on a directory of this package.
+
+Its pool of processes, its config files, and its safe unpickling.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PBG and this package print the same figures for one checkpoint and the same candidates."""
+"""Equal figures of PBG and this package for one checkpoint and candidates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def document(root):
 
 
 def write_splits(config, root):
-    """Entities lie on a circle; each relation leads a fixed way round it, give or take a few places."""
+    """Place entities on a circle, with relations that lead around it.
+
+    Each leads a fixed way round, give or take a few places.
+    """
     rng = np.random.default_rng(0)
     write_entities(config, {"all": (ENTITIES,)})
     write_relation_names(root / "entities", [f"r{number}" for number in range(RELATIONS)], dynamic=True)
@@ -93,10 +96,12 @@ def test_raw_and_filtered_figures_agree_in_every_digit(trained_by, tmp_path, ora
 
 
 def check_auc(mine, theirs, mean_rank):
-    """Ours is exact: the share of candidates that the true entity beats, which the mean rank gives as well.
+    """Compare the exact AUC of this package with PBG's estimate.
 
-    PBG draws two pairs an edge of a score and a negative, of other edges mostly. It is off by its draw, and by how far
-    the scores of one edge lie above those of another: 0.02 here.
+    The exact one is the share of candidates that the true entity beats, which the mean rank gives as well.
+
+    PBG draws two pairs an edge of a score and a negative, of other edges mostly. It is off by its draw, and by the
+    distance between the scores of different edges: 0.02 here.
     """
     assert mine == pytest.approx(1 - (mean_rank - 1) / (ENTITIES - 1), abs=1e-5)
     deviation = math.sqrt(mine * (1 - mine) / (2 * SPLITS["test"]))

@@ -1,4 +1,6 @@
-"""The graphs, checkpoints and commands that PBG's own functional tests run, through the commands of this package.
+"""Graphs, checkpoints and commands of PBG's own functional tests.
+
+They run through the commands of this package.
 
 The files are written as those tests write them: counts without a line break, no names, and checkpoints to start from
 whose vectors are doubles and whose model file holds a version number alone. PBG evaluates what each training leaves.
@@ -34,7 +36,7 @@ ITERATION_KEYS = {
 
 
 class Graph:
-    """A graph in which entities are connected where random vectors of theirs have a positive product.
+    """A graph of entities connected where their random vectors have positive products.
 
     Args:
         root: directory for everything.
@@ -89,7 +91,10 @@ class Graph:
                     self._write_side(file, side, piece[:, column], piece[:, 2])
 
     def _write_side(self, file, side, ids, relations):
-        """Write one end of edges; of a featurized type it is one feature, and its id is -1."""
+        """Write one end of edges.
+
+        The end of a featurized type is one feature, and its id is -1.
+        """
         position = ("lhs", "rhs").index(side) + 1
         bags = np.array([self._entities[relation[position]].get("featurized", False) for relation in self._relations])
         featurized = bags[relations]
@@ -99,7 +104,7 @@ class Graph:
         file[side] = np.where(featurized, -1, ids)
 
     def write_start(self, place, version=0, *, empty_group=False):
-        """Write a checkpoint of random vectors, of which nothing else is known."""
+        """Write a checkpoint of random vectors without further facts."""
         directory = Path(place)
         directory.mkdir(exist_ok=True)
         (directory / "checkpoint_version.txt").write_text(str(version))
@@ -176,7 +181,7 @@ def all_negatives(graph):
 
 
 def check_evaluated(graph, oracle, **changes):
-    """Evaluate the second edge path with both."""
+    """Evaluate the second edge path with both programs."""
     changes |= {"edge_paths": graph.document["edge_paths"][1:]}
     theirs = oracle.evaluate(graph.document | changes)
     assert graph.run("eval", **changes)["edges"] == theirs["count"]

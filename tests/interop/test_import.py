@@ -1,4 +1,7 @@
-"""What PBG's importer writes is what its input says, read with this project's readers."""
+"""Files of PBG's importer, read with this project's readers.
+
+They contain what the importer's input contained.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def test_we_read_and_train_what_pbg_imports(dynamic, tmp_path, oracle):
 def triples(config):
     """Return the names of every edge's ends and relation."""
     directory = Path(config.entity_path)
-    # In standard mode the names stand in the config, and PBG 1.0.0 writes no file of them.
+    # In standard mode the names are in the config, and PBG 1.0.0 writes no file of them.
     relations = read_relation_names(directory) if config.dynamic_relations else [one.name for one in config.relations]
     names = [
         read_entity_names(directory, "n", partition, count=read_entity_count(directory, "n", partition))

@@ -1,4 +1,7 @@
-"""Every operator, in standard and dynamic mode, with ids and with features: PBG and this package take turns."""
+"""Every operator and mode, trained by PBG and this package in turn.
+
+Modes are standard and dynamic, with ids and with features.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def ours(document, seed=0):
 
 
 def check_went_on(before, after, versions):
-    """The later checkpoint continues the earlier one: its sums grew from there and its values moved from there."""
+    """Check that the later checkpoint continues the earlier one.
+
+    Its sums grew from there and its values moved from there.
+    """
     assert after.version == before.version + versions
     assert after.values.keys() == before.values.keys()
     for name, sums in before.sums.items():
@@ -48,7 +54,7 @@ def check_went_on(before, after, versions):
 
 
 def check_evaluation(document, oracle):
-    """Both find the same ranks; AUC depends on what each draws."""
+    """Compare the ranks of both; AUC depends on each program's random draws."""
     document = document | IN_ONE_CHUNK | {"edge_paths": [str(held_out(parsed(document)))]}
     theirs = oracle.evaluate(document)
     mine = evaluate_directory(parsed(document), negatives="config")
@@ -105,7 +111,10 @@ def test_we_take_over_from_pbg(row, tmp_path, oracle):
 
 
 def check_export(row, document, mine, oracle, directory):
-    """PBG exports what our files hold, and so do we; of matrices it exports none, whoever wrote them."""
+    """Check that PBG and this package export the same from our files.
+
+    Of matrices PBG exports none, neither its own nor ours.
+    """
     entities, relations = directory / "entities.tsv", directory / "relations.tsv"
     own_entities, own_relations = directory / "our-entities.tsv", directory / "our-relations.tsv"
     export_directory(parsed(document), entities_output=str(own_entities), relation_types_output=str(own_relations))
@@ -123,7 +132,10 @@ def check_export(row, document, mine, oracle, directory):
 
 
 def exported_parameters(values, *, operator, dynamic):
-    """Every relation's parameters under its name, side, operator, parameter and shape."""
+    """Return every relation's parameters.
+
+    Their keys are name, side, operator, parameter and shape.
+    """
     found = {}
     for path, value in values.items():
         if path.startswith("relations/"):

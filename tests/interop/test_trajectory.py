@@ -1,9 +1,10 @@
-"""Thirty steps of PBG and of this package from one checkpoint, where nothing is left to chance.
+"""Thirty steps of PBG and of this package without randomness.
 
-With one chunk that holds all edges of the bucket, and no negatives but these edges, the order in which PBG shuffles
-them matters for rounding only. What would blow rounding up is kept away, or two runs of PBG that differ in nothing but
-their shuffling drift apart by 1e-3: steps are small; Adagrad's sums begin at 1, since with small ones it divides a
-gradient of zero by its own rounding; and there is no ranking loss, whose gradient jumps.
+Both start from one checkpoint. With one chunk that holds all edges of the bucket, and no negatives but these edges, the
+order in which PBG shuffles them matters for rounding only. Whatever would amplify rounding is avoided, since otherwise
+two runs of PBG that differ in nothing but their shuffling drift apart by 1e-3: steps are small; Adagrad's sums begin at
+1, since with small ones it divides a gradient of zero by its own rounding; and there is no ranking loss, whose gradient
+jumps.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ ENTITIES = {"user": (40,), "item": (30,)}
 
 
 def one_batch(row, root):
-    """Return the row's config with one bucket, and one relation unless relations may share a batch."""
+    """Return the row's config with one bucket.
+
+    It has one relation unless relations may share a batch.
+    """
     document = row.document(root) | IN_ONE_CHUNK
     document |= {"loss_fn": ("softmax", "logistic")[row.number % 2], "lr": 0.01, "relation_lr": 0.005}
     document |= {"num_edge_chunks": 1, "eval_fraction": 0.0, "num_epochs": 1 + STEPS}
-    # With negatives on one side alone, what all of them share (a translation, a global embedding) has no gradient.
+    # With negatives on one side only, whatever all of them share (a translation, a global embedding) has no gradient.
     document["disable_lhs_negs"] = row.dynamic and document.get("disable_lhs_negs", False)
     document["entities"]["user"] = {"num_partitions": 1}
     document["relations"] = [relation | {"all_negs": False} for relation in document["relations"][:1]]
@@ -44,7 +48,7 @@ def one_batch(row, root):
 
 
 def write_checkpoint(config, seed=0):
-    """Write a version 1 of random vectors, parameters and sums."""
+    """Write version 1 of random vectors, parameters and sums."""
     rng = np.random.default_rng(seed)
     directory = Path(config.checkpoint_path)
     directory.mkdir()
@@ -64,7 +68,7 @@ def write_checkpoint(config, seed=0):
 
 
 @pytest.mark.parametrize("row", of_today(ROWS, days=3), ids=str)
-def test_thirty_steps_are_pbgs(row, tmp_path, oracle):
+def test_thirty_steps_equal_those_of_pbg(row, tmp_path, oracle):
     document = one_batch(row, tmp_path)
     write_checkpoint(write_graph(document, ENTITIES))
     start = snapshot(ConfigSchema(**document))

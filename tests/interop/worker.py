@@ -1,4 +1,6 @@
-"""PBG's commands in one process that imports it once: a line of JSON in, a line of JSON out.
+"""PBG's commands in one process that imports it once.
+
+It reads a line of JSON for each command and answers with another.
 
 Runs in PBG's environment and knows nothing of this project. A thread stands in for PBG's pool of processes, whose start
 takes seconds each time, and its importer's buffers are smaller, so that a bucket does not take 150 MiB; nothing else of
@@ -35,7 +37,10 @@ def train(config):
 
 
 def evaluate(config, known=None):
-    """Return the metrics over all edges; filtered by the edges of ``known`` when that is given."""
+    """Return the metrics over all edges.
+
+    They are filtered by the edges of ``known`` where given.
+    """
     evaluator = FilteredRankingEvaluator(config, known) if known else None
     *_, (_, _, stats) = torchbiggraph.eval.do_eval_and_report_stats(config, evaluator=evaluator)
     return {"count": stats.count, **stats.metrics, "printed": str(stats)}
