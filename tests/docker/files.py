@@ -1,4 +1,4 @@
-"""What can be read off the Dockerfile and the locks."""
+"""Facts read from the Dockerfile and the locks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pins(path: Path) -> dict[str, str]:
 
 
 def stages() -> dict[str, list[str]]:
-    """Return the instructions of each stage, those of the stages it is from first."""
+    """Return the instructions of each stage, after those of its base stages."""
     found: dict[str, list[str]] = {}
     for line in re.sub(r"\\\n", " ", (DOCKER / "Dockerfile").read_text()).splitlines():
         if (begun := re.match(r"FROM (\S+) AS (\S+)", line)) is not None:
@@ -27,7 +27,10 @@ def stages() -> dict[str, list[str]]:
 
 
 def installed(image: str) -> set[str]:
-    """Return the packages of an image: of the locks of the stage that its environment is copied from."""
+    """Return the packages of an image.
+
+    They are of the locks of the stage that its environment is copied from.
+    """
     (built,) = re.findall(r"COPY --from=(\S+) /opt/pbg ", "\n".join(stages()[image]))
     text = "\n".join(stages()[built])
     return {name for lock in re.findall(r"--requirement (docker/\S+)", text) for name in pins(REPOSITORY / lock)}

@@ -1,4 +1,6 @@
-"""Builds the training image, with buildah: no daemon and, where none can be reached, no registry.
+"""Build the training image with buildah, without daemon or registry.
+
+The registry is used where one can be reached.
 
     python -m tests.docker.images
 
@@ -25,17 +27,20 @@ PACKAGES = ("ca-certificates", "python3", "python3-pip", "python3-venv")
 
 
 def missing_programs() -> list[str]:
-    """Return what has to be installed first."""
+    """Return the programs that have to be installed first."""
     return [program for program in ("buildah", "podman", "mmdebstrap") if shutil.which(program) is None]
 
 
 def exists(image: str) -> bool:
-    """Tell whether an image is there."""
+    """Return whether an image exists."""
     return _status("podman", "image", "exists", image) == 0
 
 
 def build_base() -> None:
-    """Make an image of the base's name: Debian's Python 3.11 is at hand where a registry is not."""
+    """Make an image of the base's name from Debian's packages.
+
+    Debian's Python 3.11 is available where a registry is not.
+    """
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "root.tar"
         link = 'ln -s python3 "$1/usr/bin/python"'
@@ -47,9 +52,12 @@ def build_base() -> None:
 
 
 def build() -> None:
-    """Build the training image as docker/README.md says."""
+    """Build the training image by docker/README.md."""
     options = ["--isolation=chroot", "--network=host", "--pull-never", "--layers"]
-    options += [f"--build-arg=PYTHON_IMAGE={BASE}", "--build-arg=UNPINNED=1"]  # the base may have been made here
+    options += [
+        f"--build-arg=PYTHON_IMAGE={BASE}",
+        "--build-arg=UNPINNED=1",
+    ]  # the base may have been made here and has no digest then
     if CERTIFICATES.is_dir():  # a network may have a certificate of its own
         bundle = CERTIFICATES / "ca-certificates.crt"
         options += [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--build-arg=PIP_CERT={bundle}"]
@@ -62,7 +70,7 @@ def build() -> None:
 
 
 def make() -> None:
-    """Build what is not there yet."""
+    """Build the images that are missing."""
     if not exists(BASE) and not _pull():
         build_base()
     build()
@@ -80,7 +88,7 @@ def _status(*command: str, timeout: float | None = None) -> int:
 
 
 def _run(*command: str) -> str:
-    """Run a command, which says on stderr what it does.
+    """Run a command, which reports its work on stderr.
 
     Raises:
         RuntimeError: it failed.

@@ -1,4 +1,7 @@
-"""`make audit` with the real pip-audit, which asks a double of the vulnerability service, and none at all."""
+"""`make audit` with the real pip-audit and a double of the service.
+
+The vulnerability service is doubled, or does not answer at all.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ TODAY = dt.datetime.now(dt.UTC).date()
 
 @pytest.fixture(scope="module")
 def service():
-    """A double of OSV that knows one flaw; below /slow it never answers in time, below /broken it fails."""
+    """A double of OSV that knows one flaw.
+
+    Below /slow it never answers in time, below /broken it fails.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -58,7 +64,7 @@ def service():
 
 @pytest.fixture
 def audit(tmp_path, service):
-    """Audit packages; returns exit status and what was said."""
+    """Audit packages; return exit status and output."""
     if not PYTHON.exists():
         pytest.skip(".venv.audit: not made yet (make audit)")
 
@@ -93,7 +99,7 @@ def test_packages_without_a_vulnerability_pass(audit):
     assert audit(("flawed", "1.1"), ("sound", "2.0"))[0] == 0
 
 
-def test_an_exception_holds_until_its_day_is_over(audit):
+def test_exception_holds_until_its_day_is_over(audit):
     assert audit(("flawed", "1.0"), exceptions=accepted())[0] == 0
     status, said = audit(("flawed", "1.0"), exceptions=accepted(expires=TODAY - dt.timedelta(days=1)))
     assert status == 1
@@ -108,13 +114,13 @@ def test_an_exception_without_reason_or_date_is_refused(audit, changes):
     assert "exceptions.toml" in said
 
 
-def test_a_service_that_fails_is_said_in_one_line(audit):
+def test_failing_service_is_reported_in_one_line(audit):
     status, said = audit(("flawed", "1.0"), path="/broken")
     assert status == 0
     assert said == "audit: no vulnerability service answered for any of 1 packages; nothing was checked\n"
 
 
-def test_a_service_that_is_silent_is_given_up_in_time(audit):
+def test_silent_service_is_given_up_in_time(audit):
     began = time.monotonic()
     status, said = audit(("flawed", "1.0"), path="/slow", seconds=4)
     assert status == 0
@@ -122,8 +128,8 @@ def test_a_service_that_is_silent_is_given_up_in_time(audit):
     assert time.monotonic() - began < 15
 
 
-def test_a_package_that_the_service_does_not_know_is_not_checked(monkeypatch):
-    """pip-audit calls it free of vulnerabilities."""
+def test_package_unknown_to_service_is_not_checked(monkeypatch):
+    """pip-audit reports such a package as free of vulnerabilities."""
     monkeypatch.syspath_prepend(SCRIPT.parent)
     spec = importlib.util.spec_from_file_location("audit_script", SCRIPT)
     module = importlib.util.module_from_spec(spec)
@@ -135,6 +141,6 @@ def test_a_package_that_the_service_does_not_know_is_not_checked(monkeypatch):
     assert answers.checked == {("sound", "1")}
 
 
-def test_the_exceptions_of_the_repository_can_be_read(audit):
+def test_exceptions_of_repository_can_be_read(audit):
     path = REPOSITORY / ".ci" / "audit-exceptions.toml"
     assert audit(("sound", "1.0"), exceptions=path.read_text())[0] == 0

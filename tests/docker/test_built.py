@@ -1,4 +1,7 @@
-"""What is locked and built, read as an attacker would: each rule finds its example, and nothing in the repository."""
+"""Locks and image files read as an attacker would read them.
+
+Each rule finds its example, and nothing in the repository.
+"""
 
 from __future__ import annotations
 
@@ -91,8 +94,11 @@ def test_rule_is_broken_by_its_example_alone(files, rule):
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_lock_names_versions_and_hashes_alone(lock):
-    """No host, index, folder or repository: which server answers does not matter, and none is given away."""
+def test_lock_names_versions_and_hashes_only(lock):
+    """A lock names no host, index, folder or repository.
+
+    Any server may answer, and no private one is given away.
+    """
     text = re.sub(r"(?m)^ *#.*\n", "", lock.read_text())
     rest = LOCKED.sub("", text)
     assert rest.strip() == "", rest[:200]
@@ -100,7 +106,7 @@ def test_lock_names_versions_and_hashes_alone(lock):
     assert "://" not in lock.read_text()
 
 
-def test_locks_are_those_that_are_known():
+def test_locks_are_the_known_ones():
     names = {str(path.relative_to(REPOSITORY)) for path in LOCKS}
     assert names >= {"requirements.lock", ".ci/audit.lock", *(f"docker/{each}.lock" for each in ("train", "airflow"))}
 
@@ -110,8 +116,8 @@ def test_line_without_a_hash_is_no_lock(line):
     assert LOCKED.sub("", line) == line
 
 
-def test_installs_without_a_hash_are_those_that_are_documented():
-    """Of what is not checked by hash, each has its sentence in docs/security.md."""
+def test_installs_without_hash_are_the_documented_ones():
+    """Each install without a hash has its sentence in docs/security.md."""
     text = "\n".join((REPOSITORY / path).read_text() for path in ("Makefile", ".ci/run", "docker/Dockerfile"))
     installs = re.findall(r"(?:pip|PIP\)) install ([^\n;&}]*)", re.sub(r"\\\n", " ", text))
     unchecked = {each.strip() for each in installs if "--require-hashes" not in each}
@@ -125,8 +131,11 @@ def test_installs_without_a_hash_are_those_that_are_documented():
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_image_keeps_nothing_of_where_it_was_built(image):
-    """A second index or a certificate may be given to a build; only stages that are thrown away know them."""
+def test_image_keeps_no_trace_of_its_build(image):
+    """A build may get a second index or a certificate.
+
+    Only stages that are thrown away know them.
+    """
     assert not [line for line in stages()[image] if re.match(rf"(ARG|ENV)\s.*(PIP_|{PRIVATE})", line)]
     assert any("PIP_EXTRA_INDEX_URL" in line for line in stages()["venv"])
 

@@ -1,4 +1,7 @@
-"""docker/compose.yaml: what it starts can run the graph that it mounts, as far as that shows without Docker."""
+"""docker/compose.yaml: its services can run the graph that it mounts.
+
+Checked as far as possible without Docker.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ PLAIN = {"STORE_KEY": "key", "STORE_SECRET": "secret"}
 
 
 def interpolated(text):
-    """Replace variables as Compose does where nothing but the keys is set."""
+    """Replace variables as Compose does where only the keys are set."""
 
     def value(found):
         name, operator, default = found.groups()
@@ -44,13 +47,13 @@ def graphs(services):
     return [path for source in paths for path in (source.glob("*.yaml") if source.is_dir() else [source])]
 
 
-def test_airflow_begins_when_the_data_is_there(services):
+def test_airflow_begins_after_the_data_is_written(services):
     assert services["airflow"]["depends_on"]["data"] == {"condition": "service_completed_successfully"}
     assert services["data"]["depends_on"]["store"] == {"condition": "service_healthy"}
     assert "healthcheck" in services["store"]
 
 
-def test_every_graph_that_is_mounted_has_its_snapshots_and_its_store(services):
+def test_mounted_graph_has_its_snapshots_and_store(services):
     *_, written = services["data"]["command"]
     bucket = urlsplit(written).netloc
     assert f"-bucket={bucket}" in services["store"]["command"].split()
@@ -79,14 +82,14 @@ def test_all_services_have_the_same_base(services):
 
 
 @pytest.mark.parametrize("name", ["data", "airflow"])
-def test_what_runs_pbg_has_torch_of_the_builders_choice(services, name):
+def test_services_that_run_pbg_have_chosen_torch(services, name):
     build = services[name]["build"]
     assert {"torch", "apache-airflow"} <= installed(build["target"])
     assert build["args"] == {"TORCH": "torch==2.13.0", **UNPINNED}
     assert '"${TORCH:-torch==2.13.0}"' in (DOCKER / "compose.yaml").read_text()
 
 
-def test_the_data_is_written_by_a_command_that_there_is(services):
+def test_data_is_written_by_an_existing_command(services):
     data = services["data"]
     assert data["entrypoint"] == ["pbg"]
     command = [sys.executable, "-m", "pbg_tasks", *data["command"], "--help"]
@@ -95,8 +98,11 @@ def test_the_data_is_written_by_a_command_that_there_is(services):
 
 
 @pytest.mark.s3
-def test_the_store_is_healthy_once_it_has_the_bucket(services, tmp_path, monkeypatch):
-    """Its command and its health check, but for the places: loopback, other ports, a folder."""
+def test_store_is_healthy_once_bucket_exists(services, tmp_path, monkeypatch):
+    """Run its command and health check with other places.
+
+    They use loopback, other ports and a folder.
+    """
     ports = dict(zip(SERVICES, _free_ports(len(SERVICES)), strict=True))
     command = services["store"]["command"].replace("-dir=/scratch -ip=store -ip.bind=0.0.0.0 -s3.port=8333", "").split()
     places = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", *(f"-{name}.port={port}" for name, port in ports.items())]

@@ -1,4 +1,4 @@
-"""docker/: what can be read off the files, and the training image itself where one was built."""
+"""The files of docker/, and the training image where one was built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.stack.conftest import edges
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_images_are_non_root_and_hold_no_compiler(image):
+def test_images_are_non_root_and_contain_no_compiler(image):
     instructions = stages()[image]
     assert [line for line in instructions if line.startswith("USER")][-1] == "USER 65532:65532"
     assert not [line for line in instructions if "apt-get" in line or "pip install" in line]
@@ -42,7 +42,7 @@ def test_everything_is_installed_by_hash():
     assert [line for line in torch if line.startswith('RUN if [ -n "${TORCH}" ]; then pip install ${TORCH} ;')]
 
 
-def test_each_image_has_what_it_needs_and_no_more():
+def test_each_image_has_exactly_what_it_needs():
     train, airflow = pins(DOCKER / "train.lock"), pins(DOCKER / "airflow.lock")
     assert {"boto3", "h5py", "duckdb", "setuptools"} <= set(train)
     assert not [name for name in train if "airflow" in name or name == "kubernetes"]
@@ -56,7 +56,7 @@ def test_images_with_airflow_have_the_drivers_of_postgresql():
         assert {"asyncpg", "psycopg2-binary"} <= installed(image)
 
 
-def test_the_docs_give_each_process_of_airflow_an_image_that_can_do_its_work():
+def test_docs_give_airflow_processes_images_with_their_packages():
     rows = re.findall(
         r"^ *\| `(\w+)` \| ([^|]*) \|$", (REPOSITORY / "docs" / "kubernetes.md").read_text(), re.MULTILINE
     )
@@ -68,7 +68,7 @@ def test_the_docs_give_each_process_of_airflow_an_image_that_can_do_its_work():
 
 
 OPTIONAL = {"faiss", "openlineage"}
-"""Imported where a spec or Airflow's own installation asks for them, and told of when missing."""
+"""Imported where a spec or Airflow's own installation asks for them, and reported when missing."""
 
 
 CONTRACT = "pbg_tasks.storage.contract"
@@ -76,7 +76,10 @@ CONTRACT = "pbg_tasks.storage.contract"
 
 
 def absent(image):
-    """Return the packages, by the name they are imported by, that are installed here and not in an image."""
+    """Return packages that are installed here and not in an image.
+
+    They are named as they are imported.
+    """
     there = installed(image) | {"pbg-tasks"}
     return {
         name
@@ -85,12 +88,14 @@ def absent(image):
     }
 
 
-def test_a_worker_has_whatever_any_command_imports():
-    """Also inside functions, which import what not every command needs."""
+def test_worker_has_packages_that_any_command_imports():
+    """Imports inside functions count too: not every command needs them."""
     graph = grimp.build_graph(
         "pbg_tasks", "pbg_operators", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
     )
-    assert graph.find_modules_that_directly_import(CONTRACT) == set()  # no command runs it: it needs pytest
+    assert (
+        graph.find_modules_that_directly_import(CONTRACT) == set()
+    )  # the contract needs pytest, and no command runs it
     graph.remove_module(CONTRACT)
     imported = {name.partition(".")[0] for name in graph.modules if graph.find_modules_that_directly_import(name)}
     assert {"torch", "duckdb", "airflow", "kubernetes"} <= imported
@@ -132,7 +137,7 @@ def test_scheduler_triggerer_and_api_server_need_no_torch(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["train", "airflow", "store"])
-def test_images_run_the_versions_that_are_tested(name):
+def test_images_run_the_tested_versions(name):
     tested = pins(REPOSITORY / "requirements.lock")
     differing = {
         package: version for package, version in pins(DOCKER / f"{name}.lock").items() if tested.get(package) != version
@@ -140,7 +145,7 @@ def test_images_run_the_versions_that_are_tested(name):
     assert set(differing) <= {"setuptools"}
 
 
-def test_the_laptop_is_reached_over_loopback_only_and_holds_no_secret():
+def test_laptop_services_are_local_and_hold_no_secret():
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
     for service in services.values():
         assert service["read_only"]
@@ -151,7 +156,7 @@ def test_the_laptop_is_reached_over_loopback_only_and_holds_no_secret():
     json.loads(services["airflow"]["environment"]["AIRFLOW_CONN_PBG_S3"])
 
 
-def test_the_build_sees_nothing_but_the_package():
+def test_build_sees_the_package_only():
     ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
     assert ignored[0] == "*"
     copied = {
@@ -165,14 +170,14 @@ def test_the_build_sees_nothing_but_the_package():
         assert f"!{path}" in ignored or ("!docker/*.lock" in ignored and path.endswith(".lock")), path
 
 
-def test_the_docs_list_the_role_that_is_enforced_in_tests():
+def test_docs_list_the_role_enforced_in_tests():
     text = (REPOSITORY / "docs" / "kubernetes.md").read_text()
     (listed,) = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(rules:.*?)```", text, re.DOTALL)]
     role = next(yaml.safe_load_all((DOCKER / "kubernetes" / "role.yaml").read_text()))
     assert listed["rules"] == role["rules"]
 
 
-def test_jobset_runs_what_the_job_runs():
+def test_jobset_runs_the_command_of_the_job():
     job = next(yaml.safe_load_all((DOCKER / "kubernetes" / "train-job.yaml").read_text()))
     jobset = yaml.safe_load((DOCKER / "kubernetes" / "jobset.yaml").read_text())
     (ranks,) = jobset["spec"]["replicatedJobs"]
@@ -202,7 +207,10 @@ events_logger = "file"
 
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory):
-    """The command that runs a container as confined as a pod; skips where there is no image or nothing to run it."""
+    """Return the command that runs a container as confined as a pod.
+
+    Skips where there is no image or no program to run it.
+    """
     if missing := missing_programs():
         pytest.skip(f"{', '.join(missing)}: not installed")
     with pytest.MonkeyPatch.context() as patch:

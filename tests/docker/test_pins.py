@@ -1,4 +1,7 @@
-"""What images are made of is named by hash, and a build that is not refuses to go on."""
+"""Images built of parts that are named by hash.
+
+A build of other parts refuses to go on.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ echo "$SAYS"
 
 @pytest.fixture
 def checkout(tmp_path):
-    """What `make image` needs of a checkout, with a double of docker before everything else."""
+    """The files that `make image` needs, with a double of docker.
+
+    The double comes before everything else in the path.
+    """
     shutil.copy(REPOSITORY / "Makefile", tmp_path)
     shutil.copytree(DOCKER, tmp_path / "docker", ignore=shutil.ignore_patterns("base.digest", "airflow.lock"))
     (tmp_path / "bin").mkdir()
@@ -33,7 +39,7 @@ def checkout(tmp_path):
 
 
 def make(checkout, target, *, says=""):
-    """Run make there; return what it did and the calls of docker."""
+    """Run make there; return its result and the calls of docker."""
     calls = checkout / "calls"
     environment = {"PATH": f"{checkout}/bin:{os.environ['PATH']}", "CALLS": str(calls), "SAYS": says}
     command = ["make", "--no-print-directory", target, f"PYTHON={sys.executable}"]
@@ -43,14 +49,14 @@ def make(checkout, target, *, says=""):
     return done, calls.read_text().splitlines() if calls.exists() else []
 
 
-def test_image_without_a_digest_of_its_base_is_refused(checkout):
+def test_image_without_base_digest_is_refused(checkout):
     done, calls = make(checkout, "image")
     assert done.returncode == 2
     assert "make base-digest" in done.stderr
     assert not calls
 
 
-def test_image_is_built_on_the_digest_that_was_looked_up(checkout):
+def test_image_is_built_on_looked_up_digest(checkout):
     found, _ = make(checkout, "base-digest", says=DIGEST)
     assert found.returncode == 0, found.stderr
     base = (checkout / "docker" / "base.digest").read_text().strip()
@@ -61,7 +67,7 @@ def test_image_is_built_on_the_digest_that_was_looked_up(checkout):
     assert "UNPINNED" not in calls[-1]
 
 
-def test_a_registry_without_an_answer_leaves_the_digest(checkout):
+def test_registry_without_answer_leaves_the_digest(checkout):
     (checkout / "docker" / "base.digest").write_text("as it was\n")
     done, _ = make(checkout, "base-digest", says="denied")
     assert done.returncode != 0
@@ -84,8 +90,8 @@ def test_base_in_the_repository_is_a_digest():
         ("python:3.11-slim-bookworm", "1", 0),
     ],
 )
-def test_build_on_a_base_by_tag_ends_at_its_first_step(image, unpinned, status):
-    """The step is the shell's, so it runs here as in a build."""
+def test_build_on_base_by_tag_ends_first(image, unpinned, status):
+    """The shell runs the first step here, as in a build."""
     first = next(line for line in stages()["base"] if line.startswith("RUN"))
     assert "PYTHON_IMAGE" in first
     environment = {"PYTHON_IMAGE": image, "UNPINNED": unpinned, "PATH": os.defpath}
@@ -104,8 +110,8 @@ def test_torch_is_named_by_version_and_hash():
     assert "://" not in text
 
 
-def test_another_wheel_of_the_same_name_is_refused(tmp_path):
-    """pip checks the hash before anything of a wheel is installed."""
+def test_other_wheel_of_same_name_is_refused(tmp_path):
+    """pip checks the hash before it installs anything of a wheel."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     (wheels / f"torch-{TORCH}+cpu-py3-none-any.whl").write_bytes(b"another")

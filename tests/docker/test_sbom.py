@@ -1,4 +1,4 @@
-"""The bills of materials, made by the real tool, against the locks."""
+"""The bills of materials of the real tool, compared with locks."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ def entries(name):
 
 
 @pytest.mark.parametrize("name", ["python", *IMAGES])
-def test_bill_lists_what_the_locks_name(tmp_path, name):
+def test_bill_lists_packages_of_the_locks(tmp_path, name):
     if not PYTHON.exists():
         pytest.skip(".venv.audit: not made yet (make sbom)")
     command = [str(PYTHON), str(REPOSITORY / ".ci" / "sbom.py"), name, f"--into={tmp_path}"]
-    command += [] if name == "train" else ["--no-validate"]  # one against the schema shows it for all; it takes 5 s
+    command += (
+        [] if name == "train" else ["--no-validate"]
+    )  # one bill checked against the schema, which takes 5 s, stands for all
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     bill = json.loads((tmp_path / f"{name}.cdx.json").read_text())
     assert bill["bomFormat"] == "CycloneDX"
@@ -50,7 +52,7 @@ def test_bill_lists_what_the_locks_name(tmp_path, name):
     assert ("torch" in {each[0] for each in listed}) == (name == "python" or "torch" in installed(name))
 
 
-def test_every_lock_of_an_image_is_in_a_bill():
+def test_every_lock_is_in_a_bill():
     named = set().union(*(locks(name) for name in IMAGES))
     assert named == {f"docker/{path.name}" for path in DOCKER.glob("*.lock")}
 
