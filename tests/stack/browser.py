@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def signed_in(stack: Stack, path: str) -> Iterator[Page]:
-    """Open a page of Airflow's; skip the test where there is no browser."""
+    """Open a page of Airflow's; skip the test without a browser."""
     login = stack.login()
     with chromium() as browser:
         page = browser.new_page()
@@ -27,5 +27,7 @@ def signed_in(stack: Stack, path: str) -> Iterator[Page]:
         page.locator("input[name=username]").fill(login["username"])
         page.locator("input[name=password]").fill(login["password"])
         page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url(re.compile(f"^{re.escape(login['url'] + path)}"))  # or this ends what is opened next
+        page.wait_for_url(
+            re.compile(f"^{re.escape(login['url'] + path)}")
+        )  # otherwise this ends the page that is opened next
         yield page

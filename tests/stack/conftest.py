@@ -1,4 +1,7 @@
-"""One real stack for all tests of this folder: an S3 server with a tiny graph, and an Airflow that embeds it."""
+"""One real stack for all tests of this folder.
+
+An S3 server with a tiny graph, and an Airflow that embeds it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ GRAPH = "small"
 CLUSTERED = "clustered"
 """A graph whose training is a Job of four ranks."""
 NIGHTS = {"first": range(100), "second": range(4, 104)}
-"""Which entities each night has: the second lost four and got four."""
+"""The entities of each night: the second lost four and got four."""
 
 
 METRICS = """
@@ -59,7 +62,9 @@ def edges(entities: range) -> bytes:
 
 def clustered_spec() -> dict[str, Any]:
     spec = small_spec(f"s3://{BUCKET}", CLUSTERED)
-    spec["snapshots"]["location"] = f"s3://{BUCKET}/{CLUSTERED}/{{snapshot}}/*.parquet"  # two assets share no place
+    spec["snapshots"]["location"] = (
+        f"s3://{BUCKET}/{CLUSTERED}/{{snapshot}}/*.parquet"  # two assets must not share a location
+    )
     spec["model"] |= {"entities": {"node": {"num_partitions": 8}}, "num_epochs": 1, "dimension": 8}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -87,7 +92,7 @@ def statsd() -> Iterator[StatsdListener]:
 def stack(
     tmp_path_factory: pytest.TempPathFactory, cluster: KubernetesDouble, statsd: StatsdListener
 ) -> Iterator[Stack]:
-    """A running stack; everything of it ends with the tests."""
+    """A running stack; all of it ends with the tests."""
     directory = tmp_path_factory.mktemp("stack")
     (directory / "airflow").mkdir()
     (directory / "airflow" / "airflow.cfg").write_text(METRICS.format(port=statsd.port))
@@ -111,7 +116,7 @@ def stack(
                 client.put_object(Bucket=BUCKET, Key=f"{folder}/{night}/edges.parquet", Body=edges(entities))
         client.close()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("KUBECONFIG", str(kubeconfig))  # where Airflow looks without a connection
+            patch.setenv("KUBECONFIG", str(kubeconfig))  # Airflow's place to look without a connection
             stack.start_airflow(print)
         yield stack
     finally:
@@ -121,7 +126,7 @@ def stack(
 
 @pytest.fixture(scope="session")
 def api(stack: Stack) -> AirflowApi:
-    """Airflow's API, with the DAGs read; what waits for events is not paused."""
+    """Airflow's API with the DAGs read; event-driven ones are not paused."""
     api = stack.airflow().api
     deadline = time.monotonic() + 60
     while not {f"reembed_{GRAPH}", f"reembed_{CLUSTERED}"} <= set(api.dag_ids()):

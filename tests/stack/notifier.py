@@ -1,4 +1,4 @@
-"""A notifier that writes what it is told to a file."""
+"""A notifier that appends its messages to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of Debian's package, for as long as a test needs it."""
+"""A PostgreSQL server of Debian's package, for the time of tests."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 ROLE = "airflow"
 OWNER = "postgres"
-"""The server refuses to run as root; its package brings this user."""
+"""The server refuses to run as root; its package creates this user."""
 DRIVERS = ("psycopg2", "asyncpg")
 
 
 def programs() -> Path | None:
-    """Return the folder of the server's programs, of its newest version; None when it is not installed."""
+    """Return the folder of the server's newest programs; None if not installed."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     return found[-1] if found else None
 
 
 def missing() -> str | None:
-    """Say what is missing to run one; None when nothing is."""
+    """Name the packages missing to run one; None if there are none."""
     if programs() is None:
         return "PostgreSQL is not installed; apt-get install postgresql"
     absent = [name for name in DRIVERS if find_spec(name) is None]
@@ -37,7 +37,7 @@ def missing() -> str | None:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """Run a server with one empty database; yield its URL as SQLAlchemy has it."""
+    """Run a server with an empty database; yield its SQLAlchemy URL."""
     directory = Path(tempfile.mkdtemp(prefix="postgres-"))
     owner = OWNER if os.geteuid() == 0 else None
     if owner:

@@ -1,4 +1,6 @@
-"""The whole way: a form in a browser, four Airflow processes, the ``pbg`` command, an S3 server.
+"""A night from a form in a browser to a release.
+
+It takes four Airflow processes, the ``pbg`` command, and an S3 server.
 
 The tests of this file are one story and run in the order they stand in.
 """
@@ -34,7 +36,7 @@ RUN_SECONDS = 180.0
 
 def succeed(api, run_id, dag=DAG, seconds=RUN_SECONDS):
     """Wait for a run and return its summary."""
-    watch = Watch(api, dag, run_id, label=run_id, say=print)
+    watch = Watch(api, dag, run_id, label=run_id, report=print)
     state = watch.until_finished(seconds)
     assert state == "success", "\n".join(watch.errors())
     return api.result(dag, run_id, "summary")
@@ -52,7 +54,7 @@ def page(stack):
 
 
 @pytest.mark.browser
-def test_a_night_from_the_form(page, api):
+def test_night_from_the_form_succeeds(page, api):
     page.get_by_role("button", name="Trigger").first.click()
     form = page.get_by_role("dialog").filter(has_text="Trigger Dag")
     form.get_by_role("button", name="Snapshot", exact=True).click()
@@ -85,8 +87,8 @@ def test_a_night_from_the_form(page, api):
     page.get_by_text("Success").first.wait_for()
 
 
-def test_a_second_night_by_an_event_of_the_edges(api):
-    if not api.runs(DAG):  # no browser filled in the form
+def test_second_night_begins_by_event_of_edges(api):
+    if not api.runs(DAG):  # without a browser the form was not filled in
         succeed(api, api.trigger(DAG, partition_key="first", conf={"epochs": 1, "dimension": 8}))
     (edges,) = [asset for asset in api.get("assets")["assets"] if asset["name"] == f"{GRAPH}_edges"]
     api.post("assets/events", {"asset_id": edges["id"], "partition_key": "second"})
@@ -100,7 +102,7 @@ def test_a_second_night_by_an_event_of_the_edges(api):
 
 
 @pytest.mark.browser
-def test_the_pages_of_a_night_and_of_all(page, api, stack):
+def test_pages_of_one_and_all_nights_are_shown(page, api, stack):
     run_id = api.runs(DAG)[0]["dag_run_id"]
     page.goto(f"{stack.login()['url']}/dags/{DAG}/runs/{quote(run_id)}")
     page.get_by_role("link", name="Embedding", exact=True).click()
@@ -123,7 +125,7 @@ def test_the_pages_of_a_night_and_of_all(page, api, stack):
     assert nights.locator("tbody tr").count() == 10
 
 
-def test_pages_are_for_those_who_may_read_the_dag(api, stack):
+def test_pages_are_for_readers_of_the_dag_only(api, stack):
     address = f"{stack.login()['url']}/pbg/dags/{DAG}"
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for path in ("", "/runs/x", "/neighbours", "/nights/second-0123456789ab/live"):
@@ -136,7 +138,10 @@ def test_pages_are_for_those_who_may_read_the_dag(api, stack):
 
 
 def test_pages_show_no_run_of_another_store(api, stack):
-    """What a user writes into the XCom of the task opens nothing outside of the graph's store."""
+    """A forged XCom opens nothing outside of the graph's store.
+
+    Users can write into the XCom of the task.
+    """
     run_id = next(run["dag_run_id"] for run in api.runs(DAG) if run["state"] == "success")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     address = f"{stack.login()['url']}/pbg/dags/{DAG}/runs/{quote(run_id)}"
@@ -154,7 +159,7 @@ def test_pages_show_no_run_of_another_store(api, stack):
         api.patch(key, {"value": planned})
 
 
-def test_pages_lie_in_the_bucket_as_pages(api, stack):
+def test_pages_in_bucket_have_content_type_of_pages(api, stack):
     environment = stack.store.environment()
     client = boto3.client(
         "s3",
@@ -171,7 +176,7 @@ def test_pages_lie_in_the_bucket_as_pages(api, stack):
     assert kinds == {"text/html; charset=utf-8"}
 
 
-def test_consumers_are_told_once_a_release(api):
+def test_consumers_get_one_event_for_each_release(api):
     (channel,) = [asset for asset in api.get("assets")["assets"] if asset["name"] == f"{GRAPH}_production"]
     events = api.get(f"assets/events?asset_id={channel['id']}")["asset_events"]
     releases = [event["extra"]["release"] for event in events]
@@ -180,7 +185,7 @@ def test_consumers_are_told_once_a_release(api):
     assert all(0 < event["extra"]["mrr"] <= 1 and event["extra"]["edges"] > 0 for event in events)
 
 
-def test_a_night_by_partition_key_that_is_not_to_be_published_tells_nobody(api):
+def test_unpublished_night_by_partition_key_sends_no_event(api):
     events_before = api.get("assets/events")["total_entries"]
     run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 2, "publish": False})
     summary = succeed(api, run_id)
@@ -190,9 +195,9 @@ def test_a_night_by_partition_key_that_is_not_to_be_published_tells_nobody(api):
     assert api.get("assets/events")["total_entries"] == events_before
 
 
-def test_a_missing_snapshot_fails_at_once_with_its_sentence(api):
+def test_missing_snapshot_fails_at_once_with_its_sentence(api):
     run_id = api.trigger(DAG, partition_key="never-written")
-    watch = Watch(api, DAG, run_id, label=run_id, say=print)
+    watch = Watch(api, DAG, run_id, label=run_id, report=print)
     assert watch.until_finished(RUN_SECONDS) == "failed"
     (plan,) = [task for task in api.tasks(DAG, run_id) if task.task == "prepare.plan"]
     assert (plan.state, plan.tries) == ("failed", 1)
@@ -203,7 +208,7 @@ def test_a_missing_snapshot_fails_at_once_with_its_sentence(api):
 
 
 @pytest.mark.browser
-def test_a_page_goes_on_while_its_night_trains(page, api, stack):
+def test_page_is_updated_while_its_night_trains(page, api, stack):
     run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 256, "publish": False})
     deadline = time.monotonic() + RUN_SECONDS
     while not commands(stack, "train"):
@@ -216,12 +221,12 @@ def test_a_page_goes_on_while_its_night_trains(page, api, stack):
     while status.inner_text() == before:
         assert time.monotonic() < deadline, before
         page.wait_for_timeout(200)
-    page.frame_locator("iframe").locator("td.done").first.wait_for()  # none is while an epoch begins
+    page.frame_locator("iframe").locator("td.done").first.wait_for()  # there is none while an epoch begins
     api.patch(f"dags/{DAG}/dagRuns/{run_id}/taskInstances/train.train", {"new_state": "failed"})
-    assert Watch(api, DAG, run_id, label=run_id, say=print).until_finished(RUN_SECONDS) == "failed"
+    assert Watch(api, DAG, run_id, label=run_id, report=print).until_finished(RUN_SECONDS) == "failed"
 
 
-def test_a_stopped_task_leaves_no_process(api, stack):
+def test_stopped_task_leaves_no_process(api, stack):
     run_id = api.trigger(DAG, partition_key="second", conf={"epochs": 1000, "dimension": 512, "publish": False})
     deadline = time.monotonic() + RUN_SECONDS
     while not (training := commands(stack, "train")):
@@ -232,11 +237,11 @@ def test_a_stopped_task_leaves_no_process(api, stack):
     while any(process.alive for process in training):
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    assert Watch(api, DAG, run_id, label=run_id, say=print).until_finished(RUN_SECONDS) == "failed"
+    assert Watch(api, DAG, run_id, label=run_id, report=print).until_finished(RUN_SECONDS) == "failed"
     assert not commands(stack, "train")
 
 
-def test_a_night_on_a_cluster_of_four_ranks(api, stack, cluster):
+def test_night_on_cluster_of_four_ranks_succeeds(api, stack, cluster):
     dag = f"reembed_{CLUSTERED}"
     run_id = api.trigger(dag, partition_key="first")
     summary = succeed(api, run_id, dag, seconds=2 * RUN_SECONDS)
@@ -256,18 +261,21 @@ def test_a_night_on_a_cluster_of_four_ranks(api, stack, cluster):
 
 
 def test_figures_of_nights_are_metrics(statsd):
-    """Of nights on this machine, and of one whose training was a Job."""
+    """Check nights on this machine, and one trained in a Job."""
     sent = {line.partition(":")[0] for line in statsd.waiting()}
     assert {f"airflow.pbg.small.{name}" for name in ("eval.mrr", "publish.release", "drift.node.overlap")} <= sent
     assert {f"airflow.pbg.{graph}.train.edges_per_second" for graph in ("small", "clustered")} <= sent
 
 
-def test_scratch_is_empty(stack):
+def test_scratch_is_empty_in_the_end(stack):
     assert [path for path in (stack.directory / "scratch").rglob("*") if path.is_file()] == []
 
 
-def test_keys_are_in_nothing_that_the_nights_wrote(stack, api, cluster):
-    """Logs, Airflow's database with XComs and rendered templates, all objects of the store, Jobs, and pages."""
+def test_keys_are_in_nothing_written_by_nights(stack, api, cluster):
+    """Search everything for the keys.
+
+    Logs, Airflow's database with XComs and rendered templates, all objects of the store, Jobs, and pages.
+    """
     settings, environment = stack.airflow().settings, stack.store.environment()
     keys = [environment["AWS_SECRET_ACCESS_KEY"], settings.password, settings.fernet_key, settings.jwt_secret]
     tokens = [secret["data"].get("PBG_RUN_TOKEN", "") for secret in cluster.objects.everything("secrets")]
@@ -302,7 +310,10 @@ def commands(stack, name):
 
 
 def writers_below(directory):
-    """Return the processes whose output goes below a directory: found without the help of what is tested."""
+    """Return the processes whose output goes below a directory.
+
+    They are found without the help of the code under test.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -316,13 +327,19 @@ def writers_below(directory):
 
 
 def forms_of(key):
-    """Return the bytes that a key may be written as: as it is, in a URL, in JSON, in base64."""
+    """Return the forms a key may be written in, as bytes.
+
+    As it is, in a URL, in JSON, in base64.
+    """
     text = key.encode()
     return {text, quote(key, safe="").encode(), json.dumps(key)[1:-1].encode(), b64encode(text).rstrip(b"=")[:-1]}
 
 
 def writings_of(stack, api, cluster):
-    """Return what was written by kind and place: but for settings and the store's own files, all there is."""
+    """Return everything written, by kind and place.
+
+    Settings and the store's own files are left out.
+    """
     airflow = stack.directory / "airflow"
     logs = [path for folder in (airflow / "logs", stack.directory / "logs") for path in folder.rglob("*")]
     with closing(sqlite3.connect(f"file:{airflow}/airflow.db?mode=ro", uri=True)) as database:

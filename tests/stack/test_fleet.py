@@ -8,7 +8,7 @@ from tests.fleet import Fleet, busy, parsed
 
 
 @pytest.mark.parametrize(("layout", "graphs"), [("folder", 200), ("files", 3)])
-def test_dags_of_many_graphs_are_all_there(tmp_path, layout, graphs):
+def test_dags_of_many_graphs_are_all_parsed(tmp_path, layout, graphs):
     """One CPU is kept busy, the others by further tests."""
     with busy(1):
         fleet = parsed(graphs, tmp_path, layout)
@@ -19,5 +19,5 @@ def test_dags_of_many_graphs_are_all_there(tmp_path, layout, graphs):
 
 
 @pytest.mark.parametrize(("dags", "errors"), [(7, {}), (8, {"file": "error"})])
-def test_graph_that_is_missing_is_noticed(dags, errors):
+def test_missing_graph_is_noticed(dags, errors):
     assert not Fleet(2, frozenset(map(str, range(dags))), errors, 0.0, 0.0, 0.0).whole

@@ -1,4 +1,6 @@
-"""Backfills through a real Airflow on a real S3 server: in order where nights continue each other, else side by side.
+"""Backfills through a real Airflow on a real S3 server.
+
+They run in order where nights continue each other, else side by side.
 
 The tests of this file are one story and run in the order they stand in. They take many minutes of processor time, so
 they run only where ``PBG_E2E_NIGHTS`` is set: ``make e2e-nights``.
@@ -53,7 +55,10 @@ def snapshot(graph, day, data):
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory):
-    """A running stack with the two graphs; a snapshot of one of them is no Parquet file."""
+    """A running stack with two graphs.
+
+    One snapshot of one of them is no Parquet file.
+    """
     directory = tmp_path_factory.mktemp("nights")
     graphs = directory / "graphs"
     graphs.mkdir()
@@ -87,14 +92,17 @@ def nightly(graph):
     return f"nightly_{graph}"
 
 
-def until(what, reached, told=lambda: None):
-    """Wait; on a busy machine an answer of Airflow's may come too late."""
+def until(what, reached, state=lambda: None):
+    """Wait for a state.
+
+    On a busy machine an answer of Airflow's may come too late.
+    """
     deadline = time.monotonic() + 60 * MINUTES
     while True:
         with suppress(AirflowApiError):
             if found := reached():
                 return found
-        assert time.monotonic() < deadline, f"not after {MINUTES} minutes: {what}: {told()}"
+        assert time.monotonic() < deadline, f"not after {MINUTES} minutes: {what}: {state()}"
         time.sleep(2)
 
 
@@ -108,17 +116,20 @@ def backfill(nights, graph, days, how, *, at_once):
         assert not done.returncode or "AlreadyRunningBackfill" in done.stderr, done.stderr
         return not done.returncode
 
-    # The scheduler looks every half a minute whether a backfill is over; until then a DAG can have no other.
+    # The scheduler checks every half a minute whether a backfill is over; until then a DAG can have no other.
     until(f"a backfill of {graph} begins", created, lambda: "the one before is still running")
 
 
 def backfilled(api, graph):
-    """Return the runs of backfills; the schedule made one for yesterday, which has no snapshot."""
+    """Return the runs of backfills.
+
+    The schedule made another run for yesterday, which has no snapshot.
+    """
     return [run for run in api.runs(nightly(graph)) if run["run_type"] == "backfill"]
 
 
 def ended(api, graph, count):
-    """Wait until there were so many runs of backfills and all have ended; return them, oldest first."""
+    """Wait for so many ended backfill runs; return them, oldest first."""
 
     def reached():
         runs = backfilled(api, graph)
@@ -137,13 +148,16 @@ def states(api, graph, run_id):
 
 
 def releases(nights, graph):
-    """Return the releases of a graph by number: snapshot and run; and the snapshot that is served."""
+    """Return a graph's releases and its served snapshot.
+
+    Releases are by number, each with snapshot and run.
+    """
     listed = history(nights.directory / "graphs" / f"{graph}.yaml")
     (current,) = [each["snapshot"] for each in listed if each["current"]]
     return [(each["release"], each["snapshot"], each["run"]) for each in listed], current
 
 
-def test_days_of_a_chain_started_at_once_continue_each_other_beside_a_nightly_of_one_of_them(nights, api):
+def test_days_of_chain_started_together_continue_each_other(nights, api):
     backfill(nights, CHAIN, DAYS, "none", at_once=3)
     by_hand = api.trigger(nightly(CHAIN), partition_key=DAYS[1])
     runs = ended(api, CHAIN, len(DAYS))
@@ -165,7 +179,7 @@ def test_days_of_a_chain_started_at_once_continue_each_other_beside_a_nightly_of
 
 
 @pytest.mark.browser
-def test_a_browser_shows_the_runs_and_what_became_of_the_graph(nights, api):
+def test_browser_shows_runs_and_history_of_graph(nights, api):
     with signed_in(nights, f"/dags/{nightly(CHAIN)}/runs") as page:
         for day in DAYS:
             row = page.get_by_role("row").filter(has_text=f"backfill__{day}")
@@ -177,8 +191,8 @@ def test_a_browser_shows_the_runs_and_what_became_of_the_graph(nights, api):
             shown.get_by_text(day).filter(visible=True).first.wait_for()
 
 
-def test_of_two_runs_that_hold_one_key_the_store_lets_one_train(nights, api):
-    # Long enough that the second comes while the first trains: each epoch is stored.
+def test_one_of_two_runs_with_same_key_trains(nights, api):
+    # Long enough that the second run comes while the first one trains: each epoch is stored.
     conf = {"epochs": 1000, "dimension": 64}
     both = [api.trigger(nightly(ALONE), partition_key=LAST, conf=conf) for _ in range(2)]
     for run_id in both:
@@ -191,7 +205,7 @@ def test_of_two_runs_that_hold_one_key_the_store_lets_one_train(nights, api):
     assert current == LAST
 
 
-def test_earlier_days_run_side_by_side_and_leave_the_channel_where_it_is(nights, api):
+def test_earlier_days_side_by_side_leave_the_channel(nights, api):
     backfill(nights, ALONE, EARLIER, "none", at_once=3)
     runs = ended(api, ALONE, len(EARLIER))
     assert by_day(runs) == {day: "failed" if day == BROKEN else "success" for day in EARLIER}
@@ -200,10 +214,10 @@ def test_earlier_days_run_side_by_side_and_leave_the_channel_where_it_is(nights,
     assert {day for _, day, _ in listed} == {*EARLIER, LAST} - {BROKEN}
     assert current == LAST
     publish = {states(api, ALONE, run["dag_run_id"])["release.publish"] for run in runs if run["state"] == "success"}
-    assert publish == {"skipped"}  # so that nobody is told of a release that is not served
+    assert publish == {"skipped"}  # so that no alert reports a release that is not served
 
 
-def test_only_the_failed_day_is_done_again_once_its_snapshot_is_mended(nights, api):
+def test_only_failed_day_is_repeated_after_its_repair(nights, api):
     before, _ = releases(nights, ALONE)
     snapshot(ALONE, BROKEN, edges(range(2, 102)))
     backfill(nights, ALONE, EARLIER, "failed", at_once=3)
@@ -215,7 +229,7 @@ def test_only_the_failed_day_is_done_again_once_its_snapshot_is_mended(nights, a
     assert current == LAST
 
 
-def test_doing_a_day_again_changes_nothing(nights, api):
+def test_repeating_a_day_changes_nothing(nights, api):
     before = releases(nights, CHAIN)
     backfill(nights, CHAIN, DAYS[-1:], "completed", at_once=1)
     again = ended(api, CHAIN, len(DAYS) + 1)[-1]
@@ -223,8 +237,11 @@ def test_doing_a_day_again_changes_nothing(nights, api):
     assert releases(nights, CHAIN) == before
 
 
-def test_a_chain_is_redone_from_a_day_on_one_day_at_a_time(nights, api):
-    """Each day continues what the day before was redone as, not the old release of it."""
+def test_chain_is_repeated_from_day_in_order(nights, api):
+    """Each day continues the new release of the day before.
+
+    It does not continue the old one.
+    """
     path, redone = nights.directory / "graphs" / f"{CHAIN}.yaml", DAYS[2:]
     spec = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(spec | {"train": {"warm_epochs": 2}}))

@@ -23,7 +23,10 @@ def client(environment: dict[str, str]):
 
 
 def sockets(server: ObjectStore) -> set[Path]:
-    """Return the sockets that a running server made outside its directory; other servers have theirs there, too."""
+    """Return sockets that a running server made outside its directory.
+
+    Other servers have theirs there, too.
+    """
     ports = json.loads((server.directory / "weed.pid").read_text())["ports"].values()
     found = Path("/tmp").glob("seaweedfs-*.sock")  # noqa: S108 (where the server puts them)
     return {path for path in found if any(path.stem.endswith(f"-{port + GRPC_OFFSET}") for port in ports)}
@@ -35,7 +38,7 @@ def test_objects_and_keys_outlive_a_restart(tmp_path):
         assert outside
         one = min(outside)
         of_earlier = one.with_stem(f"seaweedfs-earlier-grpc-{one.stem.rpartition('-')[2]}")
-        of_earlier.touch()  # a killed server's, whose other service had this port
+        of_earlier.touch()  # as left by a killed server whose other service had this port
         first = server.environment()
         server.create_bucket("kept")
         for number in range(5):
@@ -54,7 +57,7 @@ def test_objects_and_keys_outlive_a_restart(tmp_path):
         assert server.create_bucket("kept") == "s3://kept"
 
 
-def test_it_outlives_a_killed_parent_until_someone_stops_it(tmp_path):
+def test_server_outlives_killed_parent_until_stopped(tmp_path):
     code = (
         "import os, sys, signal; from pathlib import Path; from examples.stack.object_store import ObjectStore\n"
         "ObjectStore(Path(sys.argv[1])).start(); os.kill(os.getpid(), signal.SIGKILL)"
@@ -69,7 +72,7 @@ def test_it_outlives_a_killed_parent_until_someone_stops_it(tmp_path):
     stop_recorded(tmp_path)
 
 
-def test_a_process_that_inherited_the_number_is_left_alone(tmp_path):
+def test_process_that_inherited_the_number_is_left_alone(tmp_path):
     with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as bystander:
         (tmp_path / "weed.pid").write_text(json.dumps({"pid": bystander.pid, "born": "1", "ports": {"s3": 1}}))
         stop_recorded(tmp_path)

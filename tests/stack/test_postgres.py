@@ -1,4 +1,6 @@
-"""A team's Airflow: its database in PostgreSQL, nights begun by what arrives, refusals decided by people.
+"""An Airflow of a team, with its database in PostgreSQL.
+
+Nights begin when a snapshot arrives, and users decide on refusals.
 
 The tests of this file are one story and run in the order they stand in. They take minutes of processor time, so they
 run only where ``PBG_E2E_POSTGRES`` is set.
@@ -52,7 +54,7 @@ def write_specs(directory, deadline="00:00"):
             {
                 "use": "tests.stack.notifier.FileNotifier",
                 "on": ["failed", "refused", "published", "late"],
-                "arguments": {"path": str(directory / "told.jsonl"), "text": "{{ pbg.graph }} {{ pbg.occasion }}"},
+                "arguments": {"path": str(directory / "alerts.jsonl"), "text": "{{ pbg.graph }} {{ pbg.occasion }}"},
             }
         ],
         "collect": {},
@@ -71,7 +73,7 @@ def team(tmp_path_factory):
     (directory / "graphs").mkdir()
     write_specs(directory)
     with postgres.server() as database, pytest.MonkeyPatch.context() as patch:
-        path = os.pathsep.join(str(each) for each in sys.path if each)  # the driver may lie anywhere
+        path = os.pathsep.join(str(each) for each in sys.path if each)  # the driver may be installed in any folder
         settings = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database, "PYTHONPATH": path}
         stack = Stack(directory, graphs=directory / "graphs", settings=settings)
         try:
@@ -87,7 +89,7 @@ def team(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def api(team):
-    """Airflow's API, with the DAGs of both graphs read, and the watches unpaused."""
+    """Airflow's API with the DAGs of both graphs and unpaused watches."""
     api = team.airflow().api
     wanted = {f"{kind}_{graph}" for kind in ("watch", "reembed", "nightly") for graph in (STRICT, LENIENT)}
     until("the DAGs are read", lambda: wanted <= set(api.dag_ids()), api.import_errors)
@@ -96,14 +98,17 @@ def api(team):
     return api
 
 
-def until(what, reached, told=lambda: None):
-    """Wait; on a busy machine an answer of Airflow's may come too late."""
+def until(what, reached, state=lambda: None):
+    """Wait for a state.
+
+    On a busy machine an answer of Airflow's may come too late.
+    """
     deadline = time.monotonic() + PATIENCE
     while True:
         with suppress(AirflowApiError):
             if found := reached():
                 return found
-        assert time.monotonic() < deadline, f"not reached: {what}: {told()}"
+        assert time.monotonic() < deadline, f"not reached: {what}: {state()}"
         time.sleep(1)
 
 
@@ -130,7 +135,7 @@ def state_of_gate(api, run_id):
 
 
 def asked(api, run_id):
-    """Wait until somebody is asked about a night of the strict graph, and return the path of the question."""
+    """Wait for a question about a strict night; return its path."""
 
     until(
         "the gate asks",
@@ -143,8 +148,8 @@ def asked(api, run_id):
 def answer(api, run_id, option, reason, ends_as):
     """Answer, and wait until the night has ended.
 
-    Airflow forgets an answer that comes before its scheduler has seen the worker end that asked, which may take ten
-    seconds: the task asks again then, and so does a person hear of it and answer again.
+    Airflow loses an answer that comes before its scheduler has noticed the end of the worker that asked, which may take
+    ten seconds: the task asks again then, and its user answers again.
     """
     said = {"chosen_options": [option], "params_input": {"reason": reason}}
 
@@ -156,12 +161,12 @@ def answer(api, run_id, option, reason, ends_as):
     until(f"it ends as {ends_as}", ended, lambda: api.tasks(f"reembed_{STRICT}", run_id))
 
 
-def told(team):
-    path = team.directory / "told.jsonl"
+def alerts(team):
+    path = team.directory / "alerts.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_two_graphs_begin_a_night_when_their_snapshot_is_whole(team, api):
+def test_night_of_each_graph_begins_with_whole_snapshot(team, api):
     time.sleep(5)
     assert not [run for graph in (STRICT, LENIENT) for run in api.runs(f"reembed_{graph}")]
     put(DAYS[0], "_SUCCESS")
@@ -174,7 +179,7 @@ def test_two_graphs_begin_a_night_when_their_snapshot_is_whole(team, api):
     )
 
 
-def test_a_refused_night_asks_and_its_release_says_who_let_it_go_on_and_why(team, api):
+def test_release_of_refused_night_records_its_approval(team, api):
     run_id = begun(api, STRICT, DAYS[0])
     task = asked(api, run_id)
     assert f"/runs/{DAYS[0]}-" in str(api.get(f"{task}/links"))
@@ -185,11 +190,11 @@ def test_a_refused_night_asks_and_its_release_says_who_let_it_go_on_and_why(team
     (decision,) = release.data["decisions"]
     assert (decision["task"], decision["approved"]) == ("gate", True)
     assert (decision["by"], decision["reason"]) == ("admin", "a first night")
-    occasions = [(each["graph"], each["occasion"]) for each in told(team)]
+    occasions = [(each["graph"], each["occasion"]) for each in alerts(team)]
     assert {(STRICT, "refused"), (STRICT, "published"), (LENIENT, "published")} <= set(occasions)
 
 
-def test_a_triggerer_that_is_killed_forgets_nothing_and_repeats_nothing(team, api):
+def test_killed_triggerer_loses_and_repeats_nothing(team, api):
     triggerer = Service("triggerer", team.directory)
     os.killpg(triggerer.identity().pid, signal.SIGKILL)
     put(DAYS[1], "_SUCCESS")
@@ -200,28 +205,29 @@ def test_a_triggerer_that_is_killed_forgets_nothing_and_repeats_nothing(team, ap
     assert [len(runs_of(api, graph, day)) for graph in (STRICT, LENIENT) for day in DAYS[:2]] == [1, 1, 1, 1]
 
 
-def test_a_rejected_night_ends_as_refused(team, api):
+def test_rejected_night_ends_as_refused(team, api):
     run_id = begun(api, STRICT, DAYS[1])
     asked(api, run_id)
     answer(api, run_id, "Reject", "too weak", ends_as="failed")
     release = Channel(open_store(f"s3://{BUCKET}/store/{STRICT}"), "production").current().release
     assert release.snapshot == DAYS[0]
     until(
-        "its failure is told", lambda: (STRICT, "failed") in [(each["graph"], each["occasion"]) for each in told(team)]
+        "its failure is reported",
+        lambda: (STRICT, "failed") in [(each["graph"], each["occasion"]) for each in alerts(team)],
     )
 
 
-def test_a_night_that_waited_past_its_deadline_is_told_of(team, api):
+def test_night_waiting_past_its_deadline_is_reported(team, api):
     before = api.get(f"dags/reembed_{STRICT}/dagVersions")["total_entries"]
     write_specs(team.directory, f"{datetime.now(UTC) + timedelta(minutes=3):%H:%M}")
     until("it is read", lambda: api.get(f"dags/reembed_{STRICT}/dagVersions")["total_entries"] > before)
     put(DAYS[2], "_SUCCESS")
     asked(api, begun(api, STRICT, DAYS[2]))
-    late = until("it is late", lambda: [each for each in told(team) if each["occasion"] == "late"])
+    late = until("it is late", lambda: [each for each in alerts(team) if each["occasion"] == "late"])
     assert late[0]["rendered"] == f"{late[0]['graph']} late"
 
 
-def test_a_backfill_of_two_days(team, api):
+def test_backfill_of_two_days_succeeds(team, api):
     api.unpause(f"nightly_{LENIENT}")
     arguments = f"backfill create --dag-id nightly_{LENIENT} --from-date {DAYS[0]} --to-date {DAYS[1]}T23:59:59"
     command = [sys.executable, "-m", "airflow", *arguments.split(), "--max-active-runs", "2"]

@@ -1,4 +1,7 @@
-"""Services that outlive their starter are found and stopped, and nobody else's are."""
+"""Services that outlive their starter are found and stopped.
+
+Services of other stacks are left alone.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def service(directory):
     return Service("sleeper", directory)
 
 
-def test_a_service_runs_in_a_session_of_its_own_and_is_stopped(directory, service):
+def test_service_runs_in_own_session_and_is_stopped(directory, service):
     identity = service.start(SLEEP, os.environ)
     wait_for_line(service, "up")
     assert os.getsid(identity.pid) == identity.pid
@@ -55,7 +58,7 @@ def test_a_service_runs_in_a_session_of_its_own_and_is_stopped(directory, servic
     assert services(directory) == []
 
 
-def test_a_service_outlives_the_one_who_started_it(directory, service):
+def test_service_outlives_its_starter(directory, service):
     source = f"""
 import os, sys
 from pathlib import Path
@@ -71,7 +74,7 @@ os.kill(os.getpid(), 9)
     assert stop(directory) == 1
 
 
-def test_what_ignores_term_and_what_left_the_session_is_killed(directory, service):
+def test_processes_ignoring_term_or_leaving_session_are_killed(directory, service):
     service.start([sys.executable, "-c", STUBBORN], os.environ)
     wait_for_line(service, "up")
     wait_for_line(service, "child")
@@ -81,8 +84,8 @@ def test_what_ignores_term_and_what_left_the_session_is_killed(directory, servic
     assert not list(members(directory))
 
 
-def test_a_process_that_overwrites_its_environment_is_found(directory, service):
-    """As Airflow's API server does to show a title."""
+def test_process_that_overwrites_its_environment_is_found(directory, service):
+    """Airflow's API server does so to show a title."""
     source = "import setproctitle, time; setproctitle.setproctitle('x' * 500); print('up', flush=True); time.sleep(600)"
     process = service.start([sys.executable, "-c", source], os.environ)
     wait_for_line(service, "up")
@@ -111,7 +114,7 @@ def test_orphans_of_a_killed_service_are_found(directory, service):
     assert stop(directory, grace=0.2) == 1
 
 
-def test_a_recycled_number_is_not_the_service(directory, service):
+def test_reused_process_number_is_not_the_service(directory, service):
     service.start(SLEEP, os.environ)
     stop(directory)
     stranger = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
@@ -129,7 +132,7 @@ def test_a_recycled_number_is_not_the_service(directory, service):
         stranger.communicate()
 
 
-def test_a_stack_with_a_longer_name_is_left_alone(directory):
+def test_stack_with_longer_name_is_left_alone(directory):
     other = directory.with_name(directory.name + "-other")
     process = subprocess.Popen(SLEEP, env={**os.environ, MARK: str(other)}, stdout=subprocess.PIPE)
     try:
@@ -141,7 +144,7 @@ def test_a_stack_with_a_longer_name_is_left_alone(directory):
         process.communicate()
 
 
-def test_an_ended_process_is_nobody():
+def test_ended_process_has_no_identity():
     process = subprocess.Popen([sys.executable, "-c", ""])
     deadline = time.monotonic() + 10
     while Identity.of(process.pid) is not None:  # it becomes a zombie, which counts as gone
