@@ -14,7 +14,7 @@ INFO = IterationInfo(1, 0, 1, 0, "edges", 1, 0)
 
 
 class Trained:
-    """A plain PBG directory with random numbers in it, and these numbers."""
+    """A plain PBG directory with random numbers, and these numbers."""
 
     def __init__(self, root, *, version=3, seed=0, relation_names=(), sizes=None, checkpoint=None, loops=None, **keys):
         rng = np.random.default_rng(seed)

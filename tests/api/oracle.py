@@ -6,7 +6,7 @@ import numpy as np
 
 
 def apply(operator, x, param):
-    """Apply a relation's operator to one embedding; ``param`` gives a parameter by name."""
+    """Apply a relation's operator to an embedding; ``param`` returns parameters by name."""
     if operator == "none":
         return x
     if operator == "translation":

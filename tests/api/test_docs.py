@@ -1,4 +1,4 @@
-"""The examples of docs/python.md run as they stand, one after the other."""
+"""The examples of docs/python.md, run in their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges in every form a caller may have, as one table."""
+"""Edges in every form that a caller may have, as one table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = {"lhs": ["a", "b"], "rel": ["likes", "knows"], "rhs": ["b", "c"]}
 
 
 class Frame:
-    """What data frames of pandas, polars and others share: the Arrow C stream."""
+    """Data frame of the Arrow C stream, as of pandas and polars."""
 
     def __init__(self, table):
         self._table = table
@@ -24,7 +24,7 @@ class Frame:
 
 
 class OldFrame:
-    """A data frame with a method of its own."""
+    """Data frame with a method of its own."""
 
     def to_arrow(self):
         return pa.table(COLUMNS)
@@ -53,14 +53,14 @@ class OldFrame:
     ],
     ids=lambda edges: type(edges).__name__,
 )
-def test_every_form_is_one_table(edges):
+def test_every_form_becomes_one_table(edges):
     table = edge_table(edges)
     assert table.to_pydict() == COLUMNS
     assert set(table.schema.types) == {pa.large_string()}
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_data_frames(library):
+def test_data_frames_become_tables(library):
     module = pytest.importorskip(library, reason=f"{library} is not a dependency")
     frame = module.DataFrame(
         {"lhs": ["x", *COLUMNS["lhs"]], "rel": ["y", *COLUMNS["rel"]], "rhs": ["z", *COLUMNS["rhs"]]}
@@ -68,7 +68,7 @@ def test_data_frames(library):
     assert edge_table(frame[1:]).to_pydict() == COLUMNS
 
 
-def test_whole_numbers_become_their_text_and_weights_numbers():
+def test_whole_numbers_become_text_and_weights_numbers():
     assert edge_table(np.array([[1, 2], [30, 4]], np.uint32)).to_pydict() == {"lhs": ["1", "30"], "rhs": ["2", "4"]}
     table = edge_table((np.array([1, 2]), ["r", "r"], [np.int16(3), 4], np.array([0.5, 2], np.float16)))
     assert table.to_pydict() == {"lhs": ["1", "2"], "rel": ["r", "r"], "rhs": ["3", "4"], "weight": [0.5, 2.0]}
@@ -92,6 +92,6 @@ def test_whole_numbers_become_their_text_and_weights_numbers():
         (7, "edges of type int are not understood"),
     ],
 )
-def test_what_is_no_table_of_edges_is_told(edges, message):
+def test_other_objects_are_refused_with_a_reason(edges, message):
     with pytest.raises(InputError, match=message):
         edge_table(edges)

@@ -8,7 +8,7 @@ import pytest
 import pbg_tasks
 
 
-def test_the_package_is_light_until_a_model_is_asked_for():
+def test_package_without_model_imports_no_torch():
     """A scheduler imports the package and has no torch."""
     script = "import sys, pbg_tasks; assert 'torch' not in sys.modules; pbg_tasks.Model; assert 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,4 +1,4 @@
-"""Scores, completions and neighbours, by name, against the formulas."""
+"""Scores, completions and neighbours by name, compared with the formulas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MODES = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("comparator", "bias"), list(itertools.product(COMPARATORS, (False, True))))
-def test_scores_and_completions_are_those_of_the_formulas(trained, mode, comparator, bias):
+def test_scores_and_completions_follow_the_formulas(trained, mode, comparator, bias):
     data = trained(comparator=comparator, bias=bias, **MODES[mode])
     names, count = data.names["n"], len(data.relations)
     rng = np.random.default_rng(1)
@@ -89,8 +89,8 @@ def test_score_and_top_k_give_the_same_bits(trained):
         assert again.tolist() == sorted(again, reverse=True)
 
 
-def test_many_queries_and_blocks(trained, monkeypatch):
-    """Over the borders of tiles and blocks the answers are those of one large tile."""
+def test_many_queries_and_blocks_give_equal_answers(trained, monkeypatch):
+    """Answers across tiles and blocks equal those of one large tile."""
     data = trained(comparator="dot", sizes={"n": 700})
     with Model.open(data.checkpoint) as model:
         names = data.names["n"]
@@ -104,7 +104,7 @@ def test_many_queries_and_blocks(trained, monkeypatch):
         np.testing.assert_array_equal(model.score(names[:40], "r", names[100:140]), scores)
 
 
-def test_equal_scores_come_by_number_and_answers_may_run_out(trained):
+def test_equal_scores_are_ordered_by_number(trained):
     data = trained(comparator="dot", relations=[{"name": "r", "lhs": "n", "rhs": "n"}])
     for part in range(3):
         data.rewrite("n", part, np.ones((50 + part, 8), np.float32))
@@ -123,7 +123,7 @@ def names_of(answers):
 @pytest.mark.parametrize(
     ("loops", "wanted", "left_out"),
     [
-        (None, None, ()),  # unknown: as PBG and earlier versions leave it
+        (None, None, ()),  # unknown, as in files of PBG and earlier versions
         ([], None, ("a", "b", "c")),
         ([1], None, ("a", "c")),
         ([0, 1, 2], None, ()),
@@ -132,7 +132,7 @@ def names_of(answers):
         ([], False, ()),
     ],
 )
-def test_known_end_is_left_out_where_asked(trained, given, loops, wanted, left_out):
+def test_known_end_is_excluded_on_request(trained, given, loops, wanted, left_out):
     data = trained(loops=loops, **MODES["dynamic"])
     names = data.names["n"]
     with Model.open(data.checkpoint) as model:
@@ -144,7 +144,7 @@ def test_known_end_is_left_out_where_asked(trained, given, loops, wanted, left_o
             assert after == [name for name in before if name != own or relation not in left_out]
 
 
-def test_known_end_and_known_edges_are_left_out_together(trained):
+def test_known_end_and_edges_are_excluded_together(trained):
     data = trained(loops=[], **MODES["dynamic"])
     with Model.open(data.checkpoint) as model:
         plain = names_of([model.top_k("n0_7", "b", k=200, exclude_self=False)])[0]
@@ -153,8 +153,8 @@ def test_known_end_and_known_edges_are_left_out_together(trained):
         assert found == [name for name in plain if name not in {plain[2], plain[5], "n0_7"}]
 
 
-def test_known_end_of_another_type_takes_nothing_out(trained):
-    """Entities of two types may have one number, and are not the same."""
+def test_known_end_of_other_type_excludes_nothing(trained):
+    """Entities of two types may have the same number."""
     data = trained(
         loops=[],
         entities={"n": {"num_partitions": 1}, "m": {"num_partitions": 1}},
@@ -165,7 +165,7 @@ def test_known_end_of_another_type_takes_nothing_out(trained):
             assert len(model.top_k("n0_7", "r", k=200, exclude_self=wanted)) == len(data.names["m"])
 
 
-def test_known_edges_are_left_out(trained):
+def test_known_edges_are_excluded(trained):
     data = trained(**MODES["dynamic"])
     names = data.names["n"]
     with Model.open(data.checkpoint) as model:
@@ -184,7 +184,7 @@ def test_known_edges_are_left_out(trained):
         assert nobody == []
 
 
-def test_a_single_name_goes_with_all_others(trained):
+def test_single_name_is_combined_with_all_others(trained):
     data = trained()
     with Model.open(data.checkpoint) as model:
         assert model.score("n0_0", "r", "n1_1").shape == ()
@@ -196,7 +196,7 @@ def test_a_single_name_goes_with_all_others(trained):
         assert model.top_k([], "r") == []
 
 
-def test_types_with_equal_names(trained):
+def test_types_with_equal_names_are_distinguished(trained):
     data = trained(
         entities={"u": {"num_partitions": 1}, "v": {"num_partitions": 2}},
         relations=[
@@ -229,7 +229,7 @@ def test_types_with_equal_names(trained):
             model.embedding("u0_3", "w")
 
 
-def test_an_unknown_name_tells_the_nearest(trained):
+def test_unknown_name_suggests_the_nearest(trained):
     data = trained(**MODES["dynamic"])
     with Model.open(data.checkpoint) as model:
         with pytest.raises(KeyError) as caught:

@@ -6,7 +6,7 @@ import pytest
 from pbg_tasks.api.names import NameIndex, UnknownNameError
 
 
-def test_numbers_go_over_all_partitions_and_back():
+def test_numbers_over_all_partitions_lead_to_names():
     index = NameIndex("entity", [["a", "b"], [], ["ä", "", "e" * 5000]])
     assert len(index) == 5
     np.testing.assert_array_equal(index.numbers(["e" * 5000, "a", "", "a"]), [4, 0, 3, 0])
@@ -18,14 +18,14 @@ def test_numbers_go_over_all_partitions_and_back():
     assert NameIndex("entity", []).find(["a"]).tolist() == [-1]
 
 
-def test_names_of_one_hash_are_told_apart(monkeypatch):
+def test_names_with_equal_hashes_are_distinguished(monkeypatch):
     monkeypatch.setattr("pbg_tasks.api.names._hashes", lambda names: np.array([len(name) for name in names], np.int64))
     index = NameIndex("entity", [["ab", "cd", "x"], ["ef", "cd"]])
     np.testing.assert_array_equal(index.find(["ef", "cd", "ab", "x", "zz", "y"]), [3, 1, 0, 2, -1, -1])
 
 
 @pytest.mark.parametrize("count", [100, 20_000])
-def test_the_nearest_names_are_told(count):
+def test_nearest_names_are_suggested(count):
     index = NameIndex("entity of type 'n'", [[f"Item_{i:06d}" for i in range(count)]])
     assert index.near("item_000042")[0] == "Item_000042"
     with pytest.raises(UnknownNameError, match=r"no entity of type 'n' is named 'Item_000O42'; did you mean 'Item_0"):

@@ -1,4 +1,4 @@
-"""Where a model may lie, how its files come into memory, and what is refused."""
+"""Locations of a model, the loading of its files, and refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def upload(directory, url):
         store.put_new(path.name, path)
 
 
-def test_local_files_are_mapped_where_they_lie(trained, tmp_path):
+def test_local_files_are_mapped_in_place(trained, tmp_path):
     data = trained()
     with Model.open(str(data.checkpoint)) as model:
         assert (model.version, model.url, model.relations) == (3, str(data.checkpoint), ("r",))
@@ -61,7 +61,7 @@ def test_another_layout_is_read_into_memory(tmp_path, layout):
     np.testing.assert_array_equal(found, rows)
 
 
-def test_an_empty_partition_is_no_obstacle(trained):
+def test_empty_partition_is_no_obstacle(trained):
     data = trained()
     data.rewrite("n", 1, np.empty((0, 8), np.float32))
     data.rename("n", 1, [])
@@ -71,7 +71,7 @@ def test_an_empty_partition_is_no_obstacle(trained):
 
 
 @pytest.mark.s3
-def test_files_in_s3_come_to_a_private_place_that_goes_with_the_model(tmp_path, monkeypatch, s3_bucket):
+def test_files_in_s3_are_copied_until_model_ends(tmp_path, monkeypatch, s3_bucket):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     data = Trained(tmp_path / "data", entity_path=f"{s3_bucket}/entities", checkpoint_path=f"{s3_bucket}/checkpoint")
     upload(data.checkpoint, f"{s3_bucket}/checkpoint")
@@ -91,7 +91,10 @@ def test_files_in_s3_come_to_a_private_place_that_goes_with_the_model(tmp_path, 
 
 @pytest.fixture(scope="module")
 def nightly(tmp_path_factory):
-    """A graph's store with two releases, of which the first is current again, and a run that was not released."""
+    """A graph's store with two releases and an unreleased run.
+
+    The first release is current again.
+    """
     with pytest.MonkeyPatch.context() as patch:
         root = tmp_path_factory.mktemp("nightly")
         patch.setenv("PBG_SCRATCH", str(root / "scratch"))
@@ -102,7 +105,7 @@ def nightly(tmp_path_factory):
         yield place
 
 
-def test_a_channel_a_run_and_a_release_are_one_model(nightly, monkeypatch, tmp_path):
+def test_channel_run_and_release_open_one_model(nightly, monkeypatch, tmp_path):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
     copied = tmp_path / "elsewhere"
     shutil.copytree(Path(nightly.run) / "release", copied)
@@ -125,7 +128,7 @@ def test_a_channel_a_run_and_a_release_are_one_model(nightly, monkeypatch, tmp_p
         Model.open(nightly.store, release=1)
 
 
-def test_a_checkpoint_and_its_snapshots_find_their_names_by_the_config(nightly, monkeypatch, tmp_path):
+def test_checkpoint_and_snapshots_find_names_by_config(nightly, monkeypatch, tmp_path):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
     with Model.open(f"{nightly.run}/checkpoint") as newest, Model.open(nightly.run) as released:
         assert newest.top_k("e3", "far") == released.top_k("e3", "far")
@@ -135,7 +138,7 @@ def test_a_checkpoint_and_its_snapshots_find_their_names_by_the_config(nightly, 
         assert len(first.entities()) == 40
 
 
-def test_a_run_that_is_still_training_is_opened_at_its_newest_commit(nightly, monkeypatch, tmp_path):
+def test_run_in_training_opens_its_newest_commit(nightly, monkeypatch, tmp_path):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path))
     store = tmp_path / "store"
     shutil.copytree(nightly.store, store)
@@ -148,7 +151,7 @@ def test_a_run_that_is_still_training_is_opened_at_its_newest_commit(nightly, mo
 
 
 @pytest.mark.parametrize("without", [(), ("config.json",), ("checkpoint_version.txt",)])
-def test_a_checkpoint_in_a_folder_called_runs(trained, tmp_path, without):
+def test_checkpoint_in_folder_called_runs_is_opened(trained, tmp_path, without):
     data = trained(version=0 if "checkpoint_version.txt" in without else 3)
     place = tmp_path / "runs" / "exp"
     shutil.copytree(data.checkpoint, place)
@@ -161,7 +164,7 @@ def test_a_checkpoint_in_a_folder_called_runs(trained, tmp_path, without):
         Model.open(tmp_path / "runs" / "other")
 
 
-def test_bytes_that_changed_after_the_release_are_refused(nightly, monkeypatch, tmp_path):
+def test_bytes_changed_after_the_release_are_refused(nightly, monkeypatch, tmp_path):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     copied = tmp_path / "release"
     shutil.copytree(Path(nightly.run) / "release", copied)
@@ -179,8 +182,11 @@ def test_bytes_that_changed_after_the_release_are_refused(nightly, monkeypatch, 
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_a_snapshot_that_pbg_preserved(trained):
-    """It is made of links and has no config.json; the files have the config inside."""
+def test_snapshot_preserved_by_pbg_is_opened(trained):
+    """It consists of links and has no config.json.
+
+    The files have the config inside.
+    """
     data = trained()
     snapshot = data.checkpoint / "epoch_3"
     snapshot.mkdir()
@@ -191,8 +197,11 @@ def test_a_snapshot_that_pbg_preserved(trained):
         assert model.top_k("n0_1") == whole.top_k("n0_1")
 
 
-def test_a_version_replaced_while_it_is_opened(trained, monkeypatch):
-    """PBG deletes a version when the next is done: the next one is opened, never a mixture."""
+def test_version_replaced_while_opened_opens_the_next(trained, monkeypatch):
+    """PBG deletes a version when the next one is complete.
+
+    The next one is opened then, never a mixture.
+    """
     data = trained()
 
     def replaced(url, scratch, **options):
@@ -211,7 +220,7 @@ def test_a_version_replaced_while_it_is_opened(trained, monkeypatch):
         np.testing.assert_array_equal(model.embedding(data.names["n"][:50]), expected)
 
 
-def test_names_may_lie_elsewhere(trained, tmp_path):
+def test_names_may_be_in_another_folder(trained, tmp_path):
     data = trained()
     moved = tmp_path / "names"
     (data.root / "entities").rename(moved)
@@ -221,7 +230,7 @@ def test_names_may_lie_elsewhere(trained, tmp_path):
         assert len(model.entities()) == 153
 
 
-def test_relations_without_names_go_by_number(trained):
+def test_relations_without_names_have_numbers(trained):
     data = trained(
         relations=[{"name": "all", "lhs": "n", "rhs": "n", "operator": "diagonal"}],
         dynamic_relations=True,
@@ -235,7 +244,7 @@ def test_relations_without_names_go_by_number(trained):
         assert model.score("n0_0", 1, "n0_1") == expected
 
 
-def test_what_does_not_fit_is_refused(trained, tmp_path):
+def test_wrong_arguments_are_refused(trained, tmp_path):
     data = trained()
     with pytest.raises(NotFoundError, match="no checkpoint here"):
         Model.open(tmp_path / "nowhere")
@@ -260,7 +269,7 @@ def test_what_does_not_fit_is_refused(trained, tmp_path):
         Model.open(data.checkpoint)
 
 
-def test_embeddings_that_are_not_finite_are_told(trained):
+def test_infinite_embeddings_are_refused_by_name(trained):
     data = trained()
     data.rewrite("n", 0, np.full((50, 8), np.nan, np.float32))
     with Model.open(data.checkpoint) as model, pytest.raises(FormatError, match="not finite"):

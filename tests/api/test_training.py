@@ -1,4 +1,7 @@
-"""From edges in memory to a model, over the preparation and training of the commands."""
+"""Training from edges in memory to a model.
+
+It uses the preparation and training of the commands.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def ring(count=60):
     return [(f"e{i}", name, f"e{(i + step) % count}") for i in range(count) for step, name in ((1, "next"), (7, "far"))]
 
 
-def test_a_graph_is_learned_and_its_files_go_with_the_model(tmp_path):
+def test_graph_is_learned_and_files_end_with_model(tmp_path):
     model = train(ring(), **SMALL | {"num_epochs": 40, "dimension": 32})
     assert model.relations == ("far", "next")
     assert model.config.dynamic_relations
@@ -41,7 +44,7 @@ def test_a_graph_is_learned_and_its_files_go_with_the_model(tmp_path):
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-def test_the_result_is_a_plain_directory(tmp_path):
+def test_result_is_a_plain_directory(tmp_path):
     edges = np.random.default_rng(0).integers(0, 40, (300, 2))
     with train(edges, out=tmp_path / "out", entity_types={"user": {"num_partitions": 2}}, **SMALL) as model:
         names, found = model.entities(), model.neighbors(7, 3)
@@ -65,7 +68,7 @@ def test_the_result_is_a_plain_directory(tmp_path):
         train(edges, out=out, **SMALL)
 
 
-def test_the_same_seed_gives_the_same_bits():
+def test_same_seed_gives_the_same_bits():
     def trained(seed):
         with train(ring(), seed=seed, **SMALL) as model:
             return model.embedding("e3")
@@ -75,7 +78,7 @@ def test_the_same_seed_gives_the_same_bits():
 
 
 @pytest.mark.s3
-def test_into_s3(s3_bucket):
+def test_model_is_trained_into_s3(s3_bucket):
     with train(ring(), out=f"{s3_bucket}/mine", **SMALL) as model:
         assert model.url == f"{s3_bucket}/mine/checkpoint"
         expected = model.top_k("e1", "far")
@@ -83,7 +86,7 @@ def test_into_s3(s3_bucket):
         assert again.top_k("e1", "far") == expected
 
 
-def test_types_and_weights():
+def test_types_and_weights_are_used():
     table = pa.table(
         {
             "lhs": ["ann", "bob", "ann", "x"],
@@ -105,18 +108,18 @@ def test_types_and_weights():
         ]  # fmt: skip
 
 
-def test_two_types_name_the_left_and_the_right_ends():
+def test_two_types_name_left_and_right_ends():
     with train([("1", "2"), ("2", "1"), ("3", "2")], entity_types=["user", "item"], **SMALL) as model:
         assert sorted(model.entities("user")) == ["1", "2", "3"]
         assert sorted(model.entities("item")) == ["1", "2"]
 
 
-def test_relations_may_be_told():
+def test_relations_may_be_listed():
     relations = ["next", {"name": "far", "operator": "translation", "weight": 2.0}]
     with train(ring(), relations=relations, operator="diagonal", **SMALL) as model:
         assert model.relations == ("next", "far")
-        told = [(relation.operator, relation.weight) for relation in model.config.relations]
-        assert told == [("diagonal", 1.0), ("translation", 2.0)]
+        found = [(relation.operator, relation.weight) for relation in model.config.relations]
+        assert found == [("diagonal", 1.0), ("translation", 2.0)]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_relations_may_be_told():
         ),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_written(tmp_path, edges, keys, error, message):
+def test_wrong_input_raises_before_anything_is_written(tmp_path, edges, keys, error, message):
     with pytest.raises(error, match=message):
         train(edges, out=tmp_path / "out", **SMALL | keys)
     assert not (tmp_path / "out").exists()
