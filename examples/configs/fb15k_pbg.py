@@ -1,4 +1,7 @@
-"""FB15k as PBG's own example trains it (``fb15k_config_cpu.py``): every value is PBG's, read here without being run."""
+"""FB15k as PBG's own example ``fb15k_config_cpu.py`` trains it.
+
+Every value is PBG's; the file is read here without being run.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Scripts that turn public data sets into what the specs in ``examples/graphs`` read."""
+"""Scripts that convert public data sets for the specs in ``examples/graphs``."""

@@ -22,7 +22,9 @@ MAX_WINDOW = 1 << 27  # what `zstd --long=27` needs
 
 
 def unpack(archive: Path, directory: Path) -> None:
-    """Unpack a ``.tar.zst``, ``.tar.gz``, ``.tgz`` or ``.zip`` below a directory; links and paths outside are refused.
+    """Unpack an archive below a directory.
+
+    It is a ``.tar.zst``, ``.tar.gz``, ``.tgz`` or ``.zip``; links and paths outside are refused.
 
     Raises:
         InputError: it is none of these, or damaged.
@@ -69,11 +71,13 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
 
 
 def read_rows(path: Path, *, columns: int | tuple[int, ...]) -> list[list[str]]:
-    """Return the cells of every line of a tab-separated file, which may be compressed (``.gz``).
+    """Return the cells of every line of a tab-separated file.
+
+    The file may be compressed (``.gz``).
 
     Args:
         path: of the file.
-        columns: how many cells a line has, or may have.
+        columns: number of cells that a line has, or may have.
 
     Raises:
         InputError: the file is missing or damaged, or a line has another number of cells.

@@ -1,8 +1,10 @@
-"""Write ICEWS14 as daily snapshots: ``python -m examples.data.icews14 SOURCE DEST [--first DAY] [--last DAY]``.
+"""Conversion of ICEWS14 to daily snapshots.
+
+``python -m examples.data.icews14 SOURCE DEST [--first DAY] [--last DAY]``
 
 SOURCE is a folder with ``train.tsv``, ``valid.tsv`` and ``test.tsv`` (head, relation, tail, date), or an archive with
 them. The splits are joined, for a nightly run makes its own. DEST/DAY/edges.parquet holds every triple that was true on
-some day up to DAY, once: what `examples/graphs/icews14.yaml` reads.
+some day up to DAY, once; `examples/graphs/icews14.yaml` reads it.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ def first_days(source: Path) -> dict[Triple, str]:
 
 
 def write_snapshots(source: Path, dest: Path, first: dt.date, last: dt.date) -> dict[str, int]:
-    """Write the snapshots of the days from ``first`` to ``last``; return how many edges each has."""
+    """Write the snapshots of some days; return their numbers of edges.
+
+    The days are those from ``first`` to ``last``.
+    """
     triples = sorted(first_days(source).items())
     sizes = {}
     for number in range((last - first).days + 1):
@@ -66,7 +71,10 @@ def write_snapshots(source: Path, dest: Path, first: dt.date, last: dt.date) -> 
 
 
 def main(source: Path, dest: Path, first: Day = _FIRST, last: Day = _LAST) -> None:
-    """Write ICEWS14 as daily snapshots below DEST, those of the last five days by default."""
+    """Write ICEWS14 as daily snapshots below DEST.
+
+    By default they are those of the last five days.
+    """
     for day, edges in write_snapshots(source, dest, first.date(), last.date()).items():
         print(f"{day}: {edges} edges")
 

@@ -1,1 +1,4 @@
-"""The services a demo or a test starts for itself: real ones, on loopback, with keys of their own."""
+"""The services that a demo or a test starts for itself.
+
+They are real ones, on loopback, with keys of their own.
+"""

@@ -1,4 +1,7 @@
-"""``python -m examples.stack demo|up|down|status``: what ``make demo`` and ``make down`` call."""
+"""The commands ``python -m examples.stack demo|up|down|status``.
+
+``make demo`` and ``make down`` call them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """Do what the command line says; return the exit status."""
+    """Run the given command; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m examples.stack", description="A real S3 server and a real Airflow."
     )
@@ -55,7 +58,7 @@ def demo(stack: Stack) -> int:
 
 
 def up(stack: Stack) -> int:
-    """Start the services on what is there already."""
+    """Start the services on the existing data."""
     with only_one(stack.directory):
         stack.stop()
         stack.start_store(BUCKET)
@@ -65,13 +68,13 @@ def up(stack: Stack) -> int:
 
 
 def down(stack: Stack) -> int:
-    """Stop everything, also what a killed demo left behind."""
+    """Stop everything, also the processes of a killed demo."""
     print(f"stopped {stack.stop()} processes")
     return 0
 
 
 def status(stack: Stack) -> int:
-    """Print what runs; success when anything does."""
+    """Print the running services; success if there are any."""
     found = stack.status()
     for name, state in found.items():
         print(f"{name}: {state}")
@@ -82,7 +85,9 @@ def status(stack: Stack) -> int:
 
 @contextmanager
 def only_one(directory: Path) -> Iterator[None]:
-    """Refuse to start while another start is under way; a killed one does not count.
+    """Refuse to start while another start is at work.
+
+    A killed one does not count.
 
     Raises:
         DemoError: there is one.

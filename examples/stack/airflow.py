@@ -1,4 +1,7 @@
-"""A real Airflow on loopback: SQLite, LocalExecutor, four processes, everything below one directory."""
+"""A real Airflow on loopback with all files below one directory.
+
+SQLite, LocalExecutor, and four processes.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class AirflowStackError(RuntimeError):
-    """Airflow cannot be started; the message shows the end of the log that says why."""
+    """Airflow cannot be started.
+
+    The message shows the end of the log that has the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a started Airflow is reached and signed with."""
+    """Settings to reach a started Airflow and to sign tokens."""
 
     port: int
     password: str
@@ -47,7 +53,7 @@ class Settings:
 
     @property
     def url(self) -> str:
-        """Where its pages and its API are."""
+        """Address of its pages and its API."""
         return f"http://127.0.0.1:{self.port}"
 
 
@@ -72,28 +78,31 @@ class Airflow:
         """Return a client that is signed in when it needs to be."""
         return AirflowApi(self.settings.url, USERNAME, self.settings.password)
 
-    def start(self, told: Callable[[str], None]) -> None:
-        """Make the database, start the four processes and wait until all say they are healthy.
+    def start(self, report: Callable[[str], None]) -> None:
+        """Create the database, start four processes and wait until they are healthy.
 
         Args:
-            told: takes a sentence about each step.
+            report: takes a sentence about each step.
 
         Raises:
             AirflowStackError: a process ended, or is not healthy in time.
         """
         self.settings = self._save(replace(self.settings, port=_free_port(self.settings.port)))
         environment = self.environment()
-        told("airflow: making its database")
+        report("airflow: making its database")
         self._migrate(environment)
         running = [Service(name, self.directory) for name in COMPONENTS]
         for service in running:
             service.start([sys.executable, "-m", "airflow", *COMPONENTS[service.name]], environment)
-        told(f"airflow: {len(running)} processes started")
+        report(f"airflow: {len(running)} processes started")
         self._wait_until_healthy(running)
-        told("airflow: all of them are healthy")
+        report("airflow: all of them are healthy")
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of Airflow's processes, free of any other Airflow's and store's settings."""
+        """Return the environment of Airflow's processes.
+
+        It is free of any other Airflow's and store's settings.
+        """
         foreign = ("AIRFLOW", "AWS_", "PBG_")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         port, home = self.settings.port, self.home
@@ -180,7 +189,7 @@ class Airflow:
 def _free_port(preferred: int = 0) -> int:
     """Return ``preferred`` if it is free, else any port that is."""
     with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server does: TIME_WAIT is free
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server does: a port in TIME_WAIT is free
         try:
             listener.bind(("127.0.0.1", preferred))
         except OSError:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-TIMEOUT_SECONDS = 120.0  # a busy machine answers late; a POST that timed out may have been done
+TIMEOUT_SECONDS = 120.0  # a busy machine answers late; a POST that timed out may have been carried out
 
 
 class AirflowApiError(RuntimeError):
@@ -19,13 +19,13 @@ class AirflowApiError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """What one task of a run is doing.
+    """State of one task of a run.
 
     Attributes:
         task: its id, with its group.
         state: Airflow's word; None before it is scheduled.
-        tries: how often it was begun.
-        seconds: how long the current or last try has taken, None before the first.
+        tries: number of times it was begun.
+        seconds: duration of the current or last try, None before the first.
     """
 
     task: str
@@ -35,19 +35,21 @@ class TaskState:
 
 
 class AirflowApi:
-    """A signed-in user of one Airflow.
+    """Client of one Airflow, signed in as a user.
 
     Args:
         url: of the API server.
-        username: who.
-        password: theirs.
+        username: of the user.
+        password: of the user.
     """
 
     def __init__(self, url: str, username: str, password: str) -> None:
         self._url = url
         self._login = {"username": username, "password": password}
         self._token = ""
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on loopback: no proxy
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({})
+        )  # the server is on loopback: no proxy
 
     def health(self) -> dict[str, str | None]:
         """Return the status of each component; empty while nothing answers."""
@@ -62,7 +64,7 @@ class AirflowApi:
         return [dag["dag_id"] for dag in self._get("dags")["dags"]]
 
     def import_errors(self) -> list[str]:
-        """Return why DAG files could not be read."""
+        """Return the reasons why DAG files could not be read."""
         return [error["stack_trace"] for error in self._get("importErrors")["import_errors"]]
 
     def unpause(self, dag_id: str) -> None:
@@ -86,7 +88,10 @@ class AirflowApi:
         return state
 
     def tasks(self, dag_id: str, run_id: str) -> list[TaskState]:
-        """Return the state of each task of a run, in the order they began; those that did not come last."""
+        """Return the tasks of a run in order of their start.
+
+        Those that have not begun come last.
+        """
         instances = self._get(f"dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
         instances.sort(key=lambda instance: instance["start_date"] or "~")
         return [TaskState(each["task_id"], each["state"], each["try_number"], each["duration"]) for each in instances]
@@ -98,20 +103,20 @@ class AirflowApi:
         return [line for entry in entries for line in _log_lines(entry)]
 
     def result(self, dag_id: str, run_id: str, task_id: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Return what a task returned."""
+        """Return the result of a task."""
         path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
         return self._get(f"{path}?deserialize=true")["value"]
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Return anything else, by its path below ``/api/v2``."""
+        """Return any other resource, by its path below ``/api/v2``."""
         return self._get(path)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-        """Create anything else, by its path below ``/api/v2``."""
+        """Create any other resource, by its path below ``/api/v2``."""
         return self._call("POST", path, body)
 
     def patch(self, path: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-        """Change anything else, by its path below ``/api/v2``."""
+        """Change any other resource, by its path below ``/api/v2``."""
         return self._call("PATCH", path, body)
 
     def _get(self, path: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -1,4 +1,7 @@
-"""The demo: two nights of WordNet through the whole stack, watched and summed up."""
+"""The demo: two nights of WordNet through the whole stack.
+
+It is watched and summed up.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,14 @@ NIGHT_SECONDS = 1800.0
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the message says what failed and shows its last words."""
+    """The demo cannot go on.
+
+    The message has the failed step and its last output.
+    """
 
 
 class Clock:
-    """Says things with the time since it was made."""
+    """Prints lines with the time since its creation."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -37,31 +43,33 @@ class Clock:
         """Seconds since the clock was made."""
         return time.monotonic() - self._started
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print one line."""
         print(f"{human_seconds(self.seconds):>6}  {text}", flush=True)
 
 
 def run_demo(stack: Stack) -> dict[str, Any]:
-    """Start afresh, embed two snapshots one after the other, and leave the services running.
+    """Embed two snapshots one after the other in a new stack.
+
+    The services are left running.
 
     Returns:
-        What the line ``RESULT`` holds.
+        The contents of the line ``RESULT``.
 
     Raises:
         DemoError: a step failed.
     """
-    from pbg_tasks.tasks.view.show import table  # imports much that watching does not need
+    from pbg_tasks.tasks.view.show import table  # it imports much that watching does not need
 
     clock = Clock()
     if stopped := stack.stop():
-        clock.say(f"stopped {stopped} processes of an earlier demo")
+        clock.report(f"stopped {stopped} processes of an earlier demo")
     stack.clear()
     environment = stack.start_store(BUCKET)
-    clock.say(f"S3 server: {environment['AWS_ENDPOINT_URL']}, its data is in {stack.store.directory}")
+    clock.report(f"S3 server: {environment['AWS_ENDPOINT_URL']}, its data is in {stack.store.directory}")
     write_data(stack.airflow().environment(), clock)
-    airflow = stack.start_airflow(clock.say)
-    clock.say(f"Airflow: {airflow.settings.url}")
+    airflow = stack.start_airflow(clock.report)
+    clock.report(f"Airflow: {airflow.settings.url}")
     wait_for_dag(airflow.api)
     nights = [embed(airflow.api, snapshot, clock) for snapshot in NIGHTS]
     print(f"\n{table(nights)}\n", flush=True)
@@ -75,12 +83,12 @@ def write_data(environment: dict[str, str], clock: Clock) -> None:
         DemoError: that failed.
     """
     call = [sys.executable, "-m", "pbg_tasks", "datasets", "wordnet", f"s3://{BUCKET}/snapshots/wordnet"]
-    clock.say(" ".join(["pbg", *call[3:]]))
+    clock.report(" ".join(["pbg", *call[3:]]))
     last = ""
     with subprocess.Popen(call, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
         for line in run.stderr or ():
             last = line.rstrip()
-            clock.say(f"data  {progress_text(last) or last}")
+            clock.report(f"data  {progress_text(last) or last}")
     if run.returncode != 0:
         raise DemoError(f"`pbg datasets wordnet` ended with status {run.returncode}: {last}")
 
@@ -107,8 +115,8 @@ def embed(api: AirflowApi, snapshot: str, clock: Clock) -> Summary:
         DemoError: a task failed, or the night was not published.
     """
     run_id = api.trigger(DAG, partition_key=snapshot)
-    clock.say(f"{snapshot}  run {run_id}")
-    watch = Watch(api, DAG, run_id, label=snapshot, say=clock.say)
+    clock.report(f"{snapshot}  run {run_id}")
+    watch = Watch(api, DAG, run_id, label=snapshot, report=clock.report)
     state = watch.until_finished(NIGHT_SECONDS)
     if state != "success":
         raise DemoError("\n".join([f"{snapshot} ended as {state}", *watch.errors()]))

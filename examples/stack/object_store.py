@@ -1,4 +1,7 @@
-"""A real S3 server (SeaweedFS, one process) on loopback, with generated keys and everything below one directory."""
+"""A real S3 server on loopback, with files below one directory.
+
+It is SeaweedFS in one process, with generated keys.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 REGION = "us-east-1"
 OWNER = "owner"
-"""The identity that may do everything."""
+"""The identity with all permissions."""
 GRPC_OFFSET = 10_000
 """SeaweedFS serves gRPC of each service at its HTTP port plus this."""
 SERVICES = ("master", "volume", "filer", "s3", "admin")
@@ -35,7 +38,7 @@ STOP_SECONDS = 3.0
 
 
 class ObjectStoreError(RuntimeError):
-    """The server cannot be started; the message says where its log is."""
+    """The server cannot be started; the message names its log."""
 
 
 class ObjectStore:
@@ -46,8 +49,8 @@ class ObjectStore:
     keeps the keys and objects of it.
 
     Args:
-        directory: where keys, log, record and objects lie; made when missing.
-        policies: identities beside the owner, each with the IAM policy document that says what it may do; they count
+        directory: for keys, log, record and objects; made when missing.
+        policies: identities beside the owner, each with the IAM policy document of its permissions; they count
             when the keys are generated.
     """
 
@@ -58,7 +61,7 @@ class ObjectStore:
 
     @property
     def log(self) -> Path:
-        """What the server printed."""
+        """Output of the server."""
         return self.directory / "weed.log"
 
     @property
@@ -67,7 +70,10 @@ class ObjectStore:
         return f"http://127.0.0.1:{_read_record(self.directory)['ports']['s3']}"
 
     def environment(self, identity: str = OWNER) -> dict[str, str]:
-        """Return the variables that make any AWS client use this server, as one of its identities."""
+        """Return the variables that make any AWS client use this server.
+
+        The client has one of its identities.
+        """
         access_key, secret_key = self._keys(identity)
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
@@ -94,7 +100,7 @@ class ObjectStore:
         """
         stop_recorded(self.directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        for _ in range(3):  # another process may take a port between our look and the server's bind
+        for _ in range(3):  # another process may take a port between its choice and the server's bind
             self._launch()
             if self._wait_until_ready():
                 return self
@@ -102,7 +108,7 @@ class ObjectStore:
         raise ObjectStoreError(f"the S3 server did not come up in {START_SECONDS:.0f} s; its log is {self.log}")
 
     def stop(self) -> None:
-        """Stop the server, whoever started it, and wait until it is gone."""
+        """Stop the server, also an earlier command's, and wait for its end."""
         stop_recorded(self.directory)
         if self._process is not None:
             self._process.wait(timeout=STOP_SECONDS)
@@ -143,7 +149,7 @@ class ObjectStore:
         ports = dict(zip(SERVICES, _free_ports(len(SERVICES)), strict=True))
         data = self.directory / "data"
         data.mkdir(exist_ok=True)
-        (data / "mini.options").unlink(missing_ok=True)  # it would carry over the ports of the last start
+        (data / "mini.options").unlink(missing_ok=True)  # the file would carry over the ports of the last start
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [str(_weed()), *_arguments(ports, data, self.directory / "s3.json")],
@@ -170,7 +176,9 @@ class ObjectStore:
 
 
 def stop_recorded(directory: Path) -> None:
-    """Stop the server recorded below ``directory``, if it still runs: TERM to its group, KILL when that is not enough.
+    """Stop the server recorded below ``directory``, if it still runs.
+
+    TERM goes to its group, KILL when that is not enough.
 
     A process that merely inherited the number is left alone.
     """
@@ -184,14 +192,17 @@ def stop_recorded(directory: Path) -> None:
             os.killpg(pid, number)
         while _born(pid) == born and time.monotonic() < deadline:
             time.sleep(0.05)
-    for port in record["ports"].values():  # a killed server leaves them, and it takes no other place for them
+    for port in record["ports"].values():  # a killed server leaves its sockets, and it has no other place for them
         for path in Path("/tmp").glob(f"seaweedfs-*-grpc-{port + GRPC_OFFSET}.sock"):  # noqa: S108
             path.unlink(missing_ok=True)  # also one that an earlier server left under another service's name
     _record(directory).unlink()
 
 
 def _arguments(ports: dict[str, int], data: Path, config: Path) -> list[str]:
-    """Spell the command line; sizes are bounded because the server would take several GB under load."""
+    """Return the command line with sizes bounded against high memory use.
+
+    Without bounds the server would take several GB under load.
+    """
     sockets = {"-filer.localSocket": data / "filer.sock", "-s3.localSocket": data / "s3.sock"}
     return [
         "-logtostderr=true",
@@ -226,7 +237,10 @@ def _weed() -> Path:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Pick ports that are free together with their gRPC partners, all below the range the kernel hands out itself."""
+    """Choose ports that are free together with their gRPC partners.
+
+    All are below the range that the kernel assigns itself.
+    """
     candidates = random.sample(range(11_000, 22_000), 200)
     free = [port for port in candidates if _is_free(port) and _is_free(port + GRPC_OFFSET)]
     return free[:count]
@@ -258,7 +272,10 @@ def _write_private(path: Path, content: dict[str, Any]) -> None:
 
 
 def _born(pid: int) -> str | None:
-    """Return when a process started (kernel ticks), which with its number names it for good; None when it is gone."""
+    """Return when a process started; None when it is gone.
+
+    The time is in kernel ticks; with the number it identifies the process for good.
+    """
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,8 +1,10 @@
-"""Services that outlive the command that starts them, and can be found and stopped by any later one.
+"""Services that outlive the command that starts them.
+
+Any later command can find and stop them.
 
 Every service runs in a session of its own, which is recorded, writes to a log file and carries a mark in its
-environment, which everything it starts inherits. A process belongs to a stack by its session or by the mark. So nothing
-is lost sight of: not a worker whose scheduler was killed, not a task in a session of its own.
+environment, which everything it starts inherits. A process belongs to a stack by its session or by the mark. So no
+process is lost sight of: not a worker whose scheduler was killed, not a task in a session of its own.
 """
 
 from __future__ import annotations
@@ -25,19 +27,25 @@ MARK = "PBG_STACK"
 GRACE_SECONDS = 6.0
 KILL_SECONDS = 5.0
 SESSION_FIELD, BORN_FIELD = 3, 19
-"""Indices of session and start time among what follows the command in ``/proc/{pid}/stat``; the first is the state."""
+"""Indices of session and start time in the fields after the command of ``/proc/{pid}/stat``; index 0 is the state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process, told from a later one with the same number by when it was born (in ticks since boot)."""
+    """A process, identified by its number and its start time.
+
+    The time, in ticks since boot, distinguishes it from a later process with the same number.
+    """
 
     pid: int
     born: int
 
     @classmethod
     def of(cls, pid: int) -> Identity | None:
-        """Return who has this number now; None for nobody and for a process that only waits to be reaped."""
+        """Return the process that has this number now.
+
+        None if there is none, or if it only waits to be reaped.
+        """
         fields = _stat(pid)
         return None if fields is None else cls(pid, int(fields[BORN_FIELD]))
 
@@ -67,7 +75,7 @@ class Service:
 
     @property
     def log(self) -> Path:
-        """What the service printed."""
+        """Output of the service."""
         return self.directory / "logs" / f"{self.name}.log"
 
     @property
@@ -75,7 +83,7 @@ class Service:
         return self.directory / "processes" / f"{self.name}.json"
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> Identity:
-        """Start the service in a session of its own; it does not end with us."""
+        """Start the service in its own session; it outlives this process."""
         for path in (self.log, self._record):
             path.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
@@ -88,7 +96,7 @@ class Service:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        process.returncode = 0  # we never wait for it, and Python should not complain about that
+        process.returncode = 0  # this process never waits for the service, and Python should not complain about that
         identity = Identity.of(process.pid) or Identity(process.pid, 0)
         self._record.write_text(json.dumps({"pid": identity.pid, "born": identity.born}))
         return identity
@@ -100,9 +108,9 @@ class Service:
 
     @property
     def session(self) -> int | None:
-        """Number of the service's session, unless another process has taken that number since.
+        """Number of the service's session, unless another process has it now.
 
-        The kernel gives the number of a session away only when nobody is left in it.
+        The kernel reuses the number of a session only when no process is left in it.
         """
         recorded = self._recorded()
         if recorded is None or Identity.of(recorded.pid) not in {None, recorded}:
@@ -129,7 +137,7 @@ def services(directory: Path) -> list[Service]:
 
 
 def members(directory: Path) -> Iterator[Identity]:
-    """Yield every running process of a stack, whoever its parent is."""
+    """Yield every running process of a stack, also those of other parents."""
     mark = f"{MARK}={directory}".encode()
     sessions = {service.session for service in services(directory)} - {None}
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
@@ -141,7 +149,10 @@ def members(directory: Path) -> Iterator[Identity]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return what follows the command in ``/proc/{pid}/stat``; None for nobody and for a zombie."""
+    """Return the fields after the command in ``/proc/{pid}/stat``.
+
+    None for a missing process and for a zombie.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -153,14 +164,14 @@ def _environment(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return []  # it ended meanwhile, or belongs to somebody else
+        return []  # it ended meanwhile, or belongs to another user
 
 
 def stop(directory: Path, *, grace: float = GRACE_SECONDS) -> int:
-    """Stop every process of a stack: TERM, then KILL for those that remain.
+    """Stop every process of a stack: TERM, then KILL for the rest.
 
     Returns:
-        How many there were.
+        Number of processes.
 
     Raises:
         TimeoutError: some cannot be killed (they hang in the kernel).
@@ -168,11 +179,11 @@ def stop(directory: Path, *, grace: float = GRACE_SECONDS) -> int:
     stopped = set(members(directory))
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
         deadline = time.monotonic() + seconds
-        told: set[Identity] = set()
+        signalled: set[Identity] = set()
         while remaining := set(members(directory)):
-            for identity in remaining - told:  # also those that were only born meanwhile
+            for identity in remaining - signalled:  # also those that started meanwhile
                 identity.signal(number)
-            told |= remaining
+            signalled |= remaining
             stopped |= remaining
             if time.monotonic() > deadline:
                 break

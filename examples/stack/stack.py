@@ -1,4 +1,7 @@
-"""The whole stack below one directory: a real S3 server and a real Airflow that works on it."""
+"""The whole stack below one directory.
+
+A real S3 server and a real Airflow that works on it.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ class Stack:
     """An S3 server, an Airflow, and the connection between them.
 
     Args:
-        directory: where everything lies that the stack writes.
+        directory: for everything that the stack writes.
         graphs: folder of graph specs.
-        settings: variables of Airflow's processes, which go before all others.
+        settings: variables of Airflow's processes, which override all others.
     """
 
     def __init__(self, directory: Path, *, graphs: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -33,44 +36,50 @@ class Stack:
         self.store = ObjectStore(self.directory / "s3")
 
     def stop(self) -> int:
-        """Stop everything that runs, whoever started it; return how many processes of Airflow there were."""
+        """Stop everything that runs, also services of an earlier command.
+
+        Returns the number of Airflow's processes.
+        """
         stopped = processes.stop(self.directory)
         self.store.stop()
         return stopped
 
     def clear(self) -> None:
-        """Remove what earlier runs wrote; nothing of them may run any more."""
+        """Remove the files of earlier runs, which must have ended."""
         for name in KEPT_DATA:
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def start_store(self, *buckets: str) -> dict[str, str]:
-        """Start the S3 server with these buckets; return the environment of its clients."""
+        """Start the S3 server with these buckets; return its clients' environment."""
         self.store.start()
         for bucket in buckets:
             self.store.create_bucket(bucket)
         return self.store.environment()
 
-    def start_airflow(self, told: Callable[[str], None]) -> Airflow:
+    def start_airflow(self, report: Callable[[str], None]) -> Airflow:
         """Start Airflow, with the S3 server as connection ``pbg_s3``."""
         airflow = self.airflow()
-        airflow.start(told)
+        airflow.start(report)
         return airflow
 
     def airflow(self) -> Airflow:
-        """Return the Airflow of this stack, running or not; the S3 server was started before."""
+        """Return the Airflow of this stack, running or not.
+
+        The S3 server was started before.
+        """
         environment = self.store.environment()
         connection = {"AIRFLOW_CONN_PBG_S3": connection_of(environment)}
         return Airflow(self.directory, graphs=self._graphs, environment=environment | connection | self._settings)
 
     def status(self) -> dict[str, str]:
-        """Say of each service what it does."""
+        """Return the state of each service in words."""
         return {
             service.name: f"running, process {identity.pid}" if (identity := service.identity()) else "not running"
             for service in processes.services(self.directory)
         }
 
     def login(self) -> dict[str, str]:
-        """Return the address of Airflow's pages and who may sign in."""
+        """Return the address of Airflow's pages and the user's credentials."""
         settings = self.airflow().settings
         return {"url": settings.url, "username": USERNAME, "password": settings.password}
 
