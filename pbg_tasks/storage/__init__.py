@@ -1,7 +1,7 @@
-"""Bytes, on a local disk or in S3, behind one small contract.
+"""Stores of bytes, on a local disk or in S3, behind one contract.
 
-``open_store`` picks the store by URL; ``Store`` says what each must do. The AWS SDK is imported only when an ``s3://``
-URL is opened, and a package that adds a store only when a URL of its scheme is.
+``open_store`` picks the store by URL; ``Store`` defines the methods that each store must have. The AWS SDK is imported
+only when an ``s3://`` URL is opened, and a package that adds a store only when a URL of its scheme is.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def open_store(url: str | Path, *, environment: Mapping[str, str] | None = None)
 
 
 def is_remote(url: str) -> bool:
-    """Whether a store's URL names no local directory."""
+    """Return whether a store's URL names something other than a local directory."""
     return "://" in url and not url.startswith("file://")
 
 
 def open_file(url: str) -> tuple[Store, str]:
-    """Return the store of a file's folder, and the file's name in it.
+    """Return the store of a file's folder, and the file's name.
 
     Raises:
         ConfigError: the URL names a folder, or one that no store holds.

@@ -1,4 +1,7 @@
-"""Finding a snapshot's files, and a filesystem through which columnar readers (DuckDB, Arrow) open them."""
+"""Files of a snapshot, and filesystems through which they are read.
+
+DuckDB and Arrow, the columnar readers, open a snapshot's files through an fsspec filesystem.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ _WILDCARDS = frozenset("*?[")
 
 
 def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fsspec.AbstractFileSystem:
-    """Return the fsspec filesystem of a URL: s3fs for ``s3://``, else the local disk.
+    """Return the fsspec filesystem of a URL.
 
-    Endpoint and credentials are those of ``storage.open_store``: the AWS environment or profile. A process that works
-    for several stores at once gives another environment than its own.
+    It is s3fs for ``s3://``, else the local disk. Endpoint and credentials are those of ``storage.open_store``: the AWS
+    environment or profile. A process that works for several stores at once gives another environment than its own.
 
     Raises:
         ConfigError: the URL is of another kind or holds credentials, or the endpoint is not allowed.
@@ -45,13 +48,16 @@ def filesystem_for(url: str, environment: Mapping[str, str] = os.environ) -> fss
 
 @lru_cache(maxsize=4)
 def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
-    """Build the S3 filesystem, once for each state of the AWS environment; what that leaves out, the SDK finds."""
-    # Here, because a local snapshot needs neither the AWS SDK nor an HTTP client.
+    """Build the S3 filesystem, once for each state of the AWS environment.
+
+    The SDK finds settings that the variables leave out, for example those of a profile.
+    """
+    # The imports are here because a local snapshot needs neither the AWS SDK nor an HTTP client.
     from pbg_tasks.storage.s3_async import session_class
     from pbg_tasks.storage.s3_client import connect
 
     given = dict(environment)
-    with closing(connect(given)):  # refuses an endpoint that is not allowed, a profile's too
+    with closing(connect(given)):  # refuses an endpoint that is not allowed, also a profile's
         sessions = session_class(Endpoints(given))
     retries = {"mode": "standard", "total_max_attempts": 2}
     key, region = given.get("AWS_ACCESS_KEY_ID"), given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
@@ -60,27 +66,29 @@ def _s3(environment: tuple[tuple[str, str], ...]) -> fsspec.AbstractFileSystem:
         key=key,
         secret=given.get("AWS_SECRET_ACCESS_KEY"),
         token=given.get("AWS_SESSION_TOKEN"),
-        profile=None if key else given.get("AWS_PROFILE"),  # as the SDK has it: keys go before a profile
+        profile=None if key else given.get("AWS_PROFILE"),  # as in the SDK, keys go before a profile
         endpoint_url=next((given[name] for name in ENDPOINT_VARIABLES if given.get(name)), None),
         client_kwargs={"region_name": region} if region else None,
         config_kwargs={"connect_timeout": 5, "read_timeout": 60, "retries": retries, "http_session_cls": sessions},
         default_block_size=8 << 20,
         default_cache_type="readahead",
-        use_listings_cache=False,  # a snapshot written a moment ago has to be seen
+        use_listings_cache=False,  # a snapshot written a moment ago must be found
         skip_instance_cache=True,
     )
 
 
 def list_files(location: str, environment: Mapping[str, str] = os.environ) -> list[tuple[str, int, str]]:
-    """List the files of a snapshot as ``(uri, bytes, version)``, sorted; another version means other bytes.
+    """List the files of a snapshot as ``(uri, bytes, version)``, sorted.
+
+    Files of different versions have different bytes.
 
     Args:
-        location: a file; a folder, of which files and folders named ``_...`` or ``.`` are left out at every level;
-            or a glob, of whose matches the same holds.
-        environment: whose store it is.
+        location: a file; a folder, without the files and folders in it that are named ``_...`` or ``.`` at any level;
+            or a glob, to whose matches the same applies.
+        environment: variables with the store's endpoint and credentials.
 
     Raises:
-        InputError: nothing is there.
+        InputError: the location has no files.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
@@ -93,10 +101,10 @@ def list_files(location: str, environment: Mapping[str, str] = os.environ) -> li
 
 
 def last_change(location: str, environment: Mapping[str, str] = os.environ) -> datetime:
-    """Return the moment of a snapshot's last change, by the store's clock.
+    """Return the time of a snapshot's last change, by the store's clock.
 
     Raises:
-        InputError: nothing is there.
+        InputError: the location has no files.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
@@ -110,7 +118,7 @@ def last_change(location: str, environment: Mapping[str, str] = os.environ) -> d
 
 
 def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """List the files that count at a location."""
+    """List a location's files, without hidden ones."""
     filesystem = filesystem_for(location, environment)
     with read_errors(location):
         if _WILDCARDS & set(location):
@@ -127,7 +135,7 @@ def _found(location: str, environment: Mapping[str, str]) -> list[dict[str, Any]
 
 
 def check_unchanged(uri: str, size: int, version: str) -> None:
-    """Refuse a file that is another one than was planned.
+    """Refuse a file that differs from the planned one.
 
     Raises:
         InputError: it has changed, or is gone.
@@ -139,9 +147,10 @@ def check_unchanged(uri: str, size: int, version: str) -> None:
 
 
 def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """List what stands where a location has ``{snapshot}``, sorted as text; empty when nothing is there yet.
+    """List the values of ``{snapshot}`` in a location, sorted as text.
 
-    Only that level of the location is listed, so it does not matter how many files a snapshot has.
+    The list is empty while the location has no snapshot. Only the level with ``{snapshot}`` is listed, so the number of
+    files in a snapshot does not matter.
 
     Raises:
         AccessError: reading is not permitted.
@@ -158,14 +167,14 @@ def list_keys(template: str, environment: Mapping[str, str] = os.environ) -> lis
 
 @contextmanager
 def read_errors(location: str, done: str = "listed") -> Iterator[None]:
-    """Turn what the filesystems raise into the errors that a user can meet.
+    """Turn errors of the filesystems into errors of this package.
 
     Args:
-        location: that is worked on.
-        done: what is done with it, for the message.
+        location: the place that is read, for the message.
+        done: what was to be done with it, as a participle, for the message.
 
     Raises:
-        InputError: nothing is there.
+        InputError: the location has no files.
         AccessError: reading it is not permitted.
         StorageError: the store cannot be reached.
     """
@@ -182,7 +191,10 @@ def read_errors(location: str, done: str = "listed") -> Iterator[None]:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a path within a snapshot is none of its data: it or a folder on its way is named ``_...`` or ``.``."""
+    """Return whether a path within a snapshot is not its data.
+
+    That is so where the file, or a folder on the way to it, is named ``_...`` or ``.``.
+    """
     return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 

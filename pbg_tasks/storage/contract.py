@@ -1,8 +1,7 @@
-"""Contract of stores as tests, for packages that add a store.
+"""Tests that a store must pass, also stores of other packages.
 
-It takes pytest; docs/plugins.md has an example.
-
-A test module of the package subclasses ``StoreContract``, gives it the fixture ``store``, and imports ``large_file``.
+A test module of such a package subclasses ``StoreContract``, gives it the fixture ``store``, and imports
+``large_file``. It takes pytest; docs/plugins.md has an example.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class StoreContract:
         assert written is not None
         assert abs(written - time.time()) < 60
         dates = [store.get("k").info.modified, *(info.modified for info in store.list())]
-        assert [int(date or 0) for date in dates] == [int(written)] * 2  # S3 knows seconds
+        assert [int(date or 0) for date in dates] == [int(written)] * 2  # S3 has whole seconds
 
     def test_an_empty_object(self, store: Store, tmp_path: Path) -> None:
         assert store.put_new("_SUCCESS", b"").size == 0

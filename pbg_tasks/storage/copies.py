@@ -1,4 +1,4 @@
-"""Local copies of a store's files, of which no more are kept than the disk has room for."""
+"""Local copies of a store's files, within the disk's free space."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ if TYPE_CHECKING:
 
 
 class Copies:
-    """Files that are brought to the local disk, and stay there while it has room.
+    """Local copies that stay while the disk has room.
 
-    Where it has not, the one that came last goes first: who asks for all of them again and again finds the others still
-    there. For one thread at a time: a file that was given may be gone once the next is asked for.
+    Where it has not, the file that was fetched last is removed first: a reader that goes through all files again and
+    again then finds the earlier ones still there. Use it in one thread at a time: a file that was returned may be
+    removed when the next one is requested.
 
     Args:
-        reserve: bytes of the disk that are left to what else is written there.
+        reserve: bytes of the disk to leave free for other files.
     """
 
     def __init__(self, reserve: int = 0) -> None:
         self._reserve = reserve
-        self._sizes: dict[Path, int] = {}  # in the order in which they came
+        self._sizes: dict[Path, int] = {}  # in the order in which they were fetched
 
     def bring(self, path: Path, size: int, fetch: Callable[[], object]) -> Path:
-        """Return a file's path.
+        """Return a file's path, fetching it where there is no copy.
 
         Args:
-            path: of the file.
-            size: bytes of it.
-            fetch: makes it, where it is not there.
+            path: of the copy.
+            size: of the file, in bytes.
+            fetch: writes the copy; called only where there is none.
         """
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +44,10 @@ class Copies:
         return path
 
     def _make_room(self, wanted: Path, size: int) -> None:
-        """Remove others: for ``size`` bytes, and for what was written by somebody else since the last time."""
+        """Remove other copies until ``size`` bytes fit.
+
+        Files that other processes wrote since the last call also count, because the free space is measured anew.
+        """
         lacking = size + self._reserve - shutil.disk_usage(wanted.parent).free
         for path in [path for path in reversed(self._sizes) if path != wanted]:
             if lacking <= 0:

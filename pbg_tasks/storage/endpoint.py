@@ -1,7 +1,8 @@
-"""Endpoints that S3 requests may go to: encrypted or near, and never a machine's metadata service.
+"""Rules for S3 endpoints: encrypted or near, and no metadata service.
 
-The form of an endpoint is checked when a client is made, the addresses of its name before the first request: a name
-that cannot be resolved fails as an endpoint that cannot be reached does.
+A machine's metadata service gives out credentials of the machine, so requests must never go to it. The form of an
+endpoint is checked when a client is made, the addresses of its name before the first request: a name that cannot be
+resolved fails like an endpoint that cannot be reached.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 Address = IPv4Address | IPv6Address
 
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-"""Variables of the environment that name the endpoint, the stronger first."""
+"""Environment variables that name the endpoint, by descending precedence."""
 ALLOWED_VARIABLE = "PBG_ALLOW_HTTP_ENDPOINT"
-"""Variable with the hosts, separated by commas, that may be asked without encryption wherever they are."""
+"""Variable with hosts, separated by commas, that need no encryption wherever they are."""
 
 _FORM = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?", re.IGNORECASE)
 _PRIVATE = [
     ip_network(each) for each in ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7")
 ]
-# Link-local, where AWS, Google, Azure and others have the service, and the addresses of it elsewhere: AWS by IPv6,
-# Google by IPv6, Alibaba, Oracle, Azure.
+# Networks of metadata services: the link-local ones, which AWS, Google, Azure and others use, then the exceptions: AWS
+# by IPv6, Google by IPv6, Alibaba, Oracle, Azure.
 _METADATA = [
     ip_network(each)
     for each in (
@@ -57,7 +58,7 @@ class Endpoints:
         self._passed: set[str] = set()
 
     def check_form(self, url: str, source: str) -> None:
-        """Check all that can be seen without asking for a name.
+        """Check all that can be checked without resolving a name.
 
         Args:
             url: of the endpoint.
@@ -79,11 +80,11 @@ class Endpoints:
             self._check(url, [literal], source)
 
     def check_addresses(self, url: str) -> None:
-        """Check where the host of a request is, once for each host.
+        """Check the addresses of a request's host, once for each host.
 
         Raises:
-            ConfigError: it is at an address that is not allowed.
-            OSError: its name cannot be resolved.
+            ConfigError: an address is not allowed.
+            OSError: the name cannot be resolved.
         """
         parts, host = urlsplit(url), _host(url)
         place = f"{parts.scheme}://{parts.netloc}"
@@ -92,7 +93,7 @@ class Endpoints:
         try:
             addresses = _resolve(host)
         except OSError:
-            # A proxy may know the name. Without encryption it has to be known here to be near.
+            # A proxy may resolve the name. Without encryption it must be resolved here, to find out that it is near.
             proxied = parts.scheme in getproxies() and not proxy_bypass(host)
             if proxied and (parts.scheme == "https" or host in self._allowed):
                 return
@@ -121,7 +122,7 @@ def _host(url: str) -> str:
 
 
 def _has_port(url: str) -> bool:
-    """Whether a URL's port, if it names one, can be one."""
+    """Return whether a URL's port, if it has one, is valid."""
     try:
         return urlsplit(url).port != 0
     except ValueError:
@@ -133,11 +134,14 @@ def _plain(host: str) -> str:
 
 
 def _literal(host: str) -> Address | None:
-    """Return the address that a host is in any notation; None when it is a name."""
+    """Return whether a URL has a valid port or none.
+
+    All notations of an address count.
+    """
     try:
         if ":" in host:
             return _reached(ip_address(host))
-        return IPv4Address(socket.inet_aton(host))  # decimal, octal, hexadecimal, and fewer than four numbers
+        return IPv4Address(socket.inet_aton(host))  # also octal, hexadecimal, and fewer than four numbers
     except (OSError, ValueError):
         return None
 
@@ -159,7 +163,7 @@ def _resolve(host: str) -> list[Address]:
 
 
 def _reached(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for, if it does."""
+    """Return the IPv4 address that an IPv6 address contains, else the address."""
     if isinstance(address, IPv4Address) or address.is_loopback:
         return address
     inner = address.ipv4_mapped or address.sixtofour

@@ -1,4 +1,4 @@
-"""Files that appear on the local disk only when whole and flushed."""
+"""Writing of local files that appear only when whole and flushed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_ABANDONED_SECONDS = 60.0  # what is younger may be between its creation and its hold
+_ABANDONED_SECONDS = 60.0  # a younger file may be created but not yet held
 
 
 def disk_error(path: Path | str, error: OSError) -> PbgError:
-    """Return the error of ours that says what went wrong at ``path``."""
+    """Return the error of this package for an error of the system."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return ResourceError(f"{path}: the disk or its quota is full ({reason}); free some space or use another disk")
@@ -36,7 +36,7 @@ def disk_error(path: Path | str, error: OSError) -> PbgError:
 
 @contextmanager
 def disk_errors(path: Path | str) -> Iterator[None]:
-    """Turn what the operating system raises within into errors of ours that name ``path``.
+    """Turn errors of the operating system into errors that name ``path``.
 
     Raises:
         ResourceError: disk or quota is full.
@@ -50,7 +50,10 @@ def disk_errors(path: Path | str) -> Iterator[None]:
 
 
 def write_all(descriptor: int, data: bytes, offset: int) -> None:
-    """Write ``data`` at ``offset``: one system call may write less than it is given."""
+    """Write ``data`` at ``offset``.
+
+    It loops because one system call may write less than it is given.
+    """
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)
@@ -58,7 +61,10 @@ def write_all(descriptor: int, data: bytes, offset: int) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush a directory, without which a new name in it may be lost with the power."""
+    """Flush a directory.
+
+    Without this, a new name in it may be lost in a power failure.
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -67,7 +73,10 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and its missing parents, each flushed into the one above it."""
+    """Make a directory and its missing parents.
+
+    Each is flushed into its parent.
+    """
     if directory.is_dir():
         return
     make_directory(directory.parent)
@@ -77,10 +86,12 @@ def make_directory(directory: Path) -> None:
 
 @contextmanager
 def landing(target: Path) -> Iterator[int]:
-    """Open a hidden neighbour of ``target`` for writing; it is flushed and takes the name ``target`` on success.
+    """Open a hidden file that takes the name ``target`` on success.
+
+    It is in the same directory as ``target``, and flushed before it takes the name.
 
     Yields:
-        The descriptor, open for writing. On failure the neighbour is removed and ``target`` is as before.
+        The descriptor, open for writing. On failure the hidden file is removed and ``target`` is as before.
 
     Raises:
         ResourceError: disk or quota is full.
@@ -104,24 +115,30 @@ def landing(target: Path) -> Iterator[int]:
 
 
 def hold(path: Path) -> int:
-    """Mark a file or directory as in use until the returned descriptor is closed or the process ends."""
+    """Mark a file or directory as in use.
+
+    The mark ends when the returned descriptor is closed or the process ends.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
 
 
 def abandoned(folder: Path, pattern: str) -> Iterator[Path]:
-    """Walk the files and directories that a process held and left when it was killed, for removal."""
+    """Walk the files and directories of killed processes, for removal.
+
+    They were marked by ``hold``, and the process that held them has ended.
+    """
     for path in sorted(folder.glob(pattern)):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError):
-            continue  # just removed, or another user's
+            continue  # removed a moment ago, or of another user
         try:
             if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_SECONDS:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield path
         except BlockingIOError:
-            continue  # its process lives
+            continue  # its process still runs
         finally:
             os.close(descriptor)

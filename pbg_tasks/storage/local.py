@@ -1,9 +1,9 @@
-"""A store in a directory of a local (or cluster) file system.
+"""Store in a directory of a local (or cluster) file system.
 
-An object is a plain file below the root, so a PBG reader opens the directory as it is. What the store itself keeps lies
-in ``<root>/.pbg``: unfinished writes, locks and metadata. An object's tag is its modification time (made unique by the
-store) and size. Its metadata lies in a file named by key and tag and is written first, so that the one rename which
-makes the object visible makes its metadata visible too; whatever a crash leaves behind is never looked at.
+An object is a plain file below the root, so a PBG reader opens the directory as it is. The store's own records are in
+``<root>/.pbg``: unfinished writes, locks and metadata. An object's tag is its modification time (made unique by the
+store) and size. Its metadata is in a file named by key and tag and is written first, so that the one rename which makes
+the object visible makes its metadata visible too. Files that a crash leaves behind are never read.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ if TYPE_CHECKING:
 
 _METADATA, _RECORDS = "metadata", f"{'[0-9a-f]' * 64}.*"  # a folder; and files in it, by the hash of their key
 _LOCKS = 64
-_LOCK_SECONDS = 300.0  # a lock is held for a rename and its syncs: longer, by who is stopped or whose disk hangs
-_LOCK_PAUSES = 0.0005, 0.02  # seconds between two tries, at first and at most
+_LOCK_SECONDS = 300.0  # a rename and its syncs take less, unless a process is stopped or its disk hangs
+_LOCK_PAUSES = 0.0005, 0.02  # seconds between two attempts, at first and at most
 
 
 class LocalStore:
-    """Objects as files below a directory, safe among threads and processes of one machine.
+    """Store of files below a directory, safe among threads and processes.
 
-    Open a directory at the same root everywhere: locks and metadata belong to the root. The file system must know hard
-    links and ``flock``. A ``FinalFile`` of the same file system is not copied: it gets a second name.
+    All processes must be of one machine, or share a file system with locks, and open a directory at the same root:
+    locks and metadata belong to the root. The file system must have hard links and ``flock``. A ``FinalFile`` of the
+    same file system is not copied: it gets a second name.
 
     Args:
         root: the directory; made at the first write.
@@ -65,7 +66,7 @@ class LocalStore:
         return str(self._root)
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Look an object up, with its metadata; None when it does not exist."""
+        """Return an object's facts with metadata; None without the object."""
         path = self._path(key)
         with disk_errors(path):
             while True:
@@ -77,7 +78,7 @@ class LocalStore:
                     return info
 
     def get(self, key: str) -> Blob:
-        """Read a small object whole; raises ``NotFoundError`` when it does not exist."""
+        """Read a small object as a whole; raises ``NotFoundError`` without it."""
         with (
             self._reading(key) as (source, info),
             disk_errors(self._path(key)),
@@ -86,7 +87,10 @@ class LocalStore:
             return Blob(info, file.read())
 
     def fetch(self, key: str, target: Path) -> ObjectInfo:
-        """Copy an object to a file that appears only when whole; raises ``NotFoundError``, ``ResourceError``."""
+        """Copy an object to a file that appears only when whole.
+
+        It raises ``NotFoundError`` and ``ResourceError``.
+        """
         with self._reading(key) as (source, info), landing(target) as sink:
             _copy_bytes(source, sink)
         return info
@@ -98,7 +102,10 @@ class LocalStore:
     def swap(
         self, key: str, source: bytes | Path, *, expected: ObjectInfo | None, metadata: Mapping[str, str] | None = None
     ) -> ObjectInfo:
-        """Replace the version ``expected`` (None: create); raises ``ConflictError`` when the object is another."""
+        """Replace the version ``expected`` (None: create).
+
+        It raises ``ConflictError`` when the object is another version.
+        """
         pairs = check_metadata(metadata)
         with self._draft(key, source) as draft, self._locked(key):
             found = _tag_at(self._path(key))
@@ -108,13 +115,16 @@ class LocalStore:
             return self._show(draft, key, pairs)
 
     def put(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
-        """Write unconditionally."""
+        """Write an object without a condition."""
         pairs = check_metadata(metadata)
         with self._draft(key, source) as draft, self._locked(key):
             return self._show(draft, key, pairs)
 
     def copy(self, source: str, target: str) -> ObjectInfo:
-        """Copy an object and its metadata; raises ``ConflictError`` when ``target`` exists with other bytes."""
+        """Copy an object and its metadata.
+
+        It raises ``ConflictError`` when ``target`` exists with other bytes.
+        """
         check_key(target)
         with self._reading(source) as (descriptor, info):
             try:
@@ -126,7 +136,7 @@ class LocalStore:
                     return existing
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Walk the objects whose key starts with ``prefix``, in key order, without metadata."""
+        """Walk objects by a prefix of keys, in key order, without metadata."""
         check_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         yield from self._walk(f"{folder}/" if folder else "", prefix)
@@ -145,16 +155,22 @@ class LocalStore:
                 self._metadata_path(key, tag).unlink(missing_ok=True)
 
     def abort_uploads(self, prefix: str, *, before: float, dry_run: bool = False) -> int:  # noqa: ARG002 - Store's
-        """There are none: a file is written in one piece, and the next writer removes what a killed one left."""
+        """Return 0: a local store has no uploads in parts.
+
+        A file is written in one piece, and the next writer removes one that a killed writer left.
+        """
         check_prefix(prefix)
         return 0
 
     def remove_orphans(self, *, old: Callable[[Sequence[ObjectInfo]], bool], dry_run: bool = False) -> int:
-        """Remove metadata of versions that are gone: a writer was killed between two steps, or a file was removed."""
+        """Remove metadata of versions that are gone.
+
+        Such metadata is left when a writer is killed between two steps, or when a file is removed without the store.
+        """
         folder, orphans = self._own / _METADATA, 0
         with disk_errors(folder):
             for record in [*folder.glob(_RECORDS), *folder.glob(f".{_RECORDS}")]:
-                with self._locked_by(record.name.lstrip(".")):  # so that no writer of its key is between two steps
+                with self._locked_by(record.name.lstrip(".")):  # no writer of its key is between two steps then
                     if (status := _status(record)) is None or not self._is_orphan(record):
                         continue
                     if old([ObjectInfo(record.name, status.st_size, _tag(status), modified=status.st_mtime)]):
@@ -165,11 +181,11 @@ class LocalStore:
 
     def _is_orphan(self, record: Path) -> bool:
         if record.suffix != ".json":
-            return True  # half written
+            return True  # its writer was killed while it wrote it
         try:
             key = check_key(json.loads(record.read_bytes())["key"])
         except (FileNotFoundError, ValueError, LookupError, TypeError, ConfigError):
-            return False  # its writer removed it just now, or it is damaged: then its reader is told
+            return False  # its writer removed it a moment ago, or it is damaged, which its reader reports
         tag = _tag_at(self._path(key))
         return tag is None or self._metadata_path(key, tag) != record
 
@@ -185,7 +201,7 @@ class LocalStore:
         try:
             metadata = check_metadata(json.loads(record.read_bytes())["metadata"])
         except FileNotFoundError:
-            metadata = {}  # none was given, or the file is not of our making
+            metadata = {}  # none was given, or another program wrote the file
         except (ValueError, LookupError, TypeError, ConfigError) as error:
             raise FormatError(f"{record}, the metadata of {key}, is damaged; write the object again") from error
         except OSError as error:
@@ -194,7 +210,7 @@ class LocalStore:
 
     @contextmanager
     def _reading(self, key: str) -> Iterator[tuple[int, ObjectInfo]]:
-        """Open one version of an object, with the information of that version."""
+        """Open one version of an object, with the facts of that version."""
         path = self._path(key)
         while True:
             try:
@@ -208,7 +224,8 @@ class LocalStore:
                 if not stat.S_ISREG(status.st_mode):
                     raise NotFoundError(f"{path} is no file")
                 info = self._info(key, status)
-                # A writer removes the metadata of the version it replaced: none found may mean that.
+                # A writer removes the metadata of the version that it replaced. So no metadata may mean that this
+                # version was replaced, and it is read again.
                 if info.metadata or _tag_at(path) == info.tag:
                     yield descriptor, info
                     return
@@ -217,7 +234,10 @@ class LocalStore:
 
     @contextmanager
     def _draft(self, key: str, source: bytes | Path) -> Iterator[Path]:
-        """Make an invisible file of ``source``, flushed; under this name it is gone when the block ends."""
+        """Make an invisible, flushed file of ``source``.
+
+        When the block ends, the file does not exist any more under this name.
+        """
         path = self._path(key)
         folder = self._own / "unfinished"
         with disk_errors(path):
@@ -231,7 +251,8 @@ class LocalStore:
             flags = os.O_RDONLY if kept else os.O_WRONLY | os.O_CREAT | os.O_EXCL
             descriptor = os.open(draft, flags | os.O_CLOEXEC, 0o644)
             try:
-                # As files.hold: its writer lives. HDF5 locks what it reads, and a kept file may be read meanwhile.
+                # As in files.hold: the lock shows that the writer still runs. It is a shared one for a kept file,
+                # because HDF5 locks files that it reads, and a kept file may be read meanwhile.
                 fcntl.flock(descriptor, fcntl.LOCK_SH if kept else fcntl.LOCK_EX)
                 if not kept:
                     _fill(descriptor, source)
@@ -242,11 +263,14 @@ class LocalStore:
                 draft.unlink(missing_ok=True)
 
     def _show(self, draft: Path, key: str, metadata: dict[str, str]) -> ObjectInfo:
-        """Give a draft its name, in one step with its metadata. The key's lock is held."""
+        """Give a draft its name, in one step with its metadata.
+
+        The caller holds the key's lock.
+        """
         path = self._path(key)
         with disk_errors(path):
             before = _status(path)
-            # Later than the version it replaces, even when the clock went back: no two versions share a tag.
+            # Later than the version it replaces, even when the clock went back, so that no two versions share a tag.
             moment = max(time.time_ns(), before.st_mtime_ns + 1 if before else 0)
             set_time(draft, moment)
             status = draft.stat()
@@ -267,10 +291,12 @@ class LocalStore:
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
-        """Keep other writers of ``key`` out: threads, processes, and hosts that share a file system with locks.
+        """Keep other writers of ``key`` out.
+
+        These are threads, processes, and hosts that share a file system with locks.
 
         Raises:
-            StorageError: another one has kept it for too long; nothing was written.
+            StorageError: another writer has held the lock for too long; nothing was written.
         """
         with self._locked_by(_digest(key)):
             yield
@@ -290,7 +316,10 @@ class LocalStore:
             os.close(descriptor)
 
     def _walk(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield what lies below ``folder``: a directory sorts as its name with the slash, as keys do."""
+        """Walk the objects below ``folder``, in key order.
+
+        A directory is sorted as its name with the slash, because keys contain the slash.
+        """
         path = self._root / folder
         try:
             with os.scandir(path) as entries:
@@ -321,7 +350,7 @@ def _lock(descriptor: int, path: Path) -> None:
     """Lock an open file, for as long as it is open.
 
     Raises:
-        StorageError: another one has kept it for too long.
+        StorageError: another writer has held the lock for too long.
     """
     deadline, (pause, most) = time.monotonic() + _LOCK_SECONDS, _LOCK_PAUSES
     while True:
@@ -354,7 +383,10 @@ def _tag_at(path: Path) -> str | None:
 
 
 def _link(draft: Path, path: Path) -> None:
-    """Name a draft without ever replacing a file, even one of a program that knows nothing of our locks."""
+    """Give a draft its first name, never replacing a file.
+
+    That holds even against a program that does not take the store's locks.
+    """
     try:
         path.hardlink_to(draft)
     except FileExistsError as error:
@@ -364,14 +396,15 @@ def _link(draft: Path, path: Path) -> None:
 
 
 def _keep(source: Path, draft: Path) -> bool:
-    """Give a file a second name; return False where that cannot be, as on another file system.
+    """Give a file a second name; return whether that was possible.
 
-    One that has a second name is an object already: a third would change that object's time, and so its tag.
+    It is not on another file system. Nor is it for a file that has a second name: it is an object already, and a third
+    name would change that object's time, and so its tag.
     """
     try:
         if source.stat().st_nlink > 1:
             return False
-        set_time(source, time.time_ns())  # an old one would be taken for what a killed writer left
+        set_time(source, time.time_ns())  # a file with an old time counts as left by a killed writer
         draft.hardlink_to(source.resolve())
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""A store that counts the bytes that go through it."""
+"""Store that counts the bytes it reads and writes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 
 class MeteredStore:
-    """Does what another store does, and counts; what the store copies within itself goes nowhere.
+    """Store that passes all calls on to another and counts bytes.
+
+    A copy within the store is not counted, because its bytes do not pass through this process.
 
     Args:
-        store: that does it.
+        store: the store that does the work.
 
     Attributes:
         read: bytes that were got or fetched.
@@ -79,7 +81,7 @@ class MeteredStore:
         return self._store.abort_uploads(prefix, before=before, dry_run=dry_run)
 
     def count_read(self, size: int) -> None:
-        """Count bytes that were read past this store."""
+        """Count bytes that were read without this store."""
         self._count(read=size)
 
     def _written(self, info: ObjectInfo) -> ObjectInfo:
@@ -93,6 +95,6 @@ class MeteredStore:
 
 
 def count_read(store: Store, size: int) -> None:
-    """Count bytes that were read past a store that may count."""
+    """Count bytes that were read without a store, where it counts."""
     if isinstance(store, MeteredStore):
         store.count_read(size)

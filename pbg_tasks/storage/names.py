@@ -1,4 +1,4 @@
-"""What a key and a metadata pair may look like, so that every store can hold every one of them."""
+"""Rules for keys and metadata that every store can hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESERVED = ".pbg"
 
 _KEY_BYTES = 1024  # S3's limit
 _SEGMENT_BYTES = 255  # every file system's limit, SeaweedFS's too
-_METADATA_BYTES = 1900  # S3 allows 2048 with our own stamp
+_METADATA_BYTES = 1900  # S3 allows 2048, and the store adds its own stamp
 _METADATA_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
@@ -29,7 +29,10 @@ _CONTENT_TYPES = {
 
 
 def content_type(key: str) -> str:
-    """Return what a browser is told an object is; anything but a page's parts and documents is just bytes."""
+    """Return the content type of an object, for browsers.
+
+    Only the parts of a page and its documents have one of their own; any other object is plain bytes.
+    """
     return _CONTENT_TYPES.get(key.rpartition(".")[2], "application/octet-stream")
 
 
@@ -57,7 +60,9 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` when it can begin a valid key; unlike a key it may be empty or end in a slash or mid-name.
+    """Return ``prefix`` when it can begin a valid key.
+
+    Unlike a key it may be empty, or end in a slash or in the middle of a name.
 
     Raises:
         ConfigError: no valid key begins so.
@@ -88,5 +93,8 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def join(prefix: str, name: str) -> str:
-    """Return the key of ``name`` in the directory ``prefix``; the empty prefix is the store's root."""
+    """Return the key of ``name`` in a directory of keys.
+
+    The empty prefix is the store's root.
+    """
     return f"{prefix}/{name}" if prefix else name

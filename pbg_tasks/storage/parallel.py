@@ -1,4 +1,4 @@
-"""Work on many items by a few threads, stopping at the first failure."""
+"""Work on many items by a few threads, until the first failure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Result = TypeVar("Result")
 def in_parallel(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> list[Result]:
     """Return ``work(item)`` of each item, in the items' order.
 
-    The first failure (in that order) is raised once running work has ended; what had not begun never does. With one
-    thread everything happens here.
+    The first failure (in that order) is raised once running work has ended; work that had not begun never does. With
+    one thread everything happens in the caller's thread.
     """
     if threads == 1:
         return [work(item) for item in items]
@@ -30,14 +30,15 @@ def in_parallel(work: Callable[[Item], Result], items: Iterable[Item], threads: 
 
 
 def work_off(items: Iterator[Item], workers: int, work: Callable[[int, Item], None], *, delay: float = 0.0) -> None:
-    """Do ``work(worker, item)`` for every item, each once, by the worker that is free.
+    """Call ``work(worker, item)`` once for every item, by free workers.
 
-    With one worker everything happens here, in order. Otherwise the first error of any worker ends all of them.
+    With one worker everything happens in the caller's thread, in order. Otherwise the first error of any worker ends
+    all of them.
 
     Args:
         items: taken by one worker at a time.
-        workers: how many; worker 0 is this thread.
-        work: must stand being called at once by several threads, with different numbers.
+        workers: their number; worker 0 is the caller's thread.
+        work: must allow calls by several threads at once, with different numbers.
         delay: seconds by which every worker but the first starts later (PBG's ``hogwild_delay``).
     """
     if workers == 1:

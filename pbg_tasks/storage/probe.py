@@ -1,4 +1,4 @@
-"""A look, before anything is trusted to a store, whether it keeps the promise all else rests on."""
+"""Test of a store's conditional writes, before a run relies on them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 def probe(store: Store) -> None:
-    """Refuse a store that ignores the conditions of writes: on it two writers would overwrite each other unnoticed.
+    """Refuse a store that ignores the conditions of writes.
 
-    Writes a tiny object of a random name below ``.probe/`` and removes it, so any number of probes may run at once.
+    On such a store two writers would overwrite each other unnoticed. The probe writes a tiny object of a random name
+    below ``.probe/`` and removes it, so any number of probes may run at once.
 
     Raises:
         ConfigError: a write took place although its condition did not hold.

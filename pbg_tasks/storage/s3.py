@@ -1,8 +1,8 @@
-"""A store in an S3 bucket, or in anything that speaks S3 with conditional writes.
+"""Store in an S3 bucket, or on another server with conditional writes.
 
-Every write carries a random write id in its metadata and, but for ``put``, a condition that the server decides. When
-the answer of a write is lost, or a retry of the SDK meets the write's own first attempt, the id read back tells "ours"
-from "another's"; it is never guessed.
+Every write carries a random write id in its metadata and, except for ``put``, a condition that the server decides. When
+the answer of a write is lost, or a retry of the SDK meets the write's own first attempt, the store reads the id back:
+it shows whether this write or another one took place, so that this is never guessed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ListObjectsV2RequestTypeDef
 
 _KEPT_LEAST, _KEPT_MOST = 0.1, 5.0
-"""Seconds between the end of a conditional upload in parts and the look whether it stayed."""
+"""Least and most seconds from the end of a conditional upload in parts to the check that it stayed."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -72,13 +72,13 @@ def open_s3(url: str, environment: Mapping[str, str] | None = None) -> S3Store:
 
 
 class S3Store:
-    """Objects below a prefix of a bucket.
+    """Store of objects below a prefix of a bucket.
 
     Args:
         bucket: its name; it must exist.
         prefix: key prefix, ``""`` for the whole bucket.
         client: a boto3 S3 client; it may be shared among threads.
-        sizes: where one request becomes many.
+        sizes: from which sizes on one request becomes many.
     """
 
     def __init__(self, bucket: str, prefix: str, client: S3Client, sizes: Sizes | None = None) -> None:
@@ -92,29 +92,32 @@ class S3Store:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Look an object up, with its metadata; None when it does not exist."""
+        """Return an object's facts with metadata; None without the object."""
         check_key(key)
         with self._errors(key):
             found = self._look(key)
         return None if found is None else found.info
 
     def get(self, key: str) -> Blob:
-        """Read a small object whole; raises ``NotFoundError`` when it does not exist."""
+        """Read a small object as a whole; raises ``NotFoundError`` without it."""
         check_key(key)
         with self._errors(key):
             return persistently(self._get, key)
 
     def fetch(self, key: str, target: Path) -> ObjectInfo:
-        """Download one version to a file that appears only when whole; raises ``NotFoundError``, ``ResourceError``."""
+        """Download one version to a file that appears only when whole.
+
+        It raises ``NotFoundError`` and ``ResourceError``.
+        """
         info = self._required(key).info
         with landing(target) as sink, version_errors(self._client, self._url(key)):
             if info.size:
-                os.posix_fallocate(sink, 0, info.size)  # a full disk is found out before the download, not by it
+                os.posix_fallocate(sink, 0, info.size)  # a full disk fails before the download, not during it
             download_parts(self._place(key), info.tag, info.size, sink, self._sizes)
         return info
 
     def get_range(self, info: ObjectInfo, start: int, stop: int) -> bytes:
-        """Read bytes ``start`` to ``stop`` of the version ``info``, as far as it has any."""
+        """Read bytes ``start`` to ``stop`` of a version, where they exist."""
         stop = min(stop, info.size)
         with version_errors(self._client, self._url(info.key)):
             return read_range(self._place(info.key), info.tag, start, stop) if start < stop else b""
@@ -126,7 +129,10 @@ class S3Store:
     def swap(
         self, key: str, source: bytes | Path, *, expected: ObjectInfo | None, metadata: Mapping[str, str] | None = None
     ) -> ObjectInfo:
-        """Replace the version ``expected`` (None: create); raises ``ConflictError`` when the object is another."""
+        """Replace the version ``expected`` (None: create).
+
+        It raises ``ConflictError`` when the object is another version.
+        """
         if expected is None:
             return self.put_new(key, source, metadata=metadata)
         tag = expected.tag
@@ -134,11 +140,14 @@ class S3Store:
         return self._write(key, source, metadata, condition, lambda found: found is not None and found.info.tag == tag)
 
     def put(self, key: str, source: bytes | Path, *, metadata: Mapping[str, str] | None = None) -> ObjectInfo:
-        """Write unconditionally."""
+        """Write an object without a condition."""
         return self._write(key, source, metadata, Condition(), lambda _: True)
 
     def copy(self, source: str, target: str) -> ObjectInfo:
-        """Copy an object and its metadata at the server; raises ``ConflictError`` when ``target`` has other bytes."""
+        """Copy an object and its metadata within the server.
+
+        It raises ``ConflictError`` when ``target`` has other bytes.
+        """
         check_key(target)
         original = self._required(source)
         with self._errors(target):
@@ -155,7 +164,7 @@ class S3Store:
         raise self._conflict(target)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Walk the objects whose key starts with ``prefix``, in key order, without metadata.
+        """Walk objects by a prefix of keys, in key order, without metadata.
 
         All of them are read before the first is given: some servers do not list in key order.
         """
@@ -173,7 +182,7 @@ class S3Store:
             persistently(self._client.delete_object, Bucket=self._bucket, Key=self._prefix + key)
 
     def abort_uploads(self, prefix: str, *, before: float, dry_run: bool = False) -> int:
-        """Give up multipart uploads that began before a moment; return how many."""
+        """Abort multipart uploads that began before a time; return their number."""
         check_prefix(prefix)
         with self._errors(prefix):
             return persistently(abort_old, self._place(prefix), before, dry_run=dry_run)
@@ -217,7 +226,10 @@ class S3Store:
         return found_object(key, answer)
 
     def _require_bucket(self) -> None:
-        """Tell, once, a missing bucket from a missing object: S3 answers both alike to a HEAD."""
+        """Raise an error where the bucket is missing, not the object.
+
+        S3 answers a HEAD of either alike. The bucket is looked up once.
+        """
         if self._bucket_seen:
             return
         try:
@@ -233,7 +245,7 @@ class S3Store:
         self._bucket_seen = True
 
     def _pages(self, prefix: str) -> Iterator[Sequence[ObjectInfo]]:
-        """List by pages: one that fails is asked for again, not those before it."""
+        """List by pages; only a page that fails is requested again."""
         request: ListObjectsV2RequestTypeDef = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         while True:
             page, following = persistently(self._page, request)
@@ -243,9 +255,12 @@ class S3Store:
             request["ContinuationToken"] = following
 
     def _page(self, request: ListObjectsV2RequestTypeDef) -> tuple[Sequence[ObjectInfo], str | None]:
-        """Return the objects of a page, and the token of the next one; None after the last."""
+        """Return a page's objects, and the token of the next page.
+
+        The token is None after the last page.
+        """
         answer = self._client.list_objects_v2(**request)
-        entries = [entry for entry in answer.get("Contents", []) if not entry["Key"].endswith("/")]  # a tool's folders
+        entries = [entry for entry in answer.get("Contents", []) if not entry["Key"].endswith("/")]  # tools' folders
         found = [listed_object(entry["Key"].removeprefix(self._prefix), entry) for entry in entries]
         return found, answer["NextContinuationToken"] if answer.get("IsTruncated") else None
 
@@ -278,7 +293,7 @@ class S3Store:
     def _send(
         self, key: str, source: bytes | Path, metadata: Mapping[str, str], condition: Condition
     ) -> tuple[int, str]:
-        """Send an object once; return its size and tag."""
+        """Send an object, without repeating it; return its size and tag."""
         if isinstance(source, Path):
             with disk_errors(source):
                 size = source.stat().st_size
@@ -300,15 +315,16 @@ class S3Store:
         return len(source), tag_of(answer)
 
     def _check_kept(self, key: str, write_id: str, seconds: float) -> None:
-        """See whether an object of parts is there still, once all who completed it at the same time have done so.
+        """Check that an object uploaded in parts was not replaced at once.
 
-        SeaweedFS (4.48) looks at the condition of a completion first and writes then: of several at one moment more
-        than one are told that they succeeded, and the last stays.
+        SeaweedFS (4.48) first checks the condition of a completion and then writes: of several completions at one
+        moment more than one are reported as successful, and the last one stays. So the check waits until all
+        completions that began at the same time have ended.
 
         Args:
             key: of the object.
             write_id: of this write.
-            seconds: that the completion took; another's, begun before it ended, takes hardly twice as long.
+            seconds: that the completion took. Another one that began before it ended takes hardly twice as long.
         """
         time.sleep(min(max(_KEPT_LEAST, 2 * seconds), _KEPT_MOST))
         found = self._look(key)
@@ -322,11 +338,13 @@ class S3Store:
         is_ours: Callable[[Found], bool],
         is_expected: Callable[[Found | None], bool],
     ) -> ObjectInfo:
-        """Send until it is known whether this write or another's took place.
+        """Send a write until it is known which write took place.
+
+        It may be this one or another's.
 
         Raises:
-            ConflictError: what is there is neither ours nor what this write may replace.
-            OvertakenError: the same, and an answer was lost, so that this write may have been there before.
+            ConflictError: the stored object is neither this write's nor one that it may replace.
+            OvertakenError: the same, and an answer was lost, so that this write may have taken place before the other.
         """
         attempt, lost = 0, False
         while True:
@@ -334,7 +352,7 @@ class S3Store:
             try:
                 return send()
             except (EndpointConnectionError, ConnectTimeoutError):
-                raise  # the SDK tried thrice, and there is nobody to ask
+                raise  # the SDK tried three times, and no server answers a look either
             except (ClientError, *TRANSPORT_ERRORS) as error:
                 if isinstance(error, ClientError) and not leaves_open(error):
                     raise
@@ -365,7 +383,10 @@ class S3Store:
         return ObjectInfo(target, info.size, tag, info.metadata)
 
     def _same_bytes(self, one: Found, other: Found) -> bool:
-        """Compare two objects: a copy keeps the write id, so only foreign objects have to be read."""
+        """Return whether two objects have equal bytes.
+
+        A copy keeps the write id, so that only objects of other programs have to be read.
+        """
         if one.info.size != other.info.size:
             return False
         if one.write_id is not None and one.write_id == other.write_id:

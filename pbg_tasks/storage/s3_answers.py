@@ -1,8 +1,8 @@
-"""Answers of an S3 server: each is whole, or counts as one that was lost.
+"""Answers of an S3 server, with incomplete ones treated as lost.
 
 A connection may break anywhere. Python's HTTP client takes the end of a stream for the end of the headers, and the SDK
-does not compare a body with its announced length, so that an answer cut short would pass for a whole one: with half a
-tag, without the write's id, or with no entries of a listing.
+does not compare a body with its announced length. Without this module an answer cut short would pass for a whole one:
+with half a tag, without the write's id, or with no entries of a listing.
 """
 
 from __future__ import annotations
@@ -26,31 +26,36 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 STAMP = "pbg-write"
-"""Metadata name of the write id; never shown to callers."""
+"""Metadata name of the write id; callers never get it."""
 
 _TAG = re.compile(r'(?:W/)?"([^"]+)"|(?!W/)([^"\s]+)')
 """A tag, opaque but for its quotes, which some servers leave out. Proxies that compress put ``W/`` before it."""
 
 
 class LostAnswerError(BotoCoreError):
-    """An answer without something that every whole one has."""
+    """Answer that lacks something that every whole answer has."""
 
     fmt = "the answer was cut short or is not S3's: {what}"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object as the server has it, with the id of the write that made it (None: not of our making)."""
+    """Object as the server has it, with the id of its write.
+
+    Attributes:
+        info: facts of the object.
+        write_id: id of the write that made it; None for a write of another program.
+    """
 
     info: ObjectInfo
     write_id: str | None
 
 
 def found_object(key: str, answer: Mapping[str, Any]) -> Found:
-    """Return what the answer to a HEAD or GET says of an object.
+    """Return an object's facts from the answer to a HEAD or GET.
 
     Raises:
-        LostAnswerError: something of it is missing.
+        LostAnswerError: a fact is missing.
     """
     tag = tag_of(answer)
     try:
@@ -62,10 +67,10 @@ def found_object(key: str, answer: Mapping[str, Any]) -> Found:
 
 
 def listed_object(key: str, entry: Mapping[str, Any]) -> ObjectInfo:
-    """Return what an entry of a listing says of an object.
+    """Return an object's facts from an entry of a listing.
 
     Raises:
-        LostAnswerError: something of it is missing.
+        LostAnswerError: a fact is missing.
     """
     try:
         return ObjectInfo(key, entry["Size"], tag_of(entry), modified=entry["LastModified"].timestamp())
@@ -74,7 +79,9 @@ def listed_object(key: str, entry: Mapping[str, Any]) -> ObjectInfo:
 
 
 def tag_of(answer: Mapping[str, Any]) -> str:
-    """Return the tag in an answer or a part of one, without its quotes.
+    """Return the tag in an answer or in a part of one.
+
+    It is returned without its quotes.
 
     Raises:
         LostAnswerError: there is none, or it has lost a quote.
@@ -87,9 +94,10 @@ def tag_of(answer: Mapping[str, Any]) -> str:
 
 
 def demand_whole_answers(client: S3Client) -> None:
-    """Let a client take an answer that was cut short for one that was lost.
+    """Make a client treat an answer that was cut short as lost.
 
-    The SDK lets no caller choose the class of its connections; this is where it keeps them, for proxies as well.
+    The SDK has no option for the class of its connections. It keeps the classes in this private attribute, also for
+    proxies.
     """
     session = cast("Any", client)._endpoint.http_session  # noqa: SLF001
     session._pool_classes_by_scheme.update(http=_Pool, https=_TlsPool)  # noqa: SLF001
@@ -97,9 +105,10 @@ def demand_whole_answers(client: S3Client) -> None:
 
 
 def _compare_length(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:  # noqa: ANN401 - the SDK's
-    """Turn an answer with less body than it announces into a server's failure, as the SDK does with broken XML.
+    """Turn an answer with a body shorter than announced into a failure.
 
-    The body of an object is compared by the SDK itself, as it is read.
+    It then counts as the server's failure, as the SDK does with broken XML. The body of an object is compared by the
+    SDK itself, as it is read.
     """
     if operation_model.http["method"] == "HEAD" or not isinstance(response_dict["body"], bytes):
         return
@@ -109,7 +118,10 @@ def _compare_length(operation_model: Any, response_dict: dict[str, Any], **_: ob
 
 
 class _WholeLines:
-    """The stream of an answer, whose lines (the status, headers, and lengths of chunks) never end with the stream."""
+    """Stream of an answer, of which every line must be complete.
+
+    The lines are the status, the headers, and the lengths of chunks; none of them ends where the stream ends.
+    """
 
     def __init__(self, stream: BufferedReader) -> None:
         self._stream = stream
@@ -125,12 +137,12 @@ class _WholeLines:
 
 
 class _WholeAnswers:
-    """A mixin of connections that read whole answers only."""
+    """Mixin of connections that accept whole answers only."""
 
     response_class: Any
 
     def getresponse(self) -> Any:  # noqa: ANN401 - urllib3's own response
-        make = self.response_class  # the SDK has two, and chooses for each request
+        make = self.response_class  # the SDK has two classes and chooses one for each request
 
         def made(*given: Any, **named: Any) -> HTTPResponse:  # noqa: ANN401 - http.client's
             response: HTTPResponse = make(*given, **named)

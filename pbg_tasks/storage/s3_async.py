@@ -1,4 +1,7 @@
-"""The HTTP session of the asynchronous SDK, through which snapshots are read, with the rules of the other client."""
+"""HTTP session of the asynchronous SDK, by which snapshots are read.
+
+It follows the rules for endpoints and redirects of the other client (``s3_client``).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class _NoRedirects:
-    """An aiohttp session that follows no redirect.
+    """HTTP session of aiohttp that follows no redirect.
 
-    One that names the region of the bucket is returned: the SDK asks that region's endpoint. Of another one it would
-    ask for the region, and be redirected again, without end.
+    A redirect that names the region of the bucket is returned, and the SDK sends its request to that region's endpoint.
+    After any other redirect the SDK would request the region, and be redirected again, without end; so it is an error.
     """
 
     def __init__(self, session: ClientSession) -> None:
@@ -34,21 +37,22 @@ class _NoRedirects:
         if leads_elsewhere(response.status, response.headers):
             response.close()
             raise ClientError("it redirects to another place, which is not followed")
-        if response.status == HTTPStatus.MULTIPLE_CHOICES:  # no answer of S3; s3fs looks for an error's document in it
+        if response.status == HTTPStatus.MULTIPLE_CHOICES:  # S3 never sends it; s3fs expects an error document
             response.close()
             raise ClientError(f"it answered {response.status:d}, as no S3 server does")
         return response
 
 
 def session_class(endpoints: Endpoints) -> type[AIOHTTPSession]:
-    """Return the class of sessions that ask only endpoints that are allowed."""
+    """Return a class of sessions that use only allowed endpoints."""
 
     class GuardedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types
         async def send(self, request: AWSPreparedRequest) -> AioAWSResponse:
             await asyncio.to_thread(check_request, endpoints, request.url)
             return await super().send(request)
 
-        # Not public, and the one place where the SDK can be kept from following redirects to any host.
+        # The method is not public, but it is the one place where the SDK can be kept from following redirects to any
+        # host.
         async def _get_session(self, proxy_url: str | None) -> _NoRedirects:
             return _NoRedirects(await super()._get_session(proxy_url))
 

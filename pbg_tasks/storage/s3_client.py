@@ -1,4 +1,4 @@
-"""The connection to S3: time limits, and what each of its many failures means to a user."""
+"""Connection to S3: time limits, and its failures as errors for users."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 CONNECTIONS = 16
-"""Parallel connections of one client."""
+"""Number of parallel connections of one client."""
 
 TRANSPORT_ERRORS = (BotoCoreError, HTTPError)
-"""What stands for an answer that never came, or not whole."""
+"""Errors for an answer that is missing or incomplete."""
 
 CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError)
-"""What says that there are no usable credentials; nothing was asked."""
+"""Errors for missing or unusable credentials; no request was sent."""
 
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _REFUSED = {"401", "403"}
@@ -52,8 +52,8 @@ _HOW_TO_ACCESS = (
 def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     """Build a client from the environment or profile; nothing is sent yet.
 
-    Connecting may take 5 s, silence may last 60 s, and a request is tried three times: a host that does not answer is
-    given up after some 20 s. Before the first request to a host, its addresses are checked, see ``endpoint``.
+    A connection may take 5 s to open and may be silent for 60 s, and a request is tried three times: a host that does
+    not answer fails after some 20 s. Before the first request to a host, its addresses are checked, see ``endpoint``.
 
     Args:
         environment: variables whose endpoint, region, profile and keys go before those of the process.
@@ -64,7 +64,7 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
     endpoints, source = Endpoints(environment), "endpoint_url of the AWS profile"
     if found := _configured_endpoint(environment or {}):
         source, url = found
-        endpoints.check_form(url, source)  # here too: what the SDK says of a bad one shows it
+        endpoints.check_form(url, source)  # here too: the SDK's own message shows a bad endpoint
     config = Config(
         connect_timeout=5,
         read_timeout=60,
@@ -78,7 +78,7 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
         client = cast("S3Client", session.create_client("s3", config=config, **_given(environment or {})))
     except BotoCoreError as error:
         raise ConfigError(f"the S3 settings are wrong ({error}): check AWS_ENDPOINT_URL and AWS_PROFILE") from error
-    except ValueError:  # which shows the endpoint
+    except ValueError:  # its text shows the endpoint, which may hold a secret
         raise ConfigError(f"{source} is no endpoint: write https://host, with :port where it needs one") from None
     endpoints.check_form(client.meta.endpoint_url, source)
 
@@ -92,12 +92,13 @@ def connect(environment: Mapping[str, str] | None = None) -> S3Client:
 
 
 def _refuse_redirect(endpoint: str, response_dict: Mapping[str, Any], **_: object) -> None:
-    """Refuse an answer that leads elsewhere, unless it names the bucket's region, whose endpoint the SDK then asks.
+    """Refuse a redirect, unless it names the bucket's region.
 
-    The SDK follows none, yet asks for the region of the bucket, and would be redirected again, without end.
+    With the region named, the SDK sends the request to that region's endpoint. It follows no other redirect, yet it
+    would request the region of the bucket, and be redirected again, without end.
 
     Raises:
-        StorageError: the answer leads elsewhere.
+        StorageError: the answer redirects to another place.
     """
     if leads_elsewhere(response_dict["status_code"], response_dict["headers"]):
         raise StorageError(
@@ -107,7 +108,7 @@ def _refuse_redirect(endpoint: str, response_dict: Mapping[str, Any], **_: objec
 
 
 def leads_elsewhere(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether an answer is a redirect that does not name the region of the bucket."""
+    """Return whether an answer redirects without naming the bucket's region."""
     is_redirect = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
     return is_redirect and "location" in headers and "x-amz-bucket-region" not in headers
 
@@ -116,8 +117,8 @@ def check_request(endpoints: Endpoints, url: str) -> None:
     """Check the addresses of a request's host.
 
     Raises:
-        ConfigError: they are not allowed.
-        EndpointConnectionError: there are none, which the SDK takes as it would take a failed connection.
+        ConfigError: an address is not allowed.
+        EndpointConnectionError: there are none; the SDK handles this error like a failed connection.
     """
     try:
         endpoints.check_addresses(url)
@@ -126,13 +127,16 @@ def check_request(endpoints: Endpoints, url: str) -> None:
 
 
 def _configured_endpoint(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the variable that names the endpoint and its value; None when a profile does, or nothing."""
+    """Return the variable that names the endpoint, and its value.
+
+    None is returned when a profile names the endpoint, or nothing does.
+    """
     places = ((name, each[name]) for each in (environment, os.environ) for name in ENDPOINT_VARIABLES if each.get(name))
     return next(places, None)
 
 
 def _given(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return what of a client the variables say."""
+    """Return the arguments of a client that the variables give."""
     names = {
         "endpoint_url": ENDPOINT_VARIABLES,
         "region_name": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -148,13 +152,19 @@ def _given(environment: Mapping[str, str]) -> dict[str, Any]:
 
 @functools.cache
 def _service_data() -> Loader:
-    """Return the SDK's description of S3, megabytes of JSON that each session would otherwise parse for itself."""
+    """Return the SDK's description of S3.
+
+    It is megabytes of JSON, which each session would otherwise parse again.
+    """
     loader: Loader = botocore.session.get_session().get_component("data_loader")
     return loader
 
 
 def error_code(error: ClientError) -> str:
-    """Return the code of a refusal, such as ``PreconditionFailed``; the HTTP status when the answer had no body."""
+    """Return the code of a refusal, such as ``PreconditionFailed``.
+
+    It is the HTTP status when the answer had no body.
+    """
     return error.response.get("Error", {}).get("Code", "") or str(http_status(error))
 
 
@@ -164,13 +174,13 @@ def http_status(error: ClientError) -> int:
 
 
 def is_absent(error: ClientError) -> bool:
-    """Say whether the answer was that the object does not exist."""
+    """Return whether an error means that the object does not exist."""
     return error_code(error) in _ABSENT
 
 
 @contextmanager
 def s3_errors(client: S3Client, url: str) -> Iterator[None]:
-    """Turn what the SDK raises within into errors of ours that name ``url`` and the endpoint.
+    """Turn errors of the SDK into errors that name ``url`` and endpoint.
 
     Raises:
         NotFoundError: the object does not exist.
@@ -193,10 +203,10 @@ def s3_errors(client: S3Client, url: str) -> Iterator[None]:
 
 @contextmanager
 def version_errors(client: S3Client, url: str) -> Iterator[None]:
-    """Do as ``s3_errors`` where it is one version of ``url`` that is read.
+    """Turn errors as ``s3_errors`` while one version is read.
 
     Raises:
-        StorageError: there is another one now.
+        StorageError: the object has another version now.
     """
     with s3_errors(client, url):
         try:

@@ -1,7 +1,7 @@
-"""How often a busy S3 server is asked again.
+"""Retries of requests to a busy S3 server.
 
-The SDK tries each request three times within a few seconds. A server that turns every tenth request away ("slow
-down") refuses one in a thousand that often, and a large file alone is a thousand requests.
+The SDK tries each request three times within a few seconds. A server that turns every tenth request away ("slow down")
+refuses one request in a thousand three times in a row, and a large file alone takes a thousand requests.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ATTEMPTS = 6
-"""How often something is asked for; each time the SDK asks thrice."""
+"""Number of attempts; in each of them the SDK sends the request up to three times."""
 _PATIENCE_SECONDS = 150.0
-"""After so long nothing is asked again: two answers may fall silent for 60 s; the SDK waited for a third already."""
+"""Time after which there is no further attempt. Two answers may be silent for 60 s; the SDK waited for a third already.
+"""
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
 def persistently(ask: Callable[Given, Answer], *given: Given.args, **named: Given.kwargs) -> Answer:
-    """Ask S3, and again while the server is busy or its answers break off.
+    """Send a request to S3, again while the server is busy.
 
-    A host that cannot be reached and credentials that are missing are given up at once.
+    It is also repeated where answers break off. A host that cannot be reached and missing credentials are errors at
+    once.
 
     Args:
-        ask: a read, a deletion, a part of an upload: whatever may be done twice.
-        given: to ``ask``.
-        named: same.
+        ask: a read, a deletion, a part of an upload: any request that may be sent twice.
+        given: arguments of ``ask``.
+        named: same, by name.
     """
     began = time.monotonic()
     for attempt in range(1, ATTEMPTS):
@@ -50,24 +52,31 @@ def persistently(ask: Callable[Given, Answer], *given: Given.args, **named: Give
 
 
 def is_busy(error: ClientError) -> bool:
-    """Say whether the server failed or turned the request away for now, so that a later one may be answered."""
+    """Return whether the server failed or turned a request away for now.
+
+    A later request may then succeed.
+    """
     status = http_status(error)
     return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def is_refusal(error: Exception) -> bool:
-    """Say whether a write did not take place: the server refused it, and the SDK had not sent it before."""
+    """Return whether a write certainly did not take place.
+
+    That is so where the server refused it, and the SDK had not sent it before.
+    """
     if not isinstance(error, ClientError) or is_busy(error):
         return False
     return not error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
 
 
 def leaves_open(error: ClientError) -> bool:
-    """Say whether after this answer the write may have taken place, or may still: the object must be looked at.
+    """Return whether a refused write may have taken place, or may still.
 
-    A condition may have failed on the write's own first attempt (412, and 404 for a vanished object or upload); racers
-    are told to try again (409); a server that failed (5xx) may have done so after the write, and one that turns a
-    request away (429) after an attempt of it that it let pass.
+    Then the caller must look at the object. A condition may have failed on the write's own first attempt (412, and 404
+    for a vanished object or upload); writers in a race get the request to try again (409); a server that failed (5xx)
+    may have done so after the write, and one that turns a request away (429) may have carried out an earlier attempt of
+    it.
     """
     status = http_status(error)
     if status == HTTPStatus.NOT_FOUND:
@@ -77,7 +86,10 @@ def leaves_open(error: ClientError) -> bool:
 
 
 def pause(attempt: int) -> None:
-    """Wait after an attempt that failed, the first being 1; some three seconds in all before the sixth."""
+    """Wait after a failed attempt, the first being 1.
+
+    The pauses before the sixth attempt are some three seconds together.
+    """
     time.sleep(random.uniform(0, 0.05 * 2**attempt))  # noqa: S311 (those turned away together must not return in step)
 
 

@@ -1,4 +1,7 @@
-"""Large objects in parts: conditional multipart uploads and copies, ranged downloads of one version."""
+"""Transfer of large objects in parts.
+
+These are conditional multipart uploads and copies, and ranged downloads of one version.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ _MOST_PARTS = 10_000  # S3's limit
 
 
 class Condition(TypedDict, total=False):
-    """What the server checks in the instant of a write; empty for an unconditional one."""
+    """Condition that the server checks in the instant of a write.
+
+    It is empty for an unconditional write.
+    """
 
     IfNoneMatch: str
     IfMatch: str
@@ -43,11 +49,11 @@ class Condition(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Where one request becomes many.
+    """Sizes from which on one request becomes many.
 
     Attributes:
-        part: bytes of an upload's or download's part; S3 wants at least 5 MiB of an upload's.
-        copy: bytes up to which a copy is one request; S3 allows 5 GB, but says nothing while it works.
+        part: bytes of a part of an upload or download; S3 wants at least 5 MiB for an upload's.
+        copy: bytes up to which a copy is one request; S3 allows 5 GB, but sends nothing while it works.
         copy_part: bytes of a copy's part.
         threads: parts under way at once; an upload holds as many in memory.
     """
@@ -60,11 +66,11 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """An object that was uploaded in parts.
+    """Object that was uploaded in parts.
 
     Attributes:
-        tag: of it.
-        seconds: that the server took to make it of its parts.
+        tag: of the object.
+        seconds: that the server took to assemble it from its parts.
     """
 
     tag: str
@@ -83,7 +89,7 @@ class Place:
 def upload_parts(
     place: Place, source: Path, size: int, metadata: Mapping[str, str], condition: Condition, sizes: Sizes
 ) -> Completed:
-    """Upload a file of ``size`` bytes; the object is visible only when whole."""
+    """Upload a file of ``size`` bytes, visible only when whole."""
 
     def send(upload: str, number: int, start: int, end: int) -> str:
         with disk_errors(source), source.open("rb") as file:
@@ -99,7 +105,19 @@ def upload_parts(
 
 
 def copy_parts(place: Place, source: str, tag: str, size: int, metadata: Mapping[str, str], sizes: Sizes) -> str:
-    """Copy version ``tag`` of the object ``source`` of the same bucket to a new object and return the copy's tag."""
+    """Copy version ``tag`` of an object within the bucket.
+
+    Args:
+        place: of the copy, which must not exist.
+        source: key of the original.
+        tag: of the original's version.
+        size: of it, in bytes.
+        metadata: of the copy.
+        sizes: of the parts.
+
+    Returns:
+        The copy's tag.
+    """
 
     def send(upload: str, number: int, start: int, end: int) -> str:
         answer = place.client.upload_part_copy(
@@ -118,7 +136,9 @@ def copy_parts(place: Place, source: str, tag: str, size: int, metadata: Mapping
 
 
 def download_parts(place: Place, tag: str, size: int, sink: int, sizes: Sizes) -> None:
-    """Write version ``tag`` of an object to the descriptor ``sink``, many ranges at once.
+    """Write version ``tag`` of an object to the descriptor ``sink``.
+
+    Several ranges are downloaded at once.
 
     Raises:
         ClientError: the object was changed meanwhile (412), or the server stayed busy.
@@ -133,7 +153,10 @@ def download_parts(place: Place, tag: str, size: int, sink: int, sizes: Sizes) -
 
 
 def read_range(place: Place, tag: str, start: int, end: int) -> bytes:
-    """Return bytes ``start`` to ``end`` of version ``tag`` of an object; raises as ``download_parts``."""
+    """Return bytes ``start`` to ``end`` of version ``tag`` of an object.
+
+    It raises the errors of ``download_parts``.
+    """
 
     def ask() -> bytes:
         with closing(_ask_range(place, tag, start, end)) as body:
@@ -143,11 +166,11 @@ def read_range(place: Place, tag: str, start: int, end: int) -> bytes:
 
 
 def abort_old(place: Place, before: float, *, dry_run: bool) -> int:
-    """Give up uploads that never ended and return how many there were.
+    """Abort uploads that never ended and return their number.
 
     Args:
         place: the start of their keys.
-        before: those go that began before, in seconds since 1970 by the server's clock.
+        before: time before which an upload must have begun, in seconds since 1970 by the server's clock.
         dry_run: only count them.
     """
     pages = place.client.get_paginator("list_multipart_uploads").paginate(Bucket=place.bucket, Prefix=place.key)
@@ -157,13 +180,16 @@ def abort_old(place: Place, before: float, *, dry_run: bool) -> int:
         try:
             place.client.abort_multipart_upload(Bucket=place.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
         except ClientError as error:
-            if error_code(error) != "NoSuchUpload":  # its writer was not dead, or another gave it up
+            if error_code(error) != "NoSuchUpload":  # its writer has just ended it, or another process has
                 raise
     return len(old)
 
 
 def _began(place: Place, upload: MultipartUploadTypeDef) -> float:
-    """Return when an upload began; of a server that does not say, when its newest part came: never if it has none."""
+    """Return the time when an upload began.
+
+    Some servers do not report it. Then it is the time of the upload's newest part, and infinity if it has none.
+    """
     if "Initiated" in upload:
         return upload["Initiated"].timestamp()
     pages = place.client.get_paginator("list_parts").paginate(
@@ -202,17 +228,21 @@ def _multipart(
         )
 
     try:
-        # Asked again for the same upload: a new one would send every part again, and leave this one open.
+        # Repeated for the same upload: a new one would send every part again, and leave this one open.
         tag = persistently(complete)
     except ClientError as error:
-        # Only after the server's word: aborting what it may still be completing could tear the object.
+        # Only after the server's final answer: aborting an upload that it may still be completing could tear the
+        # object.
         _abort(place, upload, error)
         raise
     return Completed(tag, time.monotonic() - began)
 
 
 def _begin(place: Place, metadata: Mapping[str, str]) -> str:
-    """Begin an upload and return its id; end those of the same call whose answers were lost."""
+    """Begin an upload and return its id.
+
+    Uploads of the same call whose answers were lost are ended.
+    """
     asked = 0
 
     def ask() -> CreateMultipartUploadOutputTypeDef:
@@ -228,17 +258,17 @@ def _begin(place: Place, metadata: Mapping[str, str]) -> str:
     if asked > 1 or begun["ResponseMetadata"].get("RetryAttempts"):
         try:
             _abort_empty(place, upload)
-        except (BotoCoreError, ClientError) as error:  # the keys may not allow it: `abort_old` finds them, too
+        except (BotoCoreError, ClientError) as error:  # the credentials may not allow it; `abort_old` finds them later
             say(f"{place.key}: an upload without an answer may have stayed open: {error}")
     return upload
 
 
 def _abort_empty(place: Place, upload: str) -> None:
-    """End the uploads of one key, but ``upload``, to which no part was sent yet.
+    """End the uploads of one key, but ``upload``, that have no parts.
 
-    Those of an answer that was lost are among them: their ids are known to nothing. One of another writer that has just
-    begun may be, too: its parts are refused then, and it begins again. One that has parts may be about to be completed,
-    which ending it now could tear.
+    Those whose answer was lost are among them; no process has their ids. An upload of another writer that has just
+    begun may be among them, too: its parts are refused then, and that writer begins again. An upload with parts may be
+    about to be completed, and ending it now could tear the object.
     """
     pages = place.client.get_paginator("list_multipart_uploads").paginate(Bucket=place.bucket, Prefix=place.key)
     begun = [each["UploadId"] for page in pages for each in page.get("Uploads", []) if each["Key"] == place.key]
@@ -262,7 +292,10 @@ def _abort(place: Place, upload: str, error: BaseException) -> None:
 
 
 def _ranges(size: int, step: int) -> Iterator[tuple[int, int]]:
-    """Cut ``size`` bytes into ``(start, end)`` of ``step`` bytes, or more where that gave too many."""
+    """Cut ``size`` bytes into ranges ``(start, end)`` of ``step`` bytes.
+
+    The step is larger where it would give more parts than S3 allows.
+    """
     step = max(step, -(-size // _MOST_PARTS))
     for start in range(0, size, step):
         yield start, min(start + step, size)
@@ -289,5 +322,5 @@ def _download_range(place: Place, tag: str, start: int, end: int, sink: int) -> 
             if attempt == ATTEMPTS or (isinstance(error, ClientError) and not is_busy(error)):
                 raise
         else:
-            return  # the SDK raises when a body ends early
+            return  # the body was whole: the SDK raises when one ends early
         pause(attempt)

@@ -1,4 +1,4 @@
-"""Between a store and the local disk: verified downloads, uploads of many files, and a private place for both."""
+"""Verified downloads, uploads of many files, and a scratch directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StoredFile(TypedDict):
-    """What identifies an uploaded file's bytes."""
+    """Facts that identify an uploaded file's bytes."""
 
     sha256: str
     size: int
@@ -37,7 +37,9 @@ def sha256_file(path: Path) -> str:
 
 
 def fetch_verified(store: Store, key: str, target: Path, *, sha256: str, size: int) -> Path:
-    """Download an object whose bytes are known and return ``target``; nothing is left there unless they are right.
+    """Download an object with a recorded hash and return ``target``.
+
+    No file is left at ``target`` unless its bytes are right.
 
     Raises:
         FormatError: the object has other bytes.
@@ -58,7 +60,15 @@ def fetch_verified(store: Store, key: str, target: Path, *, sha256: str, size: i
 
 
 def fetch_many(store: Store, items: Iterable[tuple[str, Path, str, int]], *, threads: int = 4) -> list[Path]:
-    """Download and verify ``(key, target, sha256, size)`` each, several at once; returns the targets in order.
+    """Download and verify several objects at once.
+
+    Args:
+        store: that has them.
+        items: ``(key, target, sha256, size)`` of each.
+        threads: downloads under way at once.
+
+    Returns:
+        The targets, in the order of the items.
 
     Raises:
         FormatError: an object has other bytes than recorded.
@@ -76,7 +86,9 @@ def fetch_many(store: Store, items: Iterable[tuple[str, Path, str, int]], *, thr
 def put_all_new(
     store: Store, files: Mapping[str, Path], *, metadata: Mapping[str, str] | None = None, threads: int = 2
 ) -> dict[str, StoredFile]:
-    """Upload files under new keys, their SHA-256 in each object's metadata; what is there with equal bytes is left.
+    """Upload files under new keys, with their SHA-256 in the metadata.
+
+    An object that exists with equal bytes stays as it is.
 
     Raises:
         ConflictError: a key holds other bytes.
@@ -99,7 +111,10 @@ def put_all_new(
 
 @contextmanager
 def named(local: Path, url: str) -> Iterator[None]:
-    """Let errors of a local copy, inside, name what it is a copy of: a path in scratch tells nobody anything."""
+    """Make errors about a local copy name the original.
+
+    A user cannot do anything with a path in scratch.
+    """
     try:
         yield
     except FormatError as error:
@@ -107,15 +122,15 @@ def named(local: Path, url: str) -> Iterator[None]:
 
 
 class Scratch:
-    """A private directory on a local disk, removed when the ``with`` block ends.
+    """Private directory on a local disk, removed when the block ends.
 
-    What killed processes left below the same root is removed at the next start.
+    Directories that killed processes left below the same root are removed at the next start.
 
     Args:
         root: where it is made; by default ``$PBG_SCRATCH``, else the system's temporary directory.
 
     Attributes:
-        path: the directory, while the block runs.
+        path: the directory, within the ``with`` block.
     """
 
     path: Path
@@ -124,7 +139,7 @@ class Scratch:
         self._root = root or Path(os.environ.get("PBG_SCRATCH") or tempfile.gettempdir())
 
     def require(self, size: int) -> None:
-        """Check that ``size`` more bytes fit.
+        """Check that ``size`` more bytes fit on the disk.
 
         Raises:
             ResourceError: they do not.

@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from pbg_tasks.storage.base import Store
 
 GRACE_SECONDS = 86_400.0
-"""Younger uploads stay: another writer may be at work below the same directory."""
+"""Age from which on an upload is ended. A younger one stays: another writer may be at work below the same directory."""
 
 
 def end_old_uploads(store: Store, directory: str, *, written: str) -> None:
     """End the uploads below a directory that are a day old.
 
-    Within a graph's store ``pbg gc`` does so. A store that refuses, or cannot list uploads, is reported and no error.
+    Within a graph's store ``pbg gc`` does so. Where a store refuses, or cannot list uploads, that is reported and is no
+    error.
 
     Args:
         store: of the directory.
         directory: key of it, empty for the store's root.
-        written: key of an object that the caller has just written: its date is the store's clock.
+        written: key of an object that the caller has just written; its date shows the time by the store's clock.
     """
     try:
         there = store.head(written)

@@ -1,7 +1,7 @@
-"""Local files whose bytes are known: this process wrote them, or compared them with a recorded hash.
+"""Local files whose bytes are known to be right.
 
-What a file is known by changes with its bytes. One that is not known costs an examination and nothing else, so that
-forgetting is harmless.
+This process wrote them, or compared them with a recorded hash. The identity by which a file is known changes with its
+bytes. A file that is not known is examined again and nothing worse, so that it is harmless to forget one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _lock = threading.Lock()
 
 
 class Identity(NamedTuple):
-    """The version of a file: another one differs in at least one of these."""
+    """Identity of a file's version; another version differs in a field."""
 
     device: int
     inode: int
@@ -28,12 +28,12 @@ class Identity(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Self:
-        """Take it from a file's status."""
+        """Take the identity from a file's status."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def vouch(path: Path) -> None:
-    """Remember that the bytes of a file are those that this project wrote."""
+    """Record that this project wrote, or has checked, a file's bytes."""
     identity = Identity.of(path.stat())
     with _lock:
         _known.pop(identity, None)
@@ -43,11 +43,13 @@ def vouch(path: Path) -> None:
 
 
 def set_time(path: Path, moment: int) -> None:
-    """Set the time of a file whose bytes stay; what is known of it stays known, also to one that reads it now.
+    """Set the time of a file whose bytes stay.
+
+    A file that is known stays known, also to a reader that opens it at this moment.
 
     Args:
         path: of the file.
-        moment: nanoseconds of the epoch.
+        moment: time in nanoseconds since 1970.
     """
     with _lock:
         known = Identity.of(path.stat()) in _known
