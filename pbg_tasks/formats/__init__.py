@@ -1,1 +1,4 @@
-"""Arrays to files and back, one module a format: PyTorch-BigGraph's own, to the letter."""
+"""File formats: arrays to files and back, one module a format.
+
+The formats of PyTorch-BigGraph (PBG) are followed exactly, so that PBG reads the files.
+"""

@@ -1,4 +1,7 @@
-"""The small files of a checkpoint directory: version, config and statistics (PBG's checkpoint format)."""
+"""Small files of a checkpoint directory: version, config and statistics.
+
+They are in PBG's checkpoint format.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,17 @@ _PLACE = ("epoch_idx", "edge_path_idx", "edge_chunk_idx")
 
 
 def checkpoint_version_bytes(version: int) -> bytes:
-    """Return ``checkpoint_version.txt``: how many iterations are complete."""
+    """Return ``checkpoint_version.txt``: the number of complete iterations."""
     return f"{version}\n".encode()
 
 
 def read_checkpoint_version(data: bytes | None, *, source: str) -> int:
-    """Parse ``checkpoint_version.txt``; a missing (None) or empty file is version 0, as in PBG.
+    """Parse ``checkpoint_version.txt``.
+
+    A missing (None) or empty file is version 0, as in PBG.
 
     Raises:
-        FormatError: it holds something else than a number.
+        FormatError: it does not hold a number.
     """
     text = (data or b"").decode("utf-8", "replace").strip()
     return parse_natural(text, source=source) if text else 0
@@ -56,15 +61,15 @@ def read_config(data: bytes, *, source: str) -> ConfigSchema:
 
 @dataclass(frozen=True, slots=True)
 class BucketStats:
-    """What training a bucket showed; loss, reg and violators are means over its edges.
+    """Figures of a bucket's training, as means over its edges.
 
     Attributes:
         count: edges trained.
         loss: of both sides.
         reg: of the regularizer.
-        violators_lhs: negatives on the left that score above their edge.
+        violators_lhs: number of negatives on the left that score above their edge.
         violators_rhs: same on the right.
-        seconds: what training took; PBG's file has no place for it.
+        seconds: that training took; PBG's file has no place for it.
     """
 
     count: int
@@ -77,16 +82,18 @@ class BucketStats:
 
 @dataclass(frozen=True, slots=True)
 class EvalStats:
-    """What ranking held-out edges during training showed; means over the edges and both sides.
+    """Ranking of held-out edges during training, as means.
+
+    The means are over the edges and both sides.
 
     Attributes:
         count: edges.
         loss: of both sides, a mean over edges.
         pos_rank: rank of the edge among its negatives, from 1.
-        mrr: of these ranks.
+        mrr: mean of the reciprocals of these ranks.
         r1: share of ranks that are 1.
-        r10: up to 10.
-        r50: up to 50.
+        r10: share of ranks up to 10.
+        r50: share of ranks up to 50.
         auc: share of edges that score above a random negative.
     """
 
@@ -101,7 +108,7 @@ class EvalStats:
 
     @classmethod
     def mean(cls, parts: Sequence[EvalStats]) -> Self:
-        """Return the mean of several, weighted by their edges."""
+        """Return the mean of several results, weighted by their edges."""
         count = sum(part.count for part in parts)
         means = (
             sum(getattr(part, item.name) * part.count for part in parts) / max(count, 1) for item in fields(cls)[1:]
@@ -116,30 +123,30 @@ class EvalStats:
 
 @dataclass(frozen=True, slots=True)
 class IoStats:
-    """How well reading and writing was hidden behind an iteration's training. Not PBG's.
+    """Time that an iteration waited for reading and writing; not in PBG.
 
     Attributes:
-        seconds: the iteration took, up to its commit.
-        waited: seconds of them in which nothing was trained, because something had to be read or stored first.
+        seconds: that the iteration took, up to its commit.
+        waited: seconds of them in which nothing was trained, because data had to be read or stored first.
     """
 
     seconds: float
     waited: float
 
     def to_json(self) -> dict[str, float]:
-        """Return both, and the share."""
+        """Return both figures, and the share of the time that was waited."""
         share = self.waited / max(self.seconds, 1e-9)
         return {"seconds": round(self.seconds, 3), "waited": round(self.waited, 3), "share": round(share, 4)}
 
 
 @dataclass(frozen=True, slots=True)
 class StatsLine:
-    """One line of ``training_stats.json``: a bucket's figures and its place in the training.
+    """Line of ``training_stats.json``: a bucket's figures and its place.
 
     Attributes:
         lhs_partition: of the bucket.
         rhs_partition: of the bucket.
-        index: counts buckets over the whole training.
+        index: number of the bucket, counted over the whole training.
         stats: the bucket's figures.
         epoch_idx: the iteration's epoch.
         edge_path_idx: the iteration's edge path.
@@ -157,12 +164,12 @@ class StatsLine:
 
 @dataclass(frozen=True, slots=True)
 class IterationLine:
-    """A line about a whole iteration, of ``training_stats.json`` or of ``training_io.json``.
+    """Line of ``training_stats.json`` or ``training_io.json`` about an iteration.
 
     Attributes:
         place: epoch, edge path and chunk, from 0.
-        io: time that it took and waited, where the line says so.
-        held_out: figures of its held-out edges, same.
+        io: time that the iteration took and waited; None where the line lacks it.
+        held_out: figures of the iteration's held-out edges; same.
     """
 
     place: tuple[int, int, int]
@@ -180,9 +187,16 @@ def stats_line(
     before: EvalStats | None = None,
     after: EvalStats | None = None,
 ) -> str:
-    """Return the line of ``training_stats.json`` for bucket (lhs, rhs), the ``index``-th of the whole training.
+    """Return the line of ``training_stats.json`` for a trained bucket.
 
-    ``before`` and ``after`` are the figures of its held-out edges before and after it was trained.
+    Args:
+        stats: figures of the bucket.
+        lhs: partition of its left-hand side.
+        rhs: partition of its right-hand side.
+        index: number of the bucket, counted over the whole training.
+        iteration: its place.
+        before: figures of its held-out edges before it was trained.
+        after: same, after it was trained.
     """
     metrics = asdict(stats)
     count = metrics.pop("count")
@@ -200,14 +214,16 @@ def stats_line(
 
 
 def iteration_line(held_out: EvalStats, index: int, iteration: IterationInfo) -> str:
-    """Return the line of ``training_stats.json`` that ends an iteration with held-out edges.
+    """Return the line of ``training_stats.json`` that ends an iteration.
+
+    It is for iterations with held-out edges.
 
     Args:
         held_out: figures of these edges, over all buckets as each was trained.
         index: of its last bucket.
         iteration: its place.
     """
-    # PBG 1.0.0 knows no such lines and cannot resume when one has no ``stats``; later ones let them be.
+    # PBG 1.0.0 has no such lines and cannot resume when one has no ``stats``; later versions ignore the lines.
     entry: dict[str, Any] = {"index": index, "stats": {"count": 0, "metrics": {}}}
     return json.dumps(_place(iteration) | entry | {"eval_stats_chunk_avg": held_out.to_json()}, allow_nan=False)
 
@@ -218,12 +234,15 @@ def io_line(io: IoStats, iteration: IterationInfo) -> str:
 
 
 def split_line(line: str) -> tuple[str | None, str | None]:
-    """Return what of a line belongs into ``training_stats.json``, and what into ``training_io.json``.
+    """Split a line between ``training_stats.json`` and ``training_io.json``.
 
     Versions before the second file wrote ``io`` into the first, where it is a key that strict readers of PBG refuse.
 
     Args:
         line: a JSON object with a place, of either file.
+
+    Returns:
+        The line for each file; None where that file gets none.
     """
     entry = json.loads(line)
     if "io" not in entry:
@@ -237,7 +256,9 @@ def _place(iteration: IterationInfo) -> dict[str, int]:
 
 
 def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
-    """Parse a line of ``training_stats.json``; None for a line about a whole iteration, PBG's or ours.
+    """Parse a line of ``training_stats.json``.
+
+    None is returned for a line about a whole iteration, of PBG or of this package.
 
     Raises:
         FormatError: it is not JSON, or a figure is missing or no number.
@@ -269,7 +290,10 @@ def parse_stats_line(line: str, *, source: str) -> StatsLine | None:
 
 
 def parse_iteration_line(line: str) -> IterationLine | None:
-    """Parse a line about a whole iteration, of either file; None for any other line."""
+    """Parse a line about a whole iteration, of either file.
+
+    None is returned for any other line.
+    """
     try:
         entry = json.loads(line)
         io, held_out = entry.get("io"), entry.get("eval_stats_chunk_avg")

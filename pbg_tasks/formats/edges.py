@@ -1,10 +1,11 @@
-"""Edge buckets: ``edges_{lhs}_{rhs}.h5`` with ``lhs``, ``rhs``, ``rel`` and perhaps ``weight`` (PBG's edge format).
+"""Edge buckets, in PBG's edge format.
 
-PBG chunks every dataset at 50 MiB and truncates weights to integers; here the layout fits the data and weights are
-float32, which PBG reads.
+The file ``edges_{lhs}_{rhs}.h5`` has the datasets ``lhs``, ``rhs``, ``rel`` and perhaps ``weight``. PBG chunks every
+dataset at 50 MiB and truncates weights to integers; here the layout fits the data and weights are float32, which PBG
+reads.
 
-An end whose type is featurized has the id -1 and a list of features instead: ``lhsd_offsets`` says where each edge's
-list begins in ``lhsd_data`` (``rhsd_`` likewise). The list of any other end is empty.
+An end whose type is featurized has the id -1 and a list of features instead: ``lhsd_offsets`` has the positions at
+which each edge's list begins in ``lhsd_data`` (``rhsd_`` likewise). The list of any other end is empty.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TYPES: dict[str, np.dtype[Any]] = {**dict.fromkeys(_IDS, np.dtype(np.int64)), "
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of one end of N edges.
+    """Features of one end of N edges.
 
     Attributes:
         offsets: int64 (N + 1,), from 0: edge n has the features ``data[offsets[n] : offsets[n + 1]]``.
@@ -57,17 +58,17 @@ class Features:
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Self:
-        """Make them of one list an edge."""
+        """Make features from one list for each edge."""
         offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
         return cls(offsets, np.array([feature for features in lists for feature in features], np.int64))
 
     @property
     def counts(self) -> np.ndarray:
-        """How many each edge has, int64 (N,)."""
+        """Number of features of each edge, int64 (N,)."""
         return np.diff(self.offsets)
 
     def select(self, edges: np.ndarray) -> Features:
-        """Return those of some edges, in the given order."""
+        """Return the features of some edges, in the given order."""
         counts = self.counts[edges]
         offsets = np.concatenate(([0], np.cumsum(counts)))
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
@@ -104,7 +105,11 @@ class EdgeList:
         return len(self.lhs)
 
     def select(self, edges: np.ndarray) -> EdgeList:
-        """Return some edges (their numbers, or a flag for each), in the given order."""
+        """Return some edges, in the given order.
+
+        Args:
+            edges: their numbers, or a flag for each edge.
+        """
         numbers = np.flatnonzero(edges) if edges.dtype == bool else edges
         lhs_features, rhs_features = (
             None if features is None else features.select(numbers)
@@ -123,12 +128,12 @@ def write_edges(path: Path, edges: EdgeList, *, checksums: bool = False) -> None
     """Write a bucket that is in memory.
 
     Args:
-        path: where it goes.
+        path: of the file.
         edges: of the bucket.
         checksums: whether datasets have a fletcher32 for each chunk; else they are contiguous.
 
     Raises:
-        ResourceError: the disk is full; nothing appears under ``path``.
+        ResourceError: the disk is full; no file appears under ``path``.
     """
     names = _names(weighted=edges.weight is not None)
     columns = {name: getattr(edges, name).astype(_TYPES[name], copy=False) for name in names}
@@ -142,13 +147,13 @@ def write_edges(path: Path, edges: EdgeList, *, checksums: bool = False) -> None
 
 
 class EdgeFileWriter:
-    """Writes a bucket in pieces, each where it belongs; the file appears only when all of it is written.
+    """Writer of a bucket in pieces; the file appears only when whole.
 
-    The bytes depend on the edges and not on how they were cut into pieces.
+    The bytes depend on the edges and not on the pieces into which they were cut.
 
     Args:
-        path: where it goes.
-        count: how many edges there will be; the datasets are laid out at once.
+        path: of the file.
+        count: number of edges of the bucket; the datasets are laid out at once.
         weighted: whether there is a ``weight`` dataset.
         checksums: as in ``write_edges``.
     """
@@ -162,7 +167,8 @@ class EdgeFileWriter:
         """Add edges after those before.
 
         Raises:
-            ValueError: they are more than announced, have weights where there are none or the other way, or features.
+            ValueError: they are more than announced, have weights in a bucket without them or the other way round, or
+                have features.
         """
         if edges.lhs_features is not None or edges.rhs_features is not None:
             raise ValueError(f"{self._path}: edges with features are written whole, by write_edges")
@@ -204,10 +210,10 @@ class EdgeFileWriter:
 
 
 class EdgeFacts(NamedTuple):
-    """What a bucket's file says of its edges.
+    """Facts about the edges of a bucket's file.
 
     Attributes:
-        edges: how many there are.
+        edges: their number.
         weighted: whether they have weights.
     """
 
@@ -216,10 +222,10 @@ class EdgeFacts(NamedTuple):
 
 
 def edge_facts(file: Path | Hdf5Header) -> EdgeFacts:
-    """Look at a bucket's file without reading an edge.
+    """Return the facts about a bucket's file without reading an edge.
 
     Raises:
-        FormatError: it is damaged or foreign.
+        FormatError: the file is damaged or not a bucket's.
     """
     with open_foreign(file) as opened:
         items = _datasets(opened)
@@ -227,16 +233,18 @@ def edge_facts(file: Path | Hdf5Header) -> EdgeFacts:
 
 
 def count_edges(path: Path) -> int:
-    """Return how many edges a bucket's file holds; raises as ``edge_facts``."""
+    """Return the number of edges in a bucket's file; raises as ``edge_facts``."""
     return edge_facts(path).edges
 
 
 def read_edges(path: Path, start: int = 0, stop: int | None = None) -> EdgeList:
-    """Read edges ``start`` to ``stop`` of a bucket: ids of any integer type, weights of any number type.
+    """Read edges ``start`` to ``stop`` of a bucket.
+
+    Ids may be of any integer type, weights of any type of number.
 
     Raises:
-        FormatError: it is damaged or foreign, a dataset is missing, of another length or type, an end has neither an id
-            nor features, or both, or a weight is not a finite number of at least 0.
+        FormatError: the file is damaged or not a bucket's, a dataset is missing, of another length or type, an end has
+            neither an id nor features, or both, or a weight is not a finite number of at least 0.
     """
     with open_foreign(path) as file, np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite
         items = _datasets(file)
@@ -256,7 +264,8 @@ def _read_features(file: OpenFile, side: str, edges: int, start: int, stop: int 
     name = f"{side}d_offsets"
     if name not in file:
         return None
-    # A file whose first edges came without features has fewer offsets in PBG's writer: they would be misread.
+    # PBG's writer makes fewer offsets where the first edges of a file have no features. They would be misread, so such
+    # a file is refused.
     whole = dataset(file, name, kinds="iu", shape=(edges + 1,))
     stop = edges if stop is None else min(stop, edges)
     offsets = read_part(whole, start, stop + 1).astype(np.int64, copy=False) if edges else np.zeros(1, np.int64)
@@ -269,7 +278,7 @@ def _read_features(file: OpenFile, side: str, edges: int, start: int, stop: int 
 
 
 def _check_ends(path: Path, side: str, ids: np.ndarray, features: Features | None) -> None:
-    """An end has an id, or the id -1 and features."""
+    """Return a bucket's number of edges; raises as ``edge_facts``."""
     if not len(ids):
         return
     if features is None and ids.min() < 0:
@@ -281,7 +290,11 @@ def _check_ends(path: Path, side: str, ids: np.ndarray, features: Features | Non
 
 
 def _check_weights(path: Path, weight: np.ndarray, start: int) -> None:
-    """Refuse weights that snapshots may not have either: NaN is below and above nothing."""
+    """Refuse weights that are negative, infinite or NaN.
+
+    Snapshots may not have them either. The comparisons are written so that NaN, which is neither below nor above any
+    number, fails them.
+    """
     if not len(weight) or (weight.min() >= 0 and weight.max() < np.inf):
         return
     row = int(np.flatnonzero(~((weight >= 0) & (weight < np.inf)))[0])

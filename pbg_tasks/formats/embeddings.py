@@ -36,7 +36,7 @@ __all__ = [
 
 
 def embeddings_file_name(entity: str, partition: int, version: int) -> str:
-    """Return the name of one partition's file in one version."""
+    """Return the file name of a partition in a version."""
     return f"embeddings_{entity}_{partition}.v{version}.h5"
 
 
@@ -52,15 +52,15 @@ def write_embeddings(
     """Write a partition; equal arguments give equal bytes.
 
     Args:
-        path: where to.
+        path: of the file.
         embeddings: float32 (n, d).
         row_sums: RowAdagrad's sums, float32 (n,); None leaves the optimizer out.
-        lr: goes into the optimizer's state.
-        iteration: goes into the attributes.
+        lr: learning rate, for the optimizer's state.
+        iteration: for the attributes.
         config: same.
 
     Raises:
-        ResourceError: the disk is full; what was at ``path`` stays.
+        ResourceError: the disk is full; a file that was at ``path`` stays.
     """
     if row_sums is not None and row_sums.shape != embeddings.shape[:1]:
         raise ValueError(f"{path}: row sums of shape {row_sums.shape} for embeddings of shape {embeddings.shape}")
@@ -82,14 +82,15 @@ def read_embeddings(
         path: its file.
         count: rows it must have, None for any.
         dimension: columns it must have, None for any.
-        out: float32 (m, d) with m >= n to read into: a partition that grew keeps its other rows.
+        out: float32 (m, d) with m >= n to read into. For a partition that has grown, the rows after the first n stay as
+            they are.
 
     Returns:
-        Embeddings float32 (n, d), the first rows of ``out`` where that is given; and RowAdagrad's sums float32 (n,),
-        or None when the file has none.
+        Embeddings float32 (n, d), the first rows of ``out`` where that is given; and RowAdagrad's sums float32 (n,), or
+        None when the file has none.
 
     Raises:
-        FormatError: damaged, foreign, of another shape, larger than ``out``, or not finite.
+        FormatError: damaged, not PBG's, of another shape, larger than ``out``, or not finite.
     """
     with open_foreign(path) as file:
         item = _embeddings(file, count, dimension if out is None else out.shape[1])
@@ -105,7 +106,7 @@ def embeddings_shape(path: Path) -> tuple[int, int]:
     """Return (n, d) of a partition's file.
 
     Raises:
-        FormatError: damaged or foreign.
+        FormatError: damaged or not PBG's.
     """
     with open_foreign(path) as file:
         rows, columns = _embeddings(file, None, None).shape
@@ -113,10 +114,12 @@ def embeddings_shape(path: Path) -> tuple[int, int]:
 
 
 def read_rows(path: Path, start: int, stop: int) -> np.ndarray:
-    """Read rows ``start`` to ``stop`` of a partition: float32 (stop - start, d).
+    """Read rows ``start`` to ``stop`` of a partition.
+
+    They are float32 (stop - start, d).
 
     Raises:
-        FormatError: damaged, foreign, not finite, or it has fewer rows.
+        FormatError: damaged, not PBG's, not finite, or with fewer rows.
     """
     with open_foreign(path) as file:
         item = _embeddings(file, None, None)
@@ -128,10 +131,12 @@ def read_rows(path: Path, start: int, stop: int) -> np.ndarray:
 
 
 def read_sums(path: Path) -> np.ndarray | None:
-    """Read RowAdagrad's sums of a partition: float32 (n,), or None when the file has none.
+    """Read RowAdagrad's sums of a partition.
+
+    They are float32 (n,), or None when the file has none.
 
     Raises:
-        FormatError: damaged, foreign, or the sums are not finite.
+        FormatError: damaged, not PBG's, or the sums are not finite.
     """
     with open_foreign(path) as file:
         return read_row_sums(file, len(_embeddings(file, None, None)))
@@ -140,10 +145,12 @@ def read_sums(path: Path) -> np.ndarray | None:
 def iter_blocks(
     path: Path, rows: int, *, count: int | None = None, dimension: int | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Stream a partition: yield (offset of the first row, float32 (<= ``rows``, d)).
+    """Yield the rows of a partition in blocks.
+
+    A block is (offset of the first row, float32 (<= ``rows``, d)).
 
     Raises:
-        FormatError: damaged, foreign, not finite or of another shape.
+        FormatError: damaged, not PBG's, not finite or of another shape.
     """
     with open_foreign(path) as file:
         item = _embeddings(file, count, dimension)
@@ -159,7 +166,7 @@ def _embeddings(file: OpenFile, count: int | None, dimension: int | None) -> Sto
 
 def _read_into(item: Stored, start: int, block: np.ndarray) -> None:
     """Fill ``block`` from row ``start`` on, converting to float32."""
-    total = 0.0  # finite float32 cannot overflow it, and no array of flags is needed
+    total = 0.0  # a sum of finite float32 cannot overflow it, and takes no array of flags
     for part in read_into(item, start, block):
         with np.errstate(invalid="ignore"):
             total += float(part.sum(dtype=np.float64))
@@ -170,11 +177,11 @@ def _read_into(item: Stored, start: int, block: np.ndarray) -> None:
 def map_embeddings(path: Path, *, dimension: int) -> np.ndarray:
     """Map a partition's file into memory, read-only: float32 (n, ``dimension``).
 
-    Files that PBG and this package write hold them as one stretch of little-endian float32, which is mapped where it
-    lies. Another layout (chunked, compressed, another float type) is read whole.
+    Files that PBG and this package write hold the rows as one stretch of little-endian float32, which is mapped in
+    place. Another layout (chunked, compressed, another float type) is read whole.
 
     Raises:
-        FormatError: damaged, foreign or of another dimension.
+        FormatError: damaged, not PBG's or of another dimension.
     """
     with open_foreign(path) as file:
         item = dataset(file, "embeddings", kinds="f", shape=(None, dimension))

@@ -1,4 +1,7 @@
-"""The entity path: how many entities a partition has, their names in order, and the relations' names (PBG's format)."""
+"""Files of the entity path, in PBG's format.
+
+They hold the number of entities of each partition, their names in order, and the names of the relations.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,18 @@ RELATION_COUNT = "dynamic_rel_count.txt"
 _NAMES_AT_ONCE = 1 << 16
 _READ_AT_ONCE = _LONGEST = 1 << 20
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_NAME = "\ud800"  # stands for a string; UTF-8 text cannot contain it
+_NAME = "\ud800"  # takes the place of a string; UTF-8 text cannot contain it
 _NO_LIST = re.compile(rf"\^[^\[]|\[[^{_NAME}\]]|{_NAME}[^,\]]|,[^{_NAME}]|\].", re.DOTALL)
-"""Two tokens that do not follow each other in a list of strings; ``^`` is its beginning."""
+"""Pairs of tokens that cannot follow each other in a list of strings; ``^`` is the beginning of the list."""
 
 
 def entity_count_file_name(entity: str, partition: int) -> str:
-    """Return the name of the file that holds a partition's number of entities."""
+    """Return the file name of a partition's number of entities."""
     return f"entity_count_{entity}_{partition}.txt"
 
 
 def entity_names_file_name(entity: str, partition: int) -> str:
-    """Return the name of the file that holds a partition's names."""
+    """Return the file name of a partition's names."""
     return f"entity_names_{entity}_{partition}.json"
 
 
@@ -50,7 +53,10 @@ def read_entity_count(directory: Path, entity: str, partition: int) -> int:
 
 
 def write_entity_names(directory: Path, entity: str, partition: int, names: Iterable[str]) -> int:
-    """Write a partition's names in the order of their offsets, some at a time; return how many there were."""
+    """Write a partition's names by offset; return their number.
+
+    They are written some at a time, so that they need not fit into memory.
+    """
     return _write_names(directory / entity_names_file_name(entity, partition), names)
 
 
@@ -58,7 +64,7 @@ def read_entity_names(directory: Path, entity: str, partition: int, *, count: in
     """Read a partition's names.
 
     Raises:
-        FormatError: the file is missing, not a list of strings, or not ``count`` of them.
+        FormatError: the file is missing, is not a list of strings, or has not ``count`` of them.
     """
     path = directory / entity_names_file_name(entity, partition)
     names = _read_names(path)
@@ -77,7 +83,7 @@ def count_names(path: Path) -> int:
     with _readable(path), path.open(encoding="utf-8") as file:
         while chunk := file.read(_READ_AT_ONCE):
             bare, quote, rest = _STRING.sub(_NAME, unread + chunk).partition('"')
-            unread = quote + rest  # the beginning of a string
+            unread = quote + rest  # the beginning of a string that the next chunk continues
             tokens = last + "".join(bare.split())
             if _NO_LIST.search(tokens) or len(unread) > _LONGEST:
                 raise FormatError(f"{path}: not a JSON list of names")
@@ -88,7 +94,10 @@ def count_names(path: Path) -> int:
 
 
 def write_relation_names(directory: Path, names: Iterable[str], *, dynamic: bool) -> None:
-    """Write the relations' names in the order of their ids, and with dynamic relations their number."""
+    """Write the relations' names in the order of their ids.
+
+    With dynamic relations, their number is written too.
+    """
     count = _write_names(directory / RELATION_NAMES, names)
     if dynamic:
         _write_count(directory / RELATION_COUNT, count)
@@ -140,7 +149,10 @@ def _read_count(path: Path) -> int:
 
 
 def _write_names(path: Path, names: Iterable[str]) -> int:
-    """Write what ``json.dump(list(names), file, indent=4)`` would, without the list."""
+    """Write the names as ``json.dump(list(names), file, indent=4)`` would.
+
+    It does so without the whole list in memory.
+    """
     rest, count = iter(names), 0
     with replacing(path) as partial, partial.open("w", encoding="ascii") as file:
         while some := list(islice(rest, _NAMES_AT_ONCE)):
@@ -148,7 +160,8 @@ def _write_names(path: Path, names: Iterable[str]) -> int:
                 if not isinstance(name, str):
                     raise TypeError(f"{path}: name {index} is {name!r}, not a string")
             file.write("[\n    " if count == 0 else ",\n    ")
-            # With separators in the place of an indentation, Python's fast encoder does it.
+            # Separators in place of an indentation, so that Python's fast encoder, which has no indentation, writes the
+            # names.
             file.write(json.dumps(some, separators=(",\n    ", ": "))[1:-1])
             count += len(some)
         file.write("\n]" if count else "[]")

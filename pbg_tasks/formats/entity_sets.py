@@ -1,4 +1,7 @@
-"""Some of the entities, by type, partition and offset: a sample of candidates, or those that readers are not shown."""
+"""Sets of entities, by type, partition and offset.
+
+Such a set is a sample of candidates, or the entities that a release hides from readers.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EXPIRED = "expired.parquet"
-"""In the entity path and the release of a night: entities that vanished, where the spec hides those."""
+"""File in the entity path and the release of a night with the entities that vanished, where the spec hides those."""
 _LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True)
 class EntitySet:
-    """Entities, each once.
+    """Set of entities, each once.
 
     Attributes:
         partition: int64 (K,) by type.
         offset: int64 (K,) by type.
-        limit: of a sample: how many of a type were to be drawn; None of what is no sample, or does not tell.
+        limit: in a sample, the number of entities to be drawn of a type; None in a set that is no sample, or whose file
+            does not record it.
     """
 
     partition: Mapping[str, np.ndarray]
@@ -33,7 +37,9 @@ class EntitySet:
     limit: int | None = None
 
     def numbers(self, entity: str, bases: np.ndarray) -> np.ndarray | None:
-        """Return those of a type as ascending numbers over all partitions; None if the set has none of that type.
+        """Return the entities of a type as ascending numbers over all partitions.
+
+        None is returned if the set has no entities of that type.
 
         Args:
             entity: the type.
@@ -45,7 +51,10 @@ class EntitySet:
         return numbers
 
     def to_bytes(self) -> bytes:
-        """Write a Parquet file: type, partition, offset; the limit is in its metadata."""
+        """Return a Parquet file of the set.
+
+        It has the columns type, partition and offset, and the limit in its metadata.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -64,10 +73,10 @@ class EntitySet:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, source: str = "candidates") -> Self:
-        """Read what ``to_bytes`` wrote.
+        """Read a file that ``to_bytes`` made.
 
         Raises:
-            FormatError: it is something else.
+            FormatError: it is another file.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,7 +1,8 @@
-"""A process that looks at files which may crash the HDF5 library, or keep it busy, so that this one stays.
+"""Separate process that examines files of unknown origin.
 
-It is started when the first such file comes, takes one file after the other, and ends with this process. A file that
-ends it is refused, and the next one gets a new process.
+Such a file may crash the HDF5 library, or keep it busy. The process protects this one from that. It is started at the
+first such file, takes one file after the other, and ends with this process. A file that ends it is refused, and the
+next file gets a new process.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.frames import Message
 
 SECONDS = 5.0
-"""Computing time that a small file gets."""
+"""Seconds of computing time that a small file gets."""
 MEMORY = 1 << 30
-"""Address space, in bytes, that a small file gets."""
-_BYTES_PER_SECOND = 20 << 20  # of larger files; every disk and processor of today is several times faster
-_MEMORY_PER_BYTE = 6  # a blob, its parts, and the numbers that are made of them
-_WAITING = 12  # seconds of the clock for one of computing: the machine may be busy, the disk slow
+"""Bytes of address space that a small file gets."""
+_BYTES_PER_SECOND = 20 << 20  # of larger files; today's disks and processors are several times faster
+_MEMORY_PER_BYTE = 6  # for a blob, its parts, and the numbers made of them
+_WAITING = 12  # clock seconds for each second of computing: the machine may be busy, the disk slow
 _START_SECONDS = 120.0
 _READY = b"ready\n"
 _MOST_TEXT = 1 << 15
@@ -45,32 +46,32 @@ _INHERITED = (
     "HDF5_USE_FILE_LOCKING",
     "PYTHONDONTWRITEBYTECODE",
 )
-"""Variables of the environment that the process gets; credentials are not among them."""
+"""Environment variables that the process gets; credentials are not among them."""
 
 
 class _EndedError(Exception):
-    """The process ended before it answered."""
+    """Error: the process ended before it answered."""
 
 
 class _LateError(Exception):
-    """The process did not answer in time."""
+    """Error: the process did not answer in time."""
 
 
 class Examiner:
-    """The process, started when it is needed."""
+    """Process that examines files, started when it is needed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, task: str, where: str, body: dict[str, Any], blobs: Sequence[bytes] = (), *, size: int) -> Message:
-        """Have a task of ``formats.examining`` done.
+        """Run a task of ``formats.examining`` in the process.
 
         Args:
             task: its name.
-            where: what messages call the file.
-            body: what the task takes.
-            blobs: same.
+            where: name of the file in messages.
+            body: input of the task.
+            blobs: same, as bytes.
             size: bytes that the task may have to read.
 
         Raises:
@@ -93,12 +94,12 @@ class Examiner:
             except (_EndedError, ValueError):
                 raise self._failure(where, process, seconds) from None
             except BaseException:
-                self.stop()  # its answer to this must not be taken for one to the next
+                self.stop()  # its answer must not be taken for that to the next request
                 raise
         return _checked(where, answer, memory)
 
     def stop(self) -> None:
-        """End the process; the next task starts another."""
+        """End the process; the next task starts a new one."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -106,12 +107,12 @@ class Examiner:
             process.wait()
 
     def forget(self) -> None:
-        """Leave the process to the one that this one was forked from."""
+        """Leave the process to the parent, after a fork."""
         self._lock = threading.Lock()
         process, self._process = self._process, None
         if process is not None:
             _close(process)
-            process.returncode = 0  # it is no child of this process: nothing to wait for
+            process.returncode = 0  # it is no child of this process, which cannot wait for it
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is not None:
@@ -135,11 +136,11 @@ class Examiner:
         return unpacked(lambda length: _read(process, length, deadline), most=most)
 
     def _failure(self, where: str, process: subprocess.Popen[bytes], seconds: float) -> FormatError | ResourceError:
-        """Say what ended the process."""
+        """Return an error with the cause of the process's end."""
         try:
             status = process.wait(_WAITING)
         except subprocess.TimeoutExpired:
-            status = 0  # it answered nonsense and goes on
+            status = 0  # it sent an invalid answer and still runs
         self.stop()
         if status == -signal.SIGKILL:
             return ResourceError(
@@ -184,7 +185,7 @@ def _started() -> subprocess.Popen[bytes]:
         try:
             process = subprocess.Popen(
                 command,
-                bufsize=0,  # a fork while a thread writes would wait forever for the lock of a buffer
+                bufsize=0,  # after a fork while a thread writes, a buffer would stay locked for ever
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -209,12 +210,12 @@ def _started() -> subprocess.Popen[bytes]:
 def _close(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with suppress(OSError):  # a request that was not sent in full
+            with suppress(OSError):  # closing flushes a request that was not sent in full
                 pipe.close()
 
 
 def _write(process: subprocess.Popen[bytes], data: bytes, deadline: float) -> None:
-    """Write all of ``data``, to a process that may have stopped reading."""
+    """Write all of ``data`` to a process that may have stopped reading."""
     assert process.stdin is not None  # noqa: S101 - made with pipes
     os.set_blocking(process.stdin.fileno(), False)
     rest = memoryview(data)
@@ -246,6 +247,6 @@ def _read(process: subprocess.Popen[bytes], length: int, deadline: float) -> byt
 
 
 EXAMINER = Examiner()
-"""That of this process."""
+"""Examiner of this process."""
 atexit.register(EXAMINER.stop)
 os.register_at_fork(after_in_child=EXAMINER.forget)

@@ -1,8 +1,9 @@
-"""The process that the HDF5 library runs in while it looks at a file that no hash vouches for.
+"""Program of the process in which files of unknown origin are examined.
 
-Started by ``formats.examiner`` as ``python -m pbg_tasks.formats.examining``. It takes one request at a time from its
-standard input and answers on its standard output. Each request brings its limits of memory and computing time, which
-the kernel enforces; what a hostile file makes of this process, it can write no file and has no credentials.
+The HDF5 library runs in it for files that no hash vouches for. ``formats.examiner`` starts it as ``python -m
+pbg_tasks.formats.examining``. It takes one request at a time from its standard input and answers on its standard
+output. Each request has its limits of memory and computing time, which the kernel enforces. Whatever a hostile file
+makes this process do, it can write no file and has no credentials.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _FIRST_MEMORY, _MOST_MEMORY = resource.getrlimit(resource.RLIMIT_AS)
 
 
 def layout(body: dict[str, Any], blobs: list[bytes]) -> Message:
-    """Answer with a file's layout and its version, or with the parts of it that are missing here."""
+    """Answer with a file's layout and its version.
+
+    Where parts of the file are missing here, answer with their numbers.
+    """
     if "path" in body:
         path = Path(body["path"])
         status = path.stat()
@@ -52,7 +56,7 @@ def layout(body: dict[str, Any], blobs: list[bytes]) -> Message:
 
 
 def sums(body: dict[str, Any], blobs: list[bytes]) -> Message:
-    """Answer with the sums of an optimizer's blob, as bytes of float32."""
+    """Answer with the sums in an optimizer's blob, as bytes of float32."""
     found = state_sums(blobs[0], [tuple(shape) for shape in body["shapes"]], source=body["source"])
     return Message({"found": found is not None}, [value.tobytes() for value in found or ()])
 
@@ -67,7 +71,7 @@ def _described(found: Any) -> dict[str, Any]:  # noqa: ANN401 - the layout's own
 def _answer(request: Message) -> Message:
     body = request.body
     _limit_memory(body["memory"])
-    signal.setitimer(signal.ITIMER_PROF, body["seconds"])  # its signal ends the process
+    signal.setitimer(signal.ITIMER_PROF, body["seconds"])  # the timer's signal ends the process
     try:
         return TASKS[body["task"]](body, request.blobs)
     except FormatError as error:
@@ -80,7 +84,7 @@ def _answer(request: Message) -> Message:
         return Message({"damaged": f"{type(error).__name__}: {error}"}, [])
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _limit_memory(None)  # the next request may be larger than what this one was allowed
+        _limit_memory(None)  # the next request may be longer than this one's limit
 
 
 def _limit_memory(size: int | None) -> None:
@@ -90,13 +94,13 @@ def _limit_memory(size: int | None) -> None:
 
 
 def main() -> None:
-    """Answer until the standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's end is this process's, too
+    """Answer requests until the standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt ends the parent, and that ends this process
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
         resource.setrlimit(limit, (0, 0))
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     quiet = os.open(os.devnull, os.O_RDWR)
-    for standard in (1, 2):  # the library's own words are for nobody
+    for standard in (1, 2):  # the library's own messages are dropped
         os.dup2(quiet, standard)
     sink.write(READY)
     sink.flush()

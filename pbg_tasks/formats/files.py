@@ -1,4 +1,7 @@
-"""What the formats share: files that appear under their name only when whole, and numbers in text files."""
+"""Writing of whole files, and parsing of numbers in text files.
+
+A file appears under its name only when it is whole.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_NATURAL = re.compile(r"[0-9]{1,18}")  # always within int64
-_OVERHEAD = 1 << 16  # HDF5's own structures and our attributes
+_NATURAL = re.compile(r"[0-9]{1,18}")  # always fits int64
+_OVERHEAD = 1 << 16  # HDF5's own structures and the attributes
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a neighbour of ``path`` to write; it takes the name on success and is removed on failure.
+    """Yield a temporary path that takes the name ``path`` on success.
+
+    It is in the same directory as ``path``, and is removed on failure.
 
     Raises:
         ResourceError: disk or quota is full.
@@ -44,11 +49,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def creating(path: Path, *, data_bytes: int = 0) -> Iterator[h5py.File]:
-    """Open a new HDF5 file that replaces ``path`` once it was closed without an error.
+    """Open a new HDF5 file, which replaces ``path`` once closed.
+
+    After an error, ``path`` stays as it was.
 
     Args:
         path: the name it gets.
-        data_bytes: what will be written at least, as far as known.
+        data_bytes: bytes that will be written at least, as far as known.
 
     Raises:
         ResourceError: disk or quota is full, or will be.
@@ -59,7 +66,7 @@ def creating(path: Path, *, data_bytes: int = 0) -> Iterator[h5py.File]:
         try:
             with h5py.File(partial, "w", libver="earliest") as file:
                 yield file
-        except RuntimeError as error:  # h5py raises it when closing fails, over the reason
+        except RuntimeError as error:  # h5py raises it when closing fails, and its context has the reason
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
@@ -79,10 +86,12 @@ def copied(source: Path, path: Path) -> None:
 
 
 def require_space(path: Path, data_bytes: int) -> None:
-    """Check that the disk has room: HDF5 may crash the process after it met a full disk.
+    """Check that the disk has room.
+
+    HDF5 may crash the process after it met a full disk.
 
     Raises:
-        ResourceError: it has not.
+        ResourceError: it has no room.
     """
     disk = os.statvfs(path.parent)
     free = disk.f_bavail * disk.f_frsize
@@ -94,7 +103,7 @@ def require_space(path: Path, data_bytes: int) -> None:
 
 
 def parse_natural(text: str, *, source: str) -> int:
-    """Parse a number that counts something.
+    """Parse a whole number of at least 0.
 
     Raises:
         FormatError: ``text`` is not a whole number from 0 to 10**18 - 1.
@@ -105,5 +114,8 @@ def parse_natural(text: str, *, source: str) -> int:
 
 
 def _without_details(error: OSError) -> OSError:
-    """Drop what h5py adds to the system's reason: addresses, times, several lines."""
+    """Return the error without h5py's additions to its message.
+
+    They are addresses, times, and several lines.
+    """
     return OSError(error.errno, os.strerror(error.errno)) if error.errno else error

@@ -1,4 +1,7 @@
-"""Messages between this process and the one that examines files: JSON and bytes, never a pickle."""
+"""Messages to and from the process that examines files.
+
+They are made of JSON and bytes, never of a pickle.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Message(NamedTuple):
-    """One message.
+    """Message to or from the process.
 
     Attributes:
-        body: what JSON can say.
+        body: JSON's part of the message.
         blobs: bytes beside it.
     """
 
@@ -35,7 +38,7 @@ def unpacked(read: Callable[[int], bytes], *, most: int) -> Message:
     """Read one message.
 
     Args:
-        read: returns exactly as many bytes as it is asked for, or raises.
+        read: returns exactly as many bytes as requested, or raises.
         most: bytes that a message may have.
 
     Raises:

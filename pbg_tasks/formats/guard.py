@@ -1,8 +1,9 @@
-"""Opening HDF5 files that any program may have written: nothing in them reaches the HDF5 library of this process.
+"""Opening of HDF5 files that any program may have written.
 
-A process of its own finds out where a file keeps its numbers (``formats.layout``, ``formats.examiner``), and this one
-reads them from there (``formats.stored``). Files that this process wrote, or whose hash it compared with a manifest's,
-are looked at right here: that is the same work without the other process.
+No byte of such a file reaches the HDF5 library of this process. A separate process finds the places of a file's numbers
+(``formats.layout``, ``formats.examiner``), and this one reads them from there (``formats.stored``). Files that this
+process wrote, or whose hash it compared with a manifest's, are examined in this process: that is the same work without
+the other process.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT_VERSION", "OpenFile", "dataset", "open_foreign"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_LAYOUT_SHARE = 50  # of a file's bytes, what may be other things than numbers: one part in so many
+_LAYOUT_SHARE = 50  # one of so many bytes of a file may be other than numbers
 
 
 class OpenFile:
-    """An HDF5 file that is open for reading.
+    """HDF5 file that is open for reading.
 
     Args:
-        name: what messages call it.
-        layout: of it.
-        file: its descriptor; -1 where its numbers are not here.
+        name: of the file in messages.
+        layout: of the file.
+        file: its descriptor; -1 where the file is not on this machine.
         size: its bytes.
-        vouched: whether its bytes are known.
+        vouched: whether its bytes are known to be right.
 
     Attributes:
-        name: what messages call it.
+        name: of the file in messages.
         attrs: attributes of the file itself.
         groups: names of its groups.
-        datasets: those that it has, by name.
+        datasets: its datasets, by name.
 
     Raises:
         FormatError: the layout does not fit the file.
@@ -64,7 +65,9 @@ class OpenFile:
         return name in self.datasets or name in self.groups
 
     def sums(self, blob: np.ndarray, shapes: Sequence[tuple[int, ...]], source: str) -> list[np.ndarray] | None:
-        """Read the sums of an optimizer's blob, of which nothing is known if the file is not vouched for.
+        """Read the sums in an optimizer's blob.
+
+        If no hash vouches for the file, the separate process reads them.
 
         Raises:
             FormatError: the blob is not a plain state dict of these shapes, or takes too much memory or time.
@@ -88,13 +91,16 @@ class OpenFile:
 
 @contextmanager
 def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
-    """Open an HDF5 file of format version 1 (its path, or some parts of it) once all of it was found harmless.
+    """Examine and open an HDF5 file of format version 1.
+
+    Args:
+        path: of the file, or some parts of the file.
 
     Raises:
         FormatError: missing, not HDF5, truncated, of another format version, linked to other files, holding types or
-            filters that none of our formats uses, declaring more data than its size can hold, crashing the HDF5 library
-            or keeping it busy, or changed while it was read.
-        ResourceError: the process that looks at it cannot be started, or the machine ended it.
+            filters that none of PBG's formats uses, declaring more data than its size can hold, crashing the HDF5
+            library or keeping it busy, or changed while it was read.
+        ResourceError: the process that examines it cannot be started, or the machine ended it.
     """
     if isinstance(path, Hdf5Header):
         yield _glimpsed(path)
@@ -110,7 +116,7 @@ def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
         layout = read_layout(path, identity.size) if vouched else _examined(path, identity)
         yield OpenFile(str(path), layout, file, identity.size, vouched=vouched)
         now = Identity.of(os.fstat(file))
-        # A store that takes a file of ours gives it a new time, and leaves its bytes alone.
+        # A local store that takes a file of this process gives it a new time, and its bytes stay the same.
         if now != (identity._replace(modified_ns=now.modified_ns) if vouched else identity):
             raise FormatError(f"{path}: was changed while it was read")
     finally:
@@ -118,7 +124,9 @@ def open_foreign(path: Path | Hdf5Header) -> Iterator[OpenFile]:
 
 
 def dataset(file: OpenFile, name: str, *, kinds: str, shape: tuple[int | None, ...]) -> Stored:
-    """Return a dataset whose type and shape are what the caller goes on to allocate.
+    """Return a dataset after checking its type and shape.
+
+    The caller may then allocate memory for it.
 
     Args:
         file: opened by ``open_foreign``.
@@ -145,7 +153,10 @@ def dataset(file: OpenFile, name: str, *, kinds: str, shape: tuple[int | None, .
 
 
 def _check_signature(path: Path, file: int) -> None:
-    """HDF5 would also accept a signature further on, which none of our formats has."""
+    """Refuse a file that does not begin with HDF5's signature.
+
+    HDF5 would also accept a signature further on, which no file of PBG's formats has.
+    """
     try:
         start = os.pread(file, len(_SIGNATURE), 0)
     except OSError as error:
@@ -178,7 +189,7 @@ def _glimpsed(file: Hdf5Header) -> OpenFile:
 
 
 def _layout(name: str, answer: Message) -> Layout:
-    """Return what the other process found, once it is known to be a layout."""
+    """Return the other process's answer as a layout, after checking it."""
     attributes, groups, datasets = (answer.body.get(each) for each in ("attributes", "groups", "datasets"))
     if (
         not (isinstance(attributes, dict) and isinstance(groups, list) and isinstance(datasets, dict))

@@ -1,7 +1,8 @@
-"""HDF5 files that lie elsewhere, told by a few of their parts: what a file holds takes kilobytes, whatever its size.
+"""Headers of HDF5 files in a store, read from few parts.
 
-Nothing is fetched while HDF5 reads: h5py holds one lock for all threads meanwhile, so that looks at many files would
-wait for the network one after the other. A part that is not here is noted instead, fetched, and the look begins anew.
+The description of a file's content takes kilobytes, whatever the file's size. Parts are not fetched while HDF5 reads:
+h5py holds one lock for all threads meanwhile, so that readers of many files would wait for the network one after the
+other. A missing part is recorded instead and fetched, and the reading begins anew.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 PART = 1 << 16
-"""Bytes of a part; the first one holds all that is asked of a file that was written by this package."""
+"""Bytes of a part. The first one holds all that is read of a file that this package wrote."""
 _MOST_PARTS = 16
 
 Found = TypeVar("Found")
 
 
 class Hdf5Header(io.RawIOBase):
-    """A file of which some parts are here; reading another fails.
+    """File of which some parts are here; reading any other part fails.
 
     Args:
-        name: what messages call it.
+        name: of the file in messages.
         size: bytes of the whole file.
 
     Attributes:
         size: bytes of the whole file.
-        parts: that are here, by number.
-        missing: numbers of those that were asked for in vain.
+        parts: those that are here, by number.
+        missing: numbers of the parts that were requested and are not here.
     """
 
     def __init__(self, name: str, size: int) -> None:
@@ -43,25 +44,25 @@ class Hdf5Header(io.RawIOBase):
         self.missing: set[int] = set()
 
     def __repr__(self) -> str:
-        return self._name  # by which h5py calls what it reads from
+        return self._name  # h5py names a file so in its messages
 
     __str__ = __repr__
 
     def readable(self) -> bool:
-        """As of any file."""
+        """Return True: any part may be read."""
         return True
 
     def seekable(self) -> bool:
-        """As of any file."""
+        """Return True: the position can be set."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """As of any file."""
+        """Set the position, as in any file."""
         self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
         return self._position
 
     def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - typeshed's WriteableBuffer
-        """As of any file.
+        """Read bytes from the position on, as in any file.
 
         Raises:
             OSError: a part is missing.
@@ -81,7 +82,7 @@ class Hdf5Header(io.RawIOBase):
         return stop - start
 
     def miss(self, numbers: Sequence[int]) -> None:
-        """Note parts that were asked for in vain; of many, the first."""
+        """Record requested parts that are not here; of many, the first."""
         last = (self.size - 1) // PART
         self.missing.update(number for number in numbers[:_MOST_PARTS] if type(number) is int and 0 <= number <= last)
 
@@ -89,13 +90,15 @@ class Hdf5Header(io.RawIOBase):
 def read_header(
     name: str, size: int, fetch: Callable[[int, int], bytes], look: Callable[[Hdf5Header], Found]
 ) -> Found | None:
-    """Return what ``look`` finds in a file; None where that takes more than a few parts of it.
+    """Return the result of ``look`` for a file.
+
+    None is returned where that takes more than a few parts of the file.
 
     Args:
-        name: what messages call the file.
+        name: of the file in messages.
         size: bytes of it.
-        fetch: gives the bytes from one place to another.
-        look: opens it as any other file.
+        fetch: returns the bytes from one position to another.
+        look: reads the file.
 
     Raises:
         FormatError: the file is damaged.
@@ -113,7 +116,7 @@ def read_header(
             if not file.missing:
                 raise
         else:
-            if not file.missing:  # or what was not here was taken for what there is not
+            if not file.missing:  # else a missing part may have been taken for missing content
                 return found
         wanted = set(file.missing)
     return None

@@ -1,11 +1,12 @@
-"""Where an HDF5 file keeps its numbers, found out with the HDF5 library and without reading one of them.
+"""Layout of an HDF5 file: the places of its numbers.
 
-The library is not made for hostile files: one changed byte can crash it or keep it busy for ever. So this module runs
-in a process of its own for every file that no hash vouches for (``formats.examiner``), and what it returns is plain
-data: names, types, shapes and places in the file, from which ``formats.stored`` reads the numbers.
+It is found with the HDF5 library, and without reading a number. The library is not made for hostile files: one changed
+byte can crash it or keep it busy for ever. So this module runs in a separate process for every file that no hash
+vouches for (``formats.examiner``), and its result is plain data: names, types, shapes and places in the file, from
+which ``formats.stored`` reads the numbers.
 
 h5py follows external links, external storage and virtual datasets into other local files by default, and a file of a
-kilobyte can declare a dataset of a terabyte. Everything is looked at before a byte of data is allocated.
+kilobyte can declare a dataset of a terabyte. So all of a file is examined before a byte of data is allocated.
 """
 
 from __future__ import annotations
@@ -24,26 +25,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT_VERSION = 1
-BYTES = np.dtype("V1")  # the opaque type of PBG's blobs
+BYTES = np.dtype("V1")  # opaque type of PBG's blobs
 DEFLATE, SHUFFLE, FLETCHER32 = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
 
-_MAX_RATIO = 2000  # deflate itself cannot pack better than 1032 to 1
-_MAX_TEXT = 1 << 24  # characters of an attribute; a config of thousands of relations takes 1 << 20
-# What HDF5 and h5py raise when a file's structure makes no sense.
+_MAX_RATIO = 2000  # deflate itself compresses to at best 1 in 1032
+_MAX_TEXT = 1 << 24  # characters of an attribute; a config of thousands of relations has 1 << 20
+# Errors of HDF5 and h5py for a file whose structure makes no sense.
 _DAMAGE = (OSError, RuntimeError, LookupError, TypeError, ValueError, OverflowError, ArithmeticError)
 
 
 @dataclass
 class Layout:
-    """The content of a file but for its numbers, as plain data that goes through a pipe.
+    """Content of a file without its numbers, as plain data.
+
+    It goes through a pipe from the process that examines files.
 
     Attributes:
-        attributes: of the file itself: numbers and texts; whatever else they are, as text.
+        attributes: of the file itself: numbers and texts; values of other types as text.
         groups: their names, without a leading slash.
         datasets: by name. Each has ``dtype``, ``shape``, ``chunks`` (or None), ``fill`` (bytes of one value, in hex),
-            and one of ``offset`` (where one stretch begins), ``inline`` (index of a blob with the data), ``table``
-            (index of a blob with int64 (chunks, dimensions + 3): first element, place, bytes and skipped filters of
-            each), or none of these when nothing was written. ``filters`` are (id, value) in the order of writing.
+            and one of ``offset`` (beginning of the one stretch of numbers), ``inline`` (index of a blob with the data),
+            ``table`` (index of a blob with int64 (chunks, dimensions + 3): first element, place, bytes and skipped
+            filters of each), or none of these when nothing was written. ``filters`` are (id, value) in the order of
+            writing.
         blobs: bytes that belong to ``datasets``.
     """
 
@@ -54,11 +58,15 @@ class Layout:
 
 
 def read_layout(path: Path | RawIOBase, size: int) -> Layout:
-    """Look at everything in a file (its path, or itself) of ``size`` bytes.
+    """Read the layout of a file.
+
+    Args:
+        path: of the file, or the file itself.
+        size: its bytes.
 
     Raises:
         FormatError: truncated or damaged, of another format version, linked to other files, holding types or filters
-            that none of our formats uses, or declaring more data than its size can hold.
+            that none of PBG's formats uses, or declaring more data than its size can hold.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -68,7 +76,10 @@ def read_layout(path: Path | RawIOBase, size: int) -> Layout:
 
 
 class _Walk:
-    """One look at every object by its address: hard links may form a cycle."""
+    """Visit of every object in a file, each once.
+
+    Objects are identified by their addresses, because hard links may form a cycle.
+    """
 
     def __init__(self, path: Path | RawIOBase, file: h5py.File, size: int) -> None:
         self._path, self._size = path, size
@@ -81,9 +92,9 @@ class _Walk:
     def _attribute(self, file: h5py.File, name: str | bytes) -> None:
         try:
             value = file.attrs[name]
-        except TypeError:  # of a type that numpy has not: none of ours
+        except TypeError:  # of a type that numpy lacks, so not of PBG's formats
             return
-        if not isinstance(name, str):  # not text: none of ours
+        if not isinstance(name, str):  # not text, so not of PBG's formats
             return
         if isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
@@ -139,7 +150,7 @@ class _Walk:
             return found
         if plist.get_layout() == h5py.h5d.COMPACT:
             return found | {"inline": self._blob(item[()].tobytes())}
-        offset = item.id.get_offset()  # None: not written at all
+        offset = item.id.get_offset()  # None where nothing was written
         return found if offset is None else found | {"offset": int(offset)}
 
     def _blob(self, data: bytes) -> int:
@@ -182,7 +193,10 @@ def _check_dataset(where: str, item: h5py.Dataset, size: int, filters: set[int])
 
 
 def _chunk_bytes(item: h5py.Dataset) -> int:
-    """Return what reading one stored chunk allocates; an empty dataset may declare any chunk, as PBG's do."""
+    """Return the bytes that reading one stored chunk allocates.
+
+    An empty dataset may declare a chunk of any size, as PBG's do.
+    """
     if item.chunks is None or item.id.get_storage_size() == 0:
         return 0
     return int(math.prod(item.chunks)) * int(item.dtype.itemsize)

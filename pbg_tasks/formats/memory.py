@@ -1,7 +1,7 @@
 """Memory for embeddings and edges.
 
-Rows of embeddings of a multiple of 16 numbers begin at cache lines, and large tables lie in huge pages. Memory of edges
-goes back to the system as soon as nobody needs them.
+Rows of embeddings of a multiple of 16 numbers begin at cache lines, and large tables are in huge pages. Memory of edges
+goes back to the system as soon as no array uses it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _LARGE_BYTES = 1 << 20
 
 
 def empty_rows(count: int, dimension: int) -> np.ndarray:
-    """Return float32 (count, dimension) with whatever is in it, aligned to cache lines.
+    """Return uninitialized float32 (count, dimension), aligned to cache lines.
 
-    numpy aligns to 16 bytes, so that every load of 64 bytes would touch two lines. But, unlike torch, it asks the
-    kernel for huge pages (from 4 MiB on).
+    numpy aligns to 16 bytes, so that every load of 64 bytes would touch two lines. But, unlike torch, it requests huge
+    pages from the kernel (from 4 MiB on).
     """
     size = math.prod((count, dimension)) * 4
     memory = np.empty(size + _LINE, np.uint8)
@@ -29,10 +29,11 @@ def empty_rows(count: int, dimension: int) -> np.ndarray:
 
 
 def passing_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an array with whatever is in it, whose memory the system has back once it is let go of.
+    """Return an uninitialized array whose memory is returned to the system.
 
-    A thread's allocator keeps blocks of up to 32 MiB for that thread (mallopt(3), M_MMAP_THRESHOLD), which is no use
-    where one thread reads edges and another lets go of them: they would be held as often as there are threads.
+    The system gets the memory back when the array is deleted. A thread's allocator keeps blocks of up to 32 MiB for
+    that thread (mallopt(3), M_MMAP_THRESHOLD). That is useless where one thread reads edges and another deletes them:
+    as many blocks would be kept as there are threads.
 
     Raises:
         MemoryError: there is not enough.
@@ -44,6 +45,6 @@ def passing_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"no memory for {size} bytes: {error.strerror}") from None
-    with suppress(AttributeError, OSError):  # there are systems, and kernels, without huge pages
+    with suppress(AttributeError, OSError):  # some systems and kernels have no huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype).reshape(shape)

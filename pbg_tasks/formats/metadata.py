@@ -1,4 +1,4 @@
-"""The root attributes that PBG writes into every checkpoint file."""
+"""Root attributes that PBG writes into every checkpoint file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG = "config/json"
 
 @dataclass(frozen=True, slots=True)
 class IterationInfo:
-    """The iteration a file belongs to: the one that was just finished."""
+    """Iteration of a file: the one that had just finished."""
 
     num_epochs: int
     epoch_idx: int
@@ -35,7 +35,10 @@ class IterationInfo:
 
 
 def write_metadata(file: h5py.File, config: ConfigSchema, iteration: IterationInfo) -> None:
-    """Write ``format_version``, ``config/json`` and ``iteration/*``; the "/" is part of the attribute's name."""
+    """Write ``format_version``, ``config/json`` and ``iteration/*``.
+
+    The "/" is part of the attribute's name.
+    """
     file.attrs["format_version"] = np.int64(FORMAT_VERSION)
     file.attrs[CONFIG] = json.dumps(config.to_pbg(), indent=4)
     for name, value in asdict(iteration).items():
@@ -43,10 +46,12 @@ def write_metadata(file: h5py.File, config: ConfigSchema, iteration: IterationIn
 
 
 def read_iteration(path: Path) -> IterationInfo | None:
-    """Read which iteration a checkpoint file belongs to; None when it does not say (readers of PBG do not need it).
+    """Read the iteration of a checkpoint file.
+
+    None is returned when the file does not name one (readers of PBG do not need it).
 
     Raises:
-        FormatError: damaged, foreign, or a number is none.
+        FormatError: damaged, not PBG's, or a number is none.
     """
     values: dict[str, Any] = {}
     with open_foreign(path) as file:

@@ -1,4 +1,7 @@
-"""Shared parameters: ``model.v{N}.h5`` with relations' operators and global embeddings (PBG's checkpoint format)."""
+"""Shared parameters: ``model.v{N}.h5``, in PBG's checkpoint format.
+
+They are the operators of relations and the global embeddings.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ if TYPE_CHECKING:
 LOOPS = "relations_with_loops"
 _OPERATOR = re.compile(r"relations/([0-9]{1,9})/operator/(lhs|rhs)/([^./]+)")
 _GLOBAL = re.compile(r"entities/([^./]+)/global_embedding")
-# In the order in which PBG's operators define them; other names follow by the alphabet.
+# Order in which PBG's operators define them; other names follow by the alphabet.
 _PARAMS = ("linear_transformation", "linear_transformations", "real", "imag")
-# Before its 1.0, PBG kept affine matrices transposed under these names.
+# Names under which PBG before its 1.0 kept affine matrices, transposed.
 _LEGACY = {"rotation": "linear_transformation", "rotations": "linear_transformations"}
 
 
@@ -55,12 +58,14 @@ class ModelState:
 
 
 def model_file_name(version: int) -> str:
-    """Return the name of the shared parameters' file in one version."""
+    """Return the file name of the shared parameters in a version."""
     return f"model.v{version}.h5"
 
 
 def state_dict_key(path: str) -> str:
-    """Return PBG's name of a parameter in its module: ``rhs_operators.0.real``, ``global_embs.emb_{type}``.
+    """Return PBG's name of a parameter in its module.
+
+    It is ``rhs_operators.0.real`` or ``global_embs.emb_{type}``, for example.
 
     Raises:
         FormatError: ``path`` is no parameter's path.
@@ -74,7 +79,9 @@ def state_dict_key(path: str) -> str:
 
 
 def parameter_order(paths: Iterable[str], entities: Sequence[str]) -> list[str]:
-    """Sort paths as PBG's optimizer counts parameters: left operators, right operators, global embeddings.
+    """Sort paths in the order of PBG's optimizer.
+
+    It counts left operators, right operators, then global embeddings.
 
     Args:
         paths: of parameters, below ``model/``.
@@ -94,10 +101,12 @@ def parameter_order(paths: Iterable[str], entities: Sequence[str]) -> list[str]:
 
 
 def write_model(path: Path, state: ModelState, *, config: ConfigSchema, iteration: IterationInfo) -> None:
-    """Write the shared parameters and, when there are sums, the optimizer's state; equal arguments give equal bytes.
+    """Write the shared parameters; equal arguments give equal bytes.
+
+    When there are sums, the optimizer's state is written too.
 
     Raises:
-        ResourceError: the disk is full; what was at ``path`` stays.
+        ResourceError: the disk is full; a file that was at ``path`` stays.
     """
     names = parameter_order(state.params, list(config.entities))
     lr = config.lr if config.relation_lr is None else config.relation_lr
@@ -109,7 +118,7 @@ def write_model(path: Path, state: ModelState, *, config: ConfigSchema, iteratio
             item.attrs["state_dict_key"] = state_dict_key(name)
         if state.sums or not names:
             write_state(file, adagrad_state([state.sums[name] for name in names], lr))
-        if state.loops is not None:  # a data set that PBG and earlier versions do not look at
+        if state.loops is not None:  # a dataset that PBG and earlier versions ignore
             file.create_dataset(LOOPS, data=state.loops, dtype=np.int64, track_times=False)
         for name in names if state.sums else ():
             data = state.sums[name]
@@ -117,12 +126,13 @@ def write_model(path: Path, state: ModelState, *, config: ConfigSchema, iteratio
 
 
 def read_model(path: Path) -> ModelState:
-    """Read the shared parameters; matrices under PBG's names of before 1.0 come renamed and transposed.
+    """Read the shared parameters.
 
-    A file without the group ``model`` holds none, as for PBG: whoever has vectors alone to start from writes one.
+    Matrices under PBG's names of before 1.0 are returned renamed and transposed. A file without the group ``model``
+    holds none, as for PBG: such a file starts a training from vectors alone.
 
     Raises:
-        FormatError: damaged, foreign, not finite, or with parameters that no relation or entity type has.
+        FormatError: damaged, not PBG's, not finite, or with parameters that no relation or entity type has.
     """
     with open_foreign(path) as file:
         if "model" not in file.groups and ("model" in file.datasets or PLAIN_SUMS in file):
@@ -158,7 +168,10 @@ def _sums(file: OpenFile, params: dict[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def _entity_order(file: OpenFile) -> list[str]:
-    """Return the entity types in the order of the config inside the file; PBG's blob knows parameters by number."""
+    """Return the entity types in the order of the file's own config.
+
+    The order is needed because PBG's blob identifies parameters by number.
+    """
     try:
         return list(json.loads(str(file.attrs[CONFIG]))["entities"])
     except (LookupError, TypeError, ValueError, RecursionError):

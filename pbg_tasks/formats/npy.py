@@ -1,4 +1,7 @@
-"""numpy's ``.npy`` files that others wrote. Their header is a Python literal, so a damaged one fails in many ways."""
+"""Reading of numpy's ``.npy`` files that other programs wrote.
+
+Their header is a Python literal, so a damaged one fails in many ways.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def map_array(path: Path, source: str) -> np.ndarray:
 
     Args:
         path: of the file.
-        source: what errors call it.
+        source: name of the file in errors.
 
     Raises:
         FormatError: it is no such array, or truncated.
@@ -35,10 +38,12 @@ def map_array(path: Path, source: str) -> np.ndarray:
 
 @contextmanager
 def damage_named(source: str) -> Iterator[None]:
-    """Let whatever numpy and the disk say of a damaged file name it.
+    """Turn errors of numpy and the disk into one of a file.
+
+    Its message names the file.
 
     Raises:
-        FormatError: in place of that.
+        FormatError: in place of those.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""Optimizer state in checkpoint files: PBG's blob, and the same numbers as plain datasets.
+"""Optimizer state in checkpoint files, as PBG's blob and as datasets.
 
-PBG keeps the bytes of ``torch.save`` in a one-dimensional opaque dataset. We write that blob so that PBG continues our
-checkpoints, and beside it plain datasets, which are what we read back; PBG ignores them. A blob is read only from a
-file that has no plain ones.
+PBG keeps the bytes of ``torch.save`` in a one-dimensional opaque dataset. This package writes that blob so that PBG can
+continue its checkpoints, and beside it the same numbers as plain datasets, which this package reads and PBG ignores. A
+blob is read only from a file that has no plain datasets.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 STATE_DICT = "optimizer/state_dict"
 PLAIN_SUMS = "optimizer/plain/sum"
-_BLOB_SLACK = 1 << 20  # pickle, alignment and torch's own entries
+_BLOB_SLACK = 1 << 20  # for pickle, alignment and torch's own entries
 _BLOB_BYTES_PER_NUMBER = 16
 
 
 def row_adagrad_state(sums: np.ndarray, lr: float) -> dict[str, Any]:
-    """Build the state of PBG's RowAdagrad: one sum a row of one table.
+    """Build the state of PBG's RowAdagrad, with one sum for each row.
 
     Args:
         sums: float32 (n,).
         lr: learning rate.
 
     Returns:
-        PBG's dict. Nothing reads its ``step``, but PBG 1.0.0 wants it there.
+        PBG's dict. No program uses its ``step``, but PBG 1.0.0 requires it.
     """
     group = {"lr": lr, "lr_decay": 0, "weight_decay": 0, "params": [0]}
     return {"state": {0: {"step": 0, "sum": _tensor(sums)}}, "param_groups": [group]}
@@ -54,7 +54,7 @@ def adagrad_state(sums: Sequence[np.ndarray], lr: float) -> dict[str, Any]:
         lr: learning rate.
 
     Returns:
-        PBG's dict; empty for a model without parameters, as PBG's dummy optimizer has it.
+        PBG's dict; empty for a model without parameters, as in PBG's dummy optimizer.
     """
     if not sums:
         return {}
@@ -86,7 +86,9 @@ def write_state(file: h5py.File, state: dict[str, Any]) -> None:
 
 
 def read_row_sums(file: OpenFile, rows: int) -> np.ndarray | None:
-    """Read RowAdagrad's sums of a partition: float32 (rows,), or None when the file has none.
+    """Read RowAdagrad's sums of a partition.
+
+    They are float32 (rows,), or None when the file has none.
 
     Raises:
         FormatError: of another shape, negative or not finite, or the blob is not a plain state dict.
@@ -136,12 +138,14 @@ def blob_sums(file: OpenFile, shapes: Sequence[tuple[int, ...]]) -> list[np.ndar
 
 
 def state_sums(blob: bytes, shapes: Sequence[tuple[int, ...]], *, source: str) -> list[np.ndarray] | None:
-    """Take the sums out of a blob, in the order of the parameters; what they are is not checked.
+    """Read the sums in a blob, in the order of the parameters.
+
+    Their values are not checked.
 
     Args:
         blob: bytes of ``torch.save``.
         shapes: of the parameters.
-        source: what messages call it.
+        source: name of the blob in messages.
 
     Returns:
         float32 arrays of ``shapes``; None when it holds no state yet.

@@ -1,8 +1,9 @@
-"""Reading a ``torch.save`` archive of unknown origin without torch and without ``pickle``.
+"""Reading of a ``torch.save`` archive without torch and ``pickle``.
 
-A pickle is a program. What plain dicts of numbers and tensors need is a small part of its language, which is
-interpreted here; an archive that uses anything else is refused before a step of it is taken. What hostile bytes may
-still do is take time and memory, so that blobs that no hash vouches for are read in a process with limits of both.
+The archive may be of unknown origin, and a pickle is a program. Plain dicts of numbers and tensors need a small part of
+its language, which is interpreted here; an archive that uses any other part is refused before a step of it is taken.
+Hostile bytes may still take time and memory, so blobs that no hash vouches for are read in a process with limits of
+both.
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ if TYPE_CHECKING:
 
 _ENTRY = re.compile(r"[^/]+/(data\.pkl|version|byteorder|data/[0-9]+)")
 _IGNORED = re.compile(r"[^/]+/(\.format_version|\.storage_alignment|\.data/serialization_id)")
-_MAX_PICKLE = 1 << 24  # the tensors' numbers are outside of it
+_MAX_PICKLE = 1 << 24  # bytes; the numbers of tensors are outside of the pickle
 _DICT, _TENSOR = "collections OrderedDict", "torch._utils _rebuild_tensor_v2"
 _STORAGES = {"torch FloatStorage": "f4", "torch DoubleStorage": "f8", "torch LongStorage": "i8"}
 _GLOBALS = {_DICT, _TENSOR, *_STORAGES}
 
 
 def load_state(blob: bytes, *, source: str) -> object:
-    """Return what an archive holds: dicts, lists, tuples, numbers, texts, and tensors as numpy arrays.
+    """Return the content of an archive, with tensors as numpy arrays.
+
+    It is made of dicts, lists, tuples, numbers, texts and tensors.
 
     Raises:
-        FormatError: it is no archive of torch >= 1.6, its pickle names or does anything else, or it is damaged.
-            Nothing of it was executed.
+        FormatError: it is no archive of torch >= 1.6, its pickle names or does anything else, or it is damaged. Nothing
+            of it was executed.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(blob)) as archive:
@@ -79,17 +82,20 @@ def _checked_steps(data: bytes | None, source: str) -> list[tuple[str, Any]]:
 
 
 class _Name(str):
-    """One of the five names that a pickle may use; nothing in a pickle can make another."""
+    """One of the five names that a pickle may use.
+
+    A pickle's text is a plain ``str``, so that it cannot make another name.
+    """
 
     __slots__ = ()
 
 
 class _Mark:
-    """Where a part of the stack begins."""
+    """Mark on the stack at the beginning of a part."""
 
 
 class _Interpreter:
-    """A stack, and what a pickle has put aside.
+    """Interpreter of a pickle's steps, with a stack and a memo.
 
     Args:
         entries: of the archive, with the numbers of tensors.
@@ -102,7 +108,7 @@ class _Interpreter:
         self._memo: dict[int, Any] = {}
 
     def run(self, steps: list[tuple[str, Any]]) -> object:
-        """Take each step; return what is left.
+        """Take each step; return the value that remains.
 
         Raises:
             LookupError, TypeError, ValueError: a step makes no sense.
@@ -126,7 +132,7 @@ class _Interpreter:
         self._stack.append(_Name(value))
 
     def call(self, _: object) -> None:
-        """Make an empty dict or a tensor; these two are all that can be called."""
+        """Make an empty dict or a tensor; nothing else can be called."""
         arguments, function = self._stack.pop(), self._stack.pop()
         if type(function) is not _Name or type(arguments) is not tuple:
             raise TypeError("a call of something else than a known name")
@@ -146,15 +152,15 @@ class _Interpreter:
         self.push(numbers[: _natural(count)])
 
     def put(self, index: int) -> None:
-        """Put the top of the stack aside."""
+        """Store the top of the stack in the memo."""
         self._memo[index] = self._stack[-1]
 
     def get(self, index: int) -> None:
-        """Bring back what was put aside."""
+        """Put a value of the memo on the stack."""
         self._stack.append(self._memo[index])
 
     def pop_to_mark(self) -> list[Any]:
-        """Take everything from the stack down to the mark."""
+        """Take all values from the stack down to the mark."""
         marks = (index for index in reversed(range(len(self._stack))) if self._stack[index] is _Mark)
         place = next(marks, None)
         if place is None:
@@ -171,13 +177,13 @@ class _Interpreter:
         target.update(zip(items[::2], items[1::2], strict=True))
 
     def append(self, items: list[Any]) -> None:
-        """Add to the list on the stack."""
+        """Add values to the list on the stack."""
         if type(self._stack[-1]) is not list:
             raise TypeError("values for something else than a list")
         self._stack[-1].extend(items)
 
     def tuple_of(self, count: int) -> None:
-        """Make a tuple of the top of the stack."""
+        """Make a tuple of the topmost values of the stack."""
         items = tuple(self._stack[-count:])
         if len(items) < count:
             raise IndexError("too few values for a tuple")
@@ -215,10 +221,10 @@ _OPCODES: dict[str, Callable[[_Interpreter, Any], None]] = {
 
 
 def _tensor(storage: object, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object) -> np.ndarray:
-    """Return a tensor as a view of its numbers, all of it inside of them.
+    """Return a tensor as a view of its numbers, within their bounds.
 
     Raises:
-        TypeError, ValueError: it would reach beyond.
+        TypeError, ValueError: it would reach beyond the numbers.
     """
     if not isinstance(storage, np.ndarray) or len(shape) != len(strides):
         raise TypeError("a tensor without numbers or strides")

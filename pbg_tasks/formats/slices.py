@@ -1,6 +1,6 @@
-"""Large datasets, read and written slice by slice.
+"""Reading and writing of large datasets, slice by slice.
 
-h5py holds one lock for all threads through each call. A partition of gigabytes written in one call would keep the
+h5py holds one lock for all threads through each call. A partition of gigabytes written in one call would block the
 thread that opens the next bucket's file for as long as the disk takes.
 """
 
@@ -24,21 +24,23 @@ if TYPE_CHECKING:
 
 _SLICE_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
-"""Of a dataset with checksums: as much as the HDF5 library keeps of one."""
+"""Bytes of a chunk of a dataset with checksums: as much as the HDF5 library caches of one dataset."""
 _TURN_SECONDS = 0.0005
-"""The lock is not fair: who gives it back and asks for it at once has it again before another has woken up."""
+"""Pause in seconds for the sake of other threads. The lock is not fair: a thread that releases it and takes it again at
+once has it before another thread has woken up.
+"""
 
 
 def write_dataset(
     file: h5py.Group, name: str, data: np.ndarray, *, dtype: DTypeLike | None = None, checksums: bool = False
 ) -> None:
-    """Write a new dataset of ``data``; the file's bytes are those of one call.
+    """Write a new dataset; the file's bytes are those of one call.
 
     Args:
         file: to write into.
         name: path of the dataset.
         data: of any shape.
-        dtype: that it gets; None: its own.
+        dtype: of the dataset; None: that of the data.
         checksums: whether it is cut into chunks with a fletcher32 each; else it is contiguous.
     """
     kind = data.dtype if dtype is None else np.dtype(dtype)
@@ -54,8 +56,8 @@ def write_dataset(
 def checked_layout(shape: tuple[int, ...], kind: np.dtype[Any]) -> dict[str, Any]:
     """Return the options of a dataset with checksums.
 
-    An empty one has nothing to check and gets none. Chunks get their places when the dataset is created, so that the
-    file's bytes do not depend on the order of writes.
+    An empty dataset has nothing to check, so it has no options. Chunks get their places when the dataset is created, so
+    that the file's bytes do not depend on the order of writes.
     """
     if not math.prod(shape):
         return {}
@@ -68,7 +70,10 @@ def checked_layout(shape: tuple[int, ...], kind: np.dtype[Any]) -> dict[str, Any
 
 
 def read_into(item: Stored, start: int, out: np.ndarray) -> Iterator[np.ndarray]:
-    """Fill ``out`` from row ``start`` of a dataset on, converting; yield each part of it once it is filled."""
+    """Fill ``out`` from row ``start`` of a dataset on.
+
+    Numbers are converted to its type. Each part of it is yielded once it is filled.
+    """
     if not out.size:
         return
     for begin, end in _slices(item, start, start + len(out)):
@@ -78,7 +83,10 @@ def read_into(item: Stored, start: int, out: np.ndarray) -> Iterator[np.ndarray]
 
 
 def read_part(item: Stored, start: int = 0, stop: int | None = None) -> np.ndarray:
-    """Return rows ``start`` to ``stop`` of a dataset, as far as it has any, in its own type."""
+    """Return rows ``start`` to ``stop`` of a dataset, in its own type.
+
+    Rows beyond its end are left out.
+    """
     start, stop, _ = slice(start, stop).indices(len(item))
     out = passing_array((max(0, stop - start), *item.shape[1:]), item.dtype)
     for _ in read_into(item, start, out):
@@ -87,7 +95,10 @@ def read_part(item: Stored, start: int = 0, stop: int | None = None) -> np.ndarr
 
 
 def _slices(item: h5py.Dataset | Stored, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Cut rows into slices that end where chunks do, since of a chunk all is read; let others work in between."""
+    """Cut rows into slices, with a pause for other threads in between.
+
+    Slices end at the ends of chunks, since a chunk is always read as a whole.
+    """
     row = max(1, item.dtype.itemsize * (item.size // max(1, len(item))))
     step = max(1, _SLICE_BYTES // row)
     chunk = item.chunks[0] if item.chunks else 1
@@ -101,5 +112,5 @@ def _slices(item: h5py.Dataset | Stored, start: int, stop: int) -> Iterator[tupl
 
 
 def let_others() -> None:
-    """Give threads that wait for h5py's lock the time to take it."""
+    """Pause, so that threads that wait for h5py's lock can take it."""
     time.sleep(_TURN_SECONDS)

@@ -1,7 +1,8 @@
-"""The numbers of an HDF5 dataset, read from their places in the file without the HDF5 library.
+"""Numbers of an HDF5 dataset, read without the HDF5 library.
 
-The places come from ``formats.layout``, perhaps of a process under the influence of a hostile file: each is checked
-here against the file's size, so that the worst that a wrong one gives is wrong numbers.
+They are read from their places in the file. The places come from ``formats.layout``, perhaps from a process that runs a
+hostile file's code: each is checked here against the file's size, so that a wrong place gives wrong numbers and nothing
+worse.
 """
 
 from __future__ import annotations
@@ -21,17 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TYPE = re.compile(r"[<>|][iuf][1248]|\|V1")
-_DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3  # HDF5's numbers of its filters
-_DEFLATE_RATIO = 1032  # zlib packs no better
-_FLETCHER = 0xFFFF  # what its sums are taken modulo
-_CHECKSUM = 4  # bytes behind a chunk
+_DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3  # HDF5's numbers for its filters
+_DEFLATE_RATIO = 1032  # zlib compresses to at best 1 in this
+_FLETCHER = 0xFFFF  # modulus of its sums
+_CHECKSUM = 4  # bytes after a chunk
 _MAX_RATIO = 2000
-_MOST_NUMBERS = (1 << 60) - 1  # of 8 bytes; numpy refuses a longer shape even where one of its lengths is 0
+_MOST_NUMBERS = (1 << 60) - 1  # of 8 bytes; numpy refuses a longer shape, even if one of its lengths is 0
 _READ = 1 << 30  # Linux reads at most 2 GiB in one call
 
 
 class _Chunk(NamedTuple):
-    """A stored chunk: its first element, and where in the file it is."""
+    """Stored chunk: its first element and its place in the file.
+
+    Attributes:
+        start: index of its first element.
+        offset: of its first byte in the file.
+        size: bytes.
+        skipped: bits of the filters that were not applied to it.
+    """
 
     start: tuple[int, ...]
     offset: int
@@ -40,10 +48,10 @@ class _Chunk(NamedTuple):
 
 
 class Stored:
-    """A dataset of a file that is open.
+    """Dataset of an open file.
 
     Args:
-        source: what messages call the file.
+        source: name of the file in messages.
         name: of the dataset.
         facts: its entry of ``Layout.datasets``.
         blobs: of the layout.
@@ -51,7 +59,7 @@ class Stored:
         size: bytes of the file.
 
     Attributes:
-        source: what messages call the file.
+        source: name of the file in messages.
         dtype: of the stored numbers.
         shape: of the dataset.
         chunks: shape of a chunk; None where there are none.
@@ -85,7 +93,10 @@ class Stored:
 
     @property
     def place(self) -> int | None:
-        """Where in the file the numbers are, one after the other; None where they are in several pieces or packed."""
+        """Offset of the numbers in the file, where they are one stretch.
+
+        None where they are in several pieces or compressed.
+        """
         return self._offset if self.nbytes else None
 
     def read_rows(self, start: int, out: np.ndarray) -> None:
@@ -104,7 +115,7 @@ class Stored:
             self._from_chunks(start, out)
 
     def whole(self) -> np.ndarray:
-        """Return all of it in its own type.
+        """Return the whole dataset in its own type.
 
         Raises:
             FormatError: the file is damaged or shorter than it was.
@@ -117,7 +128,10 @@ class Stored:
         return out
 
     def mapped(self, place: int) -> np.ndarray:
-        """Map its numbers at ``place`` into memory, read-only, under the name of the file."""
+        """Map the numbers at ``place`` into memory, read-only.
+
+        The array has the name of the file.
+        """
         with open(self.source, "rb", opener=lambda *_: os.dup(self._file)) as file:
             return np.memmap(file, dtype=self.dtype, mode="r", offset=place, shape=self.shape)
 
@@ -154,7 +168,7 @@ class Stored:
         if len({chunk.start for chunk in self._table}) < len(self._table):
             raise self._damaged("it has a chunk twice")
         if any(at >= length for chunk in self._table for at, length in zip(chunk.start, self.shape, strict=True)):
-            raise self._damaged("it has chunks beyond its shape")  # the library removes those when a dataset shrinks
+            raise self._damaged("it has chunks beyond its shape")  # HDF5 removes them when a dataset shrinks
         fits = all(self._holds(chunk.offset, chunk.size) for chunk in self._table)
         if not fits or sum(chunk.size for chunk in self._table) > self._file_size:
             raise self._damaged("its chunks do not fit into it")
@@ -170,7 +184,7 @@ class Stored:
         return 0 <= offset <= offset + size <= self._file_size
 
     def _stretch(self, offset: int, out: np.ndarray) -> None:
-        """Fill ``out`` with what is stored from ``offset`` on."""
+        """Fill ``out`` with the numbers that are stored from ``offset`` on."""
         if out.dtype == self.dtype and out.flags.c_contiguous:
             self._fetch(offset, out)
             return
@@ -190,7 +204,10 @@ class Stored:
             view, offset = view[count:], offset + count
 
     def _from_chunks(self, start: int, out: np.ndarray) -> None:
-        """Fill ``out`` from the chunks that hold its rows; of those that its last row cuts, keep what was unpacked."""
+        """Fill ``out`` from the chunks that hold its rows.
+
+        Chunks that extend beyond its last row are kept unpacked for the next call.
+        """
         if self.chunks is None:
             out[...] = self._fill
             return
@@ -215,7 +232,7 @@ class Stored:
             _convert(block[(slice(low - first, high - first), *map(slice, target.shape[1:]))], target)
 
     def _first_from(self, row: int) -> int:
-        """Return the number of the first stored chunk that begins at ``row`` or after it."""
+        """Return the index of the first stored chunk from ``row`` on."""
         low, high = 0, len(self._table)
         while low < high:
             middle = (low + high) // 2
@@ -260,14 +277,15 @@ class Stored:
 
 
 def fletcher32(data: bytes | memoryview) -> int:
-    """Return HDF5's checksum of some bytes: Fletcher's, of big-endian words of 16 bits, in uint32.
+    """Return HDF5's checksum of some bytes.
 
-    The sums are of whole numbers below 2**53, which float64 holds exactly, and matrix products are fast.
+    It is Fletcher's, of big-endian words of 16 bits, in uint32. The sums are of whole numbers below 2**53, which
+    float64 holds exactly, and matrix products are fast.
     """
     width = 1 << 12
     words = np.frombuffer(bytes(data) + b"\0" * (len(data) % 2), ">u2")
     rows = np.zeros((-(-len(words) // width), width))
-    rows.reshape(-1)[rows.size - len(words) :] = words  # zeros before the first word change neither sum
+    rows.reshape(-1)[rows.size - len(words) :] = words  # zeros before the first word do not change the sums
     sums, weighted = rows.sum(axis=1), rows @ np.arange(width, 0, -1, dtype=np.float64)
     behind = np.arange(len(rows) - 1, -1, -1, dtype=np.float64) * width
     weighted = np.fmod(weighted, _FLETCHER) + np.fmod(sums, _FLETCHER) * np.fmod(behind, _FLETCHER)
@@ -275,7 +293,10 @@ def fletcher32(data: bytes | memoryview) -> int:
 
 
 def _same_fletcher32(one: int, other: int) -> bool:
-    """Compare two checksums; a sum of 65535 and one of 0 are the same to Fletcher."""
+    """Compare two checksums.
+
+    A sum of 65535 and one of 0 are equal in Fletcher's checksum.
+    """
     return all((one >> shift & 0xFFFF) % 0xFFFF == (other >> shift & 0xFFFF) % 0xFFFF for shift in (0, 16))
 
 

@@ -1,4 +1,4 @@
-"""Stores of bytes, on a local disk or in S3, behind one contract.
+"""Stores of bytes, local or in S3, behind one contract.
 
 ``open_store`` picks the store by URL; ``Store`` defines the methods that each store must have. The AWS SDK is imported
 only when an ``s3://`` URL is opened, and a package that adds a store only when a URL of its scheme is.

@@ -1,4 +1,6 @@
-"""Angel's model storage: matrix folders of its parameter servers, and the text of its LINE and word2vec.
+"""Angel's model storage: matrix folders, and text of LINE and word2vec.
+
+Matrix folders are written by Angel's parameter servers.
 
 A matrix folder holds ``_meta`` (``meta`` before Angel 3.2) and data files; a model directory holds such folders, one a
 matrix. In a matrix of embeddings a column is an entity and a row a dimension::

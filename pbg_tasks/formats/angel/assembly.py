@@ -1,4 +1,8 @@
-"""Vectors from partitions: read one after another where a format keeps them together, turned on the disk where not."""
+"""Assembly of vectors from the partitions of a matrix.
+
+Partitions are read one after another where their format keeps the values of a vector together; otherwise they are
+transposed by way of a file on the disk.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.formats.angel.partition import Cells, Partition
 
-BLOCK_NUMBERS = 1 << 20  # of the vectors that are made at a time
+BLOCK_NUMBERS = 1 << 20  # numbers in a block of vectors
 MAX_DIMENSION = 1 << 20
 
 
@@ -27,7 +31,7 @@ def column_vectors(
 
     Args:
         partitions: of one matrix.
-        kind: of values.
+        kind: type of the values.
         by_column: whether the format keeps a column's values together.
         dense: whether rows hold every column.
 
@@ -59,7 +63,7 @@ def row_vectors(partitions: list[Partition], kind: np.dtype[np.generic]) -> Iter
 
     Args:
         partitions: of one matrix.
-        kind: of values.
+        kind: type of the values.
 
     Raises:
         FormatError: the columns are hashed or more than 1,048,576, or a partition is damaged.
@@ -85,7 +89,10 @@ def row_vectors(partitions: list[Partition], kind: np.dtype[np.generic]) -> Iter
 
 
 def _column_groups(partitions: list[Partition]) -> list[list[Partition]]:
-    """Return the partitions of equal columns together, in the order of the files; hashed ones are each on their own."""
+    """Group the partitions with equal columns, in the order of the files.
+
+    Each hashed partition is a group of its own.
+    """
     groups: dict[tuple[int, int], list[Partition]] = {}
     hashed = []
     for item in partitions:
@@ -127,7 +134,10 @@ def _stored_columns(group: list[Partition]) -> np.ndarray:
 
 
 def _ascending(partition: Partition) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield a partition's vectors; as columns ascend in it, none comes twice."""
+    """Yield a partition's vectors, checking that columns ascend.
+
+    As they ascend, no column occurs twice.
+    """
     before = np.empty(0, np.int64)
     for columns, values in partition.vectors():
         _check_ascending(np.concatenate((before, columns)), partition)
@@ -145,7 +155,16 @@ def _fill(table: Table, group: list[Partition], rows: np.ndarray, columns: np.nd
 def _write(
     table: Table, cells: Cells, rows: np.ndarray, columns: np.ndarray, last: np.ndarray, partition: Partition
 ) -> None:
-    """Write elements a row at a time; ``last``: where each row's last one is."""
+    """Write elements to the table, a row at a time.
+
+    Args:
+        table: of all rows and columns of the group.
+        cells: the elements.
+        rows: of the table, ascending.
+        columns: of the table, ascending.
+        last: position of the last element of each row that was written; updated here.
+        partition: of the elements, for errors.
+    """
     order = slice(None) if (np.diff(cells.rows) >= 0).all() else np.argsort(cells.rows, kind="stable")
     index = np.searchsorted(rows, cells.rows[order])
     place = _places(columns, cells.columns[order])
@@ -161,13 +180,13 @@ def _write(
 
 
 def _places(columns: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return where columns stand among all of a group."""
+    """Return the positions of columns among all of a group."""
     gapless = len(columns) > 0 and columns[-1] - columns[0] == len(columns) - 1
     return wanted - columns[0] if gapless else np.searchsorted(columns, wanted)
 
 
 def _check_ascending(numbers: np.ndarray, partition: Partition) -> None:
-    if (numbers[1:] <= numbers[:-1]).any():  # a difference of two numbers of 64 bits may be none
+    if (numbers[1:] <= numbers[:-1]).any():  # not by np.diff, which could overflow
         raise FormatError(
             f"{partition.where}: columns do not ascend as Angel writes them: one comes twice or out of order"
         )

@@ -19,7 +19,7 @@ BLOCK_BYTES = 1 << 22
 
 
 class BinaryFormat(Format):
-    """Records as they lie in memory of a big-endian machine."""
+    """Format of records as a big-endian machine holds them in memory."""
 
     def __init__(self, *, by_column: bool = False, has_rows: bool = False, has_columns: bool = True) -> None:
         self.by_column, self.has_rows, self.has_columns = by_column, has_rows, has_columns
@@ -58,7 +58,10 @@ class BinaryFormat(Format):
         return block.tobytes()
 
     def _size(self, types: Types) -> int:
-        """Return a record's bytes, before a type of that size is made: metadata may claim any width."""
+        """Return the bytes of a record.
+
+        They are computed without making a type of that size, because metadata may claim any width.
+        """
         row, column = 4 * self.has_rows, types.key.itemsize * self.has_columns
         return row + column + types.value.itemsize * (types.width if self.by_column else 1)
 

@@ -1,4 +1,8 @@
-"""Showing a folder of Angel's only when it is whole: by a rename on a local disk, its metadata last in a store."""
+"""Atomic writing of Angel's folders.
+
+A folder appears only when it is whole: by a rename on a local disk, and in a store because its metadata is written
+last.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +26,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield an empty hidden directory beside ``path``; it takes the name on success and is removed on failure.
+    """Yield an empty hidden directory that takes the name ``path`` on success.
 
-    As Angel's own commit, this is two renames where a directory is replaced: a crash between them leaves the old one
-    beside its name, with ``.old`` at the end.
+    It is in the same directory as ``path``, and is removed on failure. As in Angel's own commit, a replaced directory
+    takes two renames: a crash between them leaves the old one under a hidden name with ``.old`` at its end.
 
     Args:
         path: the name it gets.
-        replace: whether a directory of that name may be there, and all in it goes.
+        replace: whether it may replace a directory of that name, with all files in it.
 
     Raises:
-        ConflictError: something of that name is there.
+        ConflictError: the name is taken.
         StorageError: the disk failed.
     """
     token = secrets.token_hex(4)
@@ -66,13 +70,13 @@ def replacing_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def upload(directory: Path, store: Store, prefix: str) -> None:
-    """Copy a folder with all below it into a store, in place of what is there.
+    """Replace a folder in a store by a local directory.
 
-    Old metadata goes first and new metadata comes last: at any time, a folder with metadata is a whole one.
+    Old metadata is removed first and new metadata is written last: at any time, a folder with metadata is a whole one.
 
     Args:
         directory: of a matrix or of a model.
-        store: where to.
+        store: to which it is copied.
         prefix: of the keys, without a slash at the end.
     """
     start = f"{prefix}/" if prefix else ""
@@ -88,7 +92,7 @@ def upload(directory: Path, store: Store, prefix: str) -> None:
 
 
 def _flush(directory: Path) -> None:
-    """Have every file below on the disk before the directory is shown."""
+    """Flush every file of a directory before it is shown."""
     for path in directory.rglob("*"):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,4 +1,7 @@
-"""Where a folder of Angel's lies: a directory, or below a prefix of a store, whose files are fetched one by one."""
+"""Folders of Angel's files, local or in a store.
+
+From a store, files are fetched one by one.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +21,33 @@ if TYPE_CHECKING:
 
 
 class Folder(Protocol):
-    """Files side by side."""
+    """Folder of files."""
 
     @property
     def where(self) -> str:
-        """Path or URL, for errors."""
+        """Path or URL of the folder, for errors."""
         ...
 
     def sizes(self) -> dict[str, int]:
-        """Return each file's bytes by its name, the hidden ones (``.0.crc``) left out."""
+        """Return the bytes of each file by its name.
+
+        Hidden files (``.0.crc``) are left out.
+        """
         ...
 
     def local(self, name: str) -> Path:
-        """Return where a file is on the local disk, until another one is asked for."""
+        """Return the local path of a file.
+
+        It is valid until the path of another file is requested.
+        """
         ...
 
 
 class LocalFolder:
-    """A directory.
+    """Folder that is a local directory.
 
     Args:
-        path: of the directory; one that is not there has no files.
+        path: of the directory; one that does not exist has no files.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,26 +55,26 @@ class LocalFolder:
 
     @property
     def where(self) -> str:
-        """The path."""
+        """Path of the directory."""
         return str(self._path)
 
     def sizes(self) -> dict[str, int]:
-        """Return each file's bytes by its name."""
+        """Return the bytes of each file by its name."""
         if not self._path.is_dir():
             return {}
         with disk_errors(self._path), os.scandir(self._path) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if _shown(entry.name) and entry.is_file()}
 
     def local(self, name: str) -> Path:
-        """Return where a file is."""
+        """Return the path of a file."""
         return self._path / name
 
 
 class StoredFolder:
-    """Objects below a prefix of a store.
+    """Folder of objects below a prefix of a store.
 
     Args:
-        store: which.
+        store: that has the objects.
         prefix: ``/``-separated, without a slash at the end; empty for the store's root.
         scratch: a directory of its own, for the file that is being read.
     """
@@ -76,16 +85,16 @@ class StoredFolder:
 
     @property
     def where(self) -> str:
-        """The URL."""
+        """URL of the folder."""
         return f"{self._store.url}/{self._prefix}".rstrip("/")
 
     def sizes(self) -> dict[str, int]:
-        """Return each object's bytes by its name."""
+        """Return the bytes of each object by its name."""
         found = ((info.key.removeprefix(self._prefix), info.size) for info in self._store.list(self._prefix))
         return {name: size for name, size in found if "/" not in name and _shown(name)}
 
     def local(self, name: str) -> Path:
-        """Fetch an object and drop the one before."""
+        """Fetch an object and remove the one fetched before."""
         target = self._scratch / name
         if target != self._fetched:
             if self._fetched is not None:
@@ -98,10 +107,12 @@ class StoredFolder:
 
 @contextmanager
 def folder_of(store: Store, prefix: str = "") -> Iterator[Folder]:
-    """Open a folder of a store; files of a local store are read where they are.
+    """Open a folder of a store.
+
+    Files of a local store are read in place.
 
     Args:
-        store: which.
+        store: that has the folder.
         prefix: of the folder's keys, without a slash at the end.
     """
     if isinstance(store, LocalStore):

@@ -1,4 +1,7 @@
-"""Angel's output formats by the Java class that metadata and settings name: its own eight, and those of packages."""
+"""Angel's output formats by the Java class that writes them.
+
+Metadata and settings name the class. Eight formats are Angel's own; installed packages may add others.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ FORMATS: dict[str, Format] = {
     "BinaryColumnFormat": BinaryFormat(by_column=True),
     "TextColumnFormat": TextFormat(by_column=True),
 }
-"""The formats of every Angel, by the class's name in its package."""
+"""Formats of every Angel version, by the class's name in Angel's package."""
 
 ANGEL_FORMATS = Kind("Angel output format", "pbg_tasks.angel_formats", tuple(FORMATS))
 
@@ -35,20 +38,22 @@ LAYERS = {
     "embedding": "TextColumnFormat",
     "fclayer": "RowIdColIdValueTextRowFormat",
 }
-"""The layers of Angel's networks whose format is a setting, and what it is by default."""
+"""Default formats of the layers whose format is a setting in Angel's networks."""
 
 
 def output_format(name: str) -> Format:
-    """Return the format of a Java class; those of Angel's own package may be named without it.
+    """Return the format of a Java class.
+
+    Classes of Angel's own package may be named without the package.
 
     Raises:
-        ConfigError: there is none, or the package that has it is at fault.
+        ConfigError: there is no such format, or the package that adds it is at fault.
     """
     return FORMATS.get(name.removeprefix(PACKAGE)) or _installed(name)
 
 
 def class_name(name: str) -> str:
-    """Return a format's full name, as metadata has it.
+    """Return the full name of a format's class, as in metadata.
 
     Raises:
         ConfigError: there is no such format.
@@ -58,10 +63,12 @@ def class_name(name: str) -> str:
 
 
 def layer_format(settings: Mapping[str, str], layer: str) -> str:
-    """Return the full name of a layer's format: the setting ``ml.<layer>.matrix.output.format`` or Angel's default.
+    """Return the full name of the class of a layer's format.
+
+    It is that of the setting ``ml.<layer>.matrix.output.format``, or Angel's default.
 
     Args:
-        settings: an Angel job's.
+        settings: of an Angel job.
         layer: a key of ``LAYERS``.
 
     Raises:

@@ -1,7 +1,8 @@
-"""A number's text as Java's ``Float.toString`` and ``Double.toString`` write it, up to Java 18, digit by digit.
+"""Text of a number as Java writes it, digit by digit.
 
-Angel runs on such a Java. Its digits are the shortest that name the number in nearly all cases, and one or two more in
-the others: powers of two, large whole numbers, numbers below the smallest normal one (JDK-4511638). So do these.
+The texts equal those of ``Float.toString`` and ``Double.toString`` up to Java 18, on which Angel runs. In nearly all
+cases they have the fewest digits that identify the number, and one or two more for the others: powers of two, large
+whole numbers, numbers below the smallest normal one (JDK-4511638). This module computes the same digits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from math import floor, isinf, isnan
 from struct import pack, unpack
 from typing import NamedTuple
 
-PLAIN_EXPONENTS = range(-3, 7)  # of numbers from 0.001 to 9999999, which Java writes without one
+PLAIN_EXPONENTS = range(-3, 7)  # exponents of numbers from 0.001 to 9999999, which Java writes in plain notation
 
 _EXACT_POWERS = 27  # 5**26 is the largest power of five below 2**63
 _PLAIN = (1e-3, 1e7)
@@ -23,7 +24,14 @@ _WIDE = Context(prec=400)
 
 
 class _Kind(NamedTuple):
-    """How a type of number is laid out: struct's letters, bits of the mantissa, exponent's bias."""
+    """Bit layout of a type of number.
+
+    Attributes:
+        number: letter of the type for ``struct``.
+        bits: letter of the unsigned integer of the same size.
+        mantissa: number of bits of the mantissa.
+        bias: of the exponent.
+    """
 
     number: str
     bits: str
@@ -35,7 +43,12 @@ _FLOAT, _DOUBLE = _Kind(">f", ">I", 23, 127), _Kind(">d", ">Q", 52, 1023)
 
 
 def java_text(value: float, *, single: bool) -> str:
-    """Write a number as Java does; ``single``: it is a float, else a double."""
+    """Return the text of a number as Java writes it.
+
+    Args:
+        value: the number.
+        single: whether it is a float; else it is a double.
+    """
     if isnan(value):
         return "NaN"
     sign = "-" if pack(">d", value)[0] >> 7 else ""
@@ -49,13 +62,16 @@ def java_text(value: float, *, single: bool) -> str:
         and _PLAIN[0] <= magnitude < _PLAIN[1]
         and unpack(">Q", pack(">d", magnitude))[0] << 12 & (1 << 64) - 1
     ):
-        return repr(value)  # Python's is the shortest too, in the same notation
+        return repr(value)  # Python's text is the shortest too, in the same notation
     digits, exponent = _digits(magnitude, _FLOAT if single else _DOUBLE)
     return sign + _notation(digits, exponent)
 
 
 def decimal_text(value: float) -> str:
-    """Write a finite double as Angel does since 2.3 in text with row ids: at most six decimals, no exponent."""
+    """Return the text of a finite double with at most six decimals.
+
+    Angel has written doubles so in text with row ids since 2.3: without an exponent.
+    """
     text = java_text(value, single=False)
     sign, digits = text[: text.startswith("-")], Decimal(text.lstrip("-"))
     if digits != digits.quantize(_SIX_DECIMALS, context=_WIDE):
@@ -65,7 +81,10 @@ def decimal_text(value: float) -> str:
 
 
 def _notation(digits: str, exponent: int) -> str:
-    """Write ``d.ddd`` times ten to the exponent."""
+    """Write digits and a power of ten in Java's notation.
+
+    The number is ``d.ddd`` times ten to the exponent.
+    """
     if exponent not in PLAIN_EXPONENTS:
         return f"{digits[0]}.{digits[1:] or '0'}E{exponent}"
     if exponent < 0:
@@ -75,7 +94,10 @@ def _notation(digits: str, exponent: int) -> str:
 
 
 def _digits(value: float, kind: _Kind) -> tuple[str, int]:
-    """Return significant digits, and the exponent of the first, of a positive number."""
+    """Return the significant digits of a positive number and its exponent.
+
+    The exponent is that of the first digit, to base ten.
+    """
     (bits,) = unpack(kind.bits, pack(kind.number, value))
     biased, mantissa = bits >> kind.mantissa, bits & (1 << kind.mantissa) - 1
     if biased:
@@ -87,14 +109,17 @@ def _digits(value: float, kind: _Kind) -> tuple[str, int]:
         mantissa <<= kind.mantissa + 1 - significant
     zeros = (mantissa & -mantissa).bit_length() - 1
     mantissa, used = mantissa >> zeros, kind.mantissa + 1 - zeros
-    tiny = max(0, used - exponent - 1)  # bits right of the point
+    tiny = max(0, used - exponent - 1)  # number of bits right of the binary point
     if tiny == 0 and _EXACT_EXPONENTS[0] <= exponent <= _EXACT_EXPONENTS[1]:
         return _whole_digits(mantissa << (exponent - used + 1), exponent - significant - 1)
     return _fraction_digits(mantissa, used, exponent, significant, tiny)
 
 
 def _whole_digits(value: int, insignificant_bits: int) -> tuple[str, int]:
-    """Return a whole number's digits but those that its type cannot tell apart."""
+    """Return the digits of a whole number that its type can represent.
+
+    Digits beyond the precision of the type are rounded away.
+    """
     dropped = int(insignificant_bits * 0.30103) if insignificant_bits > 1 else 0
     if dropped:
         value, rest = divmod(value, 10**dropped)
@@ -104,8 +129,11 @@ def _whole_digits(value: int, insignificant_bits: int) -> tuple[str, int]:
 
 
 def _fraction_digits(mantissa: int, used: int, exponent: int, significant: int, tiny: int) -> tuple[str, int]:
-    """Return digits until the rest is less than half a unit in the last place of the binary number."""
-    fraction = mantissa / (1 << used - 1)  # 1 to 2; exact
+    """Return digits of a number that is not whole.
+
+    They end where the rest is less than half a unit in the last place of the binary number.
+    """
+    fraction = mantissa / (1 << used - 1)  # from 1 to 2, and exact
     power = floor((fraction - 1.5) * 0.289529654 + 0.176091259 + exponent * 0.301029995663981)
     b5, s5 = max(0, -power), max(0, power)
     b2, s2 = b5 + tiny + exponent, s5 + tiny
@@ -114,7 +142,7 @@ def _fraction_digits(mantissa: int, used: int, exponent: int, significant: int, 
     common = min(b2, s2)
     b2, s2, m2 = b2 - common, s2 - common, m2 - common
     if used == 1:
-        m2 -= 1  # the number below a power of two is half as far away
+        m2 -= 1  # below a power of two, the next number is half as far away
     if m2 < 0:
         b2, s2, m2 = b2 - m2, s2 - m2, 0
     bits = max(used + b2 + _bits(b5), s2 + 1 + _bits(s5 + 1))
@@ -124,7 +152,15 @@ def _fraction_digits(mantissa: int, used: int, exponent: int, significant: int, 
 
 
 def _generate(rest: int, unit: int, half: int, power: int, width: int) -> tuple[str, int]:
-    """Pick digits off ``rest / unit``; ``width``: bits of Java's integers, whose sums may wrap around; 0: big ones."""
+    """Return the digits of ``rest / unit`` one after another.
+
+    Args:
+        rest: numerator, larger than 0.
+        unit: denominator.
+        half: numerator of half a unit in the last place of the binary number.
+        power: exponent of the first digit, to base ten.
+        width: bits of the integers that Java uses, whose sums may wrap around; 0 for unlimited ones.
+    """
     ten = 10 * unit
     digits: list[int] = []
     low = high = False
@@ -148,7 +184,7 @@ def _generate(rest: int, unit: int, half: int, power: int, width: int) -> tuple[
 
 
 def _wrapped(value: int, width: int) -> int:
-    """Return what is left of a value in a signed integer of so many bits."""
+    """Return a value as a signed integer of ``width`` bits wraps it."""
     if not width:
         return value
     bound = 1 << (width - 1)
@@ -163,5 +199,5 @@ def _round_up(digits: list[int], power: int) -> tuple[str, int]:
 
 
 def _bits(power: int) -> int:
-    """Return how many bits Java reckons five to a power takes."""
+    """Return Java's estimate of the bits of a power of five."""
     return (5**power).bit_length() if 0 < power < _EXACT_POWERS else 3 * power

@@ -1,4 +1,4 @@
-"""How a matrix is cut into partitions and files, by Angel's rules."""
+"""Partition of a matrix into blocks and files, by Angel's rules."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from pbg_tasks.formats.angel.row_types import RowType
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-PARTITION_NUMBERS = 500_000  # Angel's setting for the size of a partition
-MAX_PARTITIONS = 10_000  # Angel's
+PARTITION_NUMBERS = 500_000  # Angel's default for the size of a partition
+MAX_PARTITIONS = 10_000  # Angel's limit
 _MIN_COLUMNS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One partition's place: half-open ranges of rows and columns; a hashed one's columns are 0 to 0."""
+    """Place of a partition: half-open ranges of rows and columns.
+
+    A hashed partition has columns from 0 to 0.
+    """
 
     part_id: int
     start_row: int
@@ -34,20 +37,21 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixLayout:
-    """A matrix to write.
+    """Description of a matrix to write.
 
     Attributes:
         name: of the matrix and its folder.
-        rows: how many: the dimension, where a column is an entity.
+        rows: their number: the dimension, where a column is an entity.
         end_col: one more than the largest column; not for hashed ones.
         start_col: the smallest column.
         row_type: of all rows; dense ones hold every column.
         format: Java class; those of Angel's own package may be named without it.
         block_row: rows of a partition; None for all, since servers of Angel read rows of several row blocks in a wrong
             order.
-        block_col: columns of a partition; None for what Angel would choose.
-        hash_partitions: spread columns over so many partitions by their hash instead; for sparse rows, by row.
-        servers: a file holds partitions of one server only.
+        block_col: columns of a partition; None for Angel's own choice.
+        hash_partitions: number of partitions over which columns are spread by their hash, in place of blocks; for
+            sparse rows, by row.
+        servers: number of servers; a file holds partitions of one server only.
         partitions_per_file: at most.
         style: of text.
         options: attributes of the matrix.
@@ -101,29 +105,32 @@ class MatrixLayout:
 
     @property
     def form(self) -> Format:
-        """The format."""
+        """Format of the matrix."""
         return output_format(self.format)
 
     @property
     def class_name(self) -> str:
-        """The format's full name."""
+        """Full name of the format's class."""
         return class_name(self.format)
 
     @property
     def rows_of_block(self) -> int:
-        """Rows of a partition."""
+        """Number of rows of a partition."""
         return self.block_row or self.rows
 
     @property
     def columns_of_block(self) -> int:
-        """Columns of a partition, as Angel chooses them where nothing is said."""
+        """Number of columns of a partition, by default as Angel chooses it."""
         columns = self.end_col - self.start_col
         most = max(PARTITION_NUMBERS // self.rows_of_block, self.rows * columns // MAX_PARTITIONS // self.rows_of_block)
         return self.block_col or max(1, min(max(_MIN_COLUMNS, columns // self.servers), most))
 
 
 def tiles(layout: MatrixLayout) -> list[Tile]:
-    """Return the partitions by their ids: all columns of the first rows, then of the next."""
+    """Return the partitions by their ids.
+
+    First come all columns of the first rows, then those of the next rows.
+    """
     if layout.hash_partitions is not None:
         return [Tile(part, 0, layout.rows, 0, 0) for part in range(layout.hash_partitions)]
     step_row, step_col = layout.rows_of_block, layout.columns_of_block
@@ -136,7 +143,10 @@ def tiles(layout: MatrixLayout) -> list[Tile]:
 
 
 def files(partitions: int, servers: int, per_file: int) -> list[list[int]]:
-    """Return the partitions of each file, named after the first: a server halves its own until they are few enough."""
+    """Return the partitions of each file, which is named after the first.
+
+    A server halves the list of its partitions until each part is small enough for a file.
+    """
     return [group for server in range(servers) for group in _halved(range(server, partitions, servers), per_file)]
 
 
@@ -148,11 +158,11 @@ def _halved(parts: Sequence[int], most: int) -> list[list[int]]:
 
 
 def hash_partition(columns: np.ndarray, partitions: int) -> np.ndarray:
-    """Return the partition of each column.
+    """Return the partition of each column, by its hash.
 
     Args:
         columns: int64 (n,).
-        partitions: how many there are.
+        partitions: number of partitions.
     """
     number = np.abs(columns.astype(np.int32).astype(np.int64)).astype(np.uint32)
     mixed = (number ^ (number >> 16)).astype(np.int64)
@@ -160,7 +170,10 @@ def hash_partition(columns: np.ndarray, partitions: int) -> np.ndarray:
 
 
 def java_map_order(keys: Sequence[str]) -> list[str]:
-    """Return keys in the order of a ``java.util.HashMap`` they were put into one after another."""
+    """Return keys in the order of a ``java.util.HashMap``.
+
+    The order is that of a map into which the keys were put one after another.
+    """
     size = 16
     while len(keys) > size * 3 // 4:
         size *= 2

@@ -1,7 +1,8 @@
-"""Embeddings of Angel's LINE, word2vec and EGES: text of a node and its vector a line, without metadata.
+"""Text embeddings of Angel's LINE, word2vec and EGES.
 
-A training saves ``<output>/CP_<epoch>/embedding/<partition>``; with context embeddings ``inputEmbedding`` and
-``contextEmbedding`` stand before ``embedding``. The same lines warm-start both (``extraInputEmbeddingPath``).
+Each line has a node and its vector; there is no metadata. A training writes
+``<output>/CP_<epoch>/embedding/<partition>``; with context embeddings, ``inputEmbedding`` and ``contextEmbedding`` come
+before ``embedding``. The same lines warm-start LINE and word2vec (``extraInputEmbeddingPath``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from pbg_tasks.storage.base import Store
 
 SEPARATORS = {"colon": ":", "space": " ", "comma": ",", "tab": "\t", "bar": "\\|"}
-"""What the words of ``angel.line.keyvalue.sep`` and ``angel.line.feature.sep`` mean; ``bar`` is Angel's mistake."""
+"""Characters for the words of ``angel.line.keyvalue.sep`` and ``angel.line.feature.sep``; ``bar`` repeats a mistake of
+Angel.
+"""
 
 NODES_PER_FILE = 1_000_000
 
@@ -35,7 +38,9 @@ _SAMPLE_BYTES = 1 << 20
 def read_line(
     folder: Folder, *, key_separator: str = "colon", feature_separator: str = "space"
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield nodes int64 (n,) and their vectors float32 (n, D), in the order of the files.
+    """Yield nodes int64 (n,) and their vectors float32 (n, D).
+
+    They come in the order of the files.
 
     Args:
         folder: its files are named by partition numbers, or ``part-*`` as Spark names them.
@@ -43,7 +48,7 @@ def read_line(
         feature_separator: between numbers: the same.
 
     Raises:
-        FormatError: no such files, or a line is no node and as many numbers as the first.
+        FormatError: no such files, or a line is not a node with as many numbers as the first line has.
     """
     sizes = folder.sizes()
     names = sorted((name for name in sizes if _is_data(name)), key=lambda name: (len(name), name))
@@ -70,19 +75,21 @@ def write_line(
     nodes_per_file: int = NODES_PER_FILE,
     replace: bool = False,
 ) -> int:
-    """Write nodes and their vectors into a folder that appears only when it is whole; return how many there were.
+    """Write nodes and their vectors into a folder; return their number.
+
+    The folder appears only when it is whole.
 
     Args:
-        folder: by Angel's custom ``CP_<epoch>/embedding``.
+        folder: by Angel's convention ``CP_<epoch>/embedding``.
         blocks: nodes (n,), each one more than the one before, and float32 vectors (n, D).
         key_separator: after the node: a word of ``SEPARATORS`` or the characters themselves.
         feature_separator: between numbers: the same.
-        nodes_per_file: what a partition holds.
+        nodes_per_file: number of nodes in a partition.
         replace: whether the folder may be there.
 
     Raises:
         ConfigError: Angel cannot read such separators.
-        FormatError: nodes leave a gap, or beyond what an int holds; or vectors are no float32 of one dimension.
+        FormatError: nodes leave a gap or exceed an int; or vectors are not float32 of one dimension.
         ConflictError: the folder is there.
         ResourceError: the disk is full.
     """
@@ -102,10 +109,10 @@ def write_line(
 
 
 def latest_line(store: Store, output: str = "") -> str:
-    """Return the prefix of the last epoch's embeddings below an output of LINE or word2vec.
+    """Return the prefix of the last epoch's embeddings below an output.
 
     Args:
-        store: where it lies.
+        store: of the output of LINE or word2vec.
         output: its prefix, without a slash at the end.
 
     Raises:
@@ -129,7 +136,10 @@ def _first_line(span: Span) -> str:
 
 
 def _separators(span: Span, after: str, between: str) -> tuple[str, str]:
-    """Return what stands for words; where a bar was asked for, what was written instead."""
+    """Return the separators for two words or texts.
+
+    For the word ``bar``, Angel writes other characters than a bar; both are accepted.
+    """
     bar = SEPARATORS["bar"] if SEPARATORS["bar"] in _first_line(span) else "|"
     known = {**SEPARATORS, "bar": bar}
     return known.get(after, after), known.get(between, between)
@@ -145,7 +155,7 @@ def _dimension(span: Span, after: str, between: str) -> int:
 
 
 def _pieces(done: int, count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Cut a block where a file is full."""
+    """Cut a block at the ends of files."""
     start = 0
     while start < count:
         stop = min(count, start + most - (done + start) % most)

@@ -1,4 +1,7 @@
-"""What Angel loses while it saves, as far as its files show it: said before anything is taken for the truth."""
+"""Losses of Angel's own saving, as far as its files show them.
+
+They are reported before a reader relies on the data.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,20 @@ if TYPE_CHECKING:
     OnLoss = Callable[["Loss"], None]
 
 ONE_BYTE_VALUES = {"\x1e": math.inf, "-\x1e": -math.inf, "\xfd": math.nan}
-"""Values of which Angel kept the low byte of Java's character: an infinity sign, or the replacement character."""
+"""Values that Angel wrote as the low byte of Java's character for them: an infinity sign, or the replacement character.
+"""
 
-_ROUNDED = re.compile(r"-?[0-9]+(\.[0-9]{0,5}[1-9])?", re.ASCII)  # what six decimals can look like
+_ROUNDED = re.compile(r"-?[0-9]+(\.[0-9]{0,5}[1-9])?", re.ASCII)  # texts that six decimals can have
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Something that was in the matrix and is not in its files.
+    """Data that was in the matrix and is missing in its files.
 
     Attributes:
-        kind: stable word for it.
-        certain: it happened; else the files only look like it.
-        message: what is lost.
+        kind: stable word for the kind of loss.
+        certain: whether it has happened; else the files only look like it.
+        message: description of the lost data.
     """
 
     kind: str
@@ -42,14 +46,14 @@ class Loss:
 
 
 class AngelLossWarning(UserWarning):
-    """A matrix that may have lost something while Angel saved it."""
+    """Warning that a matrix may have lost data while Angel saved it."""
 
 
 def refuse(loss: Loss) -> None:
-    """Take no loss that is certain, and warn of the others.
+    """Raise an error for a certain loss, and a warning for another.
 
     Raises:
-        FormatError: it is certain.
+        FormatError: the loss is certain.
     """
     if loss.certain:
         raise FormatError(f"{loss.message}; to read what is left all the same, accept losses")
@@ -57,7 +61,10 @@ def refuse(loss: Loss) -> None:
 
 
 def once(on_loss: OnLoss) -> OnLoss:
-    """Return what passes the first loss of a kind on, and the first certain one: every partition may show it again."""
+    """Return a function that passes on the first loss of each kind.
+
+    It also passes on the first certain one. Every partition may show the same loss again.
+    """
     told: dict[str, bool] = {}
 
     def tell(loss: Loss) -> None:
@@ -97,17 +104,20 @@ def losses(meta: MatrixFilesMeta, form: Format, row_type: RowType, where: str) -
 
 
 def _lacks_keys(part: MatrixPartitionMeta) -> bool:
-    """Whether a sparse row's columns are unknown without their numbers: it holds some, and not every one there is."""
+    """Return whether a sparse row's columns are unknown without their numbers.
+
+    That is so where the row holds some of the columns, but not all.
+    """
     return any(row.element_num not in {0, part.end_col - part.start_col} for row in part.row_metas.values())
 
 
 def rounded_loss(sample: str, separator: str, where: str) -> Loss | None:
-    """Return the loss of doubles that were written with six decimals, judged by whole lines of a partition.
+    """Return the loss of doubles that were rounded to six decimals.
 
-    It is certain if one is not as Java writes a double: whole without a point, plain where that has an exponent, or one
-    byte.
+    It is judged by whole lines of a partition, and certain if a value is not as Java writes a double: a whole number
+    without a point, one in plain notation where Java's has an exponent, or a single byte.
     """
-    # Neither `splitlines` nor a bare `strip`: to both, the byte of an infinity is white space.
+    # Neither `splitlines` nor `strip` without an argument: both take the byte of an infinity for white space.
     lines = [line for line in re.split("\r\n|\r|\n", sample) if line]
     values = [line.rpartition(separator)[2].strip(" \t") for line in lines]
     written = [value for value in values if value not in ONE_BYTE_VALUES]
@@ -132,7 +142,12 @@ def one_byte_loss(text: str, where: str) -> Loss:
 
 
 def zeros_loss(row: int, elements: int, nonzero: int, where: str) -> Loss:
-    """Return the loss of columns that a partition's first row did not have, judged by the zeros of another row."""
+    """Return the loss of columns that are missing in a first row.
+
+    It is the first row of a partition, and the loss is judged by the zeros of another row.
+
+    It is judged by the zeros of another row.
+    """
     return Loss(
         "ragged-columns",
         certain=False,

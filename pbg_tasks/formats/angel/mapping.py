@@ -1,4 +1,7 @@
-"""The names of entities beside Angel's embeddings: lines ``index:name`` in the text files of a folder ``mapping``."""
+"""Names of entities beside Angel's embeddings.
+
+They are lines ``index:name`` in the text files of a folder ``mapping``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def read_mapping(folder: Folder) -> Iterator[tuple[int, str]]:
         folder: with the files ``part-*`` that Spark writes.
 
     Raises:
-        FormatError: there is no such file, or a line is no number, a colon and UTF-8 text.
+        FormatError: there is no such file, or a line does not have a number, a colon and UTF-8 text.
     """
     sizes = folder.sizes()
     names = sorted(name for name in sizes if name.startswith("part-"))
@@ -43,7 +46,9 @@ def read_mapping(folder: Folder) -> Iterator[tuple[int, str]]:
 
 
 def write_mapping(folder: Path, names: Iterable[tuple[int, str]]) -> int:
-    """Write numbers and names into a folder that appears only when it is whole; return how many there were.
+    """Write numbers and names into a folder; return their number.
+
+    The folder appears only when it is whole.
 
     Raises:
         FormatError: a name holds a line break or half a character, which no line can hold.

@@ -1,4 +1,7 @@
-"""A matrix folder for reading: its elements block by block, or its columns or rows as vectors."""
+"""Reading of a matrix folder, as elements or as vectors.
+
+Elements come block by block; vectors are its columns or its rows.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,14 @@ def open_matrix(folder: Folder, *, separator: str = ",", on_loss: OnLoss = refus
     """Open a matrix folder.
 
     Args:
-        folder: its files.
-        separator: of text formats, which metadata does not say.
-        on_loss: told of what Angel lost, of each kind once, and once more if it becomes certain; mostly before anything
-            is read. By default a certain loss is an error.
+        folder: with its files.
+        separator: of text formats; it is not in the metadata.
+        on_loss: called with each kind of loss once, and once more if the loss becomes certain; mostly before data is
+            read. By default a certain loss is an error.
 
     Raises:
-        FormatError: its metadata is missing, damaged, or not what the files are; or something was lost.
-        ConfigError: its format is one of a package that is not installed.
+        FormatError: its metadata is missing or damaged, or does not fit the files; or data was lost.
+        ConfigError: its format belongs to a package that is not installed.
     """
     sizes = folder.sizes()
     meta = _read_meta(folder, sizes)
@@ -56,7 +59,7 @@ def open_matrix(folder: Folder, *, separator: str = ",", on_loss: OnLoss = refus
 
 
 class Matrix:
-    """A matrix for reading; made by ``open_matrix``.
+    """Matrix that is open for reading; made by ``open_matrix``.
 
     Attributes:
         meta: its metadata.
@@ -68,28 +71,31 @@ class Matrix:
         parts = sorted(meta.part_metas.values(), key=lambda part: (len(part.file_name), part.file_name, part.offset))
         self._partitions = [Partition(part, reading) for part in parts]
         if first := next((item for item in self._partitions if item.records), None):
-            first.check_decimals()  # of the others when they are read
+            first.check_decimals()  # the other partitions are checked when they are read
 
     def cells(self) -> Iterator[Cells]:
-        """Yield all elements in the order of the files, in blocks of a few megabytes.
+        """Yield all elements in the order of the files.
+
+        A block is a few megabytes.
 
         Raises:
-            FormatError: the data is damaged or not what metadata says.
+            FormatError: the data is damaged or does not fit the metadata.
         """
         for partition in self._partitions:
             yield from partition.cells()
 
     def vectors(self, entities: Literal["columns", "rows"] = "columns") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield entities int64 (n,) and their vectors (n, D) of the matrix's type, in blocks of some megabytes.
+        """Yield entities int64 (n,) and their vectors (n, D).
 
-        What a vector lacks, in sparse rows, is zero. Entities ascend within a partition, and none comes twice.
+        The vectors are of the matrix's type, and a block is some megabytes. Elements that sparse rows lack are zero.
+        Entities ascend within a partition, and none occurs twice.
 
         Args:
             entities: whether a column (as in Angel's embedding layers) or a row is an entity.
 
         Raises:
-            FormatError: the data is damaged, not what metadata says, or its partitions form no grid.
-            ResourceError: the vectors do not lie together in the files, and scratch has no room to turn them.
+            FormatError: the data is damaged or does not fit the metadata, or its partitions form no grid.
+            ResourceError: the files do not keep vectors together, and scratch has no room to transpose them.
         """
         kind = self.row_type.value_type
         if entities == "rows":
@@ -115,7 +121,11 @@ def _read_meta(folder: Folder, sizes: dict[str, int]) -> MatrixFilesMeta:
 
 
 def _check_files(meta: MatrixFilesMeta, sizes: dict[str, int], where: str) -> None:
-    """Check that partitions are numbered as a server wants them, and lie apart in files that hold all of them."""
+    """Check the partitions' ids and their places in files.
+
+    A server needs ids without a gap. The partitions' bytes must not overlap, and the files must be large enough for
+    them.
+    """
     if missing := set(range(len(meta.part_metas))) - set(meta.part_metas):
         raise FormatError(f"{where}: partition {min(missing)} of {len(meta.part_metas)} is missing; ids count from 0")
     files = defaultdict(list)

@@ -1,7 +1,8 @@
-"""A matrix folder's metadata as typed objects, with Angel's names: of the matrix, of its partitions, of their rows.
+"""Metadata of a matrix folder as typed objects, with Angel's names.
 
-The file is a big-endian int32, the length, and that many bytes of JSON. What is read and written again has equal bytes
-if Angel wrote it. ``_meta`` is the name since Angel 3.2, ``meta`` the one before.
+It describes the matrix, its partitions, and their rows. The file is a big-endian int32, the length, and that many bytes
+of JSON. A file that Angel wrote has equal bytes after it is read and written again. ``_meta`` is the name since Angel
+3.2, ``meta`` the one before.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ MAX_META_BYTES = 1 << 28  # a million rows in one partition take a quarter of it
 
 _LENGTH = struct.Struct(">i")
 _LIMITS = {"int": 1 << 31, "long": 1 << 63}
-_FILE_NAME = re.compile(r"[^/\\\0._][^/\\\0]*")  # in this folder, and hidden from nobody
+_FILE_NAME = re.compile(r"[^/\\\0._][^/\\\0]*")  # in this folder, and not hidden
 _SCALARS = (int, str, float, bool)
 
 
 @dataclass(frozen=True, slots=True)
 class RowPartitionMeta:
-    """What one partition holds of one row.
+    """Share of one row in a partition.
 
     Attributes:
-        row_id: the row.
-        element_num: how many elements it has.
-        offset: Angel's; says nothing (the partition's own in row formats, -1 in column formats).
+        row_id: number of the row.
+        element_num: number of its elements.
+        offset: without a meaning, but written by Angel (the partition's own in row formats, -1 in column formats).
         save_type: 0 or 1, dense or sparse, in snapshots; else 0.
     """
 
@@ -45,7 +46,9 @@ class RowPartitionMeta:
 
 @dataclass(frozen=True, slots=True)
 class MatrixPartitionMeta:
-    """A block of rows and columns, and where its bytes lie. Ranges are half open.
+    """Block of rows and columns, and the place of its bytes.
+
+    Ranges are half open.
 
     Attributes:
         nnz: sum of the rows' elements; a dense row counts its zeros.
@@ -74,19 +77,19 @@ class MatrixPartitionMeta:
 
     @property
     def row_ids(self) -> list[int]:
-        """The rows in the order of their data."""
+        """Rows in the order of their data."""
         return sorted(self.row_metas)
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixFilesMeta:
-    """A matrix.
+    """Metadata of a matrix.
 
     Attributes:
         format_class_name: Java class that wrote the data.
         row_type: number of a ``RowType``.
-        row: rows it can have; fewer may be saved.
-        col: columns it can have, 4294967295 for any int: never to be allocated.
+        row: number of rows it can have; fewer may be saved.
+        col: number of columns it can have, 4294967295 for any int: too many to allocate.
         block_row: rows of a partition; -1 where keys are hashed.
         block_col: columns of a partition; -1 where keys are hashed.
         options: the matrix's attributes.
@@ -106,12 +109,14 @@ class MatrixFilesMeta:
 
     @property
     def hashed(self) -> bool:
-        """Whether a column's partition follows from a hash of its number instead of ranges."""
+        """Whether columns are assigned to partitions by a hash, not by ranges."""
         return self.block_row < 0 and self.block_col < 0
 
 
 def parse_meta(data: bytes, where: str) -> MatrixFilesMeta:
-    """Parse a metadata file; one without the length in front, as no version of Angel writes it, is taken too.
+    """Parse a metadata file.
+
+    A file without the length at its start is accepted too, although no version of Angel writes it.
 
     Raises:
         FormatError: wrong length, no JSON, or a key that is missing, of another type, or beyond its range.

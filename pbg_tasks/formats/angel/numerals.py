@@ -1,9 +1,9 @@
-"""Numbers as Java writes them, a block at a time.
+"""Text of numbers as Java writes them, a block at a time.
 
-Arrow finds the shortest digits of a whole block. They are Java's too, up to a few numbers whose text is found digit by
-digit (``java_digits``), and most numbers have Java's notation: ``0.25``. The others are sorted by what has to be done
-to them, each kind is rewritten at once, ``3`` to ``3.0``, ``0.00025`` to ``2.5E-4``, ``2.5e-7`` to ``2.5E-7``, and all
-go back to where they were.
+Arrow finds the shortest digits of a whole block. They are Java's too, except for a few numbers whose text is found
+digit by digit (``java_digits``), and most numbers have Java's notation: ``0.25``. The others are sorted by the change
+they need, and each kind is rewritten at once: ``3`` to ``3.0``, ``0.00025`` to ``2.5E-4``, ``2.5e-7`` to ``2.5E-7``.
+Then all go back to their positions.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ import pyarrow.compute as pc
 
 from pbg_tasks.formats.angel.java_digits import decimal_text, java_text
 
-_PLAIN = 1e-3, 1e7  # Java writes no exponent from the first to below the second
-_ARROWS_FRACTIONS = range(-6, -3)  # exponents of the smaller numbers that Arrow writes without one
+_PLAIN = 1e-3, 1e7  # Java writes no exponent for numbers from the first to below the second
+_ARROWS_FRACTIONS = range(-6, -3)  # exponents of smaller numbers that Arrow writes in plain notation
 _MANTISSA = np.uint32((1 << 23) - 1)
 _SMALLEST = np.finfo(np.float32).smallest_normal
-_LONGEST_DIGIT = len("1e-38")  # of a number with one digit; one with two is longer
-_END = 1 << 30  # beyond every text: what takes the place of nothing there is appended
+_LONGEST_DIGIT = len("1e-38")  # the longest text with one digit; a text with two is longer
+_END = 1 << 30  # beyond every text: a replacement there is appended
 
 _SAME, _WHOLE, _ODD, _SMALL = range(4)
-"""Kinds of floats; small ones are of two for each of Arrow's exponents and those below: positive and negative."""
+"""Kinds of floats. Small ones are two kinds for each of Arrow's exponents, and two for those below: positive and
+negative.
+"""
 
 
 def numerals(values: np.ndarray, *, six_decimals: bool = False) -> pa.BinaryArray:
-    """Write numbers as Java does.
+    """Return the texts of numbers as Java writes them.
 
     Args:
         values: (n,) of int32, int64, float32 or float64.
-        six_decimals: write doubles as Angel's text with row ids does, losing the rest.
+        six_decimals: write doubles as Angel's text with row ids does, with six decimals only.
 
     Returns:
         Their texts (n,).
@@ -53,7 +55,10 @@ def _arrows(values: np.ndarray) -> pa.BinaryArray:
 
 
 def _integers(values: np.ndarray) -> pa.BinaryArray:
-    """Write integers, those of a small range each once: rows and columns come again and again."""
+    """Write integers, each value of a small range once.
+
+    Rows and columns are repeated many times.
+    """
     lowest, highest = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if highest - lowest >= len(values):
         return _arrows(values)
@@ -66,7 +71,7 @@ def _kinds(values: np.ndarray) -> np.ndarray:
     small, large = map(values.dtype.type, _PLAIN)
     below = magnitude < large
     kinds = np.where(below & (magnitude >= small), np.int8(_SAME), np.int8(_ODD))
-    if values.dtype == np.float32:  # a double's digits are Java's mostly, and which are not takes as long to find out
+    if values.dtype == np.float32:  # of a double, finding out whether they are Java's takes as long as making them
         # Powers of two and numbers below the smallest normal one may have more digits in Java.
         alike = (magnitude < small) & (magnitude >= _SMALLEST) & (values.view(np.uint32) & _MANTISSA != 0)
         if alike.any():
@@ -84,7 +89,10 @@ def _small_kinds(values: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
 
 
 def _by_kind(values: np.ndarray, counts: np.ndarray) -> pa.BinaryArray:
-    """Write floats that are sorted by kind, so many of each."""
+    """Write floats that are sorted by kind.
+
+    ``counts`` has the number of each kind.
+    """
     texts, pieces, stop = _arrows(values), [], 0
     for kind, count in enumerate(counts.tolist()):
         start, stop = stop, stop + count
@@ -96,7 +104,7 @@ def _by_kind(values: np.ndarray, counts: np.ndarray) -> pa.BinaryArray:
 
 
 def _rewritten(kind: int, texts: pa.BinaryArray) -> pa.BinaryArray:
-    """Give texts of one kind, whose digits are Java's, its notation."""
+    """Convert texts of one kind, whose digits are Java's, to its notation."""
     if kind == _SAME:
         return texts
     if kind == _WHOLE:
@@ -106,7 +114,10 @@ def _rewritten(kind: int, texts: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _fraction(sign: int, power: int, texts: pa.BinaryArray) -> pa.BinaryArray:
-    """Write ``0.000ddd``, with a sign or not, whose first digit stands for ten to the ``power``."""
+    """Convert ``0.000ddd``, with a sign or not, to Java's notation.
+
+    Its first digit that is not zero stands for ten to the ``power``.
+    """
     digits = pc.binary_replace_slice(texts, sign, sign + len("0.") - power - 1, b"")
     pointed = pc.binary_replace_slice(digits, sign + 1, sign + 1, b".")
     bare = pc.equal(pc.binary_length(digits), sign + 1)
@@ -115,7 +126,7 @@ def _fraction(sign: int, power: int, texts: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _tiny(sign: int, texts: pa.BinaryArray) -> pa.BinaryArray:
-    """Write ``d.ddde-7`` or ``de-7``, with a sign or not."""
+    """Convert ``d.ddde-7`` or ``de-7``, with a sign or not, to Java's notation."""
     bare = pc.less_equal(pc.binary_length(texts), sign + _LONGEST_DIGIT)
     pointed = pc.if_else(bare, pc.binary_replace_slice(texts, sign + 1, sign + 1, b".0"), texts)
     return pc.replace_substring(pointed, b"e", b"E")

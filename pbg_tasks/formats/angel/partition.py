@@ -1,4 +1,7 @@
-"""One partition of a matrix: its records checked against what metadata says of them, as elements or as vectors."""
+"""Reading of one partition of a matrix, checked against its metadata.
+
+Its records are read as elements or as vectors.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,13 @@ _SAMPLE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Elements of a matrix: rows int32 (n,), columns int64 (n,), values (n,) of the matrix's type."""
+    """Elements of a matrix.
+
+    Attributes:
+        rows: int32 (n,).
+        columns: int64 (n,).
+        values: (n,) of the matrix's type.
+    """
 
     rows: np.ndarray
     columns: np.ndarray
@@ -35,14 +44,14 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading a matrix's partitions takes.
+    """Parameters for reading a matrix's partitions.
 
     Attributes:
         folder: of the matrix.
         form: its format.
         row_type: of its rows.
         style: of its text.
-        on_loss: told of what Angel lost.
+        on_loss: called with each loss that Angel caused.
         may_be_rounded: whether Angel may have written six decimals of each value.
     """
 
@@ -55,7 +64,7 @@ class Reading:
 
 
 class Partition:
-    """A partition for reading.
+    """Partition that is open for reading.
 
     Args:
         meta: of the partition.
@@ -66,7 +75,7 @@ class Partition:
         row_ids: int32, the rows it holds, ascending.
 
     Raises:
-        FormatError: metadata contradicts itself, or claims more records than the bytes can be.
+        FormatError: metadata contradicts itself, or claims more records than the bytes can hold.
     """
 
     def __init__(self, meta: MatrixPartitionMeta, reading: Reading) -> None:
@@ -100,7 +109,7 @@ class Partition:
         """Yield the partition's elements in the order of its bytes, in blocks.
 
         Raises:
-            FormatError: its bytes are damaged or not what metadata says.
+            FormatError: its bytes are damaged or do not fit the metadata.
         """
         if self._reading.form.by_column:
             for columns, values in self.vectors():
@@ -123,10 +132,12 @@ class Partition:
             )
 
     def vectors(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield columns int64 (n,) and their values (n, D), rows ascending, of a format by column.
+        """Yield columns int64 (n,) and their values (n, D).
+
+        The format must be one by column. Rows ascend within a column.
 
         Raises:
-            FormatError: its bytes are damaged or not what metadata says.
+            FormatError: its bytes are damaged or do not fit the metadata.
         """
         nonzero = np.zeros(len(self.row_ids), np.int64)
         for _, records in self._blocks():
@@ -137,12 +148,15 @@ class Partition:
             self._tell_zeros(nonzero)
 
     def span(self) -> Span:
-        """Return where its bytes are now."""
+        """Return the present place of the partition's bytes."""
         path = self._reading.folder.local(self.meta.file_name)
         return Span(path, self.meta.offset, self.meta.length, self.where, self._reading.on_loss)
 
     def check_decimals(self) -> None:
-        """Tell ``on_loss`` if doubles look rounded to six decimals, judged by the first lines."""
+        """Report a loss if doubles look rounded to six decimals.
+
+        That is judged by the first lines.
+        """
         if not self._reading.may_be_rounded:
             return
         span = self.span()
@@ -153,7 +167,10 @@ class Partition:
             self._reading.on_loss(loss)
 
     def _blocks(self) -> Iterator[tuple[int, Records]]:
-        """Yield blocks of records and the number of the first; there are as many as metadata says."""
+        """Yield blocks of records, each with the number of its first record.
+
+        Their number is compared with the metadata.
+        """
         if not self.records:
             if self.meta.length:
                 raise FormatError(f"{self.where}: {self.meta.length} bytes, and no records by its metadata")
@@ -169,7 +186,10 @@ class Partition:
             raise FormatError(f"{self.where}: holds {done} records, its metadata says {self.records}")
 
     def _columns(self, records: Records, within_row: np.ndarray | None) -> np.ndarray:
-        """Return the records' columns; those that are not written follow from their place in the row."""
+        """Return the records' columns.
+
+        Columns that are not stored follow from the position in the row.
+        """
         start, end = self.meta.start_col, self.meta.end_col
         if records.columns is None:
             return np.asarray(within_row) + start

@@ -1,4 +1,7 @@
-"""What a partition's bytes are made of, whatever the format: records of a row, a column and one or more values."""
+"""Records, the units of a partition's bytes in every format.
+
+A record has a row, a column and one or more values.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """What records are made of.
+    """Types of the parts of a record.
 
     Attributes:
         key: of columns, int32 or int64.
@@ -50,7 +53,7 @@ class Types:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How text is written; nothing in a matrix folder says it.
+    """Style of text, which a matrix folder does not record.
 
     Attributes:
         separator: between the fields of a line (Angel's setting ``text.format.filed.sep``).
@@ -63,14 +66,14 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The bytes of a partition.
+    """Place of the bytes of a partition.
 
     Attributes:
         path: file on the local disk.
         offset: of the first byte.
         length: bytes.
-        where: what errors call it.
-        on_loss: told of values that Angel wrote so that they cannot be read; None: these are errors.
+        where: name of the place in errors.
+        on_loss: called with each value that Angel wrote so that it cannot be read; None: such values are errors.
     """
 
     path: Path
@@ -83,8 +86,8 @@ class Span:
 class Format(ABC):
     """One of Angel's output formats.
 
-    A package of yours adds one as an entry point of the group ``pbg_tasks.angel_formats``, whose name is that of the
-    Java class: a subclass, which is made without arguments, or an instance.
+    Another package adds one as an entry point of the group ``pbg_tasks.angel_formats``, whose name is that of the Java
+    class: a subclass, which is made without arguments, or an instance.
 
     Attributes:
         by_column: a record is a column of the partition, with the values of all saved rows in ascending order of rows.

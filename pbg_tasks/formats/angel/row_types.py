@@ -1,4 +1,4 @@
-"""The types of rows that Angel's servers know, by the number its metadata gives them."""
+"""Types of rows in Angel's servers, by their number in metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KINDS = 7  # dense, sparse and their variants, for each type of value
 
 
 class RowType(IntEnum):
-    """A row's values, its keys and whether it stores every column."""
+    """Type of a row: values, keys, and whether it stores every column."""
 
     T_DOUBLE_DENSE = 0
     T_DOUBLE_DENSE_COMPONENT = 1
@@ -51,32 +51,38 @@ class RowType(IntEnum):
 
     @property
     def numeric(self) -> bool:
-        """Whether its values are numbers: the others are objects of a program, in a format of its own."""
+        """Whether the values are numbers.
+
+        Other values are objects of a program, in a format of its own.
+        """
         return self < _KINDS * len(_VALUE_TYPES)
 
     @property
     def storable(self) -> bool:
-        """Whether a server can hold such rows: the component types are parts of a worker's vectors."""
+        """Whether a server can hold such rows.
+
+        Component types are parts of a worker's vectors, which no server holds.
+        """
         return not self.name.endswith("_COMPONENT")
 
     @property
     def dense(self) -> bool:
-        """Whether a row stores every column, zeros too."""
+        """Whether a row stores every column, also those that are zero."""
         return "_DENSE" in self.name
 
     @property
     def key_type(self) -> np.dtype[np.signedinteger]:
-        """The type of a column's number: int32 or int64."""
+        """Type of a column's number: int32 or int64."""
         return np.dtype(np.int64 if "LONGKEY" in self.name else np.int32)
 
     @property
     def value_type(self) -> np.dtype[np.generic]:
-        """The type of a value, for numeric rows."""
+        """Type of a value, for numeric rows."""
         return np.dtype(_VALUE_TYPES[self // _KINDS])
 
 
 def row_type(number: int, where: str) -> RowType:
-    """Return the type of a number.
+    """Return the row type of a number.
 
     Raises:
         FormatError: there is none, or no server can hold it.

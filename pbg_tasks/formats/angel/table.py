@@ -1,4 +1,7 @@
-"""A block of a matrix on the local disk, written by rows and read by columns, or the other way round."""
+"""Table on the local disk, which transposes a block of a matrix.
+
+It is written by rows and read by columns, or the other way round.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,13 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """Values (rows, columns), zero until written; the file is gone when the ``with`` block ends.
+    """Values (rows, columns) in a scratch file, zero until written.
+
+    The file is removed when the ``with`` block ends.
 
     Args:
-        rows: how many.
-        columns: how many.
+        rows: their number.
+        columns: their number.
         kind: of the values.
 
     Raises:
@@ -31,18 +36,18 @@ class Table:
         self._scratch = Scratch()
 
     def write(self, row: int, column: int, values: np.ndarray) -> None:
-        """Put values (n,) into a row, from a column on."""
+        """Write values (n,) into a row, from a column on."""
         write_all(self._file, values.tobytes(), self._offset(row, column))
 
     def columns(self, start: int, stop: int) -> np.ndarray:
-        """Return columns as vectors: (stop - start, rows)."""
+        """Return columns as vectors (stop - start, rows)."""
         found = np.empty((stop - start, self._rows), self._kind)
         for row in range(self._rows):
             found[:, row] = self._read(row, start, stop - start)
         return found
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Return rows: (stop - start, columns)."""
+        """Return rows (stop - start, columns)."""
         return self._read(start, 0, (stop - start) * self._columns).reshape(stop - start, self._columns)
 
     def _offset(self, row: int, column: int) -> int:
@@ -50,7 +55,7 @@ class Table:
 
     def _read(self, row: int, column: int, count: int) -> np.ndarray:
         data, size, offset = b"", count * self._kind.itemsize, self._offset(row, column)
-        while len(data) < size:  # one system call may read less than it is asked for
+        while len(data) < size:  # one system call may read less than requested
             data += os.pread(self._file, size - len(data), offset + len(data))
         return np.frombuffer(data, self._kind)
 

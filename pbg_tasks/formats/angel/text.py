@@ -1,7 +1,8 @@
-"""Angel's text formats: a record a line, its fields parted by a separator, numbers as Java writes them.
+"""Angel's text formats: one record a line, fields between separators.
 
-A block of lines is parsed at once by Arrow. What it does not take, and Java does (``+1``, ``1.5f``, spaces,
-hexadecimal), or takes and Java does not (``nan``, ``inf``), is read line by line, where an error knows its line.
+Numbers are as Java writes them. A block of lines is parsed at once by Arrow. Numbers that Java accepts and Arrow does
+not (``+1``, ``1.5f``, spaces, hexadecimal), or the reverse (``nan``, ``inf``), are parsed line by line, where an error
+can name its line.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-
 
 
 class TextFormat(Format):
-    """Lines of fields."""
+    """Format of lines of fields."""
 
     def __init__(self, *, by_column: bool = False, has_rows: bool = False, has_columns: bool = True) -> None:
         self.by_column, self.has_rows, self.has_columns = by_column, has_rows, has_columns
@@ -69,7 +70,7 @@ def check_separator(separator: str) -> bytes:
     """Return a separator's bytes.
 
     Raises:
-        ConfigError: it could be part of a number, or is none.
+        ConfigError: it is empty, or could be part of a number.
     """
     if not separator or not separator.isascii() or re.search(r"[0-9a-zA-Z.+\-\n\r\0]", separator):
         raise ConfigError(f"separator {separator!r}: expected ASCII characters that occur in no number or line break")
@@ -79,13 +80,13 @@ def check_separator(separator: str) -> bytes:
 def format_lines(
     keys: list[np.ndarray], values: np.ndarray, after_keys: str, between: str, *, six_decimals: bool = False
 ) -> bytes:
-    """Write lines: the keys, then the values of each.
+    """Return lines of text: the keys, then the values of each.
 
     Args:
         keys: integers, (n,) each.
         values: (n, D).
-        after_keys: what follows a key.
-        between: what stands between values.
+        after_keys: separator after a key.
+        between: separator between values.
         six_decimals: see ``Style``.
     """
     after, sep = check_separator(after_keys), check_separator(between)
@@ -101,7 +102,7 @@ def format_lines(
 
 
 def _joined(texts: pa.BinaryArray, count: int, separator: bytes) -> pa.BinaryArray:
-    """Join each so many texts."""
+    """Join groups of ``count`` texts."""
     if count == 1:
         return texts
     offsets = np.arange(0, len(texts) + 1, count, dtype=np.int32)
@@ -111,7 +112,9 @@ def _joined(texts: pa.BinaryArray, count: int, separator: bytes) -> pa.BinaryArr
 def parse_lines(
     span: Span, types: list[np.dtype], separator: str, key_separator: str | None = None
 ) -> Iterator[list[np.ndarray]]:
-    """Yield the fields of a span's lines, one array a field, in blocks.
+    """Yield the fields of a span's lines in blocks, as arrays.
+
+    There is one array for each field.
 
     Args:
         span: whole lines.
@@ -160,7 +163,10 @@ def line_blocks(span: Span) -> Iterator[bytes]:
 def _parse_block(
     block: bytes, types: list[np.dtype], separator: bytes, key_separator: bytes
 ) -> list[np.ndarray] | None:
-    """Parse lines with Arrow; None where it cannot, or would be more lenient than Java."""
+    """Parse lines with Arrow; return None where it might differ from Java.
+
+    That is so where Arrow cannot parse them, or would be more lenient than Java.
+    """
     if b"x" in block or b"X" in block:
         return None
     if key_separator != separator:
@@ -193,7 +199,10 @@ def _parse_block(
 def _parse_keyed(
     block: bytes, types: list[np.dtype], separator: bytes, key_separator: bytes
 ) -> list[np.ndarray] | None:
-    """Parse lines whose first field is followed by another separator: it may occur there only, once a line."""
+    """Parse lines with another separator after the first field.
+
+    That separator may occur only there, once a line.
+    """
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
     if block.count(key_separator) != lines:
         return None
@@ -203,7 +212,7 @@ def _parse_keyed(
 def _parse_one_by_one(
     block: bytes, types: list[np.dtype], separator: str, key_separator: str, span: Span, first: int
 ) -> list[np.ndarray]:
-    """Parse lines as Java does."""
+    """Parse lines one after another, as Java does."""
     where = f"{span.where}, line"
     found: list[list[float]] = [[] for _ in types]
     lines = re.split(rb"\r\n|\r|\n", block)
@@ -216,12 +225,12 @@ def _parse_one_by_one(
             )
         for column, text, kind in zip(found, texts, types, strict=True):
             column.append(_number(text, kind, f"{where} {number}", span.on_loss))
-    with np.errstate(over="ignore"):  # as Java, a number too large for a float is infinite
+    with np.errstate(over="ignore"):  # as in Java, a number too large for a float is infinite
         return [np.array(column, kind) for column, kind in zip(found, types, strict=True)]
 
 
 def _number(text: str, kind: np.dtype, where: str, on_loss: OnLoss | None) -> float:
-    """Parse a number as Java does, or one of those that Angel wrote as one byte."""
+    """Parse a number as Java does, or one of Angel's single bytes."""
     if kind.kind == "i":
         bound = 1 << (8 * kind.itemsize - 1)
         if _INTEGER.fullmatch(text) and len(text) <= len(str(bound)) + 1 and -bound <= int(text) < bound:
@@ -249,8 +258,11 @@ def _hexadecimal(text: str) -> float:
 
 
 def _narrow(text: str, kind: np.dtype) -> float:
-    """Parse a decimal number to the nearest of its type, without a detour over doubles."""
+    """Parse a decimal number to the nearest one of its type.
+
+    It is not first rounded to a double.
+    """
     if kind == np.float32:
-        with suppress(pa.ArrowInvalid):  # beyond its range: infinite or zero, as of a double
+        with suppress(pa.ArrowInvalid):  # beyond the range of a float: infinite or zero, as for a double
             return float(pa.scalar(text.lstrip("+")).cast(pa.float32()).as_py())
     return float(text.replace("Infinity", "inf"))

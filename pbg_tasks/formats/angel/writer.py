@@ -1,4 +1,7 @@
-"""Writing matrix folders: vectors block by block, or the elements of a small matrix at once."""
+"""Writing of matrix folders.
+
+Vectors are written block by block, and the elements of a small matrix at once.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,15 @@ if TYPE_CHECKING:
 
     Vectors = Iterable[tuple[np.ndarray, np.ndarray]]
 
-MAX_HELD_NUMBERS = 1 << 27  # what is turned in memory: at most a few gigabytes
+MAX_HELD_NUMBERS = 1 << 27  # numbers that are transposed in memory: at most a few gigabytes
 
 _CHUNK_RECORDS = 1 << 18
 
 
 def write_matrix(model: Path, layout: MatrixLayout, blocks: Vectors, *, replace: bool = False) -> MatrixFilesMeta:
-    """Write a matrix whose columns are entities, into a folder of its name that appears only when it is whole.
+    """Write a matrix whose columns are entities into a folder.
+
+    The folder has the name of the matrix and appears only when it is whole.
 
     Args:
         model: directory of the folder.
@@ -42,7 +47,7 @@ def write_matrix(model: Path, layout: MatrixLayout, blocks: Vectors, *, replace:
 
     Raises:
         FormatError: a block's columns or values do not fit.
-        ConfigError: partitions are so large that they do not fit into memory to be turned.
+        ConfigError: partitions are too large to be transposed in memory.
         ConflictError: the folder is there.
         ResourceError: the disk is full.
     """
@@ -67,7 +72,9 @@ def write_cells(
     *,
     replace: bool = False,
 ) -> MatrixFilesMeta:
-    """Write a matrix from its elements, all in memory; of dense rows and columns, those left out are zero.
+    """Write a matrix from its elements, all in memory.
+
+    Elements of dense rows and columns that are left out are zero.
 
     Args:
         model: directory of the matrix's folder.
@@ -81,7 +88,7 @@ def write_cells(
         The metadata that was written.
 
     Raises:
-        FormatError: an element lies outside the matrix or comes twice, or values do not fit.
+        FormatError: an element is outside the matrix or occurs twice, or values do not fit.
         ConflictError: the folder is there.
         ResourceError: the disk is full.
     """
@@ -106,7 +113,10 @@ def write_cells(
 
 
 class _Writer:
-    """A matrix folder that is being written: its partitions are added, each at once or in blocks of columns."""
+    """Matrix folder that is being written, partition by partition.
+
+    A partition is added at once or in blocks of columns.
+    """
 
     def __init__(self, folder: Path, layout: MatrixLayout) -> None:
         self._folder, self._layout = folder, layout
@@ -117,7 +127,7 @@ class _Writer:
         self._metas: dict[int, MatrixPartitionMeta] = {}
 
     def add_streamed(self, blocks: Vectors) -> None:
-        """Write partitions by column as the columns come."""
+        """Write partitions by column, in the order in which columns arrive."""
         pending = _Pending(blocks)
         for tile in self.tiles:
             count, width = 0, tile.end_row - tile.start_row
@@ -129,7 +139,7 @@ class _Writer:
                 self._note(tile, start, file.tell(), np.full(width, count), columns=count)
 
     def add_turned(self, blocks: Vectors) -> None:
-        """Write partitions of some columns, each once all its columns are there."""
+        """Write partitions of some columns, each when all its columns are there."""
         layout = self._layout
         if layout.row_type.dense:
             _check_held(layout.rows * layout.columns_of_block, layout)
@@ -185,7 +195,14 @@ class _Writer:
     def _add_vectors(
         self, tile: Tile, columns: np.ndarray, values: np.ndarray, counts: np.ndarray | None = None
     ) -> None:
-        """Write a partition from the vectors (n, rows) of its columns; ``counts``: elements of each row, if fewer."""
+        """Write a partition from the vectors of its columns.
+
+        Args:
+            tile: the partition.
+            columns: int64 (n,).
+            values: (n, rows).
+            counts: number of elements of each row; None where each has all columns.
+        """
         if self._layout.form.by_column:
             width = tile.end_row - tile.start_row
             with self._opened(tile) as file:
@@ -218,7 +235,15 @@ class _Writer:
         return self._layout.form.encode(records, changed(self._types, width=width), self._layout.style)
 
     def _note(self, tile: Tile, start: int, end: int, counts: np.ndarray, *, columns: int | None) -> None:
-        """Remember a partition's metadata; ``columns``: that were saved, in a format by column."""
+        """Record a partition's metadata.
+
+        Args:
+            tile: the partition.
+            start: first byte in its file.
+            end: byte after the last.
+            counts: number of elements of each row.
+            columns: number of columns saved, in a format by column; else None.
+        """
         offset = start if columns is None else -1
         elements = counts.tolist()
         rows = range(tile.start_row, tile.end_row)
@@ -245,14 +270,14 @@ class _Writer:
 
 
 class _Pending:
-    """Blocks of columns, cut where a partition ends."""
+    """Blocks of columns, cut at the ends of partitions."""
 
     def __init__(self, blocks: Vectors) -> None:
         self._blocks = iter(blocks)
         self._rest: tuple[np.ndarray, np.ndarray] | None = next(self._blocks, None)
 
     def until(self, end: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield what is left of the columns below ``end``."""
+        """Yield the remaining columns below ``end``."""
         while self._rest is not None:
             columns, values = self._rest
             cut = int(np.searchsorted(columns, end))
@@ -265,10 +290,12 @@ class _Pending:
 
 
 def _checked(blocks: Vectors, layout: MatrixLayout) -> Vectors:
-    """Yield blocks that fit the matrix and one another.
+    """Yield blocks after checking that they fit.
+
+    They must fit the matrix and one another.
 
     Raises:
-        FormatError: one does not.
+        FormatError: a block does not fit.
     """
     last, count = None, 0
     for columns, values in blocks:
@@ -314,7 +341,7 @@ def _joined(blocks: Vectors, layout: MatrixLayout) -> tuple[np.ndarray, np.ndarr
     """Return blocks as one.
 
     Raises:
-        ConfigError: they are too large for it.
+        ConfigError: they are too large for that.
     """
     held, numbers = [(np.empty(0, np.int64), np.empty((0, layout.rows), layout.row_type.value_type))], 0
     for columns, values in blocks:
@@ -334,7 +361,10 @@ def _check_held(numbers: int, layout: MatrixLayout) -> None:
 
 
 def _index_range(layout: MatrixLayout) -> tuple[int, int]:
-    """Return the columns a matrix can have; hashed ones any but the last."""
+    """Return the range of columns that a matrix can have.
+
+    A hashed matrix can have any column but the last of its type.
+    """
     if layout.hash_partitions is None:
         return layout.start_col, layout.end_col
     limits = np.iinfo(layout.row_type.key_type)
@@ -342,5 +372,5 @@ def _index_range(layout: MatrixLayout) -> tuple[int, int]:
 
 
 def _signed(number: int) -> int:
-    """Return a number as a Java long holds it."""
+    """Return a number as a Java long holds it, wrapped around."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
