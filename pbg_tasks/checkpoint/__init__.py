@@ -1,4 +1,4 @@
-"""Claim, commit, resume and preserve: how a run's versions come to count."""
+"""Checkpoint directories: claim, commit, resume and preservation of versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What lies in a checkpoint directory, by its file names alone, and what one version of it must hold."""
+"""Contents of a checkpoint directory, known by its file names alone.
+
+They are compared with the files that a version must have.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
 
 Names = Callable[[int], list[str]]
-"""The files that a version must have, by its number."""
+"""Function that returns the names of the files that a version must have, by its number."""
 
 _DATA = re.compile(r"(?:embeddings_[^/]+_[0-9]+|model)\.v([0-9]{1,18})\.h5")
 _SNAPSHOT = re.compile(r"epoch_[0-9]+")
@@ -28,7 +31,10 @@ _SHOWN = 5
 
 
 def checkpoint_names(config: ModelConfig) -> Names:
-    """Return which files a version trained with ``config`` has: every partition of every type, and the model."""
+    """Return the function that names the files of a version.
+
+    A version trained with ``config`` has every partition of every type, and the model.
+    """
 
     def names(version: int) -> list[str]:
         partitions = [
@@ -46,11 +52,11 @@ def check_rows(source: str, rows: int, *, entity: str, partition: int, count: in
 
     Args:
         source: the embeddings' file.
-        rows: it has.
+        rows: number of its rows.
         entity: type.
-        partition: of it.
-        count: entities, as the entity path counts them.
-        advice: what to do, in place of the general words.
+        partition: of the type.
+        count: number of entities, from the entity path.
+        advice: what to do about a difference, in place of the general advice.
 
     Raises:
         FormatError: they differ.
@@ -63,12 +69,12 @@ def check_rows(source: str, rows: int, *, entity: str, partition: int, count: in
 
 
 class Contents:
-    """The files of a checkpoint directory as they are listed once, when first asked for.
+    """Files of a checkpoint directory, listed once, at the first use.
 
     Args:
-        store: where it lies.
+        store: of the directory.
         prefix: its key.
-        expect: files that make a version whole.
+        expect: names the files that make a version whole.
     """
 
     def __init__(self, store: Store, prefix: str, expect: Names) -> None:
@@ -76,7 +82,7 @@ class Contents:
 
     @property
     def url(self) -> str:
-        """The directory, for messages."""
+        """URL of the directory, for messages."""
         return location(self._store, self._prefix)
 
     @cached_property
@@ -86,7 +92,7 @@ class Contents:
 
     @cached_property
     def versions(self) -> Mapping[int, set[str]]:
-        """Names of embeddings and models that are there, by version."""
+        """Names of the stored embeddings and models, by version."""
         found: dict[int, set[str]] = {}
         for name in self._listed:
             if match := _DATA.fullmatch(name):
@@ -94,12 +100,15 @@ class Contents:
         return dict(sorted(found.items()))
 
     def missing(self, version: int) -> list[str]:
-        """Return what a version lacks."""
+        """Return the names of the files that a version lacks."""
         there = self.versions.get(version, set())
         return [name for name in self._expect(version) if name not in there]
 
     def linked(self) -> set[str]:
-        """Return the files that snapshots preserved by PBG refer to: those are links, ours are copies."""
+        """Return the files to which snapshots preserved by PBG link.
+
+        PBG preserves by links, this package by copies, which have a manifest.
+        """
         snapshots: dict[str, set[str]] = {}
         for name in self._listed:
             directory, slash, file = name.partition("/")
@@ -122,7 +131,7 @@ class Contents:
         )
 
     def summary(self) -> str:
-        """Say which versions there are and which of them are whole."""
+        """Return a text with the versions and whether each is whole."""
         if not self.versions:
             return "there are no versions"
         return "there are " + ", ".join(self._describe(version) for version in self.versions)

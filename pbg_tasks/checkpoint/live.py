@@ -1,7 +1,7 @@
-"""``live.json``: how far an iteration of one process is, for those who watch it.
+"""Mirror of the progress of one process's iteration: ``live.json``.
 
-A gang records its progress in order to go on from it (``progress``). One process that trains alone does so only when it
-is told to end; this mirror in the same form is only looked at.
+A gang records its progress in order to resume from it (``progress``). One process that trains alone does so only when
+it gets a signal to end; this mirror in the same form is only for display.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 FILE_NAME = "live.json"
 INTERVAL_SECONDS = 2.0
-"""At least so long lies between two writes."""
-_SHARE = 0.01  # of the time may be spent on telling, however many buckets there are
+"""Least number of seconds between two writes."""
+_SHARE = 0.01  # largest share of the time that writes may take, whatever the number of buckets
 
 
 class LiveMirror:
-    """Tells of the buckets of one iteration after another.
+    """Writer of the mirror, for one iteration after another.
 
     Args:
-        spec: hash of what is trained.
+        spec: hash of the spec that is trained.
         writer_epoch: of the writer.
         put: stores the mirror's bytes, now or soon.
         clock: monotonic seconds.
@@ -46,7 +46,7 @@ class LiveMirror:
         self._done: list[EdgeChunkRecord] = []
 
     def tell(self, iteration: Iteration, lhs: int, rhs: int) -> None:
-        """Say that a bucket is being trained, unless something was said just before."""
+        """Report a bucket as being trained, unless the last report is recent."""
         began = self._clock()
         if began < self._next:
             return
@@ -64,20 +64,26 @@ class LiveMirror:
         self._next = ended + max(INTERVAL_SECONDS, (ended - began) / _SHARE)
 
     def done(self, piece: EdgeChunkRecord) -> None:
-        """Take note of a bucket that is done."""
+        """Add a bucket that is done."""
         self._done.append(piece)
 
     def committed(self) -> None:
-        """Forget an iteration that is over."""
+        """Clear the buckets of an iteration that was committed."""
         self._done.clear()
 
 
 def watch_progress(store: Store, prefix: str) -> tuple[PartialRecord, float | None] | None:
-    """Return what is known of the iteration under way, and when it was said; None where nothing is.
+    """Return the known progress of the current iteration, and its time.
+
+    None is returned where no progress is known.
 
     Args:
         store: of the checkpoint directory.
         prefix: its key.
+
+    Returns:
+        The record, and the time when it was stored, in seconds since 1970 by the store's clock (None where that is
+        unknown).
 
     Raises:
         FormatError: HEAD.json or a record is damaged.
@@ -87,10 +93,10 @@ def watch_progress(store: Store, prefix: str) -> tuple[PartialRecord, float | No
         if head.progress is not None and epoch_of(head.progress.name) == head.writer_epoch:
             said = store.head(join(prefix, head.progress.name))
             progress = read_progress(store, prefix, head.progress)
-        else:  # a record of an earlier writer is what this one began with
+        else:  # a record of an earlier writer is the point from which this one resumed
             blob = store.get(join(prefix, FILE_NAME))
             said, progress = blob.info, decode(PartialRecord, blob.data, source=location(store, prefix, FILE_NAME))
-    except NotFoundError:  # nothing is trained yet, or the iteration was committed meanwhile
+    except NotFoundError:  # no iteration has begun, or it was committed meanwhile
         return None
     if progress.iteration.number != head.version + 1 or progress.writer_epoch != head.writer_epoch:
         return None

@@ -1,4 +1,7 @@
-"""What a commit says: the manifest of one version, and the head that points to it."""
+"""Documents of a commit: the manifest of a version, and the head.
+
+The head points to the manifest of the version that counts.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,24 @@ from pbg_tasks.errors import FormatError, PbgError
 Document = TypeVar("Document", bound=Frozen)
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 REQUIRES = "requires"
-"""Key of a stored document that lists the keys which a reader has to know."""
+"""Key of a stored document that lists the keys which a reader must support."""
 
 
 class ObjectRecord(Frozen):
-    """One object as it was written: readers verify both before they open it."""
+    """Hash and size of an object as it was written.
+
+    Readers verify both before they open the object.
+    """
 
     sha256: Sha256
     size: Annotated[int, Field(ge=0)]
 
 
 class Iteration(Frozen):
-    """One pass over one chunk of one edge path in one epoch, and how many of each there are (PBG's iteration).
+    """One pass over one chunk of one edge path in one epoch.
 
-    ``number`` (from 1) is the checkpoint version that its commit makes.
+    It is PBG's iteration, with the number of epochs, edge paths and chunks. ``number`` (from 1) is the checkpoint
+    version that its commit makes.
     """
 
     number: int
@@ -42,16 +49,16 @@ class Iteration(Frozen):
 
 
 class Manifest(Frozen):
-    """Everything that belongs to one committed version.
+    """Manifest of one committed version, with all its objects.
 
     Attributes:
         spec: hash of the run spec or config the version was trained with.
-        writer_epoch: who wrote it.
+        writer_epoch: of the writer that committed it.
         parent: hash of the manifest before, None for the first.
         iteration: the one just finished; None for a version 0.
-        edges: ledger, how many edges each finished iteration trained.
-        retrained: of each iteration, how many of them were, or may have been, trained before a rank was lost with what
-            it had not stored, and were trained again; empty where nothing ever was.
+        edges: ledger: number of edges that each finished iteration trained.
+        retrained: for each iteration, the number of edges that were, or may have been, trained twice: a rank was lost
+            before it had stored its work on them. Empty where no iteration has any.
         objects: by file name.
     """
 
@@ -74,20 +81,21 @@ class NamedRecord(Frozen):
 
 
 class Stamped(Frozen):
-    """A document that is replaced by compare-and-swap, and so is stored by ``encode_unique`` with a nonce.
+    """Document that is replaced by compare-and-swap.
 
-    A writer of an earlier version that swaps it drops the keys that it does not know.
+    So ``encode_unique`` stores it with a nonce. A writer of an earlier version that swaps it drops the keys that the
+    version lacks.
     """
 
 
 class Head(Stamped):
-    """The one mutable object of a run: who may write, and which version counts.
+    """Head of a run, its one mutable object: writer and current version.
 
     Attributes:
-        writer_epoch: of the last who claimed the run.
+        writer_epoch: of the last claim of the run.
         version: that counts.
         manifest_sha256: of its manifest.
-        progress: of the iteration after it, where a gang has begun one.
+        progress: record of the iteration after it, where a gang has begun one.
     """
 
     format: Literal[1] = 1
@@ -98,15 +106,15 @@ class Head(Stamped):
 
 
 def encode(document: Frozen) -> bytes:
-    """Return the bytes a document is stored as (canonical JSON)."""
+    """Return the bytes as which a document is stored (canonical JSON)."""
     return canonical_json(document.model_dump(mode="json"))
 
 
 def encode_unique(document: Stamped) -> bytes:
-    """Return bytes for a swap: those of ``encode`` and a random nonce, so that no two writes have equal bytes.
+    """Return a document's bytes with a random nonce, for a swap.
 
-    The tag that a swap expects may be a hash of the bytes, as it is in S3. Without the nonce, a document that came back
-    to what it said before would pass for one that never changed.
+    No two writes have equal bytes then. The tag that a swap expects may be a hash of the bytes, as in S3. Without the
+    nonce, a document that was changed and changed back would pass for one that never changed.
     """
     return canonical_json({**document.model_dump(mode="json"), "nonce": secrets.token_hex(16)})
 
@@ -121,11 +129,11 @@ def decode(model: type[Document], data: bytes, *, source: str, ignore_unknown: b
         model: of the document.
         data: its bytes.
         source: its URL, for messages.
-        ignore_unknown: False for a document in which every key decides what a task does, such as a run spec.
+        ignore_unknown: False for a document in which every key affects what a task does, such as a run spec.
 
     Raises:
         FormatError: it is not JSON, not this document, of a format of a later version, or requires a key that this
-            version does not know.
+            version lacks.
     """
     try:
         document = json.loads(data)
@@ -142,7 +150,7 @@ def decode(model: type[Document], data: bytes, *, source: str, ignore_unknown: b
 
 
 def _check_required(model: type[Frozen], document: object, *, source: str) -> None:
-    """Refuse a document that requires readers to know a key which the model lacks."""
+    """Refuse a document that requires a key which the model lacks."""
     required = document.get(REQUIRES, []) if isinstance(document, dict) else []
     if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
         raise FormatError(f"{source}: {REQUIRES!r} takes a list of keys; it was damaged or edited by hand")
@@ -154,5 +162,5 @@ def _check_required(model: type[Frozen], document: object, *, source: str) -> No
 
 
 def sha256(data: bytes) -> str:
-    """Hash bytes, in hex."""
+    """Return the hash of bytes, in hex."""
     return hashlib.sha256(data).hexdigest()

@@ -1,8 +1,9 @@
-"""An iteration under way: what of it is stored, so that a gang that lost a rank goes on at the bucket.
+"""Progress record of an iteration under way, from which a gang resumes.
 
-Between two versions HEAD.json names a progress record. It says which buckets are trained and stored, where each
-partition lies since, and which buckets were under way. Its objects lie below ``partial/`` under names that are used
-once: nobody who was shut out can change what a record names.
+A gang that lost a rank resumes with the current bucket, not with the iteration. Between two versions HEAD.json names a
+progress record. The record lists the buckets that are trained and stored, the object with the newest state of each
+partition, and the buckets that were under way. Its objects are below ``partial/`` under names that are used once: a
+writer that was shut out cannot change an object that a record names.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
 
 PARTIAL, RECORDS = "partial", "progress.v"
-"""How the names of objects and of records begin."""
+"""Prefixes of the names of objects and of records."""
 Natural = Annotated[int, Field(ge=0)]
 
 
 class StoredObject(Frozen):
-    """An object of a checkpoint directory, and the lease whose training it holds.
+    """Object of a checkpoint directory, and the lease that trained it.
 
     Attributes:
         name: below the directory.
         record: its bytes.
-        lease: the last that trained it; 0: none did.
+        lease: the last lease that trained it; 0: none did.
     """
 
     name: str
@@ -43,20 +44,20 @@ class StoredObject(Frozen):
 
 
 class EdgeChunkRecord(Frozen):
-    """A bucket's chunk, trained to its end or to some batch.
+    """Trained chunk of a bucket, to its end or to some batch.
 
     Attributes:
         lhs: partition of the bucket.
         rhs: same.
         rank: that trained it last.
-        lease: under which it was.
-        edges: trained.
-        held_out: edges held out of it.
-        batches: trained; with the same seed they are the first.
-        drawn: state of the generator after them, in base64, where one worker alone drew from it.
+        lease: under which the rank did so.
+        edges: number of edges trained.
+        held_out: number of edges held out of it.
+        batches: number of batches trained; with the same seed they are the first ones.
+        drawn: state of the generator after them, in base64, where only one worker drew from it.
         figures: loss, penalty and violators of both sides, means over ``edges``.
-        before: figures of the held-out edges before, and ``after``.
-        seconds: training took.
+        before: figures of the held-out edges before training; ``after``: after it.
+        seconds: that training took.
     """
 
     lhs: Natural
@@ -74,7 +75,7 @@ class EdgeChunkRecord(Frozen):
 
 
 class LeaseRecord(Frozen):
-    """A bucket that a rank was training when a record was made."""
+    """Bucket that a rank was training when a record was made."""
 
     lhs: Natural
     rhs: Natural
@@ -83,23 +84,25 @@ class LeaseRecord(Frozen):
 
 
 class PartialRecord(Frozen):
-    """What of an iteration is stored.
+    """Record of the stored part of an iteration.
 
     Attributes:
-        spec: hash of what is trained.
-        writer_epoch: who wrote the record.
-        number: counts the records of a writer.
+        spec: hash of the spec that is trained.
+        writer_epoch: of the writer of the record.
+        number: of the record among those of its writer.
         iteration: under way.
         lease: the highest number that was given to a lease.
-        done: pieces trained to their end, whose partitions are stored; as it is stored, those in no segment yet.
-        sealed: segments (``segments``) with the others, as it is stored.
+        done: pieces trained to their end, whose partitions are stored; in the stored record, those that are in no
+            segment yet.
+        sealed: segments (``segments``) with the other such pieces, in the stored record.
         begun: pieces stopped before their end, whose partitions are stored.
-        active: pieces under way: what of them is not stored is trained again.
+        active: pieces under way; the part of them that is not stored is trained again.
         partitions: every partition trained in this iteration, by PBG's file name.
         shared: shared parameters and partitions of types that have one, by PBG's file name.
-        retrained: edges that were, or may have been, trained and not stored, and so were trained again.
+        retrained: number of edges that were, or may have been, trained and not stored, and so were trained again.
         last: rank, lhs and rhs of the bucket that each rank reported last.
-        order: hash of what decided the order of edges within a piece: with another, ``begun`` cannot be gone on with.
+        order: hash of all that determines the order of edges within a piece; if it differs, ``begun`` cannot be
+            resumed.
     """
 
     format: Literal[1] = 1
@@ -120,12 +123,12 @@ class PartialRecord(Frozen):
 
     @property
     def objects(self) -> dict[str, StoredObject]:
-        """What a version is made of, by PBG's file name."""
+        """Objects of the iteration's future version, by PBG's file name."""
         return {**self.partitions, **self.shared}
 
     @property
     def names(self) -> set[str]:
-        """The objects that the record needs."""
+        """Names of the objects that the record needs."""
         return {*(stored.name for stored in self.objects.values()), *(segment.name for segment in self.sealed)}
 
 
@@ -135,13 +138,16 @@ def progress_name(version: int, writer_epoch: int, number: int) -> str:
 
 
 def epoch_of(name: str) -> int:
-    """Return the writer epoch in the name of an object or record; 0 where there is none."""
+    """Return the writer epoch in the name of an object or record.
+
+    It is 0 where the name has none.
+    """
     found = re.match(rf"(?:{PARTIAL}/|{re.escape(RECORDS)}\d+\.)e(\d+)", name)
     return int(found[1]) if found else 0
 
 
 class PartialObjects(NamedTuple):
-    """Where the ranks of one gang store what a version will be made of.
+    """Place where a gang's ranks store objects of the next version.
 
     Attributes:
         store: of the checkpoint directory.
@@ -154,16 +160,16 @@ class PartialObjects(NamedTuple):
     writer_epoch: int
 
     def put(self, path: Path, folder: str, *, lease: int = 0) -> StoredObject:
-        """Store a file under a name that nobody else uses.
+        """Store a file under a name that no other writer uses.
 
         Args:
             path: the file.
             folder: below the gang's; used once.
-            lease: the last whose training the file holds.
+            lease: the last lease whose training the file holds.
 
         Raises:
             StorageError: the store failed.
-            ConflictError: the name is taken: two hold one lease.
+            ConflictError: the name is taken: two ranks hold one lease.
         """
         name = f"{PARTIAL}/e{self.writer_epoch}/{folder}/{path.name}"
         record = ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size)
@@ -172,6 +178,6 @@ class PartialObjects(NamedTuple):
         return StoredObject(name=name, record=record, lease=lease)
 
     def fetch(self, stored: StoredObject, directory: Path) -> Path:
-        """Download an object that any rank stored, or that belongs to a version, and verify it."""
+        """Download and verify an object of any rank or of a version."""
         files = VerifiedFiles(self.store, self.prefix, 0, {stored.name: stored.record})
         return files.fetch(stored.name, directory)

@@ -1,8 +1,9 @@
-"""Checkpoint directories that PBG and this package write by turns: which version counts, and its files.
+"""Checkpoint directories to which PBG and this package write by turns.
 
-PBG knows ``checkpoint_version.txt`` only; we commit by HEAD.json and then write that file for PBG. Whoever wrote last
-is told from the two: PBG went on after us when its number is ahead, or when the files that HEAD.json names are not ours
-any more (PBG started at a number that lagged behind HEAD.json and replaced them).
+The module finds the version that counts, and its files. PBG uses ``checkpoint_version.txt`` only; this package commits
+by HEAD.json and then writes that file for PBG. The two show which program wrote last. PBG continued after this package
+when its number is ahead, or when the files that HEAD.json names have changed (PBG started at a number that lagged
+behind HEAD.json and replaced them).
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlainFiles:
-    """Files of a version that PBG wrote: nobody recorded their hashes, so they are read as they are.
+    """Files of a version that PBG wrote, read without verification.
+
+    There is no record of their hashes.
 
     Attributes:
         prefix: the directory's key, empty for the store's root.
-        version: checkpoint version the file names carry.
-        names: those that were there when the directory was opened.
+        version: checkpoint version in the file names.
+        names: of the files that existed when the directory was opened.
     """
 
     store: Store
@@ -55,7 +58,7 @@ class PlainFiles:
 
     @property
     def url(self) -> str:
-        """The directory, for messages."""
+        """URL of the directory, for messages."""
         return location(self.store, self.prefix)
 
     def fetch(self, name: str, directory: Path) -> Path:
@@ -76,7 +79,7 @@ class PlainFiles:
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The version of a directory that counts.
+    """Version of a directory that counts.
 
     Attributes:
         files: of that version; none at a version 0 that holds no initial embeddings.
@@ -88,18 +91,20 @@ class Newest:
 
 
 def open_directory(store: Store, prefix: str, *, expect: Names) -> CheckpointFiles:
-    """Open the newest version of a checkpoint directory that PBG or this package wrote, or a preserved one.
+    """Open the newest version of a checkpoint directory, or a preserved one.
+
+    PBG or this package may have written it.
 
     Args:
-        store: where it lies.
+        store: of the directory.
         prefix: its key, empty for the store's root.
-        expect: files of a version, as ``checkpoint_names`` tells; all have to be there.
+        expect: names the files of a version (``checkpoint_names``); all of them must exist.
 
     Returns:
         Verified files where this package wrote last, else plain ones.
 
     Raises:
-        NotFoundError: nothing has been trained there.
+        NotFoundError: no version has been trained there.
         FormatError: the directory is damaged; the message names the file and the versions that are there.
     """
     head, _ = read_head(store, prefix)
@@ -118,7 +123,9 @@ def open_directory(store: Store, prefix: str, *, expect: Names) -> CheckpointFil
 
 
 def newest(store: Store, prefix: str, head: Head | None, expect: Names) -> Newest:
-    """Tell which version of a directory counts; one of PBG's is looked at by name only.
+    """Find the version of a directory that counts.
+
+    A version of PBG is judged by its file names only.
 
     Raises:
         FormatError: the directory is damaged.
@@ -142,7 +149,9 @@ def newest(store: Store, prefix: str, head: Head | None, expect: Names) -> Newes
 
 
 def read_head(store: Store, prefix: str) -> tuple[Head | None, ObjectInfo | None]:
-    """Read HEAD.json and what the store knows of it; None when there is none.
+    """Read HEAD.json and the store's facts about it.
+
+    Both are None without HEAD.json.
 
     Raises:
         FormatError: it was damaged or edited by hand.
@@ -155,7 +164,10 @@ def read_head(store: Store, prefix: str) -> tuple[Head | None, ObjectInfo | None
 
 
 def _preserved(store: Store, prefix: str) -> VerifiedFiles | None:
-    """Open a snapshot of ours; None when it is none, or when PBG trained on in it."""
+    """Open a snapshot that this package preserved.
+
+    None is returned when it is no such snapshot, or when PBG continued to train in it.
+    """
     try:
         files = open_preserved(store, prefix)
     except NotFoundError:
@@ -172,9 +184,12 @@ def _mirror(store: Store, prefix: str, contents: Contents) -> int | None:
 
 
 def _by_mirror(store: Store, prefix: str, contents: Contents, mirror: int | None) -> PlainFiles:
-    """Return the version that PBG's own rule names, but do not take a lost ``checkpoint_version.txt`` for 0."""
+    """Return the version that PBG's own rule names.
+
+    Unlike PBG, it does not take a missing ``checkpoint_version.txt`` for version 0.
+    """
     trained = [version for version in contents.versions if version > 0]
-    first_epoch = trained == [1] and contents.missing(1)  # interrupted before PBG wrote its first number
+    first_epoch = trained == [1] and contents.missing(1)  # PBG was interrupted before it wrote its first number
     if mirror is None and trained and not first_epoch:
         raise FormatError(
             f"{location(store, prefix, VERSION_MIRROR)}: missing or empty, so that PBG would start over; "
@@ -186,7 +201,10 @@ def _by_mirror(store: Store, prefix: str, contents: Contents, mirror: int | None
 
 
 def _of_head(store: Store, prefix: str, head: Head, contents: Contents, *, finished: bool) -> Newest | None:
-    """Return the version that HEAD.json names, committed or adopted; None when its files are not those any more."""
+    """Return the version that HEAD.json names, committed or adopted.
+
+    None is returned when its files were replaced since.
+    """
     manifest = read_manifest(store, prefix, head)
     if manifest is None:
         return None if contents.missing(head.version) else Newest(_whole(store, prefix, contents, head.version))
@@ -196,7 +214,9 @@ def _of_head(store: Store, prefix: str, head: Head, contents: Contents, *, finis
 
 
 def _whole(store: Store, prefix: str, contents: Contents, version: int) -> PlainFiles:
-    """Return a version that PBG finished; of version 0, whose files are a start someone may give, any may be missing.
+    """Return a version that PBG finished, after checking that it is whole.
+
+    Any file of version 0 may be missing: they are the start that a user may give.
 
     Raises:
         FormatError: files are missing.
@@ -207,17 +227,19 @@ def _whole(store: Store, prefix: str, contents: Contents, version: int) -> Plain
 
 
 def _is_ours(store: Store, prefix: str, manifest: Manifest, *, finished: bool) -> bool:
-    """Tell whether the files of a manifest are still those we wrote, or PBG's under the same names.
+    """Return whether a manifest's files are still this package's.
+
+    PBG may have replaced them under the same names.
 
     Args:
         store: of the directory.
         prefix: its key.
         manifest: of the version that HEAD.json names.
-        finished: whether ``checkpoint_version.txt`` names that version: then PBG has replaced every file or none,
-            and the smallest file tells which, unless something else has damaged it.
+        finished: whether ``checkpoint_version.txt`` names that version. Then PBG has replaced either every file or
+            none, so that the smallest file decides, unless another program has damaged it.
 
     Raises:
-        FormatError: some files were changed and it was not PBG.
+        FormatError: some files were changed, and not by PBG.
     """
     names = sorted(manifest.objects, key=lambda name: manifest.objects[name].size)
 
@@ -236,7 +258,10 @@ def _is_ours(store: Store, prefix: str, manifest: Manifest, *, finished: bool) -
 
 
 def _is_unchanged(store: Store, key: str, record: ObjectRecord) -> bool:
-    """Compare an object with its record: by the hash we stored beside it; a copied directory has lost that."""
+    """Return whether an object is as recorded.
+
+    It is judged by the hash stored beside it. A copied directory has lost that hash, so there the bytes are read.
+    """
     info = store.head(key)
     if info is None or info.size != record.size:
         return False

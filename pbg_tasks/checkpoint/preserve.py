@@ -1,7 +1,8 @@
-"""Snapshots of a version that stay: ``epoch_{E}/`` below the checkpoint directory, whole and movable.
+"""Preserved snapshots of a version: ``epoch_{E}/``, whole and movable.
 
-PBG links such a snapshot to its parent by absolute paths, so it breaks when it is moved. Here the store copies the
-objects; the snapshot is a plain checkpoint directory of its own, with a manifest written last.
+They are below the checkpoint directory. PBG links such a snapshot to its parent by absolute paths, so it breaks when it
+is moved. Here the store copies the objects; the snapshot is a plain checkpoint directory of its own, with a manifest
+written last.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ MANIFEST = "manifest.json"
 
 
 class PreservedManifest(Frozen):
-    """What a preserved snapshot holds.
+    """Manifest of a preserved snapshot.
 
     Attributes:
         spec: hash of the run spec or config it was trained with.
-        version: checkpoint version its file names carry.
-        epochs: finished epochs.
+        version: checkpoint version in the file names.
+        epochs: number of finished epochs.
         objects: every file of the directory but this one, by name.
     """
 
@@ -42,12 +43,12 @@ class PreservedManifest(Frozen):
     objects: dict[str, ObjectRecord]
 
     def sha256(self) -> str:
-        """Hash the document as it is stored."""
+        """Return the hash of the document as it is stored."""
         return sha256(encode(self))
 
 
 def preserved_prefix(prefix: str, epoch: int) -> str:
-    """Return the key of the directory that keeps epoch ``epoch`` of a training."""
+    """Return the key of the directory that preserves an epoch."""
     return join(prefix, f"epoch_{epoch}")
 
 
@@ -61,15 +62,15 @@ def preserve(
     copies: Mapping[str, tuple[str, ObjectRecord]] | None = None,
     documents: Mapping[str, bytes] | None = None,
 ) -> PreservedManifest:
-    """Keep a committed version for good; doing it again changes nothing.
+    """Preserve a committed version; a repetition changes nothing.
 
     Args:
         store: of the checkpoint.
         prefix: its directory.
-        manifest: the version to keep.
-        target: key of the directory that keeps it.
-        epochs: finished epochs.
-        copies: more files to put beside, by name: the key they are copied from and their record.
+        manifest: of the version.
+        target: key of the directory for the copy.
+        epochs: number of finished epochs.
+        copies: more files for the directory, by name: the key they are copied from and their record.
         documents: more small files, by name.
 
     Raises:
@@ -104,7 +105,7 @@ def open_preserved(store: Store, directory: str, *, expected_sha256: str | None 
     """Open a preserved directory through its manifest.
 
     Raises:
-        NotFoundError: it has no manifest: it was never finished.
+        NotFoundError: it has no manifest: its preservation never finished.
         FormatError: the manifest is not the one expected, or unreadable.
     """
     document = read_preserved(store, directory, expected_sha256=expected_sha256)
@@ -112,7 +113,7 @@ def open_preserved(store: Store, directory: str, *, expected_sha256: str | None 
 
 
 def is_preserved(store: Store, directory: str) -> bool:
-    """Tell whether a directory was preserved to its end."""
+    """Return whether the preservation of a directory has finished."""
     return store.head(join(directory, MANIFEST)) is not None
 
 
@@ -120,7 +121,7 @@ def read_preserved(store: Store, directory: str, *, expected_sha256: str | None 
     """Read the manifest of a preserved directory.
 
     Raises:
-        NotFoundError: it has none: it was never finished.
+        NotFoundError: it has none: its preservation never finished.
         FormatError: it is not the one expected, or unreadable.
     """
     source = location(store, directory, MANIFEST)
@@ -133,15 +134,15 @@ def read_preserved(store: Store, directory: str, *, expected_sha256: str | None 
 def preserve_files(
     store: Store, files: Mapping[str, Path], target: str, *, spec: str, version: int, epochs: int
 ) -> PreservedManifest:
-    """Make a preserved directory of local files; doing it again changes nothing.
+    """Make a preserved directory of local files; a repetition changes nothing.
 
     Args:
-        store: where it goes.
+        store: of the directory.
         files: by name.
         target: key of the directory.
-        spec: hash of what it was trained with.
-        version: checkpoint version that the file names carry.
-        epochs: finished epochs.
+        spec: hash of the spec it was trained with.
+        version: checkpoint version in the file names.
+        epochs: number of finished epochs.
 
     Raises:
         ConflictError: the directory holds other bytes.

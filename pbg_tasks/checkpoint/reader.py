@@ -1,4 +1,7 @@
-"""Reading a committed set of files: through a manifest, verified before anything opens them."""
+"""Reading of a committed set of files, verified through its manifest.
+
+Files are verified before anything opens them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ HEAD = "HEAD.json"
 VERSION_MIRROR = "checkpoint_version.txt"
 SHA256 = "sha256"
 WRITER_EPOCH = "writer-epoch"
-"""Names of the metadata that every object of ours carries."""
+"""Names of the metadata of every object that this package writes."""
 
 
 def manifest_name(version: int) -> str:
@@ -30,26 +33,26 @@ def manifest_name(version: int) -> str:
 
 
 def location(store: Store, prefix: str, name: str = "") -> str:
-    """Return what messages call a directory of a store, or one file in it."""
+    """Return the name of a directory or file in messages."""
     return "/".join(part for part in (store.url, prefix, name) if part)
 
 
 class CheckpointFiles(Protocol):
-    """The files of one version of a checkpoint directory."""
+    """Files of one version of a checkpoint directory."""
 
     @property
     def url(self) -> str:
-        """The directory, for messages."""
+        """URL of the directory, for messages."""
         ...
 
     @property
     def version(self) -> int:
-        """Checkpoint version the file names carry."""
+        """Checkpoint version in the file names."""
         ...
 
     @property
     def names(self) -> Collection[str]:
-        """What ``fetch`` can bring."""
+        """Names of the files that ``fetch`` can download."""
         ...
 
     def fetch(self, name: str, directory: Path) -> Path:
@@ -67,11 +70,11 @@ class CheckpointFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFiles:
-    """Files in one directory of a store, with the hash each must have.
+    """Files in one directory of a store, with recorded hashes.
 
     Attributes:
         prefix: the directory's key, without a trailing slash; empty for the store's root.
-        version: checkpoint version the file names carry.
+        version: checkpoint version in the file names.
         records: by file name.
     """
 
@@ -82,12 +85,12 @@ class VerifiedFiles:
 
     @property
     def url(self) -> str:
-        """The directory, for messages."""
+        """URL of the directory, for messages."""
         return location(self.store, self.prefix)
 
     @property
     def names(self) -> Collection[str]:
-        """What the manifest lists."""
+        """Names of the files in the manifest."""
         return self.records.keys()
 
     def fetch(self, name: str, directory: Path) -> Path:
@@ -110,7 +113,7 @@ class VerifiedFiles:
 
 
 def read_manifest(store: Store, prefix: str, head: Head) -> Manifest | None:
-    """Read the manifest a head points to; None when nothing has been committed yet.
+    """Read the manifest that a head names; None before the first commit.
 
     Raises:
         FormatError: the manifest is missing or is not the one the head names.
@@ -128,10 +131,12 @@ def read_manifest(store: Store, prefix: str, head: Head) -> Manifest | None:
 
 
 def open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
-    """Open the newest committed version of a checkpoint directory that only this package writes.
+    """Open the newest committed version of a checkpoint directory.
+
+    Only this package may write to the directory (see ``plain.open_directory`` for the others).
 
     Raises:
-        NotFoundError: nothing has been committed there.
+        NotFoundError: no version has been committed there.
         FormatError: HEAD.json, the manifest or the version mirror was damaged or edited by hand.
     """
     url = location(store, prefix)
@@ -143,7 +148,7 @@ def open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
     if manifest is None:
         raise NotFoundError(f"{url}: no version has been committed yet; run `pbg train` first")
     mirrored = read_mirror(store, prefix)
-    if mirrored is not None and mirrored > manifest.version:  # behind it may be: a crash between the two writes
+    if mirrored is not None and mirrored > manifest.version:  # it may be behind, after a crash between the two writes
         raise FormatError(
             f"{url}/{VERSION_MIRROR}: names version {mirrored}, yet only {manifest.version} was committed ({HEAD}); "
             f"it was edited by hand: put {manifest.version} back"
@@ -152,7 +157,9 @@ def open_committed(store: Store, prefix: str) -> tuple[Manifest, VerifiedFiles]:
 
 
 def read_mirror(store: Store, prefix: str) -> int | None:
-    """Return what ``checkpoint_version.txt`` says; None when it is missing or empty.
+    """Return the number in ``checkpoint_version.txt``.
+
+    None is returned when the file is missing or empty.
 
     Raises:
         FormatError: it holds no number.

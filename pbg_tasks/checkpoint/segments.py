@@ -1,6 +1,7 @@
-"""The pieces of an iteration under way, in segments: a record names those that are full, and holds the others itself.
+"""Segments: stored lists of the pieces that an iteration has done.
 
-A record is made after every bucket or so. Would each list all pieces, an iteration of n buckets would write n * n / 2.
+A record names the full segments, and holds the other pieces itself. A record is made after every bucket or so. If each
+listed all pieces, an iteration of n buckets would write n * n / 2 of them.
 """
 
 from __future__ import annotations
@@ -21,22 +22,24 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
 
 PIECES = 1000
-"""Of a full segment, some 200 kB."""
+"""Number of pieces in a full segment, which takes some 200 kB."""
 
 
 class Segment(Frozen):
-    """Pieces that are trained to their end and stored."""
+    """List of pieces that are trained to their end and stored."""
 
     format: Literal[1] = 1
     done: tuple[EdgeChunkRecord, ...]
 
 
 class Segments:
-    """What a writer has put into segments; of one iteration, for the next begins without any.
+    """Segments of a writer, for the current iteration.
+
+    The next iteration begins without any.
 
     Args:
         put: stores an object below the directory, by its name.
-        writer_epoch: of the writer, so that nobody else uses its names.
+        writer_epoch: of the writer, so that no other writer uses its names.
     """
 
     def __init__(self, put: Callable[[str, bytes], object], writer_epoch: int) -> None:
@@ -46,7 +49,7 @@ class Segments:
         self._buckets: set[tuple[int, int]] = set()
 
     def seal(self, progress: PartialRecord) -> PartialRecord:
-        """Store the segments that have become full, and return the record that names them.
+        """Store segments that have become full; return the record that names them.
 
         Raises:
             ConflictError: a newer writer has taken over.
@@ -67,12 +70,12 @@ class Segments:
 
 
 def read_progress(store: Store, prefix: str, named: NamedRecord) -> PartialRecord:
-    """Read a record, the pieces of its segments included.
+    """Read a record, with the pieces of its segments.
 
     Args:
         store: of the checkpoint directory.
         prefix: its key.
-        named: what HEAD.json says of it.
+        named: name and hash of the record, from HEAD.json.
 
     Raises:
         NotFoundError: a record, or a segment, is missing: a later one has replaced it, or it is lost.

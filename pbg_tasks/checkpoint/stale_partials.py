@@ -1,4 +1,7 @@
-"""What gangs stored of an iteration and gave up: objects below ``partial/`` that no record names."""
+"""Objects below ``partial/`` that no progress record names.
+
+Gangs that were lost leave them.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,15 @@ if TYPE_CHECKING:
 
 
 def unnamed_leftovers(store: Store, prefix: str, infos: Sequence[ObjectInfo]) -> list[ObjectInfo]:
-    """Return those of ``infos`` that a gang left and HEAD.json does not lead to.
+    """Return those of ``infos`` that HEAD.json does not need.
+
+    Gangs that were lost left them.
 
     Args:
         store: of the checkpoint directory.
         prefix: its key.
-        infos: objects below it, listed before this call. Those of a record that is still to come are returned too: only
-            what is old may be removed.
+        infos: objects below it, listed before this call. Objects of a record that is not stored yet are returned too,
+            so the caller may remove only old ones.
 
     Raises:
         FormatError: HEAD.json or the record it names is damaged, or the record is missing.
@@ -36,7 +41,7 @@ def unnamed_leftovers(store: Store, prefix: str, infos: Sequence[ObjectInfo]) ->
 
 
 def _named(store: Store, prefix: str) -> set[str]:
-    """Return the record that HEAD.json names and the objects that the record names.
+    """Return the record in HEAD.json and the objects that the record names.
 
     A gang at work may replace the record between the two reads: then HEAD.json names the next.
     """
@@ -46,7 +51,7 @@ def _named(store: Store, prefix: str) -> set[str]:
         try:
             data = store.get(join(prefix, name)).data
         except NotFoundError:
-            if name == missing:  # nobody replaced it: what it named is not known
+            if name == missing:  # it was not replaced, so the objects that it named are unknown
                 raise FormatError(f"{source}: missing, although {HEAD} names it; restore it") from None
             missing = name
         else:
@@ -55,7 +60,10 @@ def _named(store: Store, prefix: str) -> set[str]:
 
 
 def _record(store: Store, prefix: str) -> str | None:
-    """Return the name of the record that HEAD.json names; None when it names none, or there is none."""
+    """Return the name of the record in HEAD.json.
+
+    None is returned when HEAD.json names none, or does not exist.
+    """
     try:
         data = store.get(join(prefix, HEAD)).data
     except NotFoundError:

@@ -1,7 +1,7 @@
-"""Statistics of a training as JSON lines beside the checkpoint: for people, pages and PBG's readers.
+"""Statistics of a training as JSON lines beside the checkpoint.
 
-``training_stats.json`` is PBG's and has its keys alone. ``training_io.json`` is this package's: how long each iteration
-took and waited.
+They are for people, pages and PBG's readers. ``training_stats.json`` is PBG's and has its keys alone.
+``training_io.json`` is this package's: the time that each iteration took and waited.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ IO_FILE_NAME = "training_io.json"
 
 
 class StatsMirror:
-    """The lines of all committed iterations; those of an interrupted one are dropped when it is trained again."""
+    """Lines of all committed iterations.
+
+    The lines of an interrupted iteration are dropped when it is trained again.
+    """
 
     def __init__(self, store: Store, prefix: str, done: Iteration | None) -> None:
         self._store, self._key, self._io_key = store, join(prefix, FILE_NAME), join(prefix, IO_FILE_NAME)
@@ -44,7 +47,7 @@ class StatsMirror:
             return []
 
     def _add(self, lines: Iterator[str]) -> None:
-        """Sort lines into the two files."""
+        """Add lines to the file of their kind."""
         for line in lines:
             stats, io = split_line(line)
             if stats is not None:
@@ -68,15 +71,19 @@ class StatsMirror:
         return [round(loss / max(count, 1.0), 6) for _, (loss, count) in sorted(totals.items())]
 
     def append(self, lines: list[str]) -> None:
-        """Add an iteration's lines, each to the file of its kind, and write both."""
+        """Add an iteration's lines to the files of their kinds; write both."""
         self._add(line.rstrip("\n") for line in lines)
-        # First the file that may take over lines of the other: a kill between the two loses none.
+        # The first file may take over lines of the second. It is written first, so that a kill between the two writes
+        # loses none.
         for key, kept in ((self._io_key, [self._io[place] for place in sorted(self._io)]), (self._key, self._lines)):
             self._store.put(key, "".join(f"{line}\n" for line in kept).encode())
 
 
 def _place(line: str) -> Place | None:
-    """Return which iteration a line belongs to; None for a line cut off by a crash of another program."""
+    """Return the iteration of a line, as its place.
+
+    None is returned for a line that was cut off by a crash of another program.
+    """
     try:
         entry = json.loads(line)
         return int(entry["epoch_idx"]), int(entry["edge_path_idx"]), int(entry["edge_chunk_idx"])

@@ -1,9 +1,11 @@
-"""Claim a run, write its versions, commit each with one compare-and-swap.
+"""Writer of a run's versions: claim, write, and commit by one swap.
 
 The checkpoint directory is PBG's own: ``embeddings_{type}_{p}.v{N}.h5`` and ``model.v{N}.h5`` are data objects, created
-once by one writer epoch; ``manifest.v{N}.json`` and ``HEAD.json`` stand beside them. Taking over bumps the writer epoch
-in HEAD.json, so whoever wrote before loses at its next commit, whatever its clock says. A directory that PBG wrote, or
-went on with after us, may be adopted: HEAD.json then names PBG's version, for which there is no manifest.
+once by one writer epoch; ``manifest.v{N}.json`` and ``HEAD.json`` are beside them. A takeover raises the writer epoch
+in HEAD.json, so the earlier writer loses at its next commit, whatever its clock shows. A directory that PBG wrote, or
+continued after this package, may be adopted: HEAD.json then names PBG's version, for which there is no manifest.
+
+The file is longer than others so that the order of writes, on which recovery after a crash depends, is in one place.
 """
 
 from __future__ import annotations
@@ -56,14 +58,16 @@ LEASE = "lease.json"
 
 
 class CheckpointWriter:
-    """The one that may commit to a checkpoint directory, until someone claims it after us.
+    """The one writer that may commit to a checkpoint directory.
+
+    It may do so until another writer claims the directory.
 
     Attributes:
         manifest: the newest committed version; None when there is none, or when PBG wrote the newest.
         files: those of the newest version, for which ``names`` may be empty.
-        progress: what is stored of the iteration after it; None when no gang has begun one.
-        resumed_from: iterations that others had committed when this writer began, 0 within the first one; None when it
-            began with nothing.
+        progress: record of the stored part of the iteration after it; None when no gang has begun one.
+        resumed_from: number of iterations that earlier writers had committed when this writer began, 0 within the first
+            one; None when it began without any.
     """
 
     files: CheckpointFiles
@@ -80,12 +84,12 @@ class CheckpointWriter:
 
     @property
     def partial(self) -> PartialObjects:
-        """Where ranks store what the next version will be made of."""
+        """Place where ranks store the objects of the next version."""
         return PartialObjects(self.store, self.prefix, self._head.writer_epoch)
 
     @property
     def version(self) -> int:
-        """How many iterations are committed."""
+        """Number of committed iterations."""
         return self._head.version
 
     def key(self, name: str) -> str:
@@ -93,7 +97,9 @@ class CheckpointWriter:
         return join(self.prefix, name)
 
     def put(self, name: str, source: bytes | Path) -> ObjectRecord:
-        """Write one object of the next version; a leftover of an older writer epoch is replaced.
+        """Write an object of the next version.
+
+        It replaces a leftover of an older writer epoch.
 
         Raises:
             ConflictError: a newer writer wrote it: this one has been taken over.
@@ -114,12 +120,13 @@ class CheckpointWriter:
         return record
 
     def _replace(self, there: ObjectInfo | None, key: str, source: bytes | Path, record: ObjectRecord) -> None:
-        """Replace a leftover, but not what a newer writer has made of it since."""
-        # A file has PBG's format and a hash that a replay compares, so it cannot hold a nonce: in S3 this swap also
-        # passes where a newer writer stored the leftover's very bytes meanwhile. All three were made of one spec and
-        # one version before. A file with nothing in it that depends on timing is equal in all three, and a file that
-        # does is not stored equal twice. Manifests and records name their writer epoch. Should another processor have
-        # rounded otherwise, readers refuse the file by its hash.
+        """Replace a leftover, unless a newer writer has replaced it since."""
+        # A file has PBG's format and a hash that a replay compares, so it cannot hold a nonce. In S3 this swap
+        # therefore also passes where a newer writer has meanwhile stored the very bytes of the leftover. That is
+        # harmless: the leftover, the newer file and this one were made of one spec and one earlier version. A file
+        # whose content does not depend on timing is equal in all three, and a file that does depend on it is never
+        # stored twice with equal bytes. Manifests and records name their writer epoch. Should another processor have
+        # rounded differently, readers refuse the file by its hash.
         metadata = {WRITER_EPOCH: str(self._head.writer_epoch), SHA256: record.sha256}
         self.store.swap(key, source, expected=there, metadata=metadata)
 
@@ -136,10 +143,12 @@ class CheckpointWriter:
             )
 
     def record(self, progress: PartialRecord) -> None:
-        """Make what is stored of the iteration under way count: write its record, then swap HEAD.json.
+        """Make the stored part of an iteration count.
+
+        Write its record, then swap HEAD.json.
 
         Raises:
-            ConflictError: another writer claimed the run since; nothing of ours counts.
+            ConflictError: another writer has claimed the run, so no write of this one counts.
         """
         shortened = self._segments.seal(progress)
         before, data = self._head.progress, encode(shortened)
@@ -153,7 +162,10 @@ class CheckpointWriter:
             self.store.delete(self.key(before.name))
 
     def settle(self, progress: PartialRecord) -> dict[str, ObjectRecord]:
-        """Give the objects of a finished iteration the names that a version has, and return their records by name.
+        """Give the objects of a finished iteration the names of a version.
+
+        Returns:
+            Their records by name.
 
         Raises:
             ConflictError: a newer writer wrote one of them.
@@ -163,16 +175,17 @@ class CheckpointWriter:
             there = self.store.head(key)
             if there is None:
                 self.store.copy(self.key(stored.name), key)
-            elif there.metadata.get(SHA256) != stored.record.sha256:  # or else somebody has settled it before
+            elif there.metadata.get(SHA256) != stored.record.sha256:  # else it was settled before
                 self._refuse_newer(key, there)
                 with Scratch() as scratch:
                     self._replace(there, key, self.partial.fetch(stored, scratch.path), stored.record)
         return {name: stored.record for name, stored in progress.objects.items()}
 
     def sweep(self) -> None:
-        """Delete what ranks have stored and no record names: what a lost gang left, or what a version has now.
+        """Delete objects that ranks stored and no record names.
 
-        What a newer writer stores stays: whoever was shut out may come here before it notices.
+        A lost gang left them, or a version has them now under its own names. Objects of a newer writer stay: a writer
+        that was shut out may call this before it notices.
         """
         kept = set(self.progress.names) if self.progress else set()
         if self._head.progress:
@@ -192,11 +205,11 @@ class CheckpointWriter:
         Args:
             objects: every object of the version, as ``put`` returned them.
             iteration: the one just finished; None commits a version 0 (nothing trained).
-            edges: how many edges it trained.
-            retrained: how many of them may have been trained before, by ranks that were lost.
+            edges: number of edges it trained.
+            retrained: number of them that may have been trained before, by ranks that were lost.
 
         Raises:
-            ConflictError: another writer claimed the run since; nothing of ours counts.
+            ConflictError: another writer has claimed the run, so no write of this one counts.
         """
         version = iteration.number if iteration else 0
         manifest = Manifest(
@@ -224,7 +237,10 @@ class CheckpointWriter:
         return manifest
 
     def _retrained(self, edges: int) -> tuple[int, ...]:
-        """Return the ledger's second column with an iteration more; empty as long as there is nothing in it."""
+        """Return the ledger's second column with one more iteration.
+
+        It stays empty as long as all its numbers are 0.
+        """
         if self.manifest is None:
             return (edges,) if edges else ()
         column = [*self.manifest.retrained, *[0] * (len(self.manifest.edges) - len(self.manifest.retrained)), edges]
@@ -243,23 +259,29 @@ class CheckpointWriter:
         self._head = head
 
     def write_mirror(self) -> None:
-        """Tell PBG which version counts."""
+        """Write the version that counts for PBG."""
         self.store.put(self.key(VERSION_MIRROR), f"{self.version}\n".encode())
 
     def drop(self, manifest: Manifest) -> None:
-        """Delete the data of a version that is no longer the newest (version 0 is kept, as PBG keeps it)."""
+        """Delete the data of a version that is no longer the newest.
+
+        Version 0 is kept, as in PBG.
+        """
         if manifest.version == 0 or manifest.version >= self.version:
             return
         for name in manifest.objects:
             self.store.delete(self.key(name))
-        self.store.delete(self.key(manifest_name(manifest.version)))  # last: it tells `catch_up` what there was
+        self.store.delete(self.key(manifest_name(manifest.version)))  # last, because `catch_up` finds the objects by it
 
     def catch_up(self) -> None:
-        """Do what comes after a commit: whoever made the newest version may have been killed before it did."""
+        """Complete the steps that follow a commit.
+
+        The process that made the newest version may have been killed before it took them.
+        """
         mirrored = None
-        with suppress(FormatError):  # the next commit would write over it as well
+        with suppress(FormatError):  # a damaged one is replaced, as it would be at the next commit
             mirrored = read_mirror(self.store, self.prefix)
-        if mirrored is None or mirrored < self.version:  # ahead it is only where someone wrote it by hand
+        if mirrored is None or mirrored < self.version:  # it is ahead only where it was edited by hand
             self.write_mirror()
         before = self._before()
         if before is not None and all(self._is_as_committed(*each) for each in before.objects.items()):
@@ -268,7 +290,7 @@ class CheckpointWriter:
             self.sweep()
 
     def _before(self) -> Manifest | None:
-        """Return the version before the newest, if it was not dropped to its end."""
+        """Return the version before the newest, if it was not wholly dropped."""
         name = manifest_name(self.version - 1)
         with suppress(NotFoundError):
             data = self.store.get(self.key(name)).data
@@ -277,7 +299,10 @@ class CheckpointWriter:
         return None
 
     def _is_as_committed(self, name: str, record: ObjectRecord) -> bool:
-        """Tell whether an object is what a version named, or gone: PBG may have made that version anew since."""
+        """Return whether an object is as its version named it, or gone.
+
+        PBG may have made that version anew since.
+        """
         there = self.store.head(self.key(name))
         return there is None or there.metadata.get(SHA256) == record.sha256
 
@@ -286,16 +311,19 @@ class CheckpointWriter:
 def claim(
     store: Store, prefix: str, spec: str, *, adopt: Names | None = None, patience: float = PATIENCE_SECONDS
 ) -> Iterator[CheckpointWriter]:
-    """Become the writer of a checkpoint directory for the length of the context.
+    """Become the writer of a checkpoint directory while the context lasts.
 
     Args:
-        store: where it lies.
-        prefix: key of the directory, empty for the store's root.
-        spec: hash of what is trained; a directory trained with another one is refused.
-        adopt: the files of a version (``checkpoint_names``), to take over a directory that PBG wrote or went on with:
-            the writer is then at PBG's version, without a manifest, and the next commit removes PBG's files as PBG
-            would. None takes only what this package committed.
+        store: of the directory.
+        prefix: its key, empty for the store's root.
+        spec: hash of the spec that is trained; a directory trained with another one is refused.
+        adopt: the files of a version (``checkpoint_names``), to take over a directory that PBG wrote or continued: the
+            writer is then at PBG's version, without a manifest, and the next commit removes PBG's files as PBG would.
+            None takes only versions that this package committed.
         patience: seconds a silent lease is watched before it is taken over.
+
+    Yields:
+        The writer.
 
     Raises:
         ConflictError: another writer is alive, or claimed at the same moment.
@@ -305,7 +333,7 @@ def claim(
     lease = join(prefix, LEASE)
     wait_until_free(store, lease, patience=patience)
     head, info = read_head(store, prefix)
-    if head is not None:  # whoever wrote before is shut out first, then what it left is looked at
+    if head is not None:  # first shut the earlier writer out, then look at what it left
         head = head.model_copy(update={"writer_epoch": head.writer_epoch + 1})
         info = _swap_head(store, prefix, head, info)
     found = _committed(store, prefix, head) if adopt is None else _adoptable(store, prefix, head, adopt)
@@ -330,7 +358,9 @@ def claim(
 
 
 def _unfinished(store: Store, prefix: str, head: Head, spec: str) -> PartialRecord | None:
-    """Read the record that HEAD.json names; None when it names none, or one of another spec.
+    """Read the record that HEAD.json names.
+
+    None is returned when HEAD.json names none, or one of another spec.
 
     Raises:
         FormatError: it is missing or damaged.
@@ -379,22 +409,26 @@ def _check_spec(found: Newest, spec: str) -> None:
 
 
 def _first_epoch(store: Store, prefix: str, version: int, expect: Names | None) -> int:
-    """Return a writer epoch above those of leftovers, should someone have removed HEAD.json."""
+    """Return a writer epoch above those of leftovers.
+
+    It matters where HEAD.json was removed by hand.
+    """
     names = expect(version + 1) if expect else []
     stamps = [info.metadata.get(WRITER_EPOCH, "0") for name in names if (info := store.head(join(prefix, name)))]
     return 1 + max(map(int, stamps), default=0)
 
 
 def _outdated(store: Store, prefix: str, found: Newest, head: Head | None, expect: Names) -> list[str]:
-    """List what the next commit makes needless: an adopted version, and what a crash kept of the one before.
+    """List the files that the next commit makes needless.
 
-    Version 0 and what PBG's preserved snapshots link to stay, as PBG leaves them.
+    They are those of an adopted version, and of the version before, where a crash left some. Version 0 and the files
+    that PBG's preserved snapshots link to stay, as in PBG.
     """
     version = found.files.version
     before = [version - 1] if version > 1 else []
     adopted = [version] if version and found.manifest is None else []
     keep = Contents(store, prefix, expect).linked()
     data = [name for number in before + adopted for name in expect(number) if name not in keep]
-    # HEAD.json may have named a version that PBG went beyond, or one that is now trained again.
+    # HEAD.json may have named a version after which PBG continued, or one that is now trained again.
     stale = [head.version] if head is not None and found.manifest is None and head.version < version else []
     return [*data, *(manifest_name(number) for number in before + adopted + stale)]

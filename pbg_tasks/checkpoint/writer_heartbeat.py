@@ -1,7 +1,8 @@
-"""Who is training this run right now: a heartbeat that decides *when to try* a takeover, never who is right.
+"""Heartbeat of the process that trains a run.
 
-Safety comes from the writer epoch in HEAD.json alone. The lease only spares a second writer from pushing a live one
-aside. No clocks are compared: an observer looks whether the heartbeat object changes while it watches.
+It decides *when to try* a takeover, never which writer is right: safety comes from the writer epoch in HEAD.json alone.
+The lease only keeps a second writer from shutting out a live one. No clocks are compared: an observer watches whether
+the heartbeat object changes.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 5.0
 SILENCE_SECONDS = 16.0
-"""A heartbeat that missed three beats is taken for dead."""
+"""A heartbeat that missed three beats counts as dead."""
 PATIENCE_SECONDS = 40.0
-"""How long a living writer is waited for: a scheduler may start the next try before it has ended the one before."""
+"""How long a new writer waits for a living one. A scheduler may start the next attempt before it has ended the one
+before.
+"""
 
 
 def process_identity(pid: int | None = None) -> dict[str, str | int]:
-    """Name a process so that its death can be told on the same machine, even when its pid is used again."""
+    """Return the identity of a process, by which its death shows.
+
+    That works on the same machine, even when its pid is used again.
+    """
     pid = pid or os.getpid()
     return {
         "machine": Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
@@ -40,7 +46,10 @@ def process_identity(pid: int | None = None) -> dict[str, str | int]:
 
 
 def _start_time(pid: int) -> str:
-    """Return the kernel's start time of a process (field 22 of its stat), empty when it does not run."""
+    """Return the kernel's start time of a process.
+
+    It is field 22 of the process's stat, and empty when the process does not run.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -50,7 +59,10 @@ def _start_time(pid: int) -> str:
 
 
 def is_dead(identity: dict[str, str | int]) -> bool:
-    """Tell whether the process is known to be gone; False when it cannot be known from here."""
+    """Return whether a process is known to have ended.
+
+    It is False when that cannot be known from here.
+    """
     mine = process_identity()
     if (identity.get("machine"), identity.get("namespace")) != (mine["machine"], mine["namespace"]):
         return False
@@ -58,7 +70,10 @@ def is_dead(identity: dict[str, str | int]) -> bool:
 
 
 class WriterHeartbeat:
-    """A heartbeat at ``key``, kept up by a thread while the context lasts, removed at a clean end."""
+    """Heartbeat at ``key``, sent by a thread while the context lasts.
+
+    A clean end removes it.
+    """
 
     def __init__(self, store: Store, key: str, *, beat: float = BEAT_SECONDS) -> None:
         self._store, self._key, self._beat = store, key, beat
@@ -85,7 +100,7 @@ class WriterHeartbeat:
             try:
                 self._write(count)
             except StorageError as error:
-                say(f"heartbeat: {error}")  # the next beat tries again; the commit decides anyway
+                say(f"heartbeat: {error}")  # the next beat tries again, and only commits decide which writer counts
 
 
 def wait_until_free(
@@ -95,7 +110,9 @@ def wait_until_free(
     patience: float = PATIENCE_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when nobody alive holds the lease: it is gone, its holder is, or it stayed silent.
+    """Wait until no live writer holds the lease.
+
+    That is so when the lease is gone, its holder is dead, or it stayed silent.
 
     Raises:
         ConflictError: its heartbeat still goes on after ``patience`` seconds.

@@ -4,6 +4,8 @@ An object is a plain file below the root, so a PBG reader opens the directory as
 ``<root>/.pbg``: unfinished writes, locks and metadata. An object's tag is its modification time (made unique by the
 store) and size. Its metadata is in a file named by key and tag and is written first, so that the one rename which makes
 the object visible makes its metadata visible too. Files that a crash leaves behind are never read.
+
+The file is longer than others so that the order of locks and writes, which keeps writers apart, is in one place.
 """
 
 from __future__ import annotations

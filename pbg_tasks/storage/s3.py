@@ -3,6 +3,8 @@
 Every write carries a random write id in its metadata and, except for ``put``, a condition that the server decides. When
 the answer of a write is lost, or a retry of the SDK meets the write's own first attempt, the store reads the id back:
 it shows whether this write or another one took place, so that this is never guessed.
+
+The file is longer than others so that all answers to a write that leave its outcome open are handled in one place.
 """
 
 from __future__ import annotations
