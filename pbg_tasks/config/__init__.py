@@ -1,4 +1,4 @@
-"""The three configs: PBG's own (``ConfigSchema``), a graph's (``GraphSpec``) and a run's (``RunSpec``)."""
+"""Configs: PBG's own (``ConfigSchema``), a graph's (``GraphSpec``), a run's (``RunSpec``)."""
 
 from __future__ import annotations
 

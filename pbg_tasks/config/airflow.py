@@ -1,6 +1,6 @@
 """Settings of Airflow's tasks.
 
-They are never part of a run: they change no result.
+They are never part of a run, because they change no result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.schema import NonNegativeInt
 
 EXPORTS = "exports"
-"""Name for all tasks of exports, whose ids are those of the spec's exports."""
+"""Name for all tasks of exports; their ids are those of the spec's exports."""
 HEAVY = ("plan", "validate", "partition", "bucket", "train", "eval", EXPORTS)
 """Tasks whose time and memory grow with the graph."""
 LIGHT = (
@@ -52,7 +52,7 @@ class TaskSettings(Frozen):
     executor_config: dict[str, Any] | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return what is not null."""
+        """Return the settings that are not null."""
         return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
 
 

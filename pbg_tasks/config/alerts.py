@@ -1,4 +1,4 @@
-"""Who is told what about the nights of a graph, and until when a release is expected."""
+"""Notifications about a graph's nights, and the deadline of a release."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLASS_PATH = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 
 
 class Deadline(Frozen):
-    """When the night's release has to be there.
+    """Time by which the night's release is expected.
 
     Attributes:
         at: time of the day, ``HH:MM``: the next one after the night begins.
@@ -32,7 +32,7 @@ class Deadline(Frozen):
 
     @property
     def time(self) -> time:
-        """The time of the day."""
+        """Time of the day."""
         return time.fromisoformat(self.at)
 
 
@@ -41,10 +41,11 @@ class Notifier(Frozen):
 
     Attributes:
         use: class path of the notifier.
-        on: ``failed``: a night has failed, for whatever reason; ``refused``: a gate refused one, and someone may be
+        on: ``failed``: a night has failed, for whatever reason; ``refused``: a gate refused one, and a person may be
             asked; ``warned``: a gate let one pass with warnings; ``published``: the channel moved; ``late``: the
             deadline has passed.
-        arguments: of the notifier, templated as it says; ``pbg.graph``, ``pbg.occasion`` and ``pbg.text`` are known.
+        arguments: of the notifier, templated as its class defines; ``pbg.graph``, ``pbg.occasion`` and ``pbg.text`` are
+            available.
     """
 
     use: Annotated[str, Field(pattern=_CLASS_PATH)]
@@ -53,10 +54,10 @@ class Notifier(Frozen):
 
 
 def check_timezone(name: str) -> None:
-    """Refuse a name that no timezone has.
+    """Refuse a name that is no timezone's.
 
     Raises:
-        ValueError: naming it.
+        ValueError: it is none; the message names it.
     """
     try:
         ZoneInfo(name)

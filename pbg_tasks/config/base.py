@@ -1,4 +1,7 @@
-"""What all config models share: frozen, strict about unknown keys, and clear about what is wrong."""
+"""Base of all config models: frozen, strict about unknown keys.
+
+Errors are clear about the document, the key and the fault.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,14 @@ Model = TypeVar("Model", bound=BaseModel)
 _MAX_INT = 2**64
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _EXPLAINED = 20
-"""Problems of one document that an error names."""
+"""Largest number of problems of one document that an error names."""
 
 
 class Frozen(BaseModel):
-    """Base of every spec: immutable after validation, no key accepted that nothing reads."""
+    """Base of every spec: immutable after validation.
+
+    It accepts no key that the model lacks.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_enum_values=True, validate_default=True, hide_input_in_errors=True
@@ -45,8 +51,8 @@ class Frozen(BaseModel):
 class Growing(Frozen):
     """Base of stored specs that have gained keys.
 
-    A key of ``later_keys`` is left out of a dump while it has its default, so that earlier versions read the dump and
-    the ids of runs, which are hashes of it, stay.
+    A key of ``later_keys`` is left out of a dump while it has its default, so that earlier versions can read the dump
+    and the ids of runs, which are hashes of it, stay the same.
     """
 
     later_keys: ClassVar[tuple[str, ...]] = ()
@@ -59,10 +65,12 @@ class Growing(Frozen):
 
 
 def canonical_json(value: Any, *, allow_nan: bool = True) -> bytes:  # noqa: ANN401 - any JSON value
-    """Serialise a JSON value so that equal values give equal bytes (sorted keys, no spaces, UTF-8).
+    """Serialise a JSON value so that equal values give equal bytes.
+
+    Keys are sorted, there are no spaces, and the text is UTF-8.
 
     Args:
-        value: what is serialised.
+        value: the JSON value.
         allow_nan: whether to write NaN and infinity, which are no JSON, as Python does.
 
     Raises:
@@ -72,7 +80,10 @@ def canonical_json(value: Any, *, allow_nan: bool = True) -> bytes:  # noqa: ANN
 
 
 def digest(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Hash a JSON value: sha256 of its canonical form, in hex."""
+    """Return the hash of a JSON value, in hex.
+
+    It is the sha256 of its canonical form.
+    """
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
@@ -84,20 +95,22 @@ def parse(
     ignore_unknown: bool = False,
     credentials_pass: bool = False,
 ) -> Model:
-    """Validate ``data``; every problem goes into one ConfigError that names ``source`` and the key.
+    """Validate ``data`` against a model.
+
+    Every problem goes into one ConfigError that names ``source`` and the key.
 
     Args:
         model: of the document.
         data: its keys.
         source: file or URL, for the message.
         ignore_unknown: whether to leave out keys that the model lacks, at every level; for documents of tasks, never
-            for what users write.
-        credentials_pass: for documents that quote names of a graph: an entity may well be a URL with a key in its
-            query.
+            for those that users write.
+        credentials_pass: whether texts may hold credentials; for documents that quote names of a graph, in which an
+            entity may be a URL with a key in its query.
 
     Raises:
         ConfigError: a key is unknown (the nearest known one is named), missing, of the wrong type or contradictory; or
-            a URL holds credentials, a text what no file can have, or a number more than 64 bits.
+            a URL holds credentials, a text has characters that no file can have, or a number has more than 64 bits.
     """
     try:
         scalars = list(_scalars(data))
@@ -118,9 +131,12 @@ def parse(
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> str:
-    """Return the problems of a document on one line, each with its key; of very many the first ones."""
+    """Return the problems of a document on one line, with keys.
+
+    Of very many problems, only the first ones are named.
+    """
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    # pydantic also reports a list as too short whose entries it refused.
+    # pydantic also reports a list as too short when it refused the list's entries.
     parents = {problem["loc"][:end] for problem in found for end in range(len(problem["loc"]))}
     problems = [each for each in found if each["type"] != "too_short" or each["loc"] not in parents]
     left_out = [f"and {len(problems) - _EXPLAINED} more"] if len(problems) > _EXPLAINED else []
@@ -132,7 +148,10 @@ def _credentials(value: str | int) -> str | None:
 
 
 def _unfit(value: str | int) -> str | None:
-    """Return what is wrong with a value that no key may have; None of any other."""
+    """Return the fault of a value, if it has one.
+
+    It is one that no key may have.
+    """
     if isinstance(value, str):
         if "\0" in value:
             return "holds a NUL character, which no path or name can have"
@@ -147,7 +166,7 @@ def _scalars(value: object, key: str = "") -> Iterator[tuple[str, str | int]]:
     elif isinstance(value, list | tuple | Mapping):
         parts = enumerate(value) if isinstance(value, list | tuple) else value.items()
         for name, part in parts:
-            if not isinstance(part, float):  # most of what a result holds, and neither text nor integer
+            if not isinstance(part, float):  # floats are most of a result's values, and neither text nor integer
                 yield from _scalars(part, f"{key}.{name}" if key else str(name))
 
 
@@ -165,6 +184,9 @@ def _explain(model: type[BaseModel], problem: ErrorDetails) -> str:
 
 
 def _known_keys(model: type[BaseModel], path: list[int | str]) -> list[str]:
-    """List the keys that are known where ``path`` leads; none where keys are free."""
+    """List the known keys at a path of a document.
+
+    There are none where keys are free.
+    """
     found = model_at(functools.reduce(within, path, model))
     return sorted(found.model_fields) if found is not None else []

@@ -1,7 +1,7 @@
-"""Facts about comparators, for what must not import torch.
+"""Facts about comparators, for modules that must not import torch.
 
-The classes of ``model.comparators`` carry them; a comparator of a package may state its own in its attribute ``facts``,
-which are read where the model is loaded. Before that, nothing is taken to be known about it.
+The classes of ``model.comparators`` carry them. A comparator of another package may state its own in its attribute
+``facts``, which are read when the model is loaded. Before that, no fact is known about it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ class Facts:
     """Facts about one comparator.
 
     Attributes:
-        metric: by which a neighbour search finds the same entities, after ``normalized``; None: by none.
-        normalized: embeddings are brought to length 1 first, so scores are between -1 and 1.
-        squared: a distance is squared.
-        bfloat16: its products may be of bfloat16 numbers, as no difference of products drowns in their rounding.
+        metric: by which a neighbour search finds the same entities, after ``normalized``; None: there is no such
+            metric.
+        normalized: whether embeddings are scaled to length 1 first, so that scores are between -1 and 1.
+        squared: whether a distance is squared.
+        bfloat16: whether its products may be of bfloat16 numbers. That is so where no difference of products is
+            computed, which their rounding would spoil.
     """
 
     metric: Literal["inner_product", "l2"] | None = None
@@ -36,5 +38,5 @@ BUILT_IN = {"dot": DOT, "cos": COS, "l2": L2, "squared_l2": SQUARED_L2}
 
 
 def facts_of(name: str) -> Facts:
-    """Return facts by name; ``UNKNOWN`` of a package's comparator."""
+    """Return facts by name; ``UNKNOWN`` for a package's comparator."""
     return BUILT_IN.get(name, UNKNOWN)

@@ -1,4 +1,7 @@
-"""What a night may take, and what that costs. Never part of a run: it changes no result."""
+"""Prices of a night, and limits of its forecast.
+
+They are never part of a run, because they change no result.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ class Costs(Frozen):
     """Prices, in ``currency``.
 
     Attributes:
-        hour: of a machine.
-        gb_out: of 10^9 bytes that are read from the store.
-        gb_in: of 10^9 bytes that are written to it.
+        hour: price of an hour of a machine.
+        gb_out: price of 10^9 bytes that are read from the store.
+        gb_in: price of 10^9 bytes that are written to it.
         currency: its ISO 4217 code.
     """
 
@@ -27,12 +30,12 @@ class Costs(Frozen):
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "EUR"
 
     def of(self, hours: float, *, read: float, written: float) -> float:
-        """Return the price of machine hours, and of bytes that are read and written."""
+        """Return the price of machine hours and of bytes read and written."""
         return hours * self.hour + read / 1e9 * self.gb_out + written / 1e9 * self.gb_in
 
 
 class Limits(Frozen):
-    """What the forecast of a night may say before anything is spent on it.
+    """Limits of a night's forecast, checked before the night spends anything.
 
     Attributes:
         max_hours: of all tasks together.

@@ -1,4 +1,7 @@
-"""From a document's bytes to a dict, by suffix: JSON, YAML, or PBG's own Python configs. Nothing is ever executed."""
+"""Parsing of config documents: JSON, YAML, or PBG's own Python configs.
+
+The suffix decides. No code of a document is ever executed.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,11 @@ _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML takes the last of two equal keys silently; here that is an error with its line.
+    """YAML loader that refuses a repeated key and documents without bound.
 
-    Aliases let a few lines stand for a document without bound, or for one that holds itself: values are counted as
-    often as they appear, before they are built.
+    YAML itself takes the last of two equal keys silently; here that is an error with its line. Aliases let a few lines
+    stand for a document without bound, or for one that contains itself: values are counted as often as they appear,
+    before they are built.
     """
 
     def __init__(self, stream: str) -> None:
@@ -65,7 +69,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-# A day is a snapshot's key, not a date object; and 1e-3, which every config has, is a number as in YAML 1.2.
+# A day is a snapshot's key, not a date object. And 1e-3, which every config has, is a number as in YAML 1.2.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -80,7 +84,7 @@ def parse_document(data: bytes, *, source: str) -> dict[str, Any]:
 
     Args:
         data: its bytes, UTF-8.
-        source: its path or URL; the suffix tells what it is.
+        source: its path or URL; the suffix decides how it is parsed.
 
     Raises:
         ConfigError: the suffix is unknown; or the document is not well formed, too large, has a key twice, is not a
@@ -109,14 +113,14 @@ def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML val
     """Parse one YAML value, of plain types only.
 
     Raises:
-        ConfigError: it is not YAML, has a key twice, asks for an object, or has too many values.
+        ConfigError: it is not YAML, has a key twice, contains an object, or has too many values.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    # PyYAML lets the errors of a scalar that does not fit its tag (`!!int x`) through as they come.
+    # PyYAML passes on the errors of a scalar that does not fit its tag (`!!int x`) as they are.
     except (yaml.YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-            error.problem_mark.buffer = None  # else the error shows the line, cut so that a password may be unknown
+            error.problem_mark.buffer = None  # else the error quotes the line, cut: a password may go unnoticed
             if error.context_mark is not None:
                 error.context_mark.buffer = None
         raise ConfigError(f"{source}: not valid YAML: {error}") from None

@@ -1,4 +1,7 @@
-"""What is written for other tools after a release: one export a format, with the options that format has."""
+"""Exports of a release to formats of other tools.
+
+A graph may have several exports, each with a format and the options of that format.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +41,21 @@ def no_faiss(comparator: str) -> str:
 
 
 class ExportOptions(Growing):
-    """How an export is made; a format takes some of it, and nothing else may be said.
+    """Options of an export.
+
+    A format has some of them; any other must keep its default.
 
     Attributes:
         types: entity types that are written; all of them when empty.
-        escape: percent-encode what a name may not hold in the format, instead of refusing the name.
-        limit: projector: most points of a type; of more, every so many-th is taken.
+        escape: percent-encode characters that a name may not have in the format, instead of refusing the name.
+        limit: projector: largest number of points of a type; of more, a regular sample is taken.
         layout: angel: matrix format of the embeddings.
-        key_separator: angel-line: after the node, as a word of Angel's settings or itself.
+        key_separator: angel-line: after the node, as a word of Angel's settings or as the characters.
         feature_separator: angel-line: between numbers, the same.
-        index: faiss: the index, as its ``index_factory`` spells it.
+        index: faiss: the index, in the notation of FAISS's ``index_factory``.
         parameters: faiss: search parameters stored with the index, such as ``efSearch=128``.
         neighbors: faiss: the k of recall@k.
-        queries: faiss: rows asked for their neighbours, in the index and by exact search.
+        queries: faiss: number of rows whose neighbours are searched, in the index and exactly.
         min_recall: faiss: floor of recall@k; an index below it is not exported.
         options: formats of other packages: their own options, which the package checks when it writes.
     """
@@ -71,7 +76,7 @@ class ExportOptions(Growing):
     options: dict[str, JsonValue] = Field(default={})
 
     def foreign_to(self, format_name: str) -> list[str]:
-        """Return the options that are not as usual and that a format does not have."""
+        """Return the changed options that a format does not have."""
         known = {"types", *(_OPTIONS.get(format_name, ()) if format_name in FORMATS else ("options",))}
         return [
             name
@@ -84,9 +89,9 @@ class Export(ExportOptions):
     """One export of a graph spec.
 
     Attributes:
-        format: what is written.
-        name: tells exports of one graph apart; the format by default.
-        destination: where to, local or ``s3://``, with ``{run}`` or ``{snapshot}`` where a night's own part goes;
+        format: of the files.
+        name: distinguishes exports of one graph; the format by default.
+        destination: directory, local or ``s3://``, with ``{run}`` or ``{snapshot}`` at the place of a night's own part;
             ``{store}/exports/{name}/{run}`` by default.
     """
 

@@ -1,4 +1,7 @@
-"""What a night must fulfil: its snapshot before it is trained on, its vectors before they are published."""
+"""Gates of a night, before and after training.
+
+The data gate judges the snapshot, the quality gate the vectors before they are published.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,27 @@ from pbg_tasks.config.limits import AtLeast, AtMost
 from pbg_tasks.config.schema import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 EVERY_OTHER = "*"
-"""Among ``Gates.relations``: the relations that have no entry."""
+"""Key of ``Gates.relations`` for all relations that have no entry."""
 
 
 class DataGates(Frozen):
-    """What a snapshot must fulfil before it is trained on. Shares are of 1; *before* is the last release's snapshot.
+    """Limits that a snapshot must fulfil before it is trained on.
+
+    Shares are of 1; *before* is the last release's snapshot.
 
     Attributes:
-        min_edges: rows.
+        min_edges: number of rows.
         min_volume: rows against the median of the last 7, and of the last 28, released snapshots.
         max_volume: same.
-        max_added_edges: distinct edges that were not there before, as a share of those that were.
-        max_removed_edges: distinct edges that are there no more, as a share of those that were.
-        max_gone_relations: edges of relations that have none any more, as a share of all edges before.
-        max_gone_entities: entities that are in no edge any more, as a share of those that were before.
+        max_added_edges: distinct edges that are new, as a share of those before.
+        max_removed_edges: distinct edges that are gone, as a share of those before.
+        max_gone_relations: edges of relations that have no edge any more, as a share of all edges before.
+        max_gone_entities: entities that are in no edge any more, as a share of those before.
         max_duplicates: share of rows that repeat an earlier (lhs, rel, rhs).
         max_self_loops: share of rows whose ends are one name.
-        max_degree_distance: Kolmogorov-Smirnov distance between the distributions of an entity type's degrees then and
-            now, between 0 and 1; 1 for a type that is in no edge any more.
-        changed_columns: what follows when the files have other columns, or columns of other types, than before.
+        max_degree_distance: Kolmogorov-Smirnov distance between the distributions of an entity type's degrees before
+            and now, between 0 and 1; 1 for a type that is in no edge any more.
+        changed_columns: consequence of files with other columns, or columns of other types, than before.
     """
 
     min_edges: AtLeast = AtLeast(block=1)
@@ -46,7 +51,7 @@ class DataGates(Frozen):
 
 
 class RelationFloor(Frozen):
-    """What the held-out edges of one relation must reach.
+    """Floors for the held-out edges of one relation.
 
     Attributes:
         min_mrr: floor of the filtered MRR.
@@ -58,10 +63,10 @@ class RelationFloor(Frozen):
 
 
 class DriftGates(Frozen):
-    """How far the vectors of each entity type may move from one release to the next.
+    """Limits of the drift of each entity type's vectors between releases.
 
     Attributes:
-        min_cosine: mean cosine between the vectors that an entity had and has.
+        min_cosine: mean cosine between the earlier and the new vector of an entity.
         min_overlap: mean share of the nearest neighbours that an entity keeps.
         max_norm_change: factor by which the median norm grew or shrank.
     """
@@ -72,25 +77,25 @@ class DriftGates(Frozen):
 
 
 class Gates(Growing):
-    """What a candidate must fulfil before it is published.
+    """Limits that a candidate must fulfil before it is published.
 
     Attributes:
         min_mrr: floor of the filtered MRR.
-        min_over_popularity: filtered MRR as a multiple of what ranking by the number of edges in training reaches.
-        min_over_start: filtered MRR as a multiple of what the vectors reach before tonight's training.
+        min_over_popularity: filtered MRR as a multiple of the MRR of a ranking by the number of edges in training.
+        min_over_start: filtered MRR as a multiple of that of the vectors before tonight's training.
         max_mrr_drop: largest allowed relative fall of the filtered MRR against the current release (0.1 = 10 %), both
             on the edges and among the entities that both know.
         min_common_edges: with fewer held-out edges that both know, the fall decides nothing.
-        on_few_common_edges: what follows then: ``warn``, or ``block``, after which ``on_failure`` decides.
+        on_few_common_edges: consequence of too few: ``warn``, or ``block``, after which ``on_failure`` decides.
         max_trend_drop: relative fall of the filtered MRR against the best release of the last nights.
-        trend_nights: how many nights these are, counted in released snapshots; 0 or null: no release is looked for.
+        trend_nights: number of these nights, counted in released snapshots; 0 or null: no such comparison.
         relations: floors by the relation's name; ``*`` stands for every relation that has no entry.
         min_coverage: share of an entity type's new entities that are an end of a training edge and have moved.
-        drift: how far vectors may move.
-        data: what its snapshot must fulfil before anything is trained.
-        on_failure: what Airflow does with a night that a gate refuses: ``fail`` ends it, ``ask`` waits for somebody who
-            approves or rejects it. Left out of every dump, as the next: no part of a run.
-        ask_hours: for how long it waits; then the night ends as refused. Less than ``nights.collect.grace_hours``.
+        drift: limits of the vectors' drift.
+        data: limits that the snapshot must fulfil before training.
+        on_failure: Airflow's action for a night that a gate refuses: ``fail`` ends it, ``ask`` waits for a person to
+            approve or reject it. Left out of every dump, like the next key: no part of a run.
+        ask_hours: hours for which it waits; then the night ends as refused. Less than ``nights.collect.grace_hours``.
     """
 
     later_keys: ClassVar[tuple[str, ...]] = ("max_trend_drop", "trend_nights")

@@ -1,4 +1,4 @@
-"""The graph spec: one YAML file that says all there is to say about embedding one graph every night."""
+"""Graph spec: one YAML file with all settings for one graph's nights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pbg_tasks.config.registry import SOURCES
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt, named
 
-# Where a night's defaults are not PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
+# Defaults of a night that differ from PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
 NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
 EngineName = Literal["auto", "torch", "native"]
 DeviceName = Literal["cpu", "cuda", "auto"]
@@ -27,9 +27,9 @@ Factor = Annotated[float, Field(gt=0, le=1)]
 
 
 class Snapshots(Frozen):
-    """Where a day's edges lie and how they are written.
+    """Location and format of a day's edges.
 
-    ``location`` is a file, a folder or a glob, local or ``s3://``, with ``{snapshot}`` where the key goes.
+    ``location`` is a file, a folder or a glob, local or ``s3://``, with ``{snapshot}`` at the place of the key.
     """
 
     location: str = Field(min_length=1)
@@ -52,10 +52,11 @@ class Snapshots(Frozen):
 
 
 class Columns(Frozen):
-    """Which columns hold what. Without a header, columns are named ``column0``, ``column1`` and so on.
+    """Names of the columns of a snapshot.
 
-    ``rel`` may be null when the graph has one relation. ``lhs_type`` and ``rhs_type`` name the entity types of an
-    edge's ends; together with the relation name they pick the relation.
+    Without a header, columns are named ``column0``, ``column1`` and so on. ``rel`` may be null when the graph has one
+    relation. ``lhs_type`` and ``rhs_type`` name the entity types of an edge's ends; together with the relation name
+    they select the relation.
     """
 
     lhs: str = "lhs"
@@ -76,10 +77,11 @@ class Columns(Frozen):
 
 
 class Split(Frozen):
-    """Which edges are held out of training, for ever, by a stable hash of the unordered pair of their ends.
+    """Shares of the edges that are held out of training for ever.
 
-    Every edge between the same two entities shares one fate, so no held-out edge has its inverse in training; of a
-    held-out pair one edge is kept for evaluation. A pair is held out only when both ends keep a training edge.
+    They are chosen by a stable hash of the unordered pair of their ends. Every edge between the same two entities is
+    treated alike, so that no held-out edge has its inverse in training; of a held-out pair one edge is kept for
+    evaluation. A pair is held out only when both ends keep a training edge.
     """
 
     valid: Fraction = 0.01
@@ -104,9 +106,10 @@ class Shrink(Frozen):
 class DeltaEpochs(Frozen):
     """Rule for the edges that a warm-started night trains.
 
+    The edges that are new since the release before are always trained.
+
     Attributes:
-        touching: beside the edges that are new since the release before, those of entities of whose edges at least this
-            share is new; null: no others.
+        touching: also train the edges of entities of whose edges at least this share is new; null: no such edges.
         sample: share of all other edges; each night draws its own.
     """
 
@@ -115,19 +118,19 @@ class DeltaEpochs(Frozen):
 
 
 class Training(Growing):
-    """How the model is trained, beyond PBG's own keys.
+    """Settings of the training, beyond PBG's own keys.
 
     Attributes:
         engine: ``auto`` picks the fastest one that covers the config.
-        device: where it computes; ``auto`` is a GPU where torch finds one. ``model.num_gpus: 1`` means ``cuda``.
+        device: on which it computes; ``auto`` is a GPU where torch finds one. ``model.num_gpus: 1`` means ``cuda``.
         warm_start: begin from the previous release of the channel when there is one.
         warm_epochs: epochs of a warm-started night; null means ``model.num_epochs``.
-        new_entities: where entities start that a warm-started night meets first: where their neighbours' embeddings and
-            the relations between them say, or at random.
-        anchor: weight of the pull of known entities to where the night before left them, after each epoch of a
+        new_entities: start of entities that are new to a warm-started night: from their neighbours' embeddings and the
+            relations between them, or at random.
+        anchor: weight of the pull of known entities to their vectors of the night before, after each epoch of a
             warm-started night; 0 is none.
         shrink: factors of the embeddings and optimizer sums that a warm-started night begins with; null: as they are.
-        delta: which edges a warm-started night trains; null: all of the train split.
+        delta: rule for the edges that a warm-started night trains; null: all of the train split.
         seed: every random choice of a run follows from it.
     """
 
@@ -156,13 +159,14 @@ class Training(Growing):
 
 
 class Vanished(Frozen):
-    """What becomes of entities that are in no edge of the snapshot any more.
+    """Rule for entities that are in no edge any more.
 
     Attributes:
         rule: ``keep``: nothing changes for them. ``expire``: once ``nights`` nights in a row have not seen them, they
             are no candidates of the evaluation, no answers of look-ups, and in no export, until they come back. Either
             way they keep their row.
-        nights: so many nights; ``pbg repartition --compact`` drops the rows of such entities, whatever the rule.
+        nights: number of these nights; ``pbg repartition --compact`` drops the rows of such entities, whatever the
+            rule.
     """
 
     rule: Literal["keep", "expire"] = "keep"
@@ -170,14 +174,14 @@ class Vanished(Frozen):
 
 
 class Evaluation(Growing):
-    """How held-out edges are ranked.
+    """Settings of the ranking of held-out edges.
 
     Attributes:
-        split: which held-out edges.
-        max_candidates: with more entities than this of one type, that many are sampled once and stored, for the nights
-            that follow, too; another number samples all types anew.
-        max_edges: evaluate at most this many edges, the first by their stable hash: fewer where these decide what the
-            gates ask, with some of every relation that has enough; null means all.
+        split: of the held-out edges.
+        max_candidates: with more entities than this of one type, that many are sampled once and stored, also for the
+            nights that follow; another number samples all types anew.
+        max_edges: evaluate at most this many edges, the first by their stable hash: fewer where these are enough for
+            the decisions of the gates, with some of every relation that has enough; null means all.
         exclude_self: leave the known end of an edge out of the candidates of the filtered figures, unless its relation
             had loops in training. PBG leaves it in.
     """
@@ -191,10 +195,10 @@ class Evaluation(Growing):
 
 
 class Resources(Frozen):
-    """What one task may use.
+    """Resources that one task may use.
 
     Attributes:
-        memory_gb: budget for preparation (DuckDB spills beyond it) and what ``plan`` compares its forecast with, in GB.
+        memory_gb: budget for preparation (DuckDB spills beyond it), with which ``plan`` compares its forecast, in GB.
         threads: CPU threads of preparation and evaluation; null means all this process may use. Training has
             ``model.workers``.
     """
@@ -211,11 +215,11 @@ class GraphSpec(Frozen):
         store: root of everything written for this graph, ``s3://bucket/prefix`` or a directory.
         channel: the pointer readers follow.
         model: PBG's config without its paths.
-        exports: what is written for other tools after each release.
-        nights: how nights follow each other. Left out of every dump, as ``launch``.
+        exports: files for other tools, written after each release.
+        nights: order and beginning of nights. Left out of every dump, as ``launch``.
         launch: how training is started. Left out of every dump: runs that differ in nothing else are one run.
-        costs: what machines and traffic cost; null: nobody asks. Left out of every dump, as ``launch``.
-        limits: what the forecast of a night may say. Left out of every dump, as ``launch``.
+        costs: prices of machines and traffic; null: no costs are computed. Left out of every dump, as ``launch``.
+        limits: limits of a night's forecast. Left out of every dump, as ``launch``.
         airflow: settings of Airflow's tasks. Left out of every dump, as ``launch``.
     """
 
@@ -240,7 +244,7 @@ class GraphSpec(Frozen):
 
     @property
     def held_out_share(self) -> float:
-        """The share of the entity pairs that is held out for the evaluation."""
+        """Share of the entity pairs that is held out for the evaluation."""
         return self.split.valid if self.eval.split == "valid" else self.split.test
 
     @model_validator(mode="before")
@@ -298,7 +302,7 @@ class GraphSpec(Frozen):
     @model_validator(mode="after")
     def _judged(self) -> Self:
         if self.model.relations_from_data:
-            return self  # the names are those of the snapshot
+            return self  # the names of relations are known only from the snapshot
         labels = relation_labels(self.model, [relation.name for relation in self.model.relations])
         if unknown := [name for name in self.gates.relations if name not in (EVERY_OTHER, *labels)]:
             raise ValueError(f"gates.relations names {unknown[0]!r}; relations of the model: {', '.join(labels)}")

@@ -1,4 +1,7 @@
-"""How a training is launched: on the worker, or as pods of a cluster. Never part of a run: it changes no result."""
+"""Launch of a training, on the worker or as pods.
+
+It is never part of a run, because it changes no result.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,13 @@ from pbg_tasks.config.schema import NonNegativeInt, PositiveInt
 
 MAX_RANKS = 256
 SHORTEST_TTL = 1200
-"""Seconds: who waits for a Job may hear nothing of the API for 15 minutes and look again a minute later, or in the next
-try. A Job that is gone by then is one that somebody deleted, however well it ended."""
+"""Least seconds for which a finished Job stays. A task that waits for a Job may get no answer from the API for 15
+minutes and look again a minute later, or in the next attempt. A Job that is missing by then counts as deleted by hand,
+however well it ended.
+"""
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
-# Kubernetes' own forms: a DNS label, a quantity, the key of a label, the value of one, a taint's effect.
+# Kubernetes' own forms: a DNS label, a name of an object, a quantity, the key of a label, the value of one, a
+# variable's name.
 Label = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?$")]
@@ -26,7 +32,7 @@ RESERVED = ("PBG_RUN_TOKEN", "PBG_SCRATCH", "WORLD_SIZE", "MASTER_ADDR", "MASTER
 
 
 class Toleration(Frozen):
-    """A taint that pods may meet on their node; an empty key is every taint."""
+    """Taint that pods tolerate; an empty key is every taint."""
 
     key: str = ""
     value: str | None = None
@@ -34,29 +40,29 @@ class Toleration(Frozen):
 
 
 class KubernetesLaunch(Frozen):
-    """The Indexed Job that a training becomes: one pod a rank.
+    """Indexed Job of a training, with one pod a rank.
 
     Attributes:
         image: the training image, by digest (``name@sha256:...``), so that every rank and every retry runs one code.
-        allow_tag: take an image by its tag all the same.
-        namespace: where the Job is made.
+        allow_tag: accept an image that is named by a tag.
+        namespace: of the Job.
         resources: of each pod, by Kubernetes' names, requests and limits alike: such pods are the last to be evicted.
         scratch: size of each pod's local directory.
-        deadline_seconds: how long a gang may run; what is stored by then stays.
+        deadline_seconds: how long a gang may run; its progress that is stored by then stays.
         startup_seconds: how long pods may take to start before that counts as failed.
         grace_seconds: between SIGTERM and SIGKILL of a pod.
-        ttl_seconds: how long a finished Job stays to be looked at; at least ``SHORTEST_TTL``.
-        port: where rank 0 waits for the others.
+        ttl_seconds: how long a finished Job stays for inspection; at least ``SHORTEST_TTL``.
+        port: on which rank 0 waits for the others.
         secret: a Secret whose keys become environment variables, for stores without an Airflow connection.
         environment: further variables of the pods; nothing secret.
         service_account: of the pods; its token is not mounted.
         image_pull_secrets: Secrets to fetch the image with.
         node_selector: labels a pod's node must have.
         tolerations: taints a pod's node may have.
-        priority_class: who preempts whom.
+        priority_class: decides which pods preempt which.
         kueue_queue: Kueue's local queue, which starts all pods or none.
         deferrable: wait in Airflow's triggerer instead of a worker's slot.
-        network_policy: let a gang's pods be reached by each other only.
+        network_policy: allow connections between a gang's pods only.
     """
 
     image: str = Field(min_length=1)
@@ -108,11 +114,11 @@ class KubernetesLaunch(Frozen):
 
 
 class Launch(Frozen):
-    """Where the task ``train`` runs, and on how many ranks.
+    """Place of the task ``train``, and its number of ranks.
 
     Attributes:
         launcher: ``local``, processes of the worker; ``kubernetes``, pods of one Indexed Job.
-        ranks: that train together; the trigger form may say another number.
+        ranks: number of ranks that train together; the trigger form may set another number.
         max_restarts: ``local``: how often a broken gang is started anew before the task fails.
         kubernetes: the Job, for launcher ``kubernetes``.
     """

@@ -1,4 +1,7 @@
-"""Configs of PBG's early days spelled their keys in mixedCase: ``numPartitions`` is ``num_partitions`` now."""
+"""Old spelling of PBG's keys: mixedCase, as in early versions.
+
+``numPartitions`` is ``num_partitions`` now.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,27 @@ from pbg_tasks.errors import ConfigError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-_PBG = (ModelConfig, EntitySchema, RelationSchema)  # only PBG's own keys were ever spelled so
+_PBG = (ModelConfig, EntitySchema, RelationSchema)  # only keys of PBG's own models ever had the old spelling
 
 
 def spelling(model: type[BaseModel], key: str) -> str:
-    """Return today's spelling of a key of ``model``; a key it does not have in either spelling stays as it is."""
+    """Return today's spelling of a key of ``model``.
+
+    A key that the model lacks in either spelling stays as it is.
+    """
     today = re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", key)
     return today if issubclass(model, _PBG) and key not in model.model_fields and today in model.model_fields else key
 
 
 def modernize(data: Any, place: Place, *, source: str) -> Any:  # noqa: ANN401 - any value of a document
-    """Return ``data`` with today's spelling of its keys; names, such as those of entity types, are left alone.
+    """Return ``data`` with today's spelling of its keys.
+
+    Names, such as those of entity types, are left alone.
 
     Args:
-        data: what stands at ``place``.
-        place: the annotation that says which keys are PBG's.
-        source: what errors call the document.
+        data: value at ``place``.
+        place: annotation of the value, which shows the keys that are PBG's.
+        source: name of the document in errors.
 
     Raises:
         ConfigError: a key is there in both spellings.

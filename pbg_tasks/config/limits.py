@@ -1,4 +1,7 @@
-"""Limits of figures, of which a mild one warns and a hard one blocks, and what they say of a figure."""
+"""Limits of figures, and checks of figures against them.
+
+A mild limit warns, a hard one blocks.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,15 @@ from pbg_tasks.config.schema import NonNegativeFloat
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One rule: whether it held, the figure and its limit, and a sentence for people.
+    """Result of one rule.
 
-    ``warned``: it held, but came nearer to its limit than it should.
+    Attributes:
+        name: of the rule.
+        passed: whether it held.
+        value: the figure; None where it is no finite number.
+        limit: of the figure; None where it has none.
+        sentence: the result in words.
+        warned: whether it held, but the figure is beyond the limit for a warning.
     """
 
     name: str
@@ -29,26 +38,28 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All checks; what they judge passes when every one does."""
+    """All checks of a gate; it passes when every check does."""
 
     checks: tuple[Check, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing blocks."""
+        """Whether no check blocks."""
         return all(check.passed for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the verdict as plain JSON values."""
         return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}
 
 
 def only_warning(check: Check, reason: str) -> Check:
-    """Return a check that blocks as one that warns, and says why; any other as it is.
+    """Return a blocking check as one that only warns, with the reason.
+
+    Any other check is returned as it is.
 
     Args:
-        check: of a figure that is not what the limit was meant for.
-        reason: what makes it so.
+        check: of a figure for which the limit was not meant.
+        reason: why the limit does not apply.
     """
     if check.passed:
         return check
@@ -56,7 +67,10 @@ def only_warning(check: Check, reason: str) -> Check:
 
 
 class _Limit(Frozen):
-    """A figure beyond ``warn`` is said aloud, beyond ``block`` it ends the night; null: neither."""
+    """Limit of a figure: beyond ``warn`` it warns, beyond ``block`` it blocks.
+
+    Null leaves either out.
+    """
 
     warn: NonNegativeFloat | None = None
     block: NonNegativeFloat | None = None
@@ -85,26 +99,32 @@ class _Limit(Frozen):
             name: of the check.
             value: the figure.
             measured: the figure in words.
-            form: how its limit is written.
+            form: format of its limit.
         """
         blocked, warned = (
             limit is not None and (math.isnan(value) or self._beyond(value, limit)) for limit in (self.block, self.warn)
         )
         limit = self.warn if self.block is None or (warned and not blocked) else self.block
         sentence = measured if limit is None else f"{measured}, {self.words.format(form.format(limit))}"
-        rounded = round(value, 6) if math.isfinite(value) else None  # JSON has no word for NaN
+        rounded = round(value, 6) if math.isfinite(value) else None  # JSON cannot represent NaN
         return Check(name, not blocked, rounded, limit, sentence, warned=warned and not blocked)
 
 
 class AtMost(_Limit):
-    """An upper limit: a figure above ``warn`` is said aloud, above ``block`` it ends the night; null: neither."""
+    """Upper limit: a figure above ``warn`` warns, above ``block`` blocks.
+
+    Null leaves either out.
+    """
 
     upper = True
     words = "at most {} allowed"
 
 
 class AtLeast(_Limit):
-    """A lower limit: a figure below ``warn`` is said aloud, below ``block`` it ends the night; null: neither."""
+    """Lower limit: a figure below ``warn`` warns, below ``block`` blocks.
+
+    Null leaves either out.
+    """
 
     upper = False
     words = "at least {} asked"

@@ -1,7 +1,8 @@
-"""PBG's configs are Python files: read here without running them, as long as they only write values out.
+"""Reading of PBG's Python configs without running them.
 
-What is understood: names bound once, to literals, in the file or in ``get_torchbiggraph_config``; dicts, ``dict(k=v)``,
-lists and tuples; arithmetic of numbers; strings put together with ``+`` or as f-strings of such names.
+That works as long as they consist of values. Supported are: names bound once, to literals, in the file or in
+``get_torchbiggraph_config``; dicts, ``dict(k=v)``, lists and tuples; arithmetic of numbers; strings put together with
+``+`` or as f-strings of such names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MAX_EXPONENT = 1024
 _MAX_TEXT = 65_536
 _MAX_VALUES = 1_000_000
 _MAX_SHOWN = 80
-_OPAQUE = object()  # what a name is bound to that is no literal: a module, a function
+_OPAQUE = object()  # value of a name that is bound to no literal but, for example, to a module or function
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -36,32 +37,34 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def read_literal_config(text: str, *, source: str) -> Any:  # noqa: ANN401 - whatever the function returns
-    """Return what ``get_torchbiggraph_config()`` of a Python file returns, without running it; tuples become lists.
+    """Return the result of a file's ``get_torchbiggraph_config()``, without running it.
+
+    Tuples become lists.
 
     Raises:
-        ConfigError: the file is no Python, has no such function, or computes something; naming the line, what is
-            computed there and how to convert the file.
+        ConfigError: the file is no Python, has no such function, or computes something; the message names the line, the
+            computation and the way to convert the file.
         RecursionError: it is nested too deeply.
     """
     try:
         module = ast.parse(text, filename=source)
     except SyntaxError as error:
         raise ConfigError(f"{source}:{error.lineno or 1}: not valid Python: {error.msg}") from None
-    except ValueError as error:  # null bytes, before Python 3.11.4
+    except ValueError as error:  # Python before 3.11.4 raises it for null bytes
         line = text.partition("\0")[0].count("\n") + 1
         raise ConfigError(f"{source}:{line}: not valid Python: {error}") from None
-    except MemoryError:  # what the parser says of too many brackets
+    except MemoryError:  # the parser raises it for too many brackets
         raise RecursionError from None
     return _Reader(source).config(module)
 
 
 class _Reader:
-    """Evaluates the few forms that are literals.
+    """Evaluator of the few forms that are literals.
 
     Attributes:
-        source: what errors call the file.
+        source: name of the file in errors.
         names: values by the names they were bound to so far.
-        values: how many values were read so far, those of a name as often as it appears.
+        values: number of values read so far; those of a name count as often as it appears.
     """
 
     def __init__(self, source: str) -> None:
@@ -90,13 +93,13 @@ class _Reader:
         raise ConfigError(f"{self.source}:{function.lineno}: {FUNCTION}() returns nothing")
 
     def _bind_all(self, statements: Sequence[ast.stmt]) -> None:
-        """Bind names; what cannot change a value that was bound is passed over."""
+        """Bind names; skip statements that cannot change a bound value."""
         for statement in statements:
             match statement:
                 case ast.Pass() | ast.Expr(ast.Constant()):
                     pass
                 case ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
-                    pass  # `python my_config.py`, which PBG never does
+                    pass  # runs under `python my_config.py` only, and PBG imports the file
                 case ast.FunctionDef(name) | ast.ClassDef(name):
                     self._bind(name, _OPAQUE, statement)
                 case ast.Import(aliases) | ast.ImportFrom(names=aliases):
@@ -154,7 +157,10 @@ class _Reader:
         return result
 
     def _part(self, node: ast.expr) -> str:
-        """Return one piece of an f-string: text, or a name in plain braces that holds text or an integer."""
+        """Return one piece of an f-string.
+
+        It is text, or a name in plain braces that holds text or an integer.
+        """
         match node:
             case ast.Constant(str() as text):
                 return text
@@ -179,7 +185,7 @@ class _Reader:
             if compute is operator.add and isinstance(left, str) and isinstance(right, str):
                 return self._bounded(left + right, node)
             raise self._refusal(node, "this is computed")
-        if compute is operator.pow and abs(right) > _MAX_EXPONENT:  # before it takes all memory
+        if compute is operator.pow and abs(right) > _MAX_EXPONENT:  # refused before it takes all memory
             raise self._refusal(node, "this number is too large")
         try:
             return self._bounded(compute(left, right), node)
@@ -187,7 +193,10 @@ class _Reader:
             raise ConfigError(f"{self.source}:{node.lineno}: `{ast.unparse(node)}`: {error}") from None
 
     def _bounded(self, value: Any, node: ast.expr) -> Any:  # noqa: ANN401 - a scalar
-        """Small inputs must not grow: sums of sums of strings, powers of powers."""
+        """Refuse values that grow beyond their limits.
+
+        Small inputs could have huge values: sums of sums of strings, powers of powers.
+        """
         if isinstance(value, int) and abs(value) > _MAX_INT:
             raise self._refusal(node, "this number is too large")
         if isinstance(value, str) and len(value) > _MAX_TEXT:
@@ -201,7 +210,7 @@ class _Reader:
         stem = stem if stem.isidentifier() else "my_config"
         try:
             code = " ".join(ast.unparse(node).split())
-        except ValueError:  # Python writes no integer of thousands of digits
+        except ValueError:  # Python refuses to write an integer of thousands of digits
             code = "..."
         line = getattr(node, "lineno", 0)
         return ConfigError(

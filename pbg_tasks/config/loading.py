@@ -1,4 +1,7 @@
-"""Reading configs and specs: parsed, never executed; keys changed by path; validated as a whole."""
+"""Reading of configs and specs: parsed, changed by path, validated.
+
+They are never executed. Overrides change keys by path before the whole is validated.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,15 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
     """Read and validate a graph spec.
 
     Raises:
-        ConfigError: naming the file and every key that is wrong.
+        ConfigError: the file cannot be read or keys are wrong; the message names the file and every such key.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     spec = parse(GraphSpec, _document(GraphSpec, data, str(path), assignments or ()), source=str(path))
-    # Not a rule of GraphSpec itself: imported lists hold nothing out, and stored runs stay readable.
+    # This is not a rule of GraphSpec itself, because imported lists hold nothing out and stored runs must stay
+    # readable.
     if not spec.held_out_share:
         split = spec.eval.split
         raise ConfigError(
@@ -51,17 +55,19 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
 def load_config(
     data: bytes, *, source: str, overrides: Sequence[str] = (), partitions: FindPartitions | None = None
 ) -> ConfigSchema:
-    """Read and validate a PBG config; paths in it stay as written, relative ones to the working directory.
+    """Read and validate a PBG config.
+
+    Paths in it stay as written, relative ones to the working directory.
 
     Args:
         data: the document's bytes.
-        source: its path or URL: the suffix tells JSON, YAML and Python apart, and errors name it.
+        source: its path or URL: the suffix distinguishes JSON, YAML and Python, and errors name it.
         overrides: ``key.path=value``, see ``pbg_tasks.config.overrides``.
-        partitions: given the config with 1 in place of ``num_partitions: auto``, and the entity types that say so,
-            returns the numbers; None refuses the word.
+        partitions: returns the numbers of partitions in place of ``num_partitions: auto``. It gets the config with 1 in
+            their place, and the entity types with that word; None refuses the word.
 
     Raises:
-        ConfigError: naming the file and every key that is wrong.
+        ConfigError: keys are wrong; the message names the file and every such key.
     """
     document = _document(ConfigSchema, data, source, overrides)
     auto = _auto_partitioned(document)
@@ -80,7 +86,10 @@ def _document(schema: type[Model], data: bytes, source: str, overrides: Sequence
 
 
 def _auto_partitioned(document: dict[str, Any]) -> list[str]:
-    """Return the entity types whose number of partitions is ``auto``; nothing of the document is validated yet."""
+    """Return the entity types whose number of partitions is ``auto``.
+
+    The document is not validated yet.
+    """
     entities = document.get("entities")
     listed = entities.items() if isinstance(entities, dict) else ()
     return [name for name, entity in listed if isinstance(entity, dict) and entity.get("num_partitions") == "auto"]

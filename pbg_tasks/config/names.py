@@ -1,4 +1,7 @@
-"""Names that become parts of paths: of graphs, channels, exports and entity types. Relation names never do."""
+"""Names that become parts of paths.
+
+They are the names of graphs, channels, exports and entity types. Relation names never become parts of paths.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
-"""Of a graph, a channel or an export: part of object keys, and of the ids of DAGs and tasks."""
+"""Name of a graph, a channel or an export: part of object keys, and of the ids of DAGs and tasks."""
 
-_NAME_BYTES = 200  # with what PBG puts around it, a file's name has at most 255
+_NAME_BYTES = 200  # with PBG's prefix and suffix, a file's name then has at most 255
 _SIGNS = '*?[]{}<>|"%#'
 _ALLOWED = re.compile(rf"[^._{re.escape(_SIGNS)}][^{re.escape(_SIGNS)}]*")
 
 
 def check_entity_name(name: str) -> str:
-    """Return an entity type's name if it can be part of a file's name, on a disk and in S3.
+    """Return an entity type's name if files can have it.
 
-    Stored configs are held to this alone, so that what was trained under any such name stays readable.
+    It must be possible as a part of a file's name, on a disk and in S3. Stored configs have to fulfil this rule alone,
+    so that a model trained under any such name stays readable.
 
     Raises:
         ValueError: it cannot.
@@ -42,10 +46,13 @@ EntityName = Annotated[str, AfterValidator(check_entity_name)]
 
 
 def unsafe_name(name: str, *, hidden: bool = False) -> str | None:
-    """Return why an entity type of a new graph cannot have a name, and what to do; None where it can.
+    """Return why an entity type cannot have a name.
 
-    Exports make files and folders of the name alone. A dot or an underscore in front hides those from other readers, or
-    leads to another folder; wildcards, and what file systems and URLs give a meaning, make them unreadable elsewhere.
+    The check is for types of a new graph.
+
+    The reason includes the remedy; None is returned where the name is fine. Exports make files and folders of the name
+    alone. A dot or an underscore in front hides those from other readers, or leads to another folder; wildcards, and
+    characters with a meaning in file systems and URLs, make them unreadable elsewhere.
 
     Args:
         name: of the entity type.
@@ -65,7 +72,7 @@ def check_entity_names(names: Iterable[str], *, source: str, hidden: bool = Fals
     """Refuse names that entity types of a new graph cannot have.
 
     Raises:
-        ConfigError: naming ``source`` and the key of each.
+        ConfigError: there are such names; the message names ``source`` and the key of each.
     """
     problems = [f"entities.{name}: {why}" for name in names if (why := unsafe_name(name, hidden=hidden)) is not None]
     if problems:

@@ -43,16 +43,16 @@ class NightResults:
 
     @classmethod
     def of(cls, results: Iterable[TaskResult | None]) -> Self:
-        """Return the night of results in any order."""
+        """Return the night's results, given in any order."""
         found: dict[str, Any] = {result.TASK: result for result in results if result is not None}
         return cls(**found)
 
     @classmethod
     def parse(cls, documents: Mapping[str, object]) -> Self:
-        """Return the night of stored results.
+        """Return the night's results from stored documents.
 
         Args:
-            documents: by task; None and empty ones are of unfinished tasks.
+            documents: by task; None and empty ones belong to unfinished tasks.
 
         Raises:
             ValidationError: a key is missing or of another type.
@@ -61,7 +61,7 @@ class NightResults:
 
     @property
     def finished(self) -> dict[str, TaskResult]:
-        """The results there are, by task, in the order of the chain."""
+        """Results that exist, by task, in the order of the chain."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {task: result for task, result in found.items() if result is not None}
 
@@ -77,5 +77,5 @@ class NightResults:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all finished tasks."""
+        """Seconds of all finished tasks together."""
         return sum(result.seconds for result in self.finished.values())

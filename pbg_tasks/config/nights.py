@@ -1,4 +1,7 @@
-"""How a graph walks through its snapshots: their order, what a night continues, and when nights begin."""
+"""Order and beginning of a graph's nights.
+
+The settings define the order of snapshots, the release that a night continues, and the times at which nights begin.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,34 @@ from pydantic import Field, model_validator
 from pbg_tasks.config.alerts import Deadline, Notifier, check_timezone
 from pbg_tasks.config.base import Frozen
 
-# A snapshot key becomes part of object keys: no "/", no leading dot.
+# A snapshot key becomes part of object keys, so it has no "/" and no leading dot.
 SNAPSHOT_KEY = r"^[A-Za-z0-9][A-Za-z0-9_.:+-]{0,63}$"
 SnapshotKey = Annotated[str, Field(pattern=SNAPSHOT_KEY)]
 Walk = Literal["chain", "independent"]
 Whole = Literal["success", "manifest", "settled"]
 SUCCESS = "_SUCCESS"
-"""What Spark, Hadoop and others leave in a folder they have finished."""
+"""Name of the file that Spark, Hadoop and others write into a folder they have finished."""
 MANIFEST = "_manifest.json"
-"""Lists a folder's files with their sizes and is written last; the exports of this package have one."""
+"""Name of the file that lists a folder's files with their sizes and is written last; the exports of this package have
+one.
+"""
 _FIELDS_OF_CRON = 5
 
 
 def snapshot_order(key: str) -> tuple[tuple[str | int, ...], str]:
-    """Return what snapshot keys are sorted by: numbers in them by value, all else as text, so ISO dates by time."""
+    """Return the sort key of a snapshot key.
+
+    Numbers in it are sorted by value, all else as text, so that ISO dates are sorted by time.
+    """
     parts = re.split(r"([0-9]+)", key)
     return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), key
 
 
 def snapshot_folder(location: str) -> str | None:
-    """Return the folder that each snapshot has for itself, with ``{snapshot}`` in it; None when there is none."""
+    """Return the folder that each snapshot has for itself.
+
+    It has ``{snapshot}`` in it; None when snapshots have no such folder.
+    """
     fixed = re.split(r"[*?\[]", location, maxsplit=1)[0]
     is_folder = fixed == location and "." not in location.rpartition("/")[2]
     folder = fixed.rstrip("/") if is_folder else fixed.rpartition("/")[0]
@@ -44,13 +55,14 @@ def _check_cron(cron: str) -> None:
 
 
 class Calendar(Frozen):
-    """When Airflow begins a night by itself, and for which snapshot.
+    """Schedule by which Airflow begins nights, and their snapshots.
 
     Attributes:
-        cron: when, in five fields.
+        cron: the schedule, in five fields.
         timezone: of ``cron`` and of the keys, an IANA name.
-        offset: how many ticks of ``cron`` the snapshot lies before (negative) or after the tick that begins its night.
-        key_format: the snapshot's key from its tick, as ``strftime`` has it.
+        offset: number of ticks of ``cron`` from the tick that begins a night to that of its snapshot; negative for
+            earlier snapshots.
+        key_format: format of the snapshot's key from its tick, for ``strftime``.
     """
 
     cron: str
@@ -69,13 +81,15 @@ class Calendar(Frozen):
 
 
 class Watch(Frozen):
-    """How a snapshot that has arrived begins its night by itself, and what makes it whole, whoever begins its night.
+    """Rules by which a snapshot that has arrived begins its night.
+
+    ``complete`` applies to every night, however it begins.
 
     Attributes:
-        complete: what tells that a snapshot is whole. ``success``: its folder holds ``_SUCCESS``; ``manifest``: its
-            folder holds ``_manifest.json`` and everything this lists; ``settled``: its files stay the same for a while,
-            which nobody but the watch waits for.
-        quiet_minutes: how long, for ``settled``.
+        complete: sign that a snapshot is whole. ``success``: its folder holds ``_SUCCESS``; ``manifest``: its folder
+            holds ``_manifest.json`` and every file that this lists; ``settled``: its files stay the same for a while,
+            for which only the watch waits.
+        quiet_minutes: length of that while, for ``settled``.
         every_seconds: how often the location is listed.
         since: the first snapshot that counts; null: ``first``, else the newest one when the watch begins.
     """
@@ -87,15 +101,17 @@ class Watch(Frozen):
 
 
 class Collection(Frozen):
-    """When Airflow removes what a channel needs no longer, and what stays; the options of ``pbg gc``.
+    """Schedule and rules of the removal of a channel's old releases.
+
+    They are the options of ``pbg gc``.
 
     Attributes:
-        cron: when, in five fields, UTC.
-        keep_releases: how many of the newest releases stay.
-        keep_days: for how many days a release stays.
-        grace_hours: for how long whatever was written or used stays.
-        trust_clock: count by the dates of files in a store that is a directory, as the clocks of all machines that
-            write to it are right. Needed where collections never run twice on one machine.
+        cron: the schedule, in five fields, UTC.
+        keep_releases: number of the newest releases that stay.
+        keep_days: number of days for which a release stays.
+        grace_hours: number of hours for which whatever was written or used stays.
+        trust_clock: judge age by the dates of files in a store that is a directory, because the clocks of all machines
+            that write to it are right. Needed where collections never run twice on one machine.
     """
 
     cron: str = "0 12 * * *"
@@ -111,20 +127,20 @@ class Collection(Frozen):
 
 
 class Nights(Frozen):
-    """How nights follow each other.
+    """Order and beginning of nights.
 
     Attributes:
         walk: ``chain``: each night continues the release of the night before and waits for it; ``independent``: a night
             depends on its snapshot alone, so nights may run in any order and at once.
-        first: snapshot with which a chain begins; null: whichever is planned while the channel has no earlier release.
-        parallel: how many nights may be under way at once; of a chain, where all but one only wait for the one before,
+        first: snapshot with which a chain begins; null: any that is planned while the channel has no earlier release.
+        parallel: how many nights may be under way at once; in a chain, where all but one only wait for the one before,
             it may be more.
         patience_hours: how long a night waits until its snapshot is whole and, in a chain, for the night before.
-        calendar: when nights begin by themselves; null: by events and by hand only.
+        calendar: schedule by which nights begin; null: by events and by hand only.
         watch: whether a snapshot begins its night when it has arrived; null: it does not.
-        deadline: until when a release is expected; null: whenever it comes.
-        notify: who is told what.
-        collect: when the channel's old releases go; null: by hand only.
+        deadline: time by which a release is expected; null: there is none.
+        notify: notifications about nights.
+        collect: removal of the channel's old releases; null: by hand only.
     """
 
     walk: Walk = "chain"

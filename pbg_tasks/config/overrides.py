@@ -1,7 +1,7 @@
-"""Changing single keys of a config from outside: ``key.path=value``.
+"""Changes of single keys of a config from outside: ``key.path=value``.
 
-A path is made of keys, indices of lists and names, with dots between them. A name that has dots itself is put in
-quotes (``entities."my.type".num_partitions``), unless the config has it already: the longest match wins.
+A path is made of keys, indices of lists and names, with dots between them. A name that has dots itself is put in quotes
+(``entities."my.type".num_partitions``), unless the config has it already: the longest match wins.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class _Segment:
 def override(data: dict[str, Any], assignments: Sequence[str], *, source: str, schema: Place = Any) -> dict[str, Any]:
     """Return a copy of ``data`` with ``key.path=value`` applied, in order.
 
-    The first ``=`` after the path separates. ``null`` is None. For a key that holds text the value is the text as it
-    stands (quotes around all of it are taken off), for a list of texts ``a,b`` or ``[a, b]``, else YAML.
+    The first ``=`` after the path separates path and value. ``null`` is None. For a key that holds text the value is
+    the text itself (quotes around all of it are removed), for a list of texts ``a,b`` or ``[a, b]``, else YAML.
 
     Args:
-        data: what a document holds.
+        data: content of a document.
         assignments: the changes.
-        source: what errors call the document.
+        source: name of the document in errors.
         schema: the model of the document; without it, every value is YAML.
 
     Raises:
-        ConfigError: an assignment is not of this form, or its path leads through something that has no keys.
+        ConfigError: an assignment is not of this form, or its path leads through a value without keys.
     """
     result = dict(data)
     for assignment in assignments:
@@ -56,10 +56,10 @@ def override(data: dict[str, Any], assignments: Sequence[str], *, source: str, s
 
 
 def find(data: dict[str, Any], path: str, *, source: str, schema: Place = Any) -> Any:  # noqa: ANN401 - any value of a document
-    """Return what stands at a path.
+    """Return the value at a path.
 
     Raises:
-        ConfigError: nothing does; naming the nearest key.
+        ConfigError: there is none; the message names the nearest key.
     """
     where = f"{source}: {path!r}"
     segments, text = _split(path, where)
@@ -78,7 +78,10 @@ def find(data: dict[str, Any], path: str, *, source: str, schema: Place = Any) -
 
 
 def _split(assignment: str, where: str) -> tuple[list[_Segment], str | None]:
-    """Return the segments of the path and the text behind its ``=``; None without one."""
+    """Return the segments of a path, and the text after its ``=``.
+
+    The text is None where there is no ``=``.
+    """
     segments: list[_Segment] = []
     position = 0
     while True:
@@ -97,7 +100,10 @@ def _split(assignment: str, where: str) -> tuple[list[_Segment], str | None]:
 
 
 def _assign(root: dict[str, Any], schema: Place, segments: list[_Segment], text: str, where: str) -> None:
-    """Set one value; what lies on the way is copied, for a document may hold one thing in several places."""
+    """Set one value at a path.
+
+    Every container on the way is copied, because a document may hold one container in several places.
+    """
     target: Any = root
     place = schema
     while True:
@@ -111,7 +117,7 @@ def _assign(root: dict[str, Any], schema: Place, segments: list[_Segment], text:
 
 
 def _step(target: Any, place: Place, segments: list[_Segment], where: str) -> tuple[Any, list[_Segment]]:  # noqa: ANN401 - any value of a document
-    """Return the key or index that comes next in ``target``, and the segments behind it."""
+    """Return the next key or index, and the rest of the path."""
     first = segments[0].text
     if isinstance(target, list):
         if first in map(str, range(len(target))):

@@ -1,6 +1,6 @@
 """Keys of a model that suits most graphs.
 
-``api.train`` and ``pbg init`` take them where nothing else is given.
+``api.train`` and ``pbg init`` use them as defaults.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPERATOR = "complex_diagonal"
-"""Of relations that name none."""
+"""Operator of relations that name none."""
 
 PRESET: dict[str, Any] = {
     "comparator": "dot",
@@ -27,7 +27,8 @@ PRESET: dict[str, Any] = {
     "global_emb": False,
     "eval_fraction": 0.0,
 }
-"""Where it differs from PBG's defaults. ``docs/quality.md`` compares it with configs that were tuned."""
+"""Preset values where they differ from PBG's defaults. ``docs/quality.md`` compares them with configs that were tuned.
+"""
 
 _EDGES, _LEAST, _MOST = 3_000_000, 5, 60
 _LARGE = 2_000_000
@@ -45,7 +46,7 @@ def of_size(edges: int) -> dict[str, int]:
 def takes_self_negatives(relation: Mapping[str, Any], entities: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether ``self_negatives`` helps a relation.
 
-    It does where the relation leads from one type to the same, by an operator that makes the two ends differ.
+    It does where the relation leads from one type to the same, by an operator that treats the two ends differently.
 
     Args:
         relation: its keys.

@@ -1,6 +1,7 @@
-"""The parts that a config may name: operators, comparators, losses, regularizers, exchange formats and sources.
+"""Registry of the parts that a config may name.
 
-Only names are looked at here: nothing is imported, torch least of all.
+They are operators, comparators, losses, regularizers, exchange formats and sources. Only names are looked up here: no
+part is imported, and above all not torch.
 """
 
 from __future__ import annotations

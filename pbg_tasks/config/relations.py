@@ -1,4 +1,4 @@
-"""What the relations of a model are called where people read of them."""
+"""Labels of a model's relations, for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def relation_labels(model: ModelConfig, names: Sequence[str]) -> list[str]:
-    """Return a label for each relation id that no other has: where names repeat, the types tell them apart."""
+    """Return a label for each relation id that no other relation has.
+
+    Where names repeat, the entity types distinguish them.
+    """
     if model.relations_from_data:
         return list(names)
     return [

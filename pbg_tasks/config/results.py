@@ -1,9 +1,9 @@
-"""The shape of stored results: what commands read of each task's document, and of a release's figures.
+"""Shapes of stored results: each task's document, and a release's figures.
 
 A stored result outlives the version that wrote it, and may be damaged. Each is checked when it is read, so that readers
-can rely on every key that has no default here, and on the type of each that is there. Keys that are not listed are
-allowed and left as they are: ``document`` returns exactly what was stored. The file is longer than others so that the
-shapes of all results are found in one place.
+can rely on every key that has no default here, and on the type of each key that exists. Keys that are not listed are
+allowed and left as they are: ``document`` returns exactly the stored document. The file is longer than others so that
+the shapes of all results are found in one place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = dict[str, Any]
 
 
 def _check_only(value: float, check: Callable[[float], float]) -> float:
-    """Keep a number as stored; pydantic turns ``1`` into ``1.0``."""
+    """Keep a number as stored; pydantic would make ``1`` ``1.0``."""
     check(value)
     return value
 
@@ -38,25 +38,28 @@ Number = Annotated[float, Field(strict=True), _AS_STORED]
 Seconds = Annotated[float, Field(strict=True, ge=0, lt=1e12), _AS_STORED]
 Amount = Annotated[float, Field(strict=True, ge=0, lt=1e24), _AS_STORED]
 FORMAT = 1
-"""Number of the form of results; documents without one have it."""
+"""Number of the form of results; documents without a number have this form."""
 
 
 class Stored(BaseModel):
-    """Base of every shape: unknown keys are let be."""
+    """Base of every shape: unknown keys are ignored and kept."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     def document(self) -> Result:
-        """Return the JSON object as stored, unknown keys included."""
+        """Return the JSON object as it is stored, unknown keys included."""
         found: Result = json.loads(canonical_json(self.model_dump(exclude_unset=True)))
         return found
 
 
 class Figures(Stored):
-    """Figures of ranks: any names, each a number; none but ``count`` where nothing was ranked."""
+    """Figures of ranks: any names, each with a number.
+
+    Where nothing was ranked, ``count`` is the only one.
+    """
 
     NAMES: ClassVar[tuple[str, ...]] = ("mrr", "hits1", "hits10", "hits50", "mr", "auc")
-    """Figures of ranks that this version writes."""
+    """Names of the figures that this version writes."""
 
     __pydantic_extra__: dict[str, Number]
     count: Count = 0
@@ -81,7 +84,7 @@ class BothWays(Stored):
 
 
 class Health(Stored):
-    """What is wrong with the vectors of an entity type, if anything."""
+    """Problems of the vectors of an entity type, if any."""
 
     problems: list[str]
     cosine: Number | None
@@ -89,7 +92,7 @@ class Health(Stored):
 
 
 class Against(Stored):
-    """A run beside an earlier release, on the same edges.
+    """Comparison of a run with an earlier release, on the same edges.
 
     Attributes:
         reason: why there are no figures.
@@ -116,18 +119,18 @@ class Against(Stored):
 
 
 class Covered(Stored):
-    """New entities of a type, and how many of them training reached."""
+    """Numbers of new entities of a type and of trained ones."""
 
     new: Count
     covered: Count
 
 
 class Change(Stored):
-    """Filtered MRR of a run beside that of an earlier release.
+    """Filtered MRR of a run and of an earlier release.
 
     Attributes:
         release: number of the earlier one.
-        edges: that both were asked.
+        edges: number of edges ranked by both.
         candidate: of the run.
         current: of the release.
     """
@@ -139,7 +142,7 @@ class Change(Stored):
 
 
 class Metrics(Stored):
-    """The figures that are kept with a release; an adopted one has none."""
+    """Figures that are kept with a release; an adopted one has none."""
 
     raw: Figures = NOTHING_RANKED
     filtered: Figures = NOTHING_RANKED
@@ -154,7 +157,7 @@ class Metrics(Stored):
 
 
 class Entities(Stored):
-    """What became of the entities of a graph, or of one type."""
+    """Numbers of entities of a graph, or of one type."""
 
     total: Count
     new: Count
@@ -165,7 +168,7 @@ class Entities(Stored):
 
 
 class KnownEntities(Stored):
-    """What is known of a release's entities; of an adopted one, how many there are."""
+    """Numbers of a release's entities; of an adopted one, only the total."""
 
     total: Count | None = None
     new: Count | None = None
@@ -173,7 +176,10 @@ class KnownEntities(Stored):
 
 
 class ReleaseData(Stored):
-    """What the nights after a release compare their snapshots with; of an adopted one nothing is known."""
+    """Facts with which later nights compare their snapshots.
+
+    An adopted release has none.
+    """
 
     edges: Count | None = None
     entities: KnownEntities | None = None
@@ -196,7 +202,7 @@ class CheckDocument(Stored):
 
 
 class VerdictDocument(Stored):
-    """What a gate found."""
+    """Verdict of a gate."""
 
     passed: Flag
     checks: list[CheckDocument]
@@ -205,7 +211,7 @@ class VerdictDocument(Stored):
 
 
 class Taken(Stored):
-    """What a task took, besides time."""
+    """Resources that a task used, besides time."""
 
     cpu_seconds: Seconds
     memory_bytes: Amount
@@ -214,7 +220,7 @@ class Taken(Stored):
 
 
 class Expected(Taken):
-    """What a task was forecast to take."""
+    """Forecast of a task's resources and time."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -222,13 +228,13 @@ class Expected(Taken):
 
 
 class Intervals(Stored):
-    """Between which figures nine nights of ten lie."""
+    """Intervals that contain the figures of nine nights of ten."""
 
     seconds: dict[str, tuple[Seconds, Seconds]]
 
 
 class ForecastDocument(Stored):
-    """A night's forecast; ``modelled`` is of the form that ``rates`` names."""
+    """Forecast of a night; ``modelled`` is of the form that ``rates`` names."""
 
     tasks: dict[str, Expected]
     intervals: Intervals
@@ -247,7 +253,7 @@ class ForecastDocument(Stored):
 
 
 class TaskResult(Stored):
-    """What every task's result holds."""
+    """Keys of every task's result."""
 
     TASK: ClassVar[str] = ""
 
@@ -259,7 +265,7 @@ class TaskResult(Stored):
 
 
 class PlanResult(TaskResult):
-    """Of ``plan``."""
+    """Result of ``plan``."""
 
     TASK = "plan"
 
@@ -269,7 +275,7 @@ class PlanResult(TaskResult):
 
 
 class RelationChanges(Stored):
-    """What became of the edges of a relation."""
+    """Changes of the edges of a relation, in numbers."""
 
     rows: Count | None = None
     added: Count | None = None
@@ -277,7 +283,7 @@ class RelationChanges(Stored):
 
 
 class EdgeChangesDocument(Stored):
-    """What became of the edges since the snapshot before."""
+    """Changes of the edges since the snapshot before, in numbers."""
 
     before: Count
     added: Count
@@ -287,7 +293,7 @@ class EdgeChangesDocument(Stored):
 
 
 class Volume(Stored):
-    """Edges against the median of the snapshots before."""
+    """Number of edges relative to the median of the snapshots before."""
 
     snapshots: Count
     window: Count
@@ -295,7 +301,7 @@ class Volume(Stored):
 
 
 class DifferenceDocument(Stored):
-    """What is new in a snapshot."""
+    """Differences of a snapshot from the one before."""
 
     since: str | None = None
     awaited: str | None = None
@@ -306,7 +312,7 @@ class DifferenceDocument(Stored):
 
 
 class ValidateResult(TaskResult):
-    """Of ``validate``."""
+    """Result of ``validate``."""
 
     TASK = "validate"
 
@@ -321,7 +327,7 @@ class ValidateResult(TaskResult):
 
 
 class PartitionResult(TaskResult):
-    """Of ``partition``."""
+    """Result of ``partition``."""
 
     TASK = "partition"
 
@@ -333,7 +339,7 @@ class PartitionResult(TaskResult):
 
 
 class SplitEdges(Stored):
-    """Edges of a snapshot by split."""
+    """Numbers of a snapshot's edges by split."""
 
     total: Count
     train: Count
@@ -342,13 +348,14 @@ class SplitEdges(Stored):
 
 
 class BucketResult(TaskResult):
-    """Of ``bucket``.
+    """Result of ``bucket``.
 
     Attributes:
         edges: by split.
-        matrix: of the train split, by bucket.
-        returned_pairs: pairs of entities drawn to be held out, of which an end would keep no training edge.
-        delta_matrix: edges to train by bucket; None: all of the train split.
+        matrix: numbers of edges of the train split, by bucket.
+        returned_pairs: number of pairs of entities that were drawn to be held out and went back to training, because an
+            end would keep no training edge.
+        delta_matrix: numbers of edges to train by bucket; None: all of the train split.
     """
 
     TASK = "bucket"
@@ -360,7 +367,7 @@ class BucketResult(TaskResult):
 
     @property
     def trained(self) -> list[list[int]]:
-        """Edges to train of each bucket."""
+        """Numbers of edges to train of each bucket."""
         return self.matrix if self.delta_matrix is None else self.delta_matrix
 
     @model_validator(mode="after")
@@ -373,7 +380,7 @@ class BucketResult(TaskResult):
 
 
 class TrainResult(TaskResult):
-    """Of ``train``."""
+    """Result of ``train``."""
 
     TASK = "train"
 
@@ -392,7 +399,7 @@ class TrainResult(TaskResult):
 
 
 class PreserveResult(TaskResult):
-    """Of ``preserve``."""
+    """Result of ``preserve``."""
 
     TASK = "preserve"
 
@@ -401,11 +408,11 @@ class PreserveResult(TaskResult):
 
 
 class Evaluation(Metrics):
-    """The figures of a run that the gate judges.
+    """Figures of a run that the gate judges.
 
     Attributes:
-        best: the run beside the best release of the last nights; where that is the release of ``against``, without
-            figures.
+        best: comparison with the best release of the last nights; without figures where that is the release of
+            ``against``.
     """
 
     raw: Figures
@@ -416,13 +423,13 @@ class Evaluation(Metrics):
 
 
 class EvalResult(Evaluation, TaskResult):
-    """Of ``eval``."""
+    """Result of ``eval``."""
 
     TASK = "eval"
 
 
 class Spread(Stored):
-    """A mean over entities, and what it depends on."""
+    """Mean over entities, and figures of its distribution."""
 
     mean: Number | None
     median: Number | None = None
@@ -431,14 +438,14 @@ class Spread(Stored):
 
 
 class Overlap(Stored):
-    """The share of nearest neighbours that were kept."""
+    """Share of nearest neighbours that were kept."""
 
     mean: Number | None
     k: Count
 
 
 class TypeDrift(Stored):
-    """How far the vectors of an entity type moved."""
+    """Drift of the vectors of an entity type."""
 
     common: Count
     new: Count
@@ -448,14 +455,14 @@ class TypeDrift(Stored):
 
 
 class Decile(Stored):
-    """A tenth of the entities, by degree."""
+    """Drift of a tenth of the entities, by degree."""
 
     decile: Count
     cosine: Number | None
 
 
 class ChangedEdge(Stored):
-    """An edge of an entity that moved."""
+    """Changed edge of an entity that moved."""
 
     change: str
     lhs: str
@@ -464,7 +471,7 @@ class ChangedEdge(Stored):
 
 
 class Moved(Stored):
-    """An entity that moved, and why."""
+    """Entity that moved, and the changes of its edges."""
 
     entity: str
     type: str
@@ -473,13 +480,13 @@ class Moved(Stored):
 
 
 class RelationDrift(Stored):
-    """How far the entities of a relation moved."""
+    """Drift of the entities of a relation."""
 
     cosine: Number | None = None
 
 
 class DriftResult(TaskResult):
-    """Of ``drift``; ``release`` is null on the first night."""
+    """Result of ``drift``; ``release`` is null on the first night."""
 
     TASK = "drift"
 
@@ -492,13 +499,13 @@ class DriftResult(TaskResult):
 
 
 class GateResult(VerdictDocument, TaskResult):
-    """Of ``gate``."""
+    """Result of ``gate``."""
 
     TASK = "gate"
 
 
 class PublishResult(TaskResult):
-    """Of ``publish``; the release's keys are there where the run became one."""
+    """Result of ``publish``, with the release's keys where the run became one."""
 
     TASK = "publish"
 
@@ -519,7 +526,7 @@ class PublishResult(TaskResult):
 
 
 class ExportResult(TaskResult):
-    """Of an export."""
+    """Result of an export."""
 
     destination: str
 
@@ -540,16 +547,16 @@ SHAPES: dict[str, type[TaskResult]] = {
         PublishResult,
     )
 }
-"""The model of each task of the chain."""
+"""Model of the result of each task of the chain."""
 
 
 def read_result(task: str, data: bytes, *, source: str) -> Result:
-    """Return a task's stored result as it is, once its shape is checked.
+    """Return a task's stored result unchanged, after checking its shape.
 
     Args:
         task: that wrote it.
         data: the document.
-        source: where it is stored.
+        source: URL of the document.
 
     Raises:
         FormatError: it is not JSON, of another format, or a key is missing or of another type.
@@ -563,12 +570,12 @@ def shape_of(task: str) -> type[TaskResult]:
 
 
 def parse_result(shape: type[Shape], data: bytes, *, source: str) -> Shape:
-    """Return a task's stored result.
+    """Return a task's stored result as its model.
 
     Args:
         shape: its model.
         data: the document.
-        source: where it is stored.
+        source: URL of the document.
 
     Raises:
         FormatError: it is not JSON, of another format, or a key is missing or of another type.
@@ -585,7 +592,7 @@ def parse_result(shape: type[Shape], data: bytes, *, source: str) -> Shape:
 
 
 def has_key(shape: type[TaskResult], *path: str) -> bool:
-    """Whether a task's result has a key at a path."""
+    """Return whether a task's result has a key at a path."""
     place: Any = shape
     for key in path:
         model = model_at(place)
@@ -610,7 +617,7 @@ def check_format(document: object, *, source: str) -> None:
 
 
 def _shaped(shape: type[Stored]) -> AfterValidator:
-    """Return what lets a part of a document be as it is, once its shape is checked."""
+    """Return a validator that checks a part's shape and keeps it unchanged."""
 
     def check(value: Result) -> Result:
         try:

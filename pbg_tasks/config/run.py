@@ -1,4 +1,7 @@
-"""The run spec: everything one run depends on, resolved once, hashed, stored and never changed."""
+"""Run spec: everything one run depends on.
+
+It is resolved once, hashed, stored and never changed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def check_snapshot_key(key: str) -> None:
     """Refuse a key that could lead out of its folder.
 
     Raises:
-        ConfigError: naming the key and what it may be made of.
+        ConfigError: the message names the key and the characters it may have.
     """
     if not re.fullmatch(SNAPSHOT_KEY, key):
         raise ConfigError(
@@ -30,12 +33,12 @@ def check_snapshot_key(key: str) -> None:
 
 
 class SnapshotFile(Frozen):
-    """One file of the snapshot as it was when the run was planned.
+    """File of the snapshot as it was when the run was planned.
 
     Attributes:
-        uri: where it lies.
+        uri: its location.
         size: bytes.
-        version: the store's version tag; a file that changed since is refused.
+        version: the store's version tag; a file that has changed since is refused.
     """
 
     uri: str
@@ -44,17 +47,17 @@ class SnapshotFile(Frozen):
 
 
 class Previous(Frozen):
-    """The release this run continues.
+    """The release that a run continues.
 
     Attributes:
         seq: its number in the channel.
-        snapshot: the edges it was made from.
+        snapshot: of the edges it was made from.
         run: the run that made it.
         directory: key of its checkpoint directory below the graph's store.
         manifest_sha256: hash of that directory's manifest.
         keep_ids: whether its entities keep their partition and offset.
-        warm_start: whether its vectors and optimizer sums are tonight's starting point.
-        reason: why not, where not.
+        warm_start: whether training starts from its vectors and optimizer sums.
+        reason: why it does not, where it does not.
     """
 
     seq: int
@@ -68,7 +71,9 @@ class Previous(Frozen):
 
 
 class RunSpec(Frozen):
-    """One run as a value: the same inputs give the same spec, the same id, the same place.
+    """One run as a value.
+
+    The same inputs give the same spec, the same id, the same place.
 
     Attributes:
         graph: the spec, with every choice made.
@@ -77,7 +82,7 @@ class RunSpec(Frozen):
         walk: whether the run depends on the night before.
         previous: the release it continues; None for the first night of a chain and for independent nights.
         publish: whether it may become a release.
-        accepted: why the night goes on whatever the data gate and its limits say; None: it does not.
+        accepted: reason for which the night goes on even if the data gate or its limits refuse it; None: they decide.
     """
 
     format: Literal[1] = 1
@@ -102,7 +107,7 @@ class RunSpec(Frozen):
 
     @property
     def epochs(self) -> int:
-        """How many epochs this run trains."""
+        """Number of epochs that this run trains."""
         warm = self.previous is not None and self.previous.warm_start
         return (self.graph.train.warm_epochs if warm else None) or self.graph.model.num_epochs
 
@@ -126,16 +131,17 @@ class RunSpec(Frozen):
 
 
 RUN_ID = f"{SNAPSHOT_KEY.removesuffix('$')}-[0-9a-f]{{12}}$"
-"""What ``run_id_of`` returns."""
+"""Pattern of the results of ``run_id_of``."""
 
 
 def run_id_of(snapshot: str, document: bytes) -> str:
-    """Return the id of a run by its key and its spec as stored."""
+    """Return the id of a run, from its key and stored spec."""
     return f"{snapshot}-{hashlib.sha256(document).hexdigest()[:12]}"
 
 
 DELTA = "delta"
-"""Folder below ``RunLayout.edges``, beside those of the splits: the edges of ``train`` that a delta night trains."""
+"""Folder below ``RunLayout.edges``, beside those of the splits, with the edges of ``train`` that a delta night trains.
+"""
 
 
 class RunLayout:
@@ -158,12 +164,18 @@ class RunLayout:
 
 
 def id_layout(model: ModelConfig) -> str:
-    """Hash what decides where an entity lies: it must stay equal for ids to be kept."""
+    """Return the hash of the settings that determine an entity's place.
+
+    It must stay equal for ids to be kept.
+    """
     return digest({name: entity.num_partitions for name, entity in model.entities.items()})
 
 
 def vector_space(model: ModelConfig) -> str:
-    """Hash what gives the numbers of an embedding their meaning: it must stay equal for a warm start."""
+    """Return the hash of the settings that give embeddings their meaning.
+
+    It must stay equal for a warm start.
+    """
     relations = [(r.name, r.lhs, r.rhs, r.operator) for r in model.relations]
     return digest(
         {

@@ -1,8 +1,8 @@
-"""PyTorch-BigGraph's config: every key with its name, type, default and meaning (its ``ConfigSchema``).
+"""PyTorch-BigGraph's config: every key with name, type and default.
 
-``ModelConfig`` is what a user tunes; ``ConfigSchema`` adds the three paths and is what ``config.json`` in a checkpoint
-holds. Rules that span several keys stand together in ``contradictions``, one sentence each. It is longer than other
-files so that all keys of PBG's config are found in one place.
+It follows PBG's ``ConfigSchema``. ``ModelConfig`` has the keys that a user tunes; ``ConfigSchema`` adds the three paths
+and is the content of ``config.json`` in a checkpoint. Rules that span several keys are together in ``contradictions``,
+one sentence each. It is longer than other files so that all keys of PBG's config are found in one place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.plugins import Kind
 
-# As in PBG an integer serves as a float; a float, a text or a bool is no integer.
+# As in PBG, an integer is accepted as a float, but a float, a text or a bool is not accepted as an integer.
 PositiveInt = Annotated[int, Field(strict=True, gt=0)]
 NonNegativeInt = Annotated[int, Field(strict=True, ge=0)]
 Float = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -31,7 +31,10 @@ NonNegativeFloat = Annotated[Float, Field(ge=0)]
 
 
 def named(kind: Kind) -> tuple[AfterValidator, Any]:
-    """Return what makes a string the name of something built in or of an installed package's entry point."""
+    """Return the validators of a string that names a part.
+
+    The part is built in, or an entry point of an installed package.
+    """
     description = f"a {kind.noun}: built in, or an entry point of the group {kind.group}"
     return AfterValidator(kind.check), Field(description=description, examples=list(kind.built_in))
 
@@ -41,7 +44,7 @@ Comparator = Annotated[str, *named(COMPARATORS)]
 Loss = Annotated[str, *named(LOSSES)]
 Regularizer = Annotated[str, *named(REGULARIZERS)]
 
-# Keys of ours that PBG does not know.
+# Keys that PBG lacks.
 EXTENSIONS = (
     "lr_schedule",
     "lr_warmup_epochs",
@@ -71,7 +74,7 @@ def _lower(value: Any) -> Any:  # noqa: ANN401 - validators see any input
 
 
 AUTO = 0
-"""The number that stands for the word ``auto`` until a plan has chosen another."""
+"""Number that stands for the word ``auto`` until a plan has chosen another."""
 
 
 def _read_auto(value: Any) -> Any:  # noqa: ANN401 - validators see any input
@@ -107,11 +110,11 @@ class EntitySchema(Frozen):
     num_partitions: Partitions
     featurized: bool = False
     dimension: PositiveInt | None = None
-    trainable: bool = True  # not PBG's
+    trainable: bool = True  # PBG lacks it
 
     @property
     def written_partitions(self) -> str:
-        """``num_partitions`` as a spec has it."""
+        """The value of ``num_partitions`` as a spec has it."""
         return str(self.num_partitions or "auto")
 
 
@@ -124,7 +127,8 @@ class RelationSchema(Growing):
     lhs: EntityName
     rhs: EntityName
     weight: PositiveFloat = 1.0
-    # Not PBG's: of the loss with negatives on the left-hand side alone, on the right-hand side alone.
+    # PBG lacks these. They are weights of the loss with negatives on the left-hand side only, and on the right-hand
+    # side only.
     lhs_weight: PositiveFloat = 1.0
     rhs_weight: PositiveFloat = 1.0
     operator: Operator = "none"
@@ -140,12 +144,12 @@ class RelationSchema(Growing):
 class Family:
     """Relations whose parameters are stacked: same entity types and operator.
 
-    Without dynamic relations every relation is its own. With dynamic relations their parameters are stacked, in the
-    order of ``relations``, under the index of the first.
+    Without dynamic relations every relation is a family of its own. With dynamic relations their parameters are
+    stacked, in the order of ``relations``, under the index of the first.
 
     Attributes:
         first: index of the first in the config.
-        relations: ids of all; None when the config does not list them (its one entry stands for all there are).
+        relations: ids of all; None when the config does not list them (its one entry stands for all of them).
     """
 
     first: int
@@ -153,7 +157,7 @@ class Family:
 
 
 class ModelConfig(Growing):
-    """Everything of PBG's config that does not name a place."""
+    """All keys of PBG's config but its paths."""
 
     later_keys: ClassVar[tuple[str, ...]] = ("self_negatives", "negatives_by_degree", "checksums")
 
@@ -173,18 +177,19 @@ class ModelConfig(Growing):
 
     init_path: str | None = None
     checkpoint_preservation_interval: PositiveInt | None = None
-    # Not PBG's: edges and embeddings are written with HDF5's checksum (fletcher32), which all readers of HDF5 compare.
+    # PBG lacks it. Edges and embeddings are written with HDF5's checksum (fletcher32), which all readers of HDF5
+    # compare.
     checksums: bool = False
 
     num_epochs: NonNegativeInt = 1
     num_edge_chunks: PositiveInt | None = None
     max_edges_per_chunk: PositiveInt = 1_000_000_000
     bucket_order: Annotated[
-        Literal["random", "affinity", "inside_out", "outside_in", "min_swaps"],  # the last is not PBG's
+        Literal["random", "affinity", "inside_out", "outside_in", "min_swaps"],  # PBG lacks the last one
         BeforeValidator(_lower),
     ] = "inside_out"
-    # Not PBG's: partitions of an entity type in memory at most; two for each side it stands on where this is null, or
-    # auto, of which a plan makes more where its memory allows that.
+    # PBG lacks it. It limits the partitions of an entity type in memory. Null means two for each side on which the type
+    # stands; auto means the same, but a plan makes it more where its memory allows that.
     partition_buffer: PartitionBuffer = None
     workers: PositiveInt | None = None
     batch_size: PositiveInt = 1000
@@ -194,17 +199,19 @@ class ModelConfig(Growing):
     disable_rhs_negs: bool = False
     lr: NonNegativeFloat = 1e-2
     relation_lr: NonNegativeFloat | None = None
-    # Not PBG's: both learning rates rise from 0 over the first epochs and fall to a share of themselves at the end.
+    # PBG lacks these. Both learning rates rise from 0 over the first epochs and fall to a share of themselves at the
+    # end.
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     lr_warmup_epochs: NonNegativeFloat = 0.0
     lr_final: Annotated[Float, Field(ge=0, le=1)] = 0.0
-    # Not PBG's: a negative that is an edge of the bucket is not trained against.
+    # PBG lacks it. A negative that is an edge of the bucket is not trained against.
     mask_known_negatives: bool = False
-    # Not PBG's: an edge's known end is one more negative on the other side.
+    # PBG lacks it. An edge's known end is one more negative on the other side.
     self_negatives: bool = False
-    # Not PBG's: `num_uniform_negs` are drawn with chances of (1 + edges)^this; 0 is uniformly.
+    # PBG lacks it. `num_uniform_negs` are drawn with chances of (1 + edges)^this; 0 is uniformly.
     negatives_by_degree: Annotated[Float, Field(ge=0, le=1)] = 0.0
-    # Not PBG's: what goes into the matrix products that compare edges with their negatives; sums are float32.
+    # PBG lacks it. Type of the numbers in the matrix products that compare edges with their negatives; sums are
+    # float32.
     precision: Precision = "f32"
 
     eval_fraction: Annotated[Float, Field(ge=0, lt=1)] = 0.05
@@ -225,9 +232,11 @@ class ModelConfig(Growing):
     num_groups_per_sharded_partition_server: PositiveInt = 1
     partition_shard_size: PositiveInt = 250
     half_precision: bool = False
-    # Not PBG's: seconds after which a partition server has stored what it was given, which is what a crash can lose.
+    # PBG lacks it. Seconds after which a partition server has stored a partition that it got; a crash can lose that
+    # much.
     store_interval: PositiveFloat = 60.0
-    # PBG's constants: shared parameters travel at most so often each (seconds), and so fast (bytes a second and rank).
+    # In PBG these are constants. They limit how often a shared parameter is exchanged (seconds), and how fast (bytes a
+    # second and rank).
     parameter_interval: PositiveFloat = 0.01
     parameter_bandwidth: PositiveFloat = 1e8
 
@@ -243,7 +252,10 @@ class ModelConfig(Growing):
         return self.entities[entity_type].dimension or self.dimension
 
     def has_self_negatives(self, relation: RelationSchema) -> bool:
-        """Return whether the known end of a relation's edges can be a negative on the other side, and is to be one.
+        """Return whether a relation's known ends are used as negatives.
+
+        They are so on the other side, where ``self_negatives`` is set and possible. With ``all_negs`` the known end is
+        a negative anyway, and a bag of features is no entity of its own.
 
         With ``all_negs`` it is one without the key, and a bag of features is no entity of its own.
         """
@@ -253,22 +265,34 @@ class ModelConfig(Growing):
 
     @property
     def product_precision(self) -> Precision:
-        """``precision``, or what ``half_precision`` means: PBG's float16 would overflow where bfloat16 does not."""
+        """The ``precision``, or the one that ``half_precision`` means.
+
+        PBG's float16 would overflow where bfloat16 does not.
+        """
         return "bf16" if self.half_precision else self.precision
 
     @property
     def auto_partitioned(self) -> list[str]:
-        """Entity types whose number of partitions is yet to be chosen: nothing but a plan may work with them."""
+        """Entity types whose number of partitions is not chosen yet.
+
+        Only a plan may work with them.
+        """
         return [name for name, entity in self.entities.items() if entity.num_partitions == AUTO]
 
     @property
     def relations_from_data(self) -> bool:
-        """Whether the one entry of ``relations`` stands for all there are in the data (PBG's dynamic relations)."""
+        """Whether the one entry of ``relations`` stands for all in the data.
+
+        These are PBG's dynamic relations.
+        """
         return self.dynamic_relations and len(self.relations) == 1
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """The sets of relations whose parameters are stacked, in the order of their first relations."""
+        """Sets of relations whose parameters are stacked.
+
+        They are in the order of their first relations.
+        """
         if not self.dynamic_relations:
             return tuple(Family(index, (index,)) for index in range(len(self.relations)))
         if self.relations_from_data:
@@ -279,12 +303,15 @@ class ModelConfig(Growing):
         return tuple(Family(indices[0], tuple(indices)) for indices in members.values())
 
     def partitions(self, side: Literal["lhs", "rhs"]) -> int:
-        """Return how many partitions the entity types of one side have (1 when none is partitioned)."""
+        """Return the number of partitions of the entity types of one side.
+
+        It is 1 when none is partitioned.
+        """
         return max(self.entities[getattr(relation, side)].num_partitions for relation in self.relations)
 
 
 class ConfigSchema(ModelConfig):
-    """A whole PBG config: the model and where things lie."""
+    """Whole PBG config: the model and its paths."""
 
     entity_path: str
     edge_paths: tuple[str, ...]
@@ -300,9 +327,10 @@ class ConfigSchema(ModelConfig):
         return self
 
     def to_pbg(self) -> dict[str, Any]:
-        """Return the dict PBG writes into ``config.json``: every key, enums by lower-case name.
+        """Return the dict that PBG writes into ``config.json``.
 
-        Keys that PBG does not know are left out where they have their default: it refuses a config with any other.
+        It has every key, and enums by lower-case name. Keys that PBG lacks are left out where they have their default,
+        because PBG refuses a config with any other key.
         """
         data = self.model_dump(mode="json")
         _drop_defaults(data, type(self), EXTENSIONS)
@@ -312,7 +340,10 @@ class ConfigSchema(ModelConfig):
 
 
 def contradictions(config: ModelConfig) -> Iterator[str]:
-    """Yield one sentence for every rule between keys that ``config`` breaks, naming the keys."""
+    """Yield one sentence for every broken rule between keys.
+
+    The sentence names the keys.
+    """
     yield from _relation_contradictions(config)
     yield from _negative_contradictions(config)
     for side in ("lhs", "rhs"):
@@ -335,7 +366,7 @@ def contradictions(config: ModelConfig) -> Iterator[str]:
 
 
 def _place_contradictions(config: ModelConfig) -> Iterator[str]:
-    """Rules about machines, GPUs and what a checkpoint has a place for."""
+    """Yield the broken rules about machines, GPUs and the checkpoint format."""
     if config.global_emb and config.dynamic_relations:
         yield "global_emb cannot be used with dynamic_relations: set global_emb: false"
     dotted = [name for name in config.entities if "." in name]
@@ -420,7 +451,10 @@ def _draws_negatives(config: ModelConfig) -> bool:
 
 
 def _featurized_contradictions(config: ModelConfig) -> Iterator[str]:
-    """An entity that is a bag of features cannot be drawn: only the other edges of its chunk are its negatives."""
+    """Yield the broken rules about featurized entity types.
+
+    An entity that is a bag of features cannot be drawn: only the other edges of its chunk are its negatives.
+    """
     disabled = {"lhs": config.disable_lhs_negs, "rhs": config.disable_rhs_negs}
     for index, relation in enumerate(config.relations):
         for side in ("lhs", "rhs"):

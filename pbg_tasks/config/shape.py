@@ -1,4 +1,7 @@
-"""What a schema says about a place inside a config: a place is a type annotation, ``Any`` where nothing is said."""
+"""Types of the places inside a config, from its schema.
+
+A place is a type annotation, and ``Any`` where the schema has none.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ Place = Any
 
 
 def bare(place: Place) -> Place:
-    """Strip an annotation of its constraints and of ``None`` as an alternative."""
+    """Return an annotation without constraints and without ``None``."""
     kind: Any = get_origin(place)
     if kind is Annotated:
         return bare(get_args(place)[0])
@@ -22,18 +25,24 @@ def bare(place: Place) -> Place:
 
 
 def container(place: Place) -> Any:  # noqa: ANN401 - dict, tuple, Literal or None
-    """Return what an annotation like ``dict[str, int]`` is one of; None where it is plain."""
+    """Return the container type of an annotation, such as dict.
+
+    None where it is a plain type.
+    """
     return get_origin(bare(place))
 
 
 def model_at(place: Place) -> type[BaseModel] | None:
-    """Return the model whose fields are the keys at a place; None where keys are free or there are none."""
+    """Return the model whose fields are the keys at a place.
+
+    None where keys are free or there are none.
+    """
     inner = bare(place)
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 
 def within(place: Place, key: str | int) -> Place:
-    """Return the place of a key, a name or an index one step below ``place``."""
+    """Return the place of a key, name or index, one step below."""
     model = model_at(place)
     if model is not None:
         field = model.model_fields.get(str(key))
@@ -45,10 +54,10 @@ def within(place: Place, key: str | int) -> Place:
 
 
 def holds_text(place: Place) -> bool:
-    """Whether a string stands here."""
+    """Return whether the place is of a string."""
     return bare(place) is str or container(place) is Literal
 
 
 def holds_texts(place: Place) -> bool:
-    """Whether a list of strings stands here."""
+    """Return whether the place is of a list of strings."""
     return container(place) is tuple and holds_text(within(place, 0))

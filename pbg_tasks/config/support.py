@@ -1,4 +1,7 @@
-"""What of PBG's config this version does not do yet: refused before anything is spent, never ignored."""
+"""Refusal of PBG's keys that this version does not support yet.
+
+They are refused before a task spends anything, and never ignored.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def check_supported(config: ModelConfig, *, source: str) -> None:
-    """Refuse a config that asks for more than there is.
+    """Refuse a config with values that this version does not support.
 
     Raises:
-        ConfigError: naming every such key.
+        ConfigError: the message names every such key.
     """
     _refuse(_unsupported(config), source)
 
 
 def check_nightly(config: ModelConfig, *, source: str) -> None:
-    """Refuse a config that the nightly chain cannot feed.
+    """Refuse a config that the nightly chain cannot feed with data.
 
     Raises:
-        ConfigError: naming every such key.
+        ConfigError: the message names every such key.
     """
     _refuse([*_unsupported(config), *_not_in_snapshots(config)], source)
 
