@@ -1,1 +1,4 @@
-"""The mathematics: relation operators, comparators, losses, negatives. Pure functions of tensors."""
+"""Mathematics of the model, as pure functions of tensors.
+
+They are relation operators, comparators, losses and negatives.
+"""

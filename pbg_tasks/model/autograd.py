@@ -1,4 +1,4 @@
-"""Gradients by autograd, of whatever is given as a forward function only."""
+"""Gradients by autograd, for parts that have only a forward function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def differentiate(
     forward: Callable[..., Tensor], inputs: Sequence[Tensor], grad: Tensor | None = None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Apply a function and send a gradient of what it gives back through it.
+    """Apply a function, and return its output and gradients.
 
     Args:
         forward: takes ``inputs`` one by one.
@@ -24,7 +24,7 @@ def differentiate(
 
     Returns:
         The output and a gradient for every input, zero where the output does not depend on it; each in memory of its
-        own, to be changed in place.
+        own, which may be changed in place.
     """
     leaves = [value.detach().requires_grad_() for value in inputs]
     with torch.enable_grad():
@@ -32,5 +32,5 @@ def differentiate(
     if not out.requires_grad:
         return out, tuple(torch.zeros_like(value) for value in inputs)
     grads = torch.autograd.grad(out, leaves, torch.ones_like(out) if grad is None else grad, materialize_grads=True)
-    # autograd hands out expanded tensors, and one tensor for two inputs
+    # Copies, because autograd may return expanded tensors, or one tensor for two inputs.
     return out.detach(), tuple(value.clone(memory_format=torch.contiguous_format) for value in grads)

@@ -1,4 +1,4 @@
-"""Comparators: how alike two embeddings are. Higher is more alike.
+"""Comparators: similarity of two embeddings, higher for more similar ones.
 
 An embedding is *prepared* once (normalised, for cos), then compared: row by row (``pairs``) or every query of an edge
 chunk with every candidate of it (``all_pairs``). Gradients are analytic.
@@ -24,20 +24,23 @@ _TINY = 1e-30  # PBG clamps squared distances here before the root
 
 
 class Comparator:
-    """A comparator with its gradients from autograd. A subclass needs ``all_pairs`` only.
+    """Comparator with gradients from autograd; a subclass needs only ``all_pairs``.
 
     Attributes:
-        facts: about it; of a package's, they decide how its scores are taken to round.
+        facts: about it. Those of a package's comparator determine the assumed rounding of its scores.
     """
 
     facts = facts_of_built_in.UNKNOWN
 
     def prepare(self, x_ND: Tensor) -> Tensor:
-        """Return what is compared, (N, D)."""
+        """Return prepared embeddings, (N, D)."""
         return x_ND
 
     def prepare_backward(self, x_ND: Tensor, ready_ND: Tensor, grad_ND: Tensor) -> Tensor:
-        """Turn a gradient of ``ready_ND``, which ``prepare`` made of ``x_ND``, into one of ``x_ND``."""
+        """Return the gradient of ``x_ND`` from that of ``ready_ND``.
+
+        ``prepare`` made ``ready_ND`` of ``x_ND``.
+        """
         del ready_ND
         if type(self).prepare is Comparator.prepare:
             return grad_ND
@@ -45,7 +48,10 @@ class Comparator:
         return grad_x
 
     def pairs(self, a_ND: Tensor, b_ND: Tensor) -> Tensor:
-        """Compare prepared embeddings row by row: (N, D) and (N, D) to (N)."""
+        """Compare prepared embeddings row by row.
+
+        (N, D) and (N, D) give (N).
+        """
         return self.all_pairs(a_ND.unsqueeze(1), b_ND.unsqueeze(1)).reshape(len(a_ND))
 
     def pairs_backward(self, a_ND: Tensor, b_ND: Tensor, score_N: Tensor, grad_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,7 +61,10 @@ class Comparator:
         return grad_a, grad_b
 
     def all_pairs(self, query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
-        """Compare prepared embeddings all with all: (C, S, D) and (C, K, D) to (C, S, K)."""
+        """Compare all prepared embeddings with all.
+
+        (C, S, D) and (C, K, D) give (C, S, K).
+        """
         raise NotImplementedError
 
     def all_pairs_backward(
@@ -71,9 +80,9 @@ class Comparator:
         Args:
             query_CSD: as compared.
             candidate_CKD: as compared.
-            score_CSK: as ``all_pairs`` gave them.
+            score_CSK: result of ``all_pairs``.
             grad_CSK: gradient of the scores.
-            out_CKD: where the gradient of the candidates goes; it may not share memory with the inputs.
+            out_CKD: gets the gradient of the candidates; it may not share memory with the inputs.
         """
         del score_CSK
         _, (grad_CSD, grad_CKD) = differentiate(self.all_pairs, (query_CSD, candidate_CKD), grad_CSK)
@@ -82,17 +91,18 @@ class Comparator:
 
 
 class Product(Protocol):
-    """Multiplies batches of matrices as ``torch.bmm`` does."""
+    """Product of batches of matrices, as of ``torch.bmm``."""
 
     def __call__(self, a_CSD: Tensor, b_CDK: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-        """Return (C, S, K), in ``out`` if it is given."""
+        """Return the product (C, S, K), in ``out`` if it is given."""
         ...
 
 
 def bfloat16_product(a_CSD: Tensor, b_CDK: Tensor, /, *, out: Tensor | None = None) -> Tensor:
-    """Multiply numbers rounded to bfloat16, and sum in the precision they came in.
+    """Multiply numbers rounded to bfloat16, summed in the original precision.
 
-    A CPU multiplies the rounded numbers as what they were before: the same result, at no gain.
+    A CPU converts the rounded numbers back before it multiplies them: the result is the same, but there is no gain in
+    speed.
     """
     a_CSD, b_CDK, wide = a_CSD.bfloat16(), b_CDK.bfloat16(), a_CSD.dtype
     if a_CSD.device.type == "cpu":
@@ -102,7 +112,7 @@ def bfloat16_product(a_CSD: Tensor, b_CDK: Tensor, /, *, out: Tensor | None = No
 
 
 class ForwardComparator(Comparator):
-    """A comparator given as its ``all_pairs`` function."""
+    """Comparator that is given as its ``all_pairs`` function."""
 
     def __init__(self, forward: Callable[[Tensor, Tensor], Tensor]) -> None:
         self._forward = forward
@@ -112,7 +122,7 @@ class ForwardComparator(Comparator):
 
 
 class Dot(Comparator):
-    """``dot``: the inner product.
+    """Inner product (``dot``).
 
     Args:
         product: multiplies batches of matrices.
@@ -148,7 +158,10 @@ class Dot(Comparator):
 
 
 class Cosine(Dot):
-    """``cos``: inner product of normalised embeddings; a zero vector is alike to nothing (PBG gives NaN)."""
+    """Inner product of normalised embeddings (``cos``).
+
+    A zero vector has the score 0 with any other (PBG gives NaN).
+    """
 
     facts = facts_of_built_in.COS
 
@@ -166,7 +179,7 @@ class Cosine(Dot):
 
 
 class SquaredL2(Comparator):
-    """``squared_l2``: minus the squared distance."""
+    """Minus the squared distance (``squared_l2``)."""
 
     facts = facts_of_built_in.SQUARED_L2
 
@@ -198,14 +211,17 @@ class SquaredL2(Comparator):
 
     @staticmethod
     def _squared_distances(query_CSD: Tensor, candidate_CKD: Tensor) -> Tensor:
-        """Return |q|^2 - 2 q.c + |c|^2 for all pairs, by one matrix product."""
+        """Return |q|^2 - 2 q.c + |c|^2 for all pairs.
+
+        It takes one matrix product.
+        """
         squares_C1K = candidate_CKD.square().sum(-1).unsqueeze(1)
         products = torch.baddbmm(squares_C1K, query_CSD, candidate_CKD.transpose(1, 2), alpha=-2)
         return products.add_(query_CSD.square().sum(-1, keepdim=True))
 
 
 class L2(SquaredL2):
-    """``l2``: minus the distance."""
+    """Minus the distance (``l2``)."""
 
     facts = facts_of_built_in.L2
 
@@ -231,13 +247,19 @@ class L2(SquaredL2):
 
     @staticmethod
     def _root_backward(score: Tensor, grad: Tensor) -> Tensor:
-        """Return d(-sqrt(s))/d(-s): one over twice the distance; 0 where the distance was clamped."""
+        """Return the gradient of -s from that of -sqrt(s).
+
+        It is multiplied by one over twice the distance, and by 0 where the distance was clamped.
+        """
         distance = -score
         return torch.where(distance > _TINY**0.5, grad / (2 * distance), torch.zeros_like(grad))
 
 
 class Biased(Comparator):
-    """``bias``: dimension 0 of both embeddings is added to the score, the others are compared."""
+    """Comparator with a bias (``bias``).
+
+    Dimension 0 of both embeddings is added to the score, and the others are compared.
+    """
 
     def __init__(self, base: Comparator) -> None:
         self._base = base

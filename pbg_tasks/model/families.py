@@ -1,4 +1,4 @@
-"""Which relations are trained together, and where each one's parameters lie."""
+"""Families: relations that are trained together, and their parameters' rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Families:
-    """The families of a config (``ModelConfig.families``), by relation id.
+    """Families of a config (``ModelConfig.families``), by relation id.
 
     Args:
         config: the model.
@@ -23,8 +23,8 @@ class Families:
             entity types and operator, and its parameters are named by it.
         alike: int64 (R,), index in the config of the first relation of the family that is also trained alike, with the
             same weights and ``all_negs``: edges of such relations may share a batch.
-        row: int64 (R,), place of each relation in the stacked parameters of its family.
-        sizes: relations in each family, by ``first``.
+        row: int64 (R,), row of each relation in the stacked parameters of its family.
+        sizes: number of relations in each family, by ``first``.
     """
 
     def __init__(self, config: ModelConfig, relation_count: int) -> None:
@@ -51,7 +51,7 @@ class Families:
         """Return the families of some relations, numbered anew in that order.
 
         Args:
-            relations: int64 (M,), ids; -1 stands for one that nobody asks about.
+            relations: int64 (M,), ids; -1 stands for a relation that is not used.
         """
         taken = copy(self)
         taken.first, taken.alike, taken.row = (array[relations] for array in (self.first, self.alike, self.row))

@@ -1,6 +1,6 @@
-"""Losses over the scores of edges and of their negatives, with the gradient of the scores (PBG's losses.py).
+"""Losses of edges and their negatives, with gradients (PBG's losses.py).
 
-All are sums over edges, weighted by edge. Shapes: B edges, K negatives of each.
+All are functions of the scores, and sums over edges, weighted by edge. Shapes: B edges, K negatives of each.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class LossGradient(NamedTuple):
-    """A loss with its gradient.
+    """Loss with its gradient.
 
     Attributes:
         value: scalar.
         positive_B: gradient of the edges' scores.
-        negative_BK: gradient of the negatives' scores; it lies in the memory the scores were given in.
+        negative_BK: gradient of the negatives' scores; it is written into the memory of the scores.
     """
 
     value: Tensor
@@ -33,14 +33,17 @@ class LossGradient(NamedTuple):
 
 
 def _weigh(value: Tensor, weight_B: Tensor | None) -> Tensor:
-    """Multiply each edge's row in place."""
+    """Multiply each edge's row by its weight, in place."""
     if weight_B is None:
         return value
     return value.mul_(weight_B if value.dim() == 1 else weight_B.unsqueeze(1))
 
 
 def logistic(positive_B: Tensor, negative_BK: Tensor, weight_B: Tensor | None, margin: float) -> LossGradient:
-    """Sum w softplus(-s) + 1/K sum w softplus(t); without negatives only the first part."""
+    """Sum w softplus(-s) + 1/K sum w softplus(t).
+
+    Without negatives it is only the first part.
+    """
     del margin
     count = max(negative_BK.shape[1], 1)
     losses_B = softplus(-positive_B) + softplus(negative_BK).sum(1) / count
@@ -72,7 +75,7 @@ def softmax(positive_B: Tensor, negative_BK: Tensor, weight_B: Tensor | None, ma
 
 
 class Loss:
-    """A loss with its gradient from autograd. A subclass needs ``forward`` only."""
+    """Loss with its gradient from autograd; a subclass needs only ``forward``."""
 
     def forward(self, positive_B: Tensor, negative_BK: Tensor, margin: float) -> Tensor:
         """Return the loss of each edge, (B,), before weights.
@@ -97,7 +100,7 @@ class Loss:
 
 
 class ForwardLoss(Loss):
-    """A loss given as its forward function."""
+    """Loss that is given as its forward function."""
 
     def __init__(self, forward: Callable[[Tensor, Tensor, float], Tensor]) -> None:
         self._forward = forward

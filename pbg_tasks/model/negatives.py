@@ -1,8 +1,9 @@
-"""Negatives of a batch: which entities each edge is compared with (PBG's prepare_negatives).
+"""Negatives of a batch: entities for comparison (PBG's prepare_negatives).
 
-A batch of B edges is cut into C chunks of S, the last one padded. The negatives of an edge on one side are the other
-edges' entities of its chunk on that side and U entities drawn uniformly, once a chunk; or the drawn ones alone; or all
-entities of the partition. With ``negatives_by_degree``, which PBG lacks, entities with many edges are drawn more often.
+A batch of B edges is cut into C chunks of S, the last one padded. The negatives of an edge on one side are the entities
+of the other edges of its chunk on that side, and U entities drawn uniformly, once a chunk; or only the drawn ones; or
+all entities of the partition. With ``negatives_by_degree``, which PBG lacks, entities with many edges are drawn more
+often.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ Kind = Literal["batch_uniform", "uniform", "all"]
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """How a batch is cut.
+    """Division of a batch into chunks.
 
     Attributes:
-        kind: where negatives come from.
+        kind: source of the negatives.
         edges: B.
         size: S.
         chunks: C.
@@ -44,22 +45,25 @@ class ChunkPlan:
 
     @property
     def padding(self) -> int:
-        """Rows of the last chunk that are no edges."""
+        """Number of rows of the last chunk that are no edges."""
         return self.chunks * self.size - self.edges
 
     def chunked(self, x_BD: Tensor) -> Tensor:
-        """Return (B, D) as (C, S, D), zero rows at the end."""
+        """Return (B, D) as (C, S, D), padded with zero rows."""
         if self.padding:
             x_BD = torch.cat((x_BD, x_BD.new_zeros(self.padding, x_BD.shape[1])))
         return x_BD.view(self.chunks, self.size, -1)
 
     def flat(self, x_CSD: Tensor) -> Tensor:
-        """Return (C, S, ...) as (B, ...), without the padding; over the same memory if that is contiguous."""
+        """Return (C, S, ...) as (B, ...), without the padding.
+
+        It shares the memory of its argument if that is contiguous.
+        """
         return x_CSD.reshape(self.chunks * self.size, *x_CSD.shape[2:])[: self.edges]
 
 
 def chunk_plan(config: ModelConfig, relation: RelationSchema, edges: int) -> ChunkPlan:
-    """Cut a batch of ``edges`` edges."""
+    """Divide a batch of ``edges`` edges into chunks."""
     if relation.all_negs:
         return ChunkPlan("all", edges, edges, 1, 0)
     uniform = config.num_uniform_negs
@@ -71,27 +75,38 @@ def chunk_plan(config: ModelConfig, relation: RelationSchema, edges: int) -> Chu
 
 
 def mask_own(score_CSS: Tensor, plan: ChunkPlan) -> None:
-    """Mask, of the scores with the chunk's own entities, each edge's own and the padding, in place."""
+    """Mask each edge's own entity and the padding, in place.
+
+    The scores are those with the chunk's own entities.
+    """
     score_CSS.diagonal(dim1=1, dim2=2).fill_(MASKED)
     if plan.padding:
         score_CSS[-1, :, plan.size - plan.padding :].fill_(MASKED)
 
 
 def mask_true(score_BK: Tensor, true_B: Tensor) -> None:
-    """Mask, of the scores with all entities, each edge's true one, in place."""
+    """Mask each edge's true entity in scores with all entities, in place."""
     score_BK.scatter_(1, true_B.unsqueeze(1), MASKED)
 
 
 class NegativeSampler(Protocol):
-    """Draws entities to compare edges with."""
+    """Sampler of entities with which edges are compared."""
 
     def draw(self, chunks: int, negatives: int, entities: int, side: Side, entity: str) -> Tensor:
-        """Return int64 (chunks, negatives) offsets below ``entities``, the size of a side's partition of a type."""
+        """Return int64 (chunks, negatives) offsets of entities.
+
+        Args:
+            chunks: of the batch.
+            negatives: number for each chunk.
+            entities: size of the side's partition of the type.
+            side: of the edges.
+            entity: the type.
+        """
         ...
 
 
 class UniformSampler:
-    """Draws entities of a partition, with replacement.
+    """Sampler that draws entities of a partition uniformly, with replacement.
 
     Args:
         generator: the stream of draws.
@@ -107,7 +122,7 @@ class UniformSampler:
 
 
 class ShareSampler:
-    """Draws entities of a partition by their chances, with replacement.
+    """Sampler that draws entities of a partition by chances, with replacement.
 
     Args:
         generator: the stream of draws.
@@ -131,14 +146,16 @@ def draw_negatives(
     entities: Mapping[Side, int],
     sampler: NegativeSampler,
 ) -> dict[Side, Tensor]:
-    """Draw the candidates of each side, left first, as PBG does; bags of features cannot be drawn.
+    """Draw the candidates of each side, left first, as PBG does.
+
+    Bags of features cannot be drawn.
 
     Args:
         config: the model.
         relation: of the batch.
-        plan: how the batch is cut.
-        entities: how many each side's table has.
-        sampler: draws.
+        plan: division of the batch.
+        entities: number of entities in each side's table.
+        sampler: draws them.
 
     Returns:
         int64 (C * U,) offsets by side, all of them (n,) with ``all_negs``; a side may have none.

@@ -1,8 +1,9 @@
-"""What makes torch fast on a CPU: its fastest true float32 matrix product, and memory that is used again.
+"""Settings that make torch fast on a CPU.
 
-MKL leaves AVX-512 unused on AMD; oneDNN, in the same wheel, does not. PyTorch routes ``mm`` and ``bmm`` to oneDNN when
-reduced precision is allowed, which on CPUs without AMX still computes in float32. With AMX it would not, so the result
-is compared with float64 before the switch stays on.
+They are its fastest true float32 matrix product, and memory that is used again. MKL leaves AVX-512 unused on AMD;
+oneDNN, in the same wheel, does not. PyTorch routes ``mm`` and ``bmm`` to oneDNN when reduced precision is allowed,
+which on CPUs without AMX still computes in float32. With AMX it would not, so the result is compared with float64
+before the switch stays on.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ _LARGEST_KEPT = 31 << 20
 
 
 def keep_freed_memory() -> None:
-    """Make the allocator keep blocks of up to 31 MiB that are freed, for this process.
+    """Make the allocator keep freed blocks of up to 31 MiB.
 
-    glibc returns freed blocks above a threshold to the kernel. The threshold follows the largest block freed, up to
-    32 MiB (mallopt(3), M_MMAP_THRESHOLD); so one block is freed. Other allocators take no notice.
+    glibc returns freed blocks above a threshold to the kernel. The threshold follows the largest block freed in this
+    process, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD); so one block is freed. Other allocators are not affected.
     """
     torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
 
 
 @functools.cache
 def use_fast_float32() -> bool:
-    """Route this process's matrix products to oneDNN if that is exact here; return whether it is."""
-    onednn: Any = torch.backends.mkldnn  # its type hints leave out what is used here
+    """Route this process's matrix products to oneDNN if that is exact.
+
+    Returns:
+        Whether it is exact on this machine.
+    """
+    onednn: Any = torch.backends.mkldnn  # its type hints lack the attributes used here
     if not onednn.is_available():
         return False
     settings = onednn.matmul
@@ -41,7 +46,10 @@ def use_fast_float32() -> bool:
 
 
 def relative_error() -> float:
-    """Return the largest error of a float32 product of usual size over the largest value, against float64."""
+    """Return the largest error of a float32 product of usual size.
+
+    It is measured against float64, and relative to the largest value.
+    """
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(4, 64, 512, generator=generator)
     b = torch.randn(4, 512, 128, generator=generator)

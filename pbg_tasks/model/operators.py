@@ -1,4 +1,4 @@
-"""Relation operators: what a relation does to an entity's embedding before it is compared.
+"""Relation operators: functions of an embedding, applied before comparison.
 
 Every operator works on rows: ``x_ND`` with parameters that are either shared by all rows or given row by row (a leading
 axis N). ``backward`` is the analytic gradient; an operator that only defines ``initial`` and ``forward`` gets it from
@@ -22,19 +22,23 @@ if TYPE_CHECKING:
 
 
 DAMPING = 0.1
-"""Of an inverse: numbers whose square is this share of the mean are halved by it instead of undone."""
+"""Damping of an inverse: a number whose square is this share of the mean square is halved by the damping instead of
+inverted.
+"""
 
 
 class Operator:
-    """An operator on embeddings of dimension D. A subclass needs ``initial`` and ``forward``.
+    """Operator on embeddings of dimension D.
+
+    A subclass needs ``initial`` and ``forward``.
 
     Attributes:
-        stacked: the name PBG gives a parameter that is stacked over relations (dynamic mode), where that is not the
-            plural with s.
+        stacked: PBG's name of a parameter that is stacked over relations (dynamic mode), where that is not the plural
+            with s.
         matrices: whether parameters are too large to be copied row by row, or ``forward`` only takes shared ones; rows
             are then grouped by relation.
-        components: how many real numbers make up one number, for regularizers: an embedding is so many blocks, as a
-            complex one is the real parts and then the imaginary ones.
+        components: how many real numbers make up one number, for regularizers: an embedding consists of that many
+            blocks; a complex one is the real parts and then the imaginary ones.
     """
 
     stacked: ClassVar[Mapping[str, str]] = {}
@@ -42,29 +46,36 @@ class Operator:
     components: ClassVar[int] = 1
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
-        """Return the parameters of one relation as they start, by name; usually those of the identity."""
+        """Return the initial parameters of one relation, by name.
+
+        They are usually those of the identity.
+        """
         del dimension
         return {}
 
     def forward(self, x_ND: Tensor, params: Params) -> Tensor:
-        """Apply it: (N, D) to (N, D)."""
+        """Apply the operator: (N, D) to (N, D)."""
         raise NotImplementedError
 
     def backward(self, x_ND: Tensor, params: Params, grad_ND: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the gradients of ``x_ND`` and of the parameters, in the shapes they were given in."""
+        """Return the gradients of ``x_ND`` and of the parameters.
+
+        They have the shapes of the arguments.
+        """
 
         def forward(x_ND: Tensor, *values: Tensor) -> Tensor:
             return self.forward(x_ND, dict(zip(params, values, strict=True)))
 
-        # Copies: autograd refuses to go back when another worker (HOGWILD) has changed a parameter meanwhile.
+        # Copies, because autograd refuses to go back when another worker (HOGWILD) has changed a parameter meanwhile.
         values = [value.clone() for value in params.values()]
         _, (grad_x, *grads) = differentiate(forward, (x_ND, *values), grad_ND)
         return grad_x, dict(zip(params, grads, strict=True))
 
     def inverse(self, y_ND: Tensor, params: Params) -> Tensor:
-        """Return what ``forward`` brings close to ``y_ND``, (N, D): the exact inverse up to a little damping.
+        """Return vectors (N, D) that ``forward`` brings close to ``y_ND``.
 
-        By default the direction in which <forward(x), y> grows at x = y, which is all there is without a formula.
+        They are the exact inverse up to a little damping. The default is for operators without a formula: the direction
+        in which <forward(x), y> grows at x = y.
         """
         return self.backward(y_ND, params, y_ND)[0]
 
@@ -73,7 +84,10 @@ class Operator:
         return self.stacked.get(name, f"{name}s")
 
     def numbers(self, params: Params) -> list[tuple[str, ...]]:
-        """Return which parameters are parts of the same numbers, for regularizers; each is alone by default."""
+        """Return the groups of parameters that are parts of the same numbers.
+
+        Regularizers need them; by default each parameter is a group of its own.
+        """
         return [(name,) for name in params]
 
 
@@ -83,12 +97,15 @@ def _reduced(grad: Tensor, like: Tensor) -> Tensor:
 
 
 def _damped(squares: Tensor) -> Tensor:
-    """Return squares that can be divided by: those far below the mean, which an inverse would blow up, count more."""
+    """Return squares by which one can divide.
+
+    Squares far below the mean, by which an inverse would become too large, are enlarged.
+    """
     return squares + DAMPING * squares.mean(-1, keepdim=True) + torch.finfo(squares.dtype).tiny
 
 
 class Identity(Operator):
-    """``none``: x."""
+    """Identity (``none``): x."""
 
     def forward(self, x_ND: Tensor, params: Params) -> Tensor:
         del params
@@ -100,7 +117,7 @@ class Identity(Operator):
 
 
 class Translation(Operator):
-    """``translation``: x + t (TransE, Bordes et al. 2013)."""
+    """Translation (``translation``): x + t (TransE, Bordes et al. 2013)."""
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"translation": torch.zeros(dimension)}
@@ -117,7 +134,7 @@ class Translation(Operator):
 
 
 class Diagonal(Operator):
-    """``diagonal``: d * x (DistMult, Yang et al. 2015)."""
+    """Diagonal matrix (``diagonal``): d * x (DistMult, Yang et al. 2015)."""
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return {"diagonal": torch.ones(dimension)}
@@ -135,7 +152,10 @@ class Diagonal(Operator):
 
 
 class ComplexDiagonal(Operator):
-    """``complex_diagonal``: complex multiplication (ComplEx, Trouillon et al. 2016); the first half of x is real."""
+    """Complex multiplication (``complex_diagonal``).
+
+    It is that of ComplEx (Trouillon et al. 2016). The first half of x is real, the second imaginary.
+    """
 
     stacked: ClassVar = {"real": "real", "imag": "imag"}
     components: ClassVar = 2
@@ -169,7 +189,10 @@ class ComplexDiagonal(Operator):
 
 
 class Linear(Operator):
-    """``linear``: W x, matrices (out, in) (RESCAL, Nickel et al. 2011)."""
+    """Matrix (``linear``): W x, of shape (out, in).
+
+    It is that of RESCAL (Nickel et al. 2011).
+    """
 
     matrices: ClassVar = True
 
@@ -191,7 +214,7 @@ class Linear(Operator):
 
 
 class Affine(Linear):
-    """``affine``: W x + t."""
+    """Matrix and translation (``affine``): W x + t."""
 
     def initial(self, dimension: int) -> dict[str, Tensor]:
         return super().initial(dimension) | {"translation": torch.zeros(dimension)}

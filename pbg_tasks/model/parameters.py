@@ -1,6 +1,6 @@
-"""Shared parameters of a model, by name: the relations' operators and the global embeddings.
+"""Shared parameters of a model: relations' operators and global embeddings.
 
-A name is PBG's path below ``model/`` in its model file.
+The name of a parameter is PBG's path below ``model/`` in its model file.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ def global_path(entity: str) -> str:
 
 
 def initial_parameters(config: ModelConfig, relation_count: int) -> dict[str, torch.Tensor]:
-    """Return every shared parameter as it starts: operators as the identity, global embeddings as zero.
+    """Return the initial value of every shared parameter.
+
+    Operators are the identity, global embeddings are zero.
 
     Args:
         config: the model.
         relation_count: relations in the data, for a config that does not list them.
 
     Returns:
-        float32 tensors. Standard mode has operators on the right-hand side only, in the order of ``relations``;
-        dynamic mode has stacked ones for both directions, a stack for each family of relations.
+        float32 tensors. Standard mode has operators on the right-hand side only, in the order of ``relations``; dynamic
+        mode has stacked ones for both directions, a stack for each family of relations.
     """
     params: dict[str, torch.Tensor] = {}
     for index, size in Families(config, relation_count).sizes.items():

@@ -1,4 +1,7 @@
-"""Trials of operators, comparators, losses and regularizers that come from other packages, on a few numbers."""
+"""Trials of parts that come from other packages, on a few numbers.
+
+The parts are operators, comparators, losses and regularizers.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,17 @@ if TYPE_CHECKING:
     from pbg_tasks.model.regularizers import Regularizer
 
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of an HDF5 path
-_LEGACY = {"rotation", "rotations"}  # readers of PBG's format take these for affine's matrices of before its 1.0
-_DIMENSION = 24  # of trial embeddings: fit for whoever splits them in halves, thirds, quarters or eighths
+_LEGACY = {"rotation", "rotations"}  # in PBG's format before its 1.0, these are the matrices of affine
+_DIMENSION = 24  # of trial embeddings; it can be split in halves, thirds, quarters and eighths
 
 
 def check_operator(operator: Operator, dimension: int) -> None:
-    """Try an operator on embeddings of ``dimension``, with shared parameters and with row-wise ones.
+    """Try an operator on embeddings of ``dimension``.
+
+    It is tried with shared parameters and with row-wise ones.
 
     Raises:
-        PluginError: what is wrong.
+        PluginError: the operator has a fault, which the message describes.
     """
     if dimension % operator.components:
         raise PluginError(f"needs a dimension that is a multiple of {operator.components}, got {dimension}")
@@ -74,7 +79,7 @@ def check_comparator(comparator: Comparator) -> None:
     """Try a comparator.
 
     Raises:
-        PluginError: what is wrong.
+        PluginError: the comparator has a fault, which the message describes.
     """
     query_CSD = torch.linspace(-1, 1, 2 * 3 * _DIMENSION).view(2, 3, _DIMENSION)
     candidate_CKD = torch.linspace(1, -0.5, 2 * 5 * _DIMENSION).view(2, 5, _DIMENSION)
@@ -93,7 +98,7 @@ def check_loss(loss: Loss) -> None:
     """Try a loss, also without negatives.
 
     Raises:
-        PluginError: what is wrong.
+        PluginError: the loss has a fault, which the message describes.
     """
     positive_B = torch.tensor([0.5, -1.0, 2.0])
     negative_BK = torch.tensor([[0.1, MASKED], [MASKED, MASKED], [2.5, -0.5]])
@@ -108,7 +113,7 @@ def check_regularizer(regularizer: Regularizer) -> None:
     """Try a regularizer.
 
     Raises:
-        PluginError: what is wrong.
+        PluginError: the regularizer has a fault, which the message describes.
     """
     modulus = torch.tensor([[0.0, 0.5], [1.0, 2.0]])
     penalty = regularizer.forward(modulus.clone())

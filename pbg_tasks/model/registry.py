@@ -1,7 +1,8 @@
-"""Operators, comparators, losses and regularizers by the names a config gives them: built in, or of installed packages.
+"""Parts of a model by their names in a config.
 
-A package's own are entry points: a subclass of the base class, an instance of one, or, but for operators, the forward
-function alone. They are tried on a few numbers when they are loaded, so that a mistake shows before training.
+Operators, comparators, losses and regularizers are built in, or belong to installed packages. A package's parts are
+entry points: a subclass of the base class, an instance of one, or, except for operators, only the forward function.
+They are tried on a few numbers when they are loaded, so that a mistake shows before training.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def operator(name: str) -> Operator:
     """Return the operator of a name.
 
     Raises:
-        ConfigError: there is none, or the package that has it is at fault.
+        ConfigError: there is none, or the package that adds it is at fault.
     """
     return OPERATORS[name] if name in OPERATORS else _installed_operator(name)
 
@@ -48,7 +49,7 @@ def comparator(name: str, *, bias: bool, bfloat16: bool = False) -> Comparator:
         bfloat16: with products of bfloat16 numbers; dot and cos only.
 
     Raises:
-        ConfigError: there is none, or the package that has it is at fault.
+        ConfigError: there is none, or the package that adds it is at fault.
     """
     built_in = BFLOAT16 if bfloat16 else COMPARATORS
     base = built_in[name] if name in built_in else _installed_comparator(name)
@@ -56,10 +57,12 @@ def comparator(name: str, *, bias: bool, bfloat16: bool = False) -> Comparator:
 
 
 def comparator_facts(name: str) -> Facts:
-    """Return the facts about a comparator; nothing is known of one that is not installed.
+    """Return the facts about a comparator.
+
+    They are unknown for one that is not installed.
 
     Raises:
-        ConfigError: the package that has it is at fault.
+        ConfigError: the package that adds it is at fault.
     """
     if name in COMPARATORS or name not in names.COMPARATORS.names():
         return facts_of(name)
@@ -70,7 +73,7 @@ def loss(name: str) -> LossFunction:
     """Return the loss of a name.
 
     Raises:
-        ConfigError: there is none, or the package that has it is at fault.
+        ConfigError: there is none, or the package that adds it is at fault.
     """
     return LOSSES[name] if name in LOSSES else _installed_loss(name)
 
@@ -79,7 +82,7 @@ def regularizer(name: str) -> Regularizer:
     """Return the regularizer of a name.
 
     Raises:
-        ConfigError: there is none, or the package that has it is at fault.
+        ConfigError: there is none, or the package that adds it is at fault.
     """
     return REGULARIZERS[name] if name in REGULARIZERS else _installed_regularizer(name)
 
@@ -134,7 +137,7 @@ def _load(
     wrap: Callable[[Callable[..., Tensor]], Made] | None,
     check: Callable[[Made], None],
 ) -> Made:
-    """Import an entry point, make what it names a ``base``, and try it."""
+    """Import an entry point, make it a ``base``, and try it."""
     point = kind.entry_point(name)
     with kind.blamed(name):
         found = point.load()

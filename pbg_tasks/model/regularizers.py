@@ -1,11 +1,11 @@
-"""Regularizers: what large numbers cost.
+"""Regularizers: penalties on large numbers.
 
-A regularizer is a function of moduli. Which real numbers make up one number is the operator's business
-(``Operator.components``): complex_diagonal sees complex ones, all others real ones.
+A regularizer is a function of moduli. The operator defines which real numbers make up one number
+(``Operator.components``): for complex_diagonal the numbers are complex, for all others real.
 
 The embeddings of both ends of every edge are penalised as they are compared, after operator and preparation; so are the
 operators' parameters. With dynamic relations a relation's parameters count once for each of its edges. In standard mode
-all edges of a batch share one relation's parameters, and how often those count is ``Regularizer.times``.
+all edges of a batch share one relation's parameters, and ``Regularizer.times`` is how often those count.
 """
 
 from __future__ import annotations
@@ -27,25 +27,37 @@ if TYPE_CHECKING:
 
 
 class Regularizer:
-    """A penalty on each number. A subclass needs ``forward`` only."""
+    """Penalty on each number; a subclass needs only ``forward``."""
 
     def forward(self, modulus: Tensor) -> Tensor:
-        """Return the penalty of each number, elementwise, from its modulus (not negative)."""
+        """Return the penalty of each number from its modulus, elementwise.
+
+        A modulus is not negative.
+        """
         raise NotImplementedError
 
     def slope(self, modulus: Tensor) -> Tensor:
-        """Return the derivative over the modulus, elementwise: times the number itself it is the gradient."""
+        """Return the derivative divided by the modulus, elementwise.
+
+        Multiplied by the number itself, it is the gradient.
+        """
         _, (derivative,) = differentiate(self.forward, (modulus,))
         return torch.where(modulus > 0, derivative / modulus, torch.zeros_like(modulus))
 
     def times(self, operator: Operator, *, edges: int, chunks: int) -> int:
-        """Return how often the parameters of a batch's one relation count: once an edge."""
+        """Return how often the parameters of a batch's relation count.
+
+        By default they count once for each edge.
+        """
         del operator, chunks
         return edges
 
 
 class N3Edge(Regularizer):
-    """``N3_edge``: the cube (nuclear 3-norm, Lacroix et al. 2018); operators count once an edge, in both modes."""
+    """Cube of the modulus (``N3_edge``), with operators counted for each edge.
+
+    It is the nuclear 3-norm of Lacroix et al. 2018. Operators are counted so in both modes.
+    """
 
     def forward(self, modulus: Tensor) -> Tensor:
         return modulus.square() * modulus
@@ -55,10 +67,10 @@ class N3Edge(Regularizer):
 
 
 class N3(N3Edge):
-    """``N3``: the cube, with operators counted as PBG does.
+    """Cube of the modulus (``N3``), with operators counted as in PBG.
 
     In standard mode PBG counts them once an edge chunk, so that their penalty depends on ``num_batch_negs``. It refuses
-    ``linear`` and ``affine``; these, and operators it does not have, count once an edge.
+    ``linear`` and ``affine``; these, and operators that PBG lacks, count once an edge.
     """
 
     def times(self, operator: Operator, *, edges: int, chunks: int) -> int:
@@ -66,7 +78,10 @@ class N3(N3Edge):
 
 
 class L2(Regularizer):
-    """``L2``: the square; operators count once an edge, in both modes."""
+    """Square of the modulus (``L2``).
+
+    Operators count once an edge, in both modes.
+    """
 
     def forward(self, modulus: Tensor) -> Tensor:
         return modulus.square()
@@ -76,7 +91,7 @@ class L2(Regularizer):
 
 
 class ForwardRegularizer(Regularizer):
-    """A regularizer given as its forward function."""
+    """Regularizer that is given as its forward function."""
 
     def __init__(self, forward: Callable[[Tensor], Tensor]) -> None:
         self._forward = forward
@@ -91,7 +106,7 @@ REGULARIZERS: dict[str, Regularizer] = {"N3": N3(), "N3_edge": N3Edge(), "L2": L
 def penalty_of_rows(
     regularizer: Regularizer, operator: Operator, x_ND: Tensor, coefficient: float
 ) -> tuple[Tensor, Tensor]:
-    """Return coefficient times the penalty of embeddings (a scalar), and its gradient."""
+    """Return the weighted penalty of embeddings (a scalar), and its gradient."""
     parts = x_ND.chunk(operator.components, dim=-1)
     penalty, grads = _penalty(regularizer, parts)
     grad_ND = grads[0] if len(grads) == 1 else torch.cat(grads, dim=-1)
@@ -101,9 +116,9 @@ def penalty_of_rows(
 def penalty_of_parameters(
     regularizer: Regularizer, bound: BoundOperator, coefficient: float
 ) -> tuple[Tensor, list[ParamGrad]]:
-    """Return coefficient times the penalty of an operator's parameters as they are bound, and its gradients.
+    """Return the weighted penalty of an operator's parameters, and its gradients.
 
-    With dynamic relations a relation counts once for each row it is bound to.
+    With dynamic relations a relation counts once for each row to which it is bound.
     """
     params, counts_M = bound.counted()
     total = torch.zeros(())
@@ -120,7 +135,10 @@ def penalty_of_parameters(
 
 
 def _penalty(regularizer: Regularizer, parts: tuple[Tensor, ...] | list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Return the penalties of numbers given by their parts, elementwise, and the gradients of the parts."""
+    """Return the penalties of numbers and the gradients of their parts.
+
+    The penalties are elementwise.
+    """
     if len(parts) == 1:
         modulus = parts[0].abs()
     else:

@@ -1,4 +1,4 @@
-"""A relation's operator bound to the parameters of a batch.
+"""Relation operators, bound to the parameters of a batch.
 
 In standard mode all rows share one relation's parameters. With dynamic relations every row has its own: they are
 gathered row by row, or, where they are matrices, rows are grouped by relation.
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class ParamGrad(NamedTuple):
-    """A gradient of a shared parameter.
+    """Gradient of a shared parameter.
 
     Attributes:
-        path: the parameter's.
+        path: of the parameter.
         grad: of the parameter's shape, or (M, ...): of its rows ``rows_M``.
         rows_M: int64, relations, repeated ones allowed; None: all of the parameter.
     """
@@ -39,7 +39,7 @@ class ParamGrad(NamedTuple):
 
 
 class BoundOperator:
-    """An operator whose parameters all rows share.
+    """Operator whose parameters all rows share.
 
     Args:
         operator: the formula.
@@ -52,7 +52,7 @@ class BoundOperator:
         self.params = {name: values[path] for name, path in paths.items()}
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        """Apply it: (N, D) to (N, D)."""
+        """Apply the operator: (N, D) to (N, D)."""
         return self.operator.forward(x_ND, self.params)
 
     def backward(self, x_ND: Tensor, grad_ND: Tensor) -> tuple[Tensor, list[ParamGrad]]:
@@ -61,7 +61,10 @@ class BoundOperator:
         return grad_x, self.named(grads)
 
     def counted(self) -> tuple[Mapping[str, Tensor], Tensor | None]:
-        """Return what a regularizer penalises: parameters, and how often each row of them counts; None is once."""
+        """Return the parameters that a regularizer penalises, and their counts.
+
+        A count is how often a row of the parameters counts; None means once.
+        """
         return self.params, None
 
     def named(self, grads: Mapping[str, Tensor]) -> list[ParamGrad]:
@@ -70,7 +73,10 @@ class BoundOperator:
 
 
 class RowwiseOperator(BoundOperator):
-    """An operator with each row's own parameters, gathered: row n has those of relation ``rel_N[n]``."""
+    """Operator with each row's own parameters, gathered.
+
+    Row n has those of relation ``rel_N[n]``.
+    """
 
     def __init__(
         self, operator: Operator, paths: Mapping[str, str], values: Mapping[str, Tensor], rel_N: Tensor
@@ -85,12 +91,14 @@ class RowwiseOperator(BoundOperator):
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Rows grouped by relation. What the host must know, it knows without asking the device that computes.
+    """Rows grouped by relation.
+
+    Relations and sizes are also kept in the host's memory, so that it need not wait for the device that computes.
 
     Attributes:
-        order_N: int64, the rows, one relation's after the other's.
-        present_M: int64, the relations there are, ascending.
-        counts_M: int64, rows of each.
+        order_N: int64, the rows, sorted by relation.
+        present_M: int64, the relations of the rows, ascending.
+        counts_M: int64, number of rows of each.
         relations: as ``present_M``.
         sizes: as ``counts_M``.
     """
@@ -109,12 +117,15 @@ class Groups:
         return cls(order_N, present_M, counts_M, present_M.tolist(), counts_M.tolist())
 
     def moved(self, put: Callable[[Tensor], Tensor]) -> Groups:
-        """Return the same with tensors on another device."""
+        """Return a copy with tensors on another device."""
         return Groups(put(self.order_N), put(self.present_M), put(self.counts_M), self.relations, self.sizes)
 
 
 class GroupedOperator(BoundOperator):
-    """An operator with matrices: one call for all rows of a relation, instead of a copy of the matrix for each row."""
+    """Operator with matrices, called once for all rows of a relation.
+
+    This avoids a copy of the matrix for each row.
+    """
 
     def __init__(
         self,
@@ -168,9 +179,9 @@ def bind(
     Args:
         config: the model.
         values: shared parameters by path.
-        side: whose operators; standard mode only has those of the right-hand side.
+        side: of the operators; standard mode only has those of the right-hand side.
         family: index of the family's first relation.
-        row_N: int64, each row's place in the stacked parameters; None without dynamic relations: all have the same.
+        row_N: int64, row of each in the stacked parameters; None without dynamic relations: all have the same.
         groups: of ``row_N``, if they are known; operators with matrices need them.
     """
     relation = config.relations[family]

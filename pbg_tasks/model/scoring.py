@@ -1,7 +1,8 @@
-"""Scores as training gives them, for whoever ranks: queries on one side, every entity of a type on the other.
+"""Scores for rankings, equal to those of training.
 
-A matrix product may round a score differently in a block of another shape. Who compares scores takes them from products
-of the same kind; ``score_pairs`` agrees with ``score`` to rounding only.
+Queries are on one side, every entity of a type on the other. A matrix product may round a score differently in a block
+of another shape. So scores that are compared must come from products of the same kind; ``score_pairs`` agrees with
+``score`` to rounding only.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 class RelationScorer:
     """Scores of one family of relations.
 
-    Which end the operator works on is PBG's: with dynamic relations on the known end, by the operators of that side; in
-    standard mode on the right-hand end, known or not.
+    As in PBG, the operator works on the known end with dynamic relations, by the operators of that side; in standard
+    mode it works on the right-hand end, known or not.
 
     Args:
         config: the model.
@@ -41,12 +42,12 @@ class RelationScorer:
         self._params = _Tensors(params)
 
     def queries(self, known_QD: Tensor, row_Q: Tensor, *, predict: Side) -> Tensor:
-        """Prepare the known ends to what candidates are compared with.
+        """Return queries for comparison with candidates, from the known ends.
 
         Args:
             known_QD: raw embeddings.
-            row_Q: int64, relations by their place in the family (``Families.row``); of use with dynamic relations.
-            predict: the side asked for.
+            row_Q: int64, relations by their row in the family (``Families.row``); used with dynamic relations.
+            predict: side of the candidates.
         """
         side = OTHER_SIDE[predict]
         x_QD = self._looked_up(known_QD, side)
@@ -57,14 +58,15 @@ class RelationScorer:
         return self._comparator.prepare(x_QD)
 
     def wanted(self, known_QD: Tensor, row_Q: Tensor, *, predict: Side) -> Tensor:
-        """Return what candidates should look like before they are looked up, to be compared best with the known ends.
+        """Return the ideal candidates for the known ends.
 
-        That is ``queries``; where the operator works on the candidates, its inverse of the known ends.
+        They are what candidates should be before they are looked up, to be compared best. That is ``queries``; where
+        the operator works on the candidates, it is the operator's inverse of the known ends.
 
         Args:
             known_QD: raw embeddings.
             row_Q: as in ``queries``.
-            predict: the side asked for.
+            predict: side of the candidates.
 
         Returns:
             (Q, D), with the global embedding of the predicted side still in it.
@@ -75,22 +77,25 @@ class RelationScorer:
         return self._comparator.prepare(bound.operator.inverse(self._looked_up(known_QD, "lhs"), bound.params))
 
     def candidates(self, raw_KD: Tensor, *, predict: Side) -> Tensor:
-        """Prepare raw embeddings (K, D) of the predicted side."""
+        """Return candidates from raw embeddings (K, D) of the predicted side."""
         x_KD = self._looked_up(raw_KD, predict)
         if not self._config.dynamic_relations and predict == "rhs":
             x_KD = bind(self._config, self._params, predict, self._family, None).forward(x_KD)
         return self._comparator.prepare(x_KD)
 
     def score(self, query_QD: Tensor, candidate_KD: Tensor) -> Tensor:
-        """Compare prepared queries with prepared candidates, all with all: (Q, K)."""
+        """Compare all queries with all candidates: (Q, K)."""
         return self._comparator.all_pairs(query_QD.unsqueeze(0), candidate_KD.unsqueeze(0)).squeeze(0)
 
     def score_pairs(self, query_QD: Tensor, candidate_QD: Tensor) -> Tensor:
-        """Compare prepared queries with prepared candidates row by row: (Q,)."""
+        """Compare queries with candidates row by row: (Q,)."""
         return self._comparator.pairs(query_QD, candidate_QD)
 
     def _looked_up(self, x_ND: Tensor, side: Side) -> Tensor:
-        """Return embeddings as training looks them up: not longer than ``max_norm``, the global embedding added."""
+        """Return embeddings as training looks them up.
+
+        They are not longer than ``max_norm``, and the global embedding is added.
+        """
         entity = getattr(self._relation, side)
         if self._config.max_norm is not None and self._config.entities[entity].trainable:
             x_ND = torch.renorm(x_ND, 2, 0, self._config.max_norm)
@@ -98,7 +103,10 @@ class RelationScorer:
 
 
 class _Tensors(Mapping[str, "Tensor"]):
-    """Arrays as tensors, made when they are looked up: a scorer needs few of a model's parameters."""
+    """Arrays as tensors, made when they are looked up.
+
+    A scorer needs few of a model's parameters.
+    """
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         self._arrays = arrays

@@ -1,4 +1,4 @@
-"""How alike two entities of a type are: what neighbours are looked up by, and what drift is measured on."""
+"""Similarity of two entities of a type, for neighbours and drift."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Similarity:
-    """How alike entities of one type are, by the model's comparator.
+    """Similarity of entities of one type, by the model's comparator.
 
-    The global embedding is added, as everywhere. With ``bias`` the first dimension is left out: it says how often an
-    entity is an end of edges, and not which other one it is like.
+    The global embedding is added, as everywhere. With ``bias`` the first dimension is left out: it shows how often an
+    entity is an end of edges, and not its similarity to others.
 
     Args:
         config: of the model.
@@ -36,16 +36,16 @@ class Similarity:
         self._global = torch.from_numpy(params[global_path(entity)]) if config.global_emb else None
 
     def vectors(self, raw_KD: Tensor) -> Tensor:
-        """Return what raw embeddings stand for, before the comparator prepares it."""
+        """Return vectors from raw embeddings, before the comparator prepares them."""
         x_KD = raw_KD if self._global is None else raw_KD + self._global
         return x_KD[:, self._first :].contiguous()
 
     def candidates(self, raw_KD: Tensor) -> Tensor:
-        """Prepare raw embeddings."""
+        """Return candidates from raw embeddings."""
         return self._comparator.prepare(self.vectors(raw_KD))
 
     def score(self, query_QD: Tensor, candidate_KD: Tensor) -> Tensor:
-        """Compare all with all: (Q, K)."""
+        """Compare all queries with all candidates: (Q, K)."""
         return self._comparator.all_pairs(query_QD.unsqueeze(0), candidate_KD.unsqueeze(0)).squeeze(0)
 
     def score_pairs(self, query_ND: Tensor, candidate_ND: Tensor) -> Tensor:
