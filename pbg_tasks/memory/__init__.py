@@ -1,4 +1,7 @@
-"""How much memory a task will take, term by term, and how much there is; without torch, so that a plan can tell."""
+"""Forecasts of a task's memory, and the memory of this machine.
+
+A forecast is made term by term, and without torch, so that a plan can make one.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The limit of a process's address space (``ulimit -v``), beyond which native libraries end it without a word.
+"""Limit of a process's address space (``ulimit -v``).
 
-DuckDB, OpenBLAS and torch reserve far more addresses than they use memory, and a reservation that fails in one of their
-threads is a segmentation fault. By far the most are glibc's: 64 MB for each of the threads that DuckDB starts, about 20
-whatever its setting. Under a limit the threads share two such arenas instead.
+Beyond it, native libraries end the process without a message. DuckDB, OpenBLAS and torch reserve far more addresses
+than they use memory, and a reservation that fails in one of their threads is a segmentation fault. Most of the
+addresses are glibc's: 64 MB for each of the threads that DuckDB starts, about 20 whatever its setting. Under a limit
+the threads share two such arenas instead.
 """
 
 from __future__ import annotations
@@ -19,28 +20,36 @@ from pbg_tasks.progress import human_count
 _M_ARENA_MAX = -8  # mallopt(3)
 _ARENAS = 2
 _DATABASE = 192_000_000  # DuckDB with its libraries and one small query
-_LEAST = 64_000_000  # of memory, for a database
-_THREAD = 24_000_000  # of DuckDB or OpenBLAS: stack and buffers
+_LEAST = 64_000_000  # least memory of a database
+_THREAD = 24_000_000  # stack and buffers of a thread of DuckDB or OpenBLAS
 
 
 def address_limit() -> int | None:
-    """Return how many bytes of addresses this process may have; None without a limit."""
+    """Return the limit of this process's addresses in bytes.
+
+    None where there is no limit.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def free_addresses() -> int | None:
-    """Return how many bytes of addresses are left below the limit; None without one."""
+    """Return the number of bytes of addresses below the limit.
+
+    None where there is no limit.
+    """
     limit = address_limit()
     return None if limit is None else limit - (read_field(PROC / "self/status", "VmSize") or 0)
 
 
 def require_addresses(what: str, size: int) -> None:
-    """Refuse to begin what a limit of the address space would end, and spend less under one that is wide enough.
+    """Refuse work that a limit of the address space would end.
+
+    Under a limit that is large enough, make libraries reserve fewer addresses.
 
     Args:
-        what: needs them.
-        size: bytes of addresses, beside those that are taken.
+        what: name of the work.
+        size: bytes of addresses that it needs, beside those that are taken.
 
     Raises:
         ResourceError: fewer are left.
@@ -50,7 +59,7 @@ def require_addresses(what: str, size: int) -> None:
         return
     with suppress(AttributeError, OSError):  # a C library other than glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own reserves 1 GiB at once
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's default pool reserves 1 GiB at once
     if free < size:
         needed = limit - free + size
         raise ResourceError(
@@ -61,13 +70,18 @@ def require_addresses(what: str, size: int) -> None:
 
 
 def limit_hint() -> str:
-    """Return what to add to an error of memory under a limit of the address space; empty without one."""
+    """Return a hint for errors of memory under such a limit.
+
+    It is empty without a limit.
+    """
     limit = address_limit()
     return "" if limit is None else f"; address space is limited to {human_count(limit)}B, raise `ulimit -v`"
 
 
 def database_memory(wanted: int, threads: int | None) -> int:
-    """Return how many bytes a database may use: what is wanted, or what a limit of the address space leaves of it.
+    """Return the number of bytes that a database may use.
+
+    It is the wanted number, or less where a limit of the address space leaves less.
 
     Args:
         wanted: bytes.

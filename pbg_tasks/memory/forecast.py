@@ -1,4 +1,4 @@
-"""A forecast: what a process will hold in memory at its worst moment, one line a thing."""
+"""Forecast of a process's peak memory, term by term."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """One term.
+    """Term of a forecast.
 
     Attributes:
-        what: it is.
+        what: name of the term.
         size: bytes.
         keys: of the config, by which it can be made smaller.
     """
@@ -27,10 +27,10 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The peak of one task's process, resident bytes.
+    """Peak of one task's process, in resident bytes.
 
     Attributes:
-        task: whose.
+        task: name of the task.
         lines: its terms; they are held at the same time.
     """
 
@@ -39,26 +39,29 @@ class Forecast:
 
     @classmethod
     def of(cls, task: str, lines: Iterable[Line]) -> Forecast:
-        """Collect the terms that are there at all."""
+        """Make a forecast of the terms that are not zero."""
         return cls(task, tuple(line for line in lines if line.size))
 
     @property
     def peak(self) -> int:
-        """Bytes at the worst moment."""
+        """Bytes at the peak."""
         return sum(line.size for line in self.lines)
 
     @property
     def keys(self) -> list[str]:
-        """The keys by which the peak can be lowered, those of the largest terms first."""
+        """Keys by which the peak can be lowered.
+
+        Those of the largest terms come first.
+        """
         ordered = sorted(self.lines, key=lambda line: -line.size)
         return list(dict.fromkeys(key for line in ordered for key in line.keys))
 
     def table(self) -> list[str]:
-        """Return the lines of a small table."""
+        """Return the forecast as the lines of a small table."""
         rows = [(line.what, line.size) for line in self.lines] + [(f"peak of {self.task}", self.peak)]
         width = max(len(what) for what, _ in rows)
         return [f"{what:<{width}}  {f'{human_count(size)}B':>8}" for what, size in rows]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, in bytes."""
+        """Return the forecast as plain JSON values, in bytes."""
         return {"peak": self.peak, "lines": {line.what: line.size for line in self.lines}}

@@ -1,4 +1,7 @@
-"""What a process of a gang holds for all of them, beside what it trains itself."""
+"""Memory that a process of a gang holds for the whole gang.
+
+The partitions that it trains itself are not part of it.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,16 @@ _SHARED_KEYS = ("num_partitions", "dimension")
 
 @dataclass(frozen=True, slots=True)
 class GangPart:
-    """One process's part of what a gang has in memory.
+    """One process's share of the memory of a gang.
 
     Attributes:
-        trained: partitions of each entity type that it has in memory to train them, all of a type with one partition.
-        served: partitions of each type that lie in its partition server.
-        passing: of them how many are there twice at most: the new one while it comes, the old one while it is stored.
-        copies: of what ranks share, beside that which is trained: what it knows of the server's, its part of the
-            server's, and what rank 0 stores.
+        trained: number of partitions of each entity type that it has in memory to train them, all of a type with one
+            partition.
+        served: number of partitions of each type in its partition server.
+        passing: largest number of them that are there twice: the new one while it arrives, the old one while it is
+            stored.
+        copies: number of copies of the shared parameters beside those that are trained: the process's last copy of the
+            server's, its part of the server's, and the copy that rank 0 stores.
     """
 
     trained: Mapping[str, int]
@@ -44,7 +49,9 @@ def served_lines(config: ModelConfig, counts: Mapping[str, Sequence[int]], part:
 
 
 def shared_line(config: ModelConfig, counts: Mapping[str, Sequence[int]], part: GangPart, *, parameters: int) -> Line:
-    """Return the term of what ranks share: whole entity types and parameters.
+    """Return the term of the data that ranks share.
+
+    These are whole entity types and parameters.
 
     Args:
         config: the model.

@@ -1,4 +1,7 @@
-"""What this process holds and may hold, in bytes, and how many CPUs it may use: Linux's own figures."""
+"""Memory of this process and its limit, and its CPUs.
+
+The figures are Linux's own, in bytes.
+"""
 
 from __future__ import annotations
 
@@ -22,57 +25,69 @@ _UNLIMITED = "max"
 
 
 def resident_bytes() -> int | None:
-    """Return what this process has in memory now; None where the system does not tell."""
+    """Return the memory of this process now.
+
+    None where the system does not report it.
+    """
     return read_field(PROC / "self/status", "VmRSS")
 
 
 def peak_bytes() -> int:
-    """Return the most this process has had in memory since it began, or since ``forget_peak``."""
-    # ru_maxrss comes second: a process that was forked from a larger one inherits that one's.
+    """Return the peak memory of this process.
+
+    It counts since the process began, or since ``forget_peak``.
+    """
+    # ru_maxrss comes second, because a process that was forked from a larger one inherits that one's value.
     return read_field(PROC / "self/status", "VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def forget_peak() -> None:
-    """Let ``peak_bytes`` count from now on, where the system allows it."""
+    """Restart the count of ``peak_bytes``, where the system allows it."""
     with suppress(OSError):
         (PROC / "self/clear_refs").write_text(_RESET_PEAK, encoding="ascii")
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may use: its affinity, and the shares that its cgroups are given."""
+    """Return the number of CPUs that this process may use.
+
+    It follows from its affinity, and from the shares of its cgroups.
+    """
     shares = (limit.split() for limit in _cgroup_limits("cpu.max"))
     given = [math.ceil(int(quota) / int(period)) for quota, period in shares if quota != _UNLIMITED]
     return max(1, min([len(os.sched_getaffinity(0)), *given]))
 
 
 def usable_bytes(processes: int = 1) -> int | None:
-    """Return how much this process may have in memory in all: what is free and its own, within its limits.
+    """Return the total memory that this process may have.
 
-    They are its cgroup's, and that of its address space (``ulimit -v``).
+    It is the free memory and its own, within its limits. They are its cgroup's, and that of its address space (``ulimit
+    -v``).
 
     Args:
-        processes: that begin at this time on this machine, in this cgroup, and get equal parts.
+        processes: number of processes that begin at this time on this machine, in this cgroup, and get equal parts.
 
     Returns:
-        None where the system does not tell.
+        Bytes; None where the system does not report them.
     """
     free = read_field(PROC / "meminfo", "MemAvailable")
     limits = [int(limit) // processes for limit in _cgroup_limits("memory.max") if limit != _UNLIMITED]
     limits += [] if free is None else [free // processes + (resident_bytes() or 0)]
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if addresses != resource.RLIM_INFINITY:  # each process has its own
+    if addresses != resource.RLIM_INFINITY:  # each process has its own limit
         unused = (read_field(PROC / "self/status", "VmSize") or 0) - (resident_bytes() or 0)
         limits.append(addresses - unused)
     return min(limits, default=None)
 
 
 def check_fits(forecast: Forecast, *, ignore: bool = False, processes: int = 1) -> None:
-    """Say what a task will need, and refuse to begin one that this machine would have to end.
+    """Report a task's memory, and refuse a task that does not fit.
+
+    The system would end such a task.
 
     Args:
         forecast: of the task.
         ignore: begin it all the same.
-        processes: that begin with it on this machine, each of which may have an equal part.
+        processes: number of processes that begin with it on this machine, each of which may have an equal part.
 
     Raises:
         ResourceError: it needs more than this process may have.
@@ -95,7 +110,10 @@ def check_fits(forecast: Forecast, *, ignore: bool = False, processes: int = 1) 
 
 
 def _cgroup_limits(file: str) -> list[str]:
-    """Return what a file of this process's cgroup (v2) says, and of those it lies in; nothing where there are none."""
+    """Return a file's values in this process's cgroup (v2) and its parents.
+
+    There are none where the system has no such cgroups.
+    """
     try:
         entries = (PROC / "self/cgroup").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -106,7 +124,7 @@ def _cgroup_limits(file: str) -> list[str]:
     place = CGROUPS / own
     limits = []
     for directory in (place, *place.parents):
-        with suppress(OSError):  # no such file, as in the outermost
+        with suppress(OSError):  # no such file, as in the outermost cgroup
             limits.append((directory / file).read_text(encoding="ascii").strip())
         if directory == CGROUPS:
             break
@@ -114,7 +132,7 @@ def _cgroup_limits(file: str) -> list[str]:
 
 
 def read_field(path: Path, name: str) -> int | None:
-    """Return a field of a file of ``Name:  12 kB`` lines, in bytes."""
+    """Return a field of a ``Name:  12 kB`` file, in bytes."""
     try:
         lines = path.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""How many numbers the shared parameters of a model have."""
+"""Number of a model's shared parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _VECTORS = {"none": 0, "translation": 1, "diagonal": 1, "complex_diagonal": 1, "
 
 
 def operator_size(operator: str, dimension: int) -> int:
-    """Return how many numbers one relation's operator has; another's than the built-in ones' are counted by torch."""
+    """Return the number of parameters of one relation's operator.
+
+    The parameters of an operator that is not built in are counted by torch.
+    """
     if operator in _VECTORS:
         return _MATRICES.get(operator, 0) * dimension**2 + _VECTORS[operator] * dimension
     from pbg_tasks.model.registry import initial
@@ -21,7 +24,10 @@ def operator_size(operator: str, dimension: int) -> int:
 
 
 def parameter_count(config: ModelConfig, relation_count: int) -> int:
-    """Return how many numbers all operators and global embeddings have (``model.parameters.initial_parameters``)."""
+    """Return the number of parameters of all operators and global embeddings.
+
+    It counts those of ``model.parameters.initial_parameters``.
+    """
     sides = 2 if config.dynamic_relations else 1
     total = 0
     for relation in config.relations:

@@ -1,4 +1,4 @@
-"""What the workers of an engine hold while they train batch after batch."""
+"""Memory of an engine's workers while they train."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from pbg_tasks.memory.training import TrainingSize
 
 FLOAT = 4
-"""Bytes of a number."""
+"""Bytes of a float32."""
 _ID = 8
 MAPPED = 31 << 20
-"""Blocks from this size on go back to the kernel when they are freed (``train.workspace``)."""
+"""Size from which on freed blocks go back to the kernel (``train.workspace``)."""
 
-_KEPT = 1.3  # smaller ones stay with the allocator, with gaps between them
+_KEPT = 1.3  # factor for smaller blocks, which stay with the allocator, with gaps between them
 _WORKER = 12_000_000  # an allocator's arena, and the scratch of matrix products
-_KERNEL, _MOST_KERNELS = 300_000, 1024  # oneDNN keeps a compiled product for each shape it has seen
-_CHUNK_PRODUCTS, _ROW_PRODUCTS = 6, 6  # with chunks of edges, with rows and a relation's matrix
-_GROUP_SIZES = 60  # different ones, of a batch's edges by relation
-# Temporaries of an operator's forward and backward pass, in rows of embeddings; a plugin's goes through autograd.
+_KERNEL, _MOST_KERNELS = 300_000, 1024  # oneDNN keeps a compiled product for each shape
+_CHUNK_PRODUCTS, _ROW_PRODUCTS = 6, 6  # shapes with chunks of edges, and with rows and a relation's matrix
+_GROUP_SIZES = 60  # number of different group sizes of a batch's edges by relation
+# Temporaries of an operator's forward and backward pass, in rows of embeddings. A plugin's operator uses autograd.
 _OPERATOR_ROWS = {
     "none": 0.0,
     "translation": 1.0,
@@ -34,10 +34,10 @@ _OPERATOR_ROWS = {
     "affine": 4.0,
 }
 _PLUGIN_ROWS = 6.0
-_MATRIX_COPIES = 5  # of the matrices of a batch's relations: their gradients, stacked, for both sides
+_MATRIX_COPIES = 5  # copies of the matrices of a batch's relations: gradients, stacked, for both sides
 _MATRICES = {"linear", "affine"}
-_TOUCHED, _USE = 24, 4  # bytes to keep of each distinct row that is looked up, and of each look-up
-_CANDIDATE = 60  # pointers, norms and sums of each negative drawn for a chunk
+_TOUCHED, _USE = 24, 4  # bytes kept for each distinct row that is looked up, and for each look-up
+_CANDIDATE = 60  # bytes of the pointers, norms and sums of each negative drawn for a chunk
 _BLOCK = 50  # negatives whose gradients are made at once: ``kBlock`` of native/chunk.inc
 
 
@@ -56,14 +56,14 @@ class WorkerMemory(NamedTuple):
 
 
 def worker_memory(size: TrainingSize) -> WorkerMemory:
-    """Return what all workers of an engine hold."""
+    """Return the memory of all workers of an engine."""
     config = size.config
     step = _native_step if size.engine == "native" else _torch_step
     alike = {(each.lhs, each.rhs, each.operator, each.all_negs): each for each in config.relations}.values()
     steps = [step(size, relation) for relation in alike]
     rankings = [_torch_ranking(size, relation) for relation in alike if config.eval_fraction]
     kept, ranked = (max((each.kept for each in kind), default=0) for kind in (steps, rankings))
-    # The native library has buffers of its own beside those of torch, which ranks.
+    # The native library has buffers of its own, in addition to those of torch, which evaluates the held-out edges.
     kept = kept + max(ranked - _WORKER, 0) if size.engine == "native" else max(kept, ranked)
     kept = kept * size.workers + (0 if size.engine == "native" else _kernels(config))
     passing, ranking = (max((each.passing for each in kind), default=0) for kind in (steps, rankings))
@@ -71,7 +71,10 @@ def worker_memory(size: TrainingSize) -> WorkerMemory:
 
 
 def _kernels(config: ModelConfig) -> int:
-    """Return bytes of compiled products: the last batch of a relation's edges in a bucket has a size of its own."""
+    """Return the bytes of compiled products.
+
+    The last batch of a relation's edges in a bucket has a size of its own.
+    """
     last = relation_kinds(config) * config.partitions("lhs") * config.partitions("rhs")
     chunk = config.num_batch_negs or config.num_uniform_negs or config.batch_size
     shapes = _CHUNK_PRODUCTS * min(-(-config.batch_size // chunk), 1 + last)
@@ -81,7 +84,10 @@ def _kernels(config: ModelConfig) -> int:
 
 
 def relation_kinds(config: ModelConfig) -> int:
-    """Return how many kinds of relations there are whose edges cannot share a batch."""
+    """Return the number of kinds of relations.
+
+    Edges of relations of different kinds cannot share a batch.
+    """
     if config.relations_from_data:
         return 1
     if not config.dynamic_relations:
@@ -90,14 +96,14 @@ def relation_kinds(config: ModelConfig) -> int:
 
 
 class _Rows:
-    """Bytes of the blocks a batch is made of.
+    """Bytes of the blocks of a batch.
 
     Attributes:
         row: of an embedding.
         ends: of one side's ends.
         drawn: of the negatives drawn for one side.
         numbers: of those negatives' ids.
-        chunks: of a batch.
+        chunks: number of chunks of a batch.
         scores: of one side's negatives.
     """
 
@@ -123,15 +129,15 @@ class _Rows:
 
 
 def _largest_table(size: TrainingSize, relation: RelationSchema) -> int:
-    """Return the rows of the largest partition that a relation's edges lead to."""
+    """Return the rows of the largest partition of a relation's ends."""
     return max(max(size.counts[entity]) for entity in (relation.lhs, relation.rhs))
 
 
 def _native_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     """Count the buffers of ``native/step.hpp``.
 
-    Most rows are read in place. What there is to hold is the gradients of rows from their first use in a batch to
-    their last, besides a chunk's own, and where each row's lies.
+    Most rows are read in place. In memory are the gradients of rows from their first use in a batch to their last,
+    besides a chunk's own, and each row's place.
     """
     config, dimension = size.config, size.config.entity_dimension(relation.lhs)
     rows = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs, native=True)
@@ -143,26 +149,28 @@ def _native_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
 
 
 def _native_gradients(size: TrainingSize, relation: RelationSchema, rows: _Rows) -> int:
-    """Count gradients of rows, and where they are."""
+    """Count the gradients of rows, and the records of their places."""
     config, table = size.config, _largest_table(size, relation)
     row, looked_up = rows.row, (rows.ends + rows.drawn) // rows.row
-    # Gradients of negatives that nothing else needs are added block by block, but not where an operator goes over them.
+    # Gradients of negatives that nothing else needs are added block by block, unless an operator is applied to them.
     drawn_at_once = rows.drawn / rows.chunks / row if _operator_on_drawn(config, relation) else _BLOCK
     found = 0
     for sides in _sides_by_table(config, relation):
         uses = sides * looked_up
         at_once = sides * rows.ends / rows.chunks / row + drawn_at_once
-        # Rows that chance picks both in the first and in the second half of a batch: at its middle most are held.
+        # Chance picks some rows both in the first and in the second half of a batch: at its middle most of them are
+        # held.
         held = min(uses, table, table * math.expm1(-uses / (2 * max(table, 1))) ** 2 + at_once)
-        distinct = min(uses, table)  # all_negs looks up each row once a chunk
+        distinct = min(uses, table)  # with all_negs, each row is looked up once a chunk
         found += table * FLOAT + distinct * _TOUCHED + uses * _USE + int(held) * row
     return found
 
 
 def _native_copies(config: ModelConfig, relation: RelationSchema, rows: _Rows) -> int:
-    """Count rows that are not read in place: what global embeddings and operators make, and gradients on their way.
+    """Count rows that are not read in place.
 
-    With l2, those of which an operator makes nothing are copied, too.
+    They are made by global embeddings and operators, or are gradients on their way. With l2, rows to which no operator
+    is applied are copied, too.
     """
     matrices, operates = relation.operator in _MATRICES, relation.operator != "none"
     facts = facts_of(config.comparator)
@@ -177,7 +185,7 @@ def _native_copies(config: ModelConfig, relation: RelationSchema, rows: _Rows) -
 
 
 def _native_chunk(config: ModelConfig, rows: _Rows) -> int:
-    """Count a chunk's scores and what it notes of its negatives.
+    """Count a chunk's scores and its records of its negatives.
 
     With bfloat16, numbers are rounded into buffers of half the bytes: rows once, scores for each of two products.
     """
@@ -187,24 +195,33 @@ def _native_chunk(config: ModelConfig, rows: _Rows) -> int:
 
 
 def _directions(config: ModelConfig) -> int:
-    """Return how many operators an edge has."""
+    """Return the number of operators of an edge."""
     return 2 if config.dynamic_relations else 1
 
 
 def _operator_on_drawn(config: ModelConfig, relation: RelationSchema) -> bool:
-    """Tell whether the operator goes over the negatives of the right-hand side instead of over queries."""
+    """Return whether operators work on negatives instead of on queries.
+
+    They do so for the negatives of the right-hand side.
+    """
     return relation.operator != "none" and not config.dynamic_relations
 
 
 def _sides_by_table(config: ModelConfig, relation: RelationSchema) -> tuple[int, ...]:
-    """Return how many sides each buffer of gradients is for: buffers differ where two tables are one."""
+    """Return the number of sides for each buffer of gradients.
+
+    There are fewer buffers where two tables are one.
+    """
     if relation.lhs != relation.rhs:
         return (1, 1)
     return (2,) if config.entities[relation.lhs].num_partitions == 1 else (2, 1)
 
 
 def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
-    """Count the tensors of ``train.step`` that live at once when its second side's gradients are made."""
+    """Count the tensors of ``train.step`` that exist at the same time.
+
+    The time is that at which its second side's gradients are made.
+    """
     config = size.config
     rows = _Rows(size, relation, config.num_batch_negs, config.num_uniform_negs)
     dimension = config.entity_dimension(relation.lhs)
@@ -226,13 +243,17 @@ def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     if matrices:
         present = min(size.relation_count, config.batch_size) if config.dynamic_relations else 1
         passing += _MATRIX_COPIES * present * numbers * FLOAT
-    # What both sides look up, and its gradients; the latter in other buffers where both sides are one table.
+    # The rows that both sides look up, and their gradients. The latter are in other buffers where both sides are one
+    # table.
     buffers = 2 + (4 if _sides_by_table(config, relation) == (2, 1) else 2)
     return WorkerMemory(_WORKER + buffers * (rows.ends + rows.drawn), int(passing))
 
 
 def _torch_ranking(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
-    """Count the tensors of a batch of held-out edges (``train.held_out``): no gradients, other negatives."""
+    """Count the tensors of a batch of held-out edges.
+
+    As in ``train.held_out``, there are no gradients, and other negatives.
+    """
     config = size.config
     batch_negs, uniform_negs = (
         usual if own is None else own

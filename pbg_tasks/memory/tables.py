@@ -1,4 +1,4 @@
-"""What embeddings take."""
+"""Memory of embeddings."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def table_bytes(config: ModelConfig, entity: str, count: int) -> int:
-    """Return what a partition of ``count`` entities takes: embeddings and their sums, float32."""
+    """Return the bytes of a partition: embeddings and sums, float32."""
     return count * (config.entity_dimension(entity) + 1) * FLOAT
 
 
 def largest_bytes(config: ModelConfig, counts: Mapping[str, Sequence[int]], held: Mapping[str, int]) -> int:
-    """Return what the largest partitions take.
+    """Return the bytes of the largest partitions.
 
     Args:
         config: the model.
         counts: entities (or features) of each partition, by type.
-        held: how many partitions of each type there are; beyond all of them, the largest once more.
+        held: number of partitions of each type in memory; each one beyond all of them counts as the largest.
     """
     found = 0
     for entity, number in held.items():

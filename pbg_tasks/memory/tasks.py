@@ -1,4 +1,7 @@
-"""Rough forecasts of the other tasks: what their budget lets them take, or less where there is less to do."""
+"""Rough forecasts of the tasks other than training.
+
+A task takes as much as its budget allows, or less where there is less to do.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,24 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec, Resources
 
 _DUCKDB_BASE = 130_000_000  # Python, DuckDB, Arrow, h5py
-_ROW_GROUPS = 60_000_000  # what Arrow and HDF5 hold of the pieces that pass through
-# Bytes whatever the snapshot, and bytes an edge: measured on 29 k to 3 M edges, 1 to 3 of them for each entity.
+_ROW_GROUPS = 60_000_000  # pieces in Arrow and HDF5 on their way
+# Bytes for any snapshot, and bytes for an edge: measured on 29 k to 3 M edges, 1 to 3 of them for each entity.
 _PREPARATION = {"validate": (175_000_000, 75), "partition": (175_000_000, 50), "bucket": (230_000_000, 200)}
-# As ``evaluate.tables.Budget`` shares its memory out.
+# As in ``evaluate.tables.Budget``.
 _QUERY_ROWS, _BLOCK_SHARE = 5, 8
 _BLOCK_ROWS, _ROWS_EACH, _TILES = 4096, 4, 13_000_000
 _PIECE_EDGES, _PIECE_BYTES = 1 << 20, 100  # ``evaluate.evaluation``: numbered, looked up, counted
 _KNOWN_BYTES = 16  # of a known edge: both sides' questions and answers, int64
 # Of a known edge: both sides' counts by relation and entity, two int64 each, and one side's being joined with more of
-# them. At most: who stands in several edges of a relation is counted once.
+# them. It is an upper bound, because an entity that is in several edges of a relation is counted once.
 _COUNTED_BYTES = 60
 
 
 def preparation_forecast(resources: Resources) -> Forecast:
-    """Forecast ``validate``, ``partition`` and ``bucket``: at most, for with less to do they take less."""
+    """Forecast ``validate``, ``partition`` and ``bucket``, at most.
+
+    With less to do they take less.
+    """
     return Forecast.of(
         "preparation, at most",
         [
@@ -38,7 +44,9 @@ def preparation_forecast(resources: Resources) -> Forecast:
 
 
 def preparation_peaks(resources: Resources, edges: int) -> dict[str, int]:
-    """Return what each of the three takes, roughly, within the limit that ``preparation_forecast`` gives.
+    """Return the rough peaks of the three tasks, within their limit.
+
+    The limit is the peak of ``preparation_forecast``.
 
     Args:
         resources: of the graph.

@@ -1,7 +1,8 @@
-"""The peak of a training process: what it is made of follows from the config and a few counts.
+"""Forecast of a training process's peak memory.
 
-The figures of an edge and of a row are counted from the code that holds them (``train``); those of the process were
-measured with torch 2.13 on x86-64 Linux. tests/memory compares the whole with real trainings.
+It follows from the config and a few counts. The figures of an edge and of a row are counted from the code that holds
+them (``train``); those of the process were measured with torch 2.13 on x86-64 Linux. tests/memory compares the whole
+with real trainings.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 INT = 8
 """Bytes of an id."""
 TORCH_BASE = 262_000_000
-"""Resident bytes of a process that has imported what trains: Python, torch, h5py, pydantic and the package."""
-_FIRST_USE = 28_000_000  # code and tables of libraries that come into memory when they are first called
+"""Resident bytes of a process that has imported the modules of training: Python, torch, h5py, pydantic and the package.
+"""
+_FIRST_USE = 28_000_000  # code and tables of libraries, loaded when they are first called
 _S3_UPLOAD = 110_000_000  # boto3, and the parts of an upload that are under way
 _EDGE_KEYS = ("num_edge_chunks", "num_partitions")
 _BATCH_KEYS = ("workers", "batch_size", "num_uniform_negs")
@@ -33,20 +35,20 @@ _BATCH_KEYS = ("workers", "batch_size", "num_uniform_negs")
 
 @dataclass(frozen=True, slots=True)
 class TrainingSize:
-    """What a training's memory follows from.
+    """Values from which a training's memory follows.
 
     Attributes:
         config: the model, ``num_partitions`` resolved.
         counts: entities (or features) of each partition, by type.
         relation_count: relations in the data.
-        held: partitions of each entity type that are in memory at most.
+        held: largest number of partitions of each entity type in memory.
         edges: of the largest bucket, or of the largest chunk of one.
-        ahead: of the next one, which are read meanwhile.
+        ahead: of the next bucket or chunk, which are read meanwhile.
         workers: threads of the training.
         engine: its name.
         weighted: whether edges have weights.
         remote: whether the checkpoint is on S3.
-        gang: what it holds as one of several ranks; None: it trains alone.
+        gang: memory that it holds as one of several ranks; None: it trains alone.
     """
 
     config: ModelConfig
@@ -63,11 +65,13 @@ class TrainingSize:
 
 
 def training_forecast(size: TrainingSize, *, base: int | None = None) -> Forecast:
-    """Forecast the peak of ``train``: what stays, and what the worst of its phases needs beside it.
+    """Forecast the peak of ``train``.
+
+    The peak is the memory that stays, and that of the largest of its phases.
 
     Args:
         size: of the training.
-        base: resident bytes before it starts; None: of a process that is to be started.
+        base: resident bytes before it starts; None: those of a process that is to be started.
     """
     parameters = parameter_count(size.config, size.relation_count) * FLOAT
     workers = worker_memory(size)
@@ -108,13 +112,13 @@ def serving_forecast(
     base: int | None = None,
     remote: bool = False,
 ) -> Forecast:
-    """Forecast the peak of a process that only keeps partitions for those that train.
+    """Forecast the peak of a process that only serves partitions.
 
     Args:
         config: the model, ``num_partitions`` resolved.
         counts: entities (or features) of each partition, by type.
-        part: what it holds.
-        base: resident bytes before it starts; None: of a process that is to be started.
+        part: its share of the gang's memory.
+        base: resident bytes before it starts; None: those of a process that is to be started.
         remote: whether the checkpoint is on S3.
     """
     largest = max((max(counts[entity]) for entity in part.served), default=0)
@@ -130,7 +134,10 @@ def serving_forecast(
 
 
 def _embedding_keys(size: TrainingSize) -> tuple[str, ...]:
-    """Return the keys that say how much is trained at once; ranks have no buffer."""
+    """Return the keys that limit the embeddings in memory.
+
+    Ranks have no buffer of partitions.
+    """
     keys = ("num_partitions", "dimension")
     return keys if size.gang is not None else (*keys, "partition_buffer")
 
@@ -144,12 +151,18 @@ def _of_gang(size: TrainingSize, parameters: int) -> list[Line]:
 
 
 def _blob(sums: int) -> int:
-    """Return bytes of what torch.save makes of so many bytes of sums, in a buffer that grows by an eighth."""
+    """Return the bytes that torch.save makes of sums.
+
+    They are in a buffer that grows by an eighth.
+    """
     return sums * 5 // 4
 
 
 def _chances(size: TrainingSize) -> int:
-    """Return bytes of what draws negatives by degree: a number for each entity of a side, and how it is made."""
+    """Return the bytes for drawing negatives by degree.
+
+    They are a number for each entity of a side, and temporaries of its computation.
+    """
     if not size.config.negatives_by_degree:
         return 0
     ends = {(side, getattr(each, side)) for each in size.config.relations for side in ("lhs", "rhs")}
@@ -158,33 +171,40 @@ def _chances(size: TrainingSize) -> int:
 
 
 def _untrained(size: TrainingSize) -> int:
-    """Return bytes of the largest partition that no bucket needs: it is read and written when an epoch ends."""
+    """Return the bytes of the largest partition that no bucket needs.
+
+    It is read and written when an epoch ends.
+    """
     types = (entity for entity, held in size.held.items() if not held)
     return max((table_bytes(size.config, entity, max(size.counts[entity])) for entity in types), default=0)
 
 
 def _columns(size: TrainingSize) -> int:
-    """Return bytes of an edge as it is read."""
+    """Return the bytes of an edge as it is read."""
     return 3 * INT + (FLOAT if size.weighted else 0)
 
 
 def _left_over(size: TrainingSize) -> int:
-    """Return bytes of the columns that some edges were held out of, which a rank keeps while it trains the others.
+    """Return the bytes of columns that stay after edges were held out.
 
-    Else they go, but for those of a single bucket, which is the next epoch's again.
+    A rank keeps the columns while it trains the other edges. A single process frees them, except those of a single
+    bucket, which the next epoch trains again.
     """
     kept = size.gang is not None or (not size.ahead and size.config.num_epochs > 1)
     return size.edges * _columns(size) if size.config.eval_fraction and kept else 0
 
 
 def _split_off(size: TrainingSize) -> int:
-    """Return bytes an edge: copies of both parts, a permutation, flags."""
+    """Return bytes an edge while edges are held out.
+
+    They are copies of both parts, a permutation, and flags.
+    """
     return _columns(size) + INT + 1 if size.config.eval_fraction else 0
 
 
 def _ordered(size: TrainingSize) -> int:
-    """Return bytes an edge: the most that is made of them while they are trained."""
+    """Return the largest temporaries of an edge during training, in bytes."""
     checked = INT + 1  # the family of each relation, flags
-    ordered = INT if relation_kinds(size.config) == 1 else 4 * INT  # the shuffled order; by relation as well
-    known = 8 * INT if size.config.mask_known_negatives else 0  # a copy, one side's answers, the other's being sorted
+    ordered = INT if relation_kinds(size.config) == 1 else 4 * INT  # the shuffled order, also by relation
+    known = 8 * INT if size.config.mask_known_negatives else 0  # a copy and both sides' answers, one being sorted
     return max(checked, ordered, known)
