@@ -1,4 +1,7 @@
-"""From a snapshot to buckets: validate it, give entities their ids, hold edges out, write the rest by partition."""
+"""Preparation of a snapshot for training, in four steps.
+
+The snapshot is validated, entities get their ids, edges are held out, and the others are written by partition.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How a snapshot's edges will fall into buckets, before anything has an id: told by a sample of them.
+"""Forecast of a snapshot's edges by bucket, before entities have ids.
 
-Names are dealt to partitions by a hash, so evenly. Edges are not, where a few entities have many of them: a hub's edges
-all lie in one row or column of the grid. The partition follows from the name, so a sample tells for any number of them.
+It is made from a sample. Names are distributed evenly to partitions, by a hash. Edges are not, where a few entities
+have many of them: a hub's edges are all in one row or column of the grid. The partition follows from the name, so one
+sample serves any number of partitions.
 """
 
 from __future__ import annotations
@@ -24,27 +25,32 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec, ModelConfig, SnapshotFile
 
 SAMPLE = 1_000_000
-"""Edges, or about as many; a snapshot that has fewer is taken as a whole."""
+"""Approximate number of sampled edges. A snapshot with fewer edges is taken as a whole."""
 _SPREAD = 3  # standard deviations by which the largest of equally likely parts may exceed the mean
 _UNLIKELY = 6  # standard deviations that chance does not reach in as many buckets as there can be
 
 
 def largest_of(total: int, share: float) -> int:
-    """Return how many of ``total`` the largest of many parts has, when chance deals each of them ``share``."""
+    """Return the size of the largest of many equally likely parts.
+
+    Args:
+        total: size of all parts.
+        share: expected share of each part.
+    """
     mean = total * share
     return min(total, math.ceil(mean + (_SPREAD * math.sqrt(mean) if share < 1 else 0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BucketSample:
-    """Edges, as far as their bucket follows from them.
+    """Sample of edges, with the facts from which their buckets follow.
 
     Attributes:
-        edges: of the snapshot.
+        edges: number of edges of the snapshot.
         names: entity types.
-        types: of both ends, as places in ``names``: int64 (sampled edges, 2).
-        hashes: of both ends' names, as ``partition_of`` has them: uint64 (sampled edges, 2).
-        spread: what spreads edges over a side whose type is not partitioned: uint64 (sampled edges,).
+        types: of both ends, as positions in ``names``: int64 (sampled edges, 2).
+        hashes: of both ends' names, as in ``partition_of``: uint64 (sampled edges, 2).
+        spread: hash that spreads edges over a side whose type is not partitioned: uint64 (sampled edges,).
     """
 
     edges: int
@@ -54,10 +60,11 @@ class BucketSample:
     spread: np.ndarray
 
     def largest(self, config: ModelConfig) -> int:
-        """Return how many edges the largest bucket will have, held-out ones included, with a config's partitions.
+        """Return the number of edges of the largest bucket.
 
-        A sample's largest bucket is larger than its share by chance alone, the more so the more buckets there are. So
-        what counts is the largest row and column, and the largest bucket only where chance would not make it.
+        It includes held-out edges, and follows a config's partitions. A sample's largest bucket is larger than its
+        share by chance alone, the more so the more buckets there are. So the largest row and column decide, and the
+        largest bucket only where chance would not make it so large.
         """
         rows, columns = config.partitions("lhs"), config.partitions("rhs")
         if rows * columns == 1:
@@ -91,8 +98,8 @@ def sample_buckets(
         connection: with ``raw`` and ``relations``.
         spec: of the graph.
         files: of the snapshot.
-        matches: what joins the two, see ``make_relations``.
-        edges: of the snapshot, as counted.
+        matches: SQL condition that joins the two, see ``make_relations``.
+        edges: number of edges of the snapshot.
 
     Raises:
         InputError: a file has changed or is damaged.

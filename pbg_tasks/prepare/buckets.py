@@ -1,4 +1,7 @@
-"""Edges to buckets: ``{train,valid,test}/edges_{i}_{j}.h5`` of the whole grid, streamed, in a fixed mixed order."""
+"""Writing of edges to buckets: ``{train,valid,test}/edges_{i}_{j}.h5``.
+
+Every bucket of the grid is written, as a stream, in a mixed order that is always the same.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ BATCH_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BucketReport:
-    """What was written.
+    """Report on the written buckets.
 
     Attributes:
         edges: by split, and the snapshot's total; ``dropped`` are further edges of held-out pairs, such as inverses.
@@ -58,7 +61,7 @@ class BucketReport:
     delta_matrix: list[list[int]] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the report as plain JSON values."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -74,9 +77,9 @@ def write_buckets(
     splits: Collection[str] = NAMES,
     delta: Delta | None = None,
 ) -> BucketReport:
-    """Split the snapshot's edges, and write every bucket of the grid, empty ones too.
+    """Split the snapshot's edges, and write every bucket, empty ones too.
 
-    An end whose type is not partitioned lies in partition 0; its edges are spread over that side's buckets by hash.
+    An end whose type is not partitioned is in partition 0; its edges are spread over that side's buckets by hash.
 
     Args:
         connection: for the work.
@@ -86,8 +89,8 @@ def write_buckets(
         returned_previous: pairs that may not be held out, from the release this run continues.
         out: directory for the files.
         feature_separator: between two features in the column of a featurized type.
-        splits: of which empty buckets are written, too.
-        delta: decides which training edges are also written to the folder ``DELTA``; None: there is none.
+        splits: those of which empty buckets are written, too.
+        delta: chooses the training edges that are also written to the folder ``DELTA``; None: there is none.
 
     Raises:
         FormatError: a file of ``entities`` or ``returned_previous`` is missing or damaged.
@@ -121,10 +124,10 @@ def write_buckets(
 
 
 def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities: Path) -> None:
-    """Make ``ends(type, name, id, word)``; an id packs type, partition (16 bits) and offset (40 bits) into one number.
+    """Make the table ``ends(type, name, id, word)``.
 
-    Of a featurized type an end is a bag; its number takes the offset's place. A word is 64 bits that follow from the
-    name.
+    An id packs type, partition (16 bits) and offset (40 bits) into one number. An end of a featurized type is a bag;
+    its number takes the offset's place. A word is 64 bits that follow from the name.
     """
 
     def ends_of(index: int, entity: str) -> str:
@@ -142,12 +145,11 @@ def _make_ends(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, entities:
 
 
 def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches: str, *, marked: bool) -> None:
-    """Make ``edges``: ids, relation, weight, the drawn split, and a hash of the names that orders and spreads.
+    """Make the table ``edges``: ids, relation, weight, the drawn split, a hash.
 
-    With ``marked``, they also have the column ``mark``; see ``deltas``.
-
-    Only candidates keep their keys and their relation's name: text would be most of the table. Where nothing is drawn,
-    it is a view, of which only what is asked for is computed.
+    The hash of the names orders and spreads the edges. With ``marked``, they also have the column ``mark``; see
+    ``deltas``. Only candidates keep their keys and their relation's name, because text would be most of the table.
+    Where nothing is drawn, it is a view, so that only the columns in use are computed.
     """
     kind = "TABLE" if draws(spec.split) else "VIEW"
     typed = len(spec.model.entities) > 1
@@ -176,7 +178,10 @@ def _make_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches:
 
 
 def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, *, marked: bool) -> None:
-    """Make ``placed``: each edge's split (null: dropped), and bucket, counted over splits, rows and columns."""
+    """Make the table ``placed``: each edge's split and bucket.
+
+    The split is null for a dropped edge. Buckets are numbered over splits, rows and columns.
+    """
     partitioned = [index for index, entity in enumerate(spec.model.entities.values()) if entity.num_partitions > 1]
     listed = ", ".join(map(str, partitioned)) or "-1"
     rows, columns = spec.model.partitions("lhs"), spec.model.partitions("rhs")
@@ -214,7 +219,10 @@ def _make_placed(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, *, mark
 def _count(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, table: str = "placed", splits: int = len(NAMES)
 ) -> tuple[np.ndarray, int]:
-    """Count the edges of every split's buckets, int64 (splits, rows, columns), and those dropped."""
+    """Count the edges of every split's buckets, and those dropped.
+
+    The counts are int64 (splits, rows, columns).
+    """
     found = dict(connection.execute(f"SELECT bucket, count(*) FROM {table} GROUP BY bucket").fetchall())
     dropped = found.pop(None, 0)
     counts = np.zeros((splits, spec.model.partitions("lhs"), spec.model.partitions("rhs")), np.int64)
@@ -244,7 +252,7 @@ def _write_grid(
                 continue
             path = out / names[split] / edge_file_name(lhs, rhs)
             path.parent.mkdir(exist_ok=True)
-            if not count and empty is not None:  # of a fine grid most are, and HDF5 takes milliseconds for each
+            if not count and empty is not None:  # most of a fine grid is empty, and HDF5 is slow
                 copied(empty, path)
                 continue
             with _writer(path, int(count), bags, weighted=weighted, checksums=spec.model.checksums) as writer:
@@ -264,11 +272,11 @@ def _writer(
 
 
 class _SortedEdges:
-    """The edges of a table like ``placed`` in the order of their buckets, and of their hashes in a bucket, streamed.
+    """Edges of a table like ``placed``, sorted, as a stream.
 
-    Between two ends, edges of one hash have one relation. Each further column to sort by would cost a third.
-
-    Instead of an offset, a bag has -1 minus its number.
+    They are in the order of their buckets, and of their hashes in a bucket. Between two ends, edges of one hash have
+    one relation. Each further column to sort by would cost a third more. Instead of an offset, a bag has -1 minus its
+    number.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, spec: GraphSpec, table: str, *, weighted: bool) -> None:

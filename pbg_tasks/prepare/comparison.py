@@ -1,4 +1,4 @@
-"""Figures of a snapshot against those of snapshots before it: volume, degrees, columns."""
+"""Comparison of a snapshot's volume, degrees and columns with earlier ones."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 WINDOWS = (7, 28)
-"""Over how many of the last snapshots a volume is compared."""
+"""Numbers of the last snapshots with which a volume is compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Rows against those of earlier snapshots.
+    """Number of rows relative to those of earlier snapshots.
 
     Attributes:
-        window: how many of the last snapshots are asked for.
-        snapshots: how many of them there are.
+        window: number of the last snapshots that should be compared.
+        snapshots: number of them that exist.
         median: of their rows.
-        ratio: the snapshot's rows against that.
+        ratio: the snapshot's rows divided by the median.
     """
 
     window: int
@@ -47,7 +47,9 @@ def volumes(edges: int, earlier: Sequence[int]) -> list[Volume]:
 
 
 def degree_distance(before: Sequence[int], now: Sequence[int]) -> float:
-    """Return the Kolmogorov-Smirnov distance of two distributions of degrees, as far as powers of two tell.
+    """Return the Kolmogorov-Smirnov distance of two distributions of degrees.
+
+    Degrees are known only to powers of two.
 
     Args:
         before: number of entities of degree 2**k to 2**(k+1) - 1, by k.
@@ -65,7 +67,7 @@ def degree_distance(before: Sequence[int], now: Sequence[int]) -> float:
 
 
 def changed_columns(before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]) -> list[str]:
-    """Say how the columns of a snapshot's files differ from those before, a sentence each.
+    """Return the differences between two snapshots' columns, a sentence each.
 
     Args:
         before: types by the column's name.

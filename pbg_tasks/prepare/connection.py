@@ -1,4 +1,7 @@
-"""DuckDB, out of core: within a memory budget, spilling to scratch, with no extension fetched from anywhere."""
+"""Connection to DuckDB within a memory budget.
+
+It spills to scratch, and no extension is fetched from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Resources
 
 _FULL = ("No space left", "Disk quota exceeded", "File too large")
-"""Text of the system for a full disk or quota, in DuckDB's errors."""
+"""Texts of the system for a full disk or quota, in DuckDB's errors."""
 
 
 @contextmanager
 def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database in ``scratch`` that keeps within ``resources.memory_gb``.
 
-    A limit of the address space (``ulimit -v``) may leave it less; it spills the earlier.
+    A limit of the address space (``ulimit -v``) may leave it less; then it spills earlier.
 
     Raises:
         ResourceError: a query needs more memory or disk than there is, or such a limit leaves no room for a database.
@@ -47,7 +50,7 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
                 **({"threads": str(resources.threads)} if resources.threads else {}),
             },
         ) as connection:
-            # Without the bar, which is not printed, there is no measure of how far a query is.
+            # DuckDB measures the progress of a query only while its progress bar is on, even if the bar is not printed.
             connection.execute("SET enable_progress_bar = true")
             connection.execute("SET enable_progress_bar_print = false")
             connection.execute("SET progress_bar_time = 0")
@@ -64,14 +67,17 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
 
 
 def scratch_of(connection: duckdb.DuckDBPyConnection) -> Path:
-    """Return the scratch directory that a connection was opened in."""
+    """Return the scratch directory in which a connection was opened."""
     ((spill,),) = connection.execute("SELECT current_setting('temp_directory')").fetchall()
     return Path(spill).parent
 
 
 @contextmanager
 def phase(connection: duckdb.DuckDBPyConnection, what: str, *, interval: float = 5.0) -> Iterator[None]:
-    """Say how far the queries inside are, every ``interval`` seconds, and how long they took."""
+    """Report the progress of the queries inside, and their duration.
+
+    The progress is reported every ``interval`` seconds.
+    """
     started, stop = time.monotonic(), threading.Event()
 
     def watch() -> None:
@@ -92,7 +98,9 @@ def phase(connection: duckdb.DuckDBPyConnection, what: str, *, interval: float =
 
 
 def batches(query: duckdb.DuckDBPyRelation, rows: int) -> Iterator[pa.RecordBatch]:
-    """Run a query and stream its rows, at most ``rows`` at a time.
+    """Run a query and stream its rows in batches.
+
+    A batch has at most ``rows`` rows.
 
     Raises:
         duckdb.OutOfMemoryException: there is no memory for them.
@@ -102,7 +110,10 @@ def batches(query: duckdb.DuckDBPyRelation, rows: int) -> Iterator[pa.RecordBatc
 
 
 def _as_duckdb(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Raise DuckDB's errors again: Arrow's look like faults of the file that the rows are written to."""
+    """Turn Arrow's errors back into DuckDB's.
+
+    Arrow's look like faults of the file to which the rows are written.
+    """
     try:
         yield from reader
     except OSError as error:
@@ -115,7 +126,7 @@ def _as_duckdb(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def is_disk_full(error: duckdb.Error) -> bool:
-    """Say whether a query ended because scratch has no room left."""
+    """Return whether a query ended because scratch has no room left."""
     return isinstance(error, duckdb.IOException) and any(sign in str(error) for sign in _FULL)
 
 
@@ -127,10 +138,12 @@ def load_table(
     *,
     younger: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a table from a Parquet file of our own, an empty one where ``path`` is None.
+    """Make a table from a Parquet file of this package.
+
+    It is empty where ``path`` is None.
 
     Args:
-        connection: the table is made here.
+        connection: in which the table is made.
         table: its name.
         columns: name and SQL type of each.
         path: of the file.
@@ -153,7 +166,9 @@ def load_table(
 
 @contextmanager
 def loading(path: Path) -> Iterator[None]:
-    """Tell what goes wrong inside, where a file or directory of our own is read, as its fault.
+    """Turn errors inside into faults of a file or directory.
+
+    The file or directory is one that this package wrote.
 
     Raises:
         FormatError: it is missing, damaged, or lacks a column.
@@ -169,5 +184,8 @@ def loading(path: Path) -> Iterator[None]:
 
 
 def what_duckdb_says(error: Exception) -> str:
-    """Return an error's text without the query that it repeats: that is ours, and says nothing to a user."""
+    """Return an error's text without the query that it repeats.
+
+    The query is this package's and has no meaning for a user.
+    """
     return str(error).partition("\n\nLINE ")[0]

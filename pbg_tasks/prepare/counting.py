@@ -1,4 +1,4 @@
-"""How many entities, relations and edges a snapshot has, before anything else is done with it."""
+"""Counts of a snapshot's entities, relations and edges, before preparation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCounts:
-    """What a snapshot has.
+    """Counts of a snapshot.
 
     Attributes:
         entities: distinct names, by type.
         relations: distinct relations.
         edges: rows.
-        degrees: how many entities are an end of 2**k to 2**(k+1) - 1 edges, by type, for k from 0.
+        degrees: number of entities that are an end of 2**k to 2**(k+1) - 1 edges, by type, for k from 0.
         sample: of the edges, where a type is partitioned, or may be.
     """
 
@@ -40,11 +40,10 @@ class SnapshotCounts:
 def count_snapshot(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
 ) -> SnapshotCounts:
-    """Count a snapshot that nobody has validated yet: rows that no relation fits are left out.
+    """Count a snapshot before its validation.
 
-    It is read once, and once more where a type is partitioned or may be.
-
-    Names are told apart by a 64-bit hash, which is exact for all that matters here and takes 8 bytes a name.
+    Rows that no relation fits are left out. The files are read once, and once more where a type is partitioned or may
+    be. Names are identified by a 64-bit hash, which is exact enough for this purpose and takes 8 bytes a name.
 
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.

@@ -1,4 +1,4 @@
-"""The data gate: is a snapshot what one expects, before anything is spent on training it?"""
+"""Data gate: check of a snapshot before resources are spent on training."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _SHOWN_RELATIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A snapshot against those before it.
+    """Differences of a snapshot from those before it.
 
     Attributes:
         since: key of the last release's snapshot; None for the first night.
-        edges: what became of them; None where nothing is known of those before.
+        edges: changes of the edges; None where those before are unknown.
         degrees: distance of the distributions, by entity type.
-        columns: how the files' columns differ, a sentence each.
-        volumes: rows against earlier snapshots.
-        awaited: key of the snapshot before, where its night has not finished and none waits for it: then ``since`` is
+        columns: differences of the files' columns, a sentence each.
+        volumes: rows relative to earlier snapshots.
+        awaited: key of the snapshot before, where its night has not finished and no run waits for it: then ``since`` is
             an older one, or None, because of the order in which nights happened to run.
     """
 
@@ -50,16 +50,16 @@ def judge_snapshot(gates: DataGates, report: SnapshotReport, difference: Differe
 def judge_entities(
     gates: DataGates, entities: Mapping[str, int], *, since: str | None, awaited: str | None = None
 ) -> Verdict:
-    """Judge its entities.
+    """Judge the entities of a snapshot.
 
-    Those that stayed away before count neither as kept nor as gone: where names come and go every day, they become most
-    of all that are known, though no day differs much from the one before.
+    Entities that were absent before already count neither as kept nor as gone: where names come and go every day, they
+    become most of all that are known, though no day differs much from the one before.
 
     Args:
         gates: the limits.
-        entities: how many are ``kept`` and ``gone``, of those in the snapshot before.
+        entities: numbers of those that are ``kept`` and ``gone``, of those in the snapshot before.
         since: key of that snapshot; None for a night that knows no entities.
-        awaited: key of a snapshot between the two whose night has not finished; None where none lacks.
+        awaited: key of a snapshot between the two whose night has not finished; None where there is none.
     """
     before = entities["kept"] + entities["gone"]
     if not before or not gates.max_gone_entities.asked:
@@ -77,7 +77,7 @@ def _unless_awaited(check: Check, awaited: str | None) -> Check:
 
 
 def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:
-    """Check what the snapshot shows by itself."""
+    """Check the figures of the snapshot itself."""
     if gates.min_edges.asked:
         yield gates.min_edges.judge("min_edges", report.edges, f"{report.edges} edges", "{:.0f}")
     for name, limit, count, what in (
@@ -90,7 +90,7 @@ def _own(gates: DataGates, report: SnapshotReport) -> Iterator[Check]:
 
 
 def _volumes(gates: DataGates, volumes: Sequence[Volume]) -> Iterator[Check]:
-    """Check the rows against those of the snapshots before."""
+    """Check the number of rows against those of the snapshots before."""
     for volume in volumes:
         measured = f"{volume.ratio:.2f} times as many edges as the last {volume.snapshots} snapshots (median)"
         for name, limit in (("min_volume", gates.min_volume), ("max_volume", gates.max_volume)):
@@ -99,7 +99,7 @@ def _volumes(gates: DataGates, volumes: Sequence[Volume]) -> Iterator[Check]:
 
 
 def _compared(gates: DataGates, difference: Difference) -> Iterator[Check]:
-    """Check what shows beside the snapshot of the last release."""
+    """Check the differences from the snapshot of the last release."""
     if difference.edges is not None and difference.edges.before:
         yield from _edges(gates, difference.since, difference.edges)
     for entity, distance in difference.degrees.items():
@@ -114,7 +114,7 @@ def _compared(gates: DataGates, difference: Difference) -> Iterator[Check]:
 
 
 def _edges(gates: DataGates, since: str | None, edges: EdgeChanges) -> Iterator[Check]:
-    least = "" if edges.exact else "at least "  # only numbers of rows are known
+    least = "" if edges.exact else "at least "  # not exact where only numbers of rows are known
     gone = {name: each for name, each in edges.relations.items() if each.before and not each.now}
     largest = sorted(gone, key=lambda name: -gone[name].before)[:_SHOWN_RELATIONS]
     of_relations = sum(each.before for each in gone.values())

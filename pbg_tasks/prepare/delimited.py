@@ -1,4 +1,7 @@
-"""What DuckDB does not tell of a CSV or TSV file: its first record, and the line on which a record begins."""
+"""Facts about CSV and TSV files that DuckDB does not report.
+
+They are a file's first record, and the line on which a record begins.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,17 @@ _COMMON = ("\t", ",", ";", "|", " ")
 
 
 def delimiter(snapshots: Snapshots) -> str:
-    """Return what stands between two fields."""
+    """Return the delimiter of two fields."""
     return snapshots.delimiter or _DELIMITERS[snapshots.format]
 
 
 def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None:
-    """Return the fields of a file's first line; None of a file of no bytes, which has no rows where none has a header.
+    """Return the fields of a file's first line.
+
+    None is returned for a file of no bytes without a header, which has no rows.
 
     Args:
-        snapshots: how the file is written.
+        snapshots: format of the file.
         uri: of the file, for messages.
         place: path of its text.
 
@@ -50,15 +55,20 @@ def first_record(snapshots: Snapshots, uri: str, place: str) -> list[str] | None
 
 
 def column_names(snapshots: Snapshots, first: list[str]) -> list[str]:
-    """Return the names of a file's columns: its first record, or ``column0`` and so on without a header."""
+    """Return the names of a file's columns.
+
+    They are its first record, or ``column0`` and so on without a header.
+    """
     return first if snapshots.header else [f"column{index}" for index in range(len(first))]
 
 
 def likely_delimiter(snapshots: Snapshots, uri: str, place: str, wanted: Collection[str]) -> str | None:
-    """Return the common delimiter with which a file's first line has each wanted column once; None without one.
+    """Return a common delimiter that fits the wanted columns, if any.
+
+    With it, a file's first line has each wanted column once.
 
     Args:
-        snapshots: as the file was taken to be written.
+        snapshots: assumed format of the file.
         uri: of the file, for messages.
         place: path of its text.
         wanted: names of columns.
@@ -72,10 +82,15 @@ def likely_delimiter(snapshots: Snapshots, uri: str, place: str, wanted: Collect
 
 
 def line_of(snapshots: Snapshots, place: str, record: int) -> int:
-    """Return the line on which a record begins, both counted from 1, of the text at ``place``.
+    """Return the line on which a record begins.
 
-    They differ because DuckDB skips empty lines and a quoted field may hold line breaks. A field too long for Python's
-    reader ends the search; the record's number is the best answer then.
+    Both are counted from 1. They differ because DuckDB skips empty lines and a quoted field may hold line breaks. A
+    field too long for Python's reader ends the search; then the record's number is the best answer.
+
+    Args:
+        snapshots: format of the file.
+        place: path of its text.
+        record: number of the record.
     """
     count, line = 0, 1
     try:
@@ -98,5 +113,8 @@ def _reader(snapshots: Snapshots, lines: Any) -> Any:  # noqa: ANN401 - typeshed
 
 
 def _open_text(place: str) -> TextIO:
-    """Open a file as text; that it is UTF-8 is for DuckDB to check, which names the line."""
+    """Open a file as text.
+
+    DuckDB checks that it is UTF-8, and names the line where it is not.
+    """
     return Path(place).open(encoding="utf-8-sig", errors="replace", newline="")

@@ -1,10 +1,9 @@
 """Edges to train of a night that continues another.
 
-These are new ones, those beside them, and a sample of the others.
-
-An edge is new where the snapshot of the release before did not have it, or had it held out. It touches what changed
-where new edges make up enough of all edges of one of its ends. The sample of the others keeps the rest of the graph in
-place; every night draws another.
+These are new edges, those of entities with many new edges, and a sample of the others. An edge is new where the
+snapshot of the release before did not have it, or had it held out. It touches a change where new edges make up enough
+of all edges of one of its ends. The sample of the others keeps the rest of the graph in place; every night draws
+another.
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from pbg_tasks.config.graph import DeltaEpochs
 
 COLUMNS = ("mark", "candidate")
-"""Of the tables ``edges`` and ``placed``: the edge as ``EDGE_HASHES`` knows it, and the split it was drawn for."""
+"""Columns of the tables ``edges`` and ``placed``: the edge's hash as in ``EDGE_HASHES``, and the split for which it was
+drawn.
+"""
 MARK = md5_head("concat_ws(chr(31), raw.lhs, raw.rel, raw.rhs, raw.lhs_type, raw.rhs_type)")
 _CHANCES = 1 << 64
 
@@ -48,11 +49,11 @@ def choose(connection: duckdb.DuckDBPyConnection, delta: Delta) -> dict[str, int
     """Make the table ``chosen``, rows of ``placed`` to train, and count them.
 
     Args:
-        connection: with ``placed`` and its ``COLUMNS``, and what ``settle`` made.
+        connection: with ``placed`` and its ``COLUMNS``, and the tables of ``settle``.
         delta: decides.
 
     Returns:
-        Edges that are ``new``, ``touching``, and ``sampled``, each by the first reason that fits.
+        Numbers of edges that are ``new``, ``touching``, and ``sampled``, each by the first reason that fits.
 
     Raises:
         FormatError: ``delta.before`` is damaged.
@@ -60,7 +61,7 @@ def choose(connection: duckdb.DuckDBPyConnection, delta: Delta) -> dict[str, int
     known = "false"
     if delta.before is not None:
         known = f"mark IN (SELECT hash FROM read_parquet({one_file(delta.before)}))"
-    # Those whose pair went back to training only now were held out until now.
+    # Edges whose pair goes back to training only in this night were held out until now, so they are new.
     connection.execute(
         """
         CREATE OR REPLACE TEMP TABLE back AS

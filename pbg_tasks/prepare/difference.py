@@ -1,8 +1,9 @@
-"""Which edges came and which went since the release before, by relation, out of core.
+"""Edges that are new or gone since the release before, by relation.
 
-An edge is told by 64 bits of its names' MD5: of a billion edges, two are taken for one with a chance of 3 in 100. Each
-night leaves the bits of its edges behind, sorted within their relations, in a Parquet file of about 6 bytes an edge.
-One aggregation over that file and the snapshot finds duplicates, arrivals and departures, and spills where memory ends.
+An edge is identified by 64 bits of its names' MD5: among a billion edges, two are taken for one with a chance of 3 in
+100. Each night leaves the bits of its edges, sorted within their relations, in a Parquet file of about 6 bytes an edge.
+One aggregation over that file and the snapshot finds duplicates, new and gone edges, and spills to disk where memory
+ends.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec
 
 EDGE_HASHES = "edge_hashes.parquet"
-"""Columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge."""
+"""File with the columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelationEdges:
-    """Distinct edges of a relation; ``rows`` also counts those that repeat."""
+    """Numbers of distinct edges of a relation; ``rows`` also counts duplicates."""
 
     rows: int
     now: int
@@ -37,14 +38,14 @@ class RelationEdges:
 
 @dataclass(frozen=True, slots=True)
 class EdgeChanges:
-    """What became of the edges since the snapshot before.
+    """Changes of the edges since the snapshot before, in numbers.
 
     Attributes:
         now: distinct edges.
         before: distinct edges before.
-        added: that were not there before.
-        removed: that are there no more.
-        exact: False where only numbers of rows are known: then ``added`` and ``removed`` are the least there can be.
+        added: those that were not there before.
+        removed: those that are gone.
+        exact: False where only numbers of rows are known: then ``added`` and ``removed`` are lower bounds.
         relations: the same by relation, empty where that is not known.
     """
 
@@ -57,7 +58,7 @@ class EdgeChanges:
 
     @classmethod
     def of_relations(cls, relations: dict[str, RelationEdges]) -> EdgeChanges:
-        """Sum up relations."""
+        """Return the sums over relations."""
         every = relations.values()
         return cls(
             now=sum(each.now for each in every),
@@ -69,12 +70,14 @@ class EdgeChanges:
 
     @classmethod
     def of_rows(cls, *, now: int, before: int) -> EdgeChanges:
-        """Say what two numbers of rows tell."""
+        """Return the changes that follow from two numbers of rows."""
         return cls(now, before, max(now - before, 0), max(before - now, 0), exact=False)
 
 
 def find_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, before: Path | None) -> dict[str, RelationEdges]:
-    """Count the distinct edges of the open snapshot and of the one before; make the tables ``labels`` and ``marks``.
+    """Count the distinct edges of the open snapshot and of that before.
+
+    The tables ``labels`` and ``marks`` are made.
 
     Args:
         connection: with the snapshot's view ``raw``, every row of which has been checked.
@@ -82,7 +85,7 @@ def find_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, before: P
         before: ``EDGE_HASHES`` of the snapshot before; None where there is none.
 
     Returns:
-        By the relation's label: its name, and the types of its ends where the snapshot's columns give them.
+        Counts by the relation's label: its name, and the types of its ends where the snapshot's columns give them.
 
     Raises:
         FormatError: ``before`` is not of this format.
@@ -119,7 +122,7 @@ def find_edges(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, before: P
 
 
 def _open_before(connection: duckdb.DuckDBPyConnection, before: Path | None) -> None:
-    """Make the view ``marks_before(relation, hash)``, an empty one without a file."""
+    """Make the view ``marks_before(relation, hash)``, empty without a file."""
     if before is None:
         empty = "SELECT NULL::VARCHAR AS relation, NULL::UBIGINT AS hash WHERE false"
         connection.execute(f"CREATE OR REPLACE TEMP VIEW marks_before AS {empty}")
@@ -130,7 +133,10 @@ def _open_before(connection: duckdb.DuckDBPyConnection, before: Path | None) -> 
 
 
 def write_edge_hashes(connection: duckdb.DuckDBPyConnection, out: Path) -> None:
-    """Write ``EDGE_HASHES`` of the snapshot whose table ``marks`` is there; the same edges give the same bytes."""
+    """Write ``EDGE_HASHES`` of the snapshot in the table ``marks``.
+
+    The same edges give the same bytes.
+    """
     connection.execute(
         "COPY (SELECT label AS relation, hash FROM marks JOIN labels USING (id) WHERE times > 0 ORDER BY id, hash) "
         f"TO {quoted(str(out / EDGE_HASHES))} (FORMAT parquet, PARQUET_VERSION V2, COMPRESSION zstd)"

@@ -1,7 +1,7 @@
-"""Featurized entities: a cell that lists features becomes a bag, and a bag the rows of its features.
+"""Featurized entities: cells with features become bags of features' rows.
 
-On the way to the buckets a bag is one number, as an entity is: only its cell is joined and sorted. Its features take
-the number's place when a bucket is written.
+On the way to the buckets a bag is one number, as an entity is, so that only its cell is joined and sorted. Its features
+take the number's place when a bucket is written.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ BATCH_ROWS = 1 << 20
 
 
 class Bags:
-    """The bags of an edge list, in memory: 8 bytes a feature of a bag.
+    """Bags of an edge list, with 8 bytes for each feature.
+
+    They are in memory.
 
     Args:
-        spec: says which types are featurized, and on which sides of the edges they occur.
+        spec: defines the featurized types, and the sides of the edges on which they occur.
         features: of each bag, by number.
     """
 
@@ -38,11 +40,14 @@ class Bags:
         relations, entities = spec.model.relations, spec.model.entities
         self._lhs = any(entities[relation.lhs].featurized for relation in relations)
         self._rhs = any(entities[relation.rhs].featurized for relation in relations)
-        # The last one is empty: it stands for the ends that are no bags.
+        # The last bag is empty: it stands for the ends that are no bags.
         self._features = Features(np.append(features.offsets, len(features.data)), features.data)
 
     def unpack(self, edges: EdgeList) -> EdgeList:
-        """Put features in the place of bags, which stand in ``edges`` as -1 minus their numbers."""
+        """Replace bags by their features.
+
+        In ``edges`` a bag is -1 minus its number.
+        """
         lhs, lhs_features = self._end(edges.lhs) if self._lhs else (edges.lhs, None)
         rhs, rhs_features = self._end(edges.rhs) if self._rhs else (edges.rhs, None)
         return EdgeList(lhs, rhs, edges.rel, edges.weight, lhs_features, rhs_features)
@@ -55,12 +60,14 @@ class Bags:
 def make_bags(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, matches: str, ids: Path, separator: str
 ) -> Bags | None:
-    """Make the table ``bags(type, cell, number, features)`` of the cells that have a known feature.
+    """Make the table ``bags(type, cell, number, features)``.
+
+    It has the cells with a known feature.
 
     Args:
         connection: holds ``raw`` and ``relations``; the table is made here.
         spec: of the graph.
-        matches: joins the two.
+        matches: SQL condition that joins the two.
         ids: directory with the features' ids.
         separator: between two features of a cell.
 
@@ -108,11 +115,13 @@ def _fetch(connection: duckdb.DuckDBPyConnection) -> Features:
 
 
 class FeaturizedBucketWriter:
-    """Writes a bucket whose edges may end in bags; it is held in memory, and appears only when all of it is written.
+    """Writer of a bucket whose edges may end in bags.
+
+    The bucket is held in memory, and appears only when all of it is written.
 
     Args:
-        path: where it goes.
-        bags: what ends below 0 stand for.
+        path: of the file.
+        bags: to which ends below 0 refer.
         weighted: whether there is a ``weight`` dataset.
         checksums: as in ``write_edges``.
     """

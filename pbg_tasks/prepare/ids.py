@@ -1,7 +1,8 @@
-"""Stable ids: an entity's partition follows from its name, its offset is given once and never changes.
+"""Stable ids: partition and offset of each entity.
 
-A night adds rows at the end of a partition and moves none, so last night's checkpoint is tonight's starting point.
-Entities that vanish from the snapshot keep their place.
+An entity's partition follows from its name; its offset is given once and never changes. A night adds rows at the end of
+a partition and moves none, so last night's checkpoint is tonight's starting point. Entities that vanish from the
+snapshot keep their place.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ ID_COLUMNS = {
     "unseen": "INTEGER",
 }
 YOUNGER_COLUMNS = {"unseen": "0"}
-"""What older files lack, and what stands for it."""
+"""Columns that older files lack, with the value that stands for them."""
 _FATES = ("total", "new", "kept", "gone", "returned", "absent")
 
 
 @dataclass(frozen=True, slots=True)
 class EntityReport:
-    """What became of the entities.
+    """Report on the entities of a night.
 
     Attributes:
-        entities: over all types, each counted once: those that the release before had seen in its own snapshot are
-            kept (in this one, too) or gone (not in it); those that it knew from earlier ones only have returned (are in
-            this one) or stay absent; the others are new. Their sum is the total.
+        entities: over all types, each counted once: those that the release before had seen in its own snapshot are kept
+            (in this one, too) or gone (not in it); those that it knew only from earlier ones have returned (are in this
+            one) or stay absent; the others are new. Their sum is the total.
         types: the same by entity type.
         counts: entities of each partition, by type.
         relations: number of relations.
@@ -71,17 +72,17 @@ class EntityReport:
     expired: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the report as plain JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """How often something must occur to be taken up, if it is not known already.
+    """Least number of occurrences with which a new name gets an id.
 
     Attributes:
-        entity: an entity, as either end of the edges.
-        relation: a relation, when relations come from the data.
+        entity: of an entity, as either end of the edges.
+        relation: of a relation, when relations come from the data.
     """
 
     entity: int = 1
@@ -89,15 +90,19 @@ class Minimum:
 
 
 def entity_ids_file_name(entity: str) -> str:
-    """Return the Parquet file of a type's ids: name, partition, offset, first_seen, last_seen, unseen.
+    """Return the Parquet file of a type's ids.
 
-    The last is the number of nights since ``last_seen`` whose snapshots had no edge of the entity.
+    Its columns are name, partition, offset, first_seen, last_seen, unseen. The last is the number of nights since
+    ``last_seen`` whose snapshots had no edge of the entity.
     """
     return f"entity_ids_{entity}.parquet"
 
 
 def partition_of(name: str, partitions: int) -> int:
-    """Return an entity's partition: the last 8 bytes of its name's MD5, little-endian, modulo ``partitions``."""
+    """Return an entity's partition by its name.
+
+    It is the last 8 bytes of the name's MD5, little-endian, modulo ``partitions``.
+    """
     digest = hashlib.md5(name.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[8:], "little") % partitions
 
@@ -114,7 +119,9 @@ def assign_ids(
     hashed: bool = True,
     feature_separator: str = ",",
 ) -> EntityReport:
-    """Give every entity of the snapshot its partition and offset, and write the entity path.
+    """Give every entity of the snapshot its partition and offset.
+
+    The entity path is written.
 
     Args:
         connection: for the work.
@@ -123,8 +130,8 @@ def assign_ids(
         snapshot: its key, kept as first_seen and last_seen.
         previous: directory with the ids and relation names of the release this run continues.
         out: directory for the files; every (type, partition) gets its own, empty ones too.
-        minimum: what is too rare gets no id, and its edges are dropped.
-        hashed: whether known entities lie where ``partition_of`` says; PBG's importer puts them anywhere.
+        minimum: names that occur less often get no id, and their edges are dropped.
+        hashed: whether known entities are in the partitions of ``partition_of``; PBG's importer puts them anywhere.
         feature_separator: between two features in the column of a featurized type, whose features get the ids.
 
     Raises:
@@ -157,7 +164,9 @@ def assign_ids(
 
 
 def write_known(directory: Path, entity: str, partitions: Iterable[Sequence[str]], *, seen: str) -> None:
-    """Write ids of which only the names are known, as ``assign_ids`` takes them for the release before.
+    """Write ids of which only the names are known.
+
+    The format is that of the release before, as ``assign_ids`` reads it.
 
     Args:
         directory: for the file.
@@ -178,12 +187,16 @@ def write_known(directory: Path, entity: str, partitions: Iterable[Sequence[str]
 def _load_known(
     connection: duckdb.DuckDBPyConnection, entity: str, partitions: int | None, previous: Path | None
 ) -> None:
-    """Make the table ``known``: the ids of the release before; with ``partitions``, check that they fit."""
+    """Make the table ``known``: the ids of the release before.
+
+    With ``partitions``, check that they fit that number of partitions.
+    """
     path = previous / entity_ids_file_name(entity) if previous else None
     load_table(connection, "known", ID_COLUMNS, path, younger=YOUNGER_COLUMNS)
     if partitions is None:
         return
-    # With another number of partitions about half of all names or more would lie elsewhere: the first few tell.
+    # With another number of partitions at least about half of all names would be elsewhere, so that the first few
+    # suffice for the check.
     (row,) = connection.execute(
         f"""SELECT count(*) FROM known WHERE "offset" < 64 AND partition <> {md5_tail("name")} % ?""", [partitions]
     ).fetchall()
@@ -197,7 +210,10 @@ def _load_known(
 def _find_present(
     connection: duckdb.DuckDBPyConnection, entity: str, matches: str, least: int, separator: str | None
 ) -> None:
-    """Make the table ``present``: the names (with a separator, features) of one type that occur often enough."""
+    """Make the table ``present``: a type's names that occur often enough.
+
+    With a separator, the names are those of features.
+    """
 
     def names(side: str) -> str:
         return side if separator is None else f"unnest({features_sql(side, separator)})"
@@ -213,8 +229,8 @@ def _find_present(
 
 
 def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: str) -> dict[str, int]:
-    """Make the table ``ids`` of one type from ``known`` and ``present``."""
-    # The binary order of the names decides among new ones: the same snapshot gives the same ids.
+    """Make the table ``ids`` of a type, from ``known`` and ``present``."""
+    # New entities are ordered by the binary order of their names, so that the same snapshot gives the same ids.
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE ids AS
@@ -234,7 +250,8 @@ def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: st
         """,
         {"partitions": partitions, "snapshot": snapshot},
     )
-    # Who was seen before and is not now has been away for one night, who was not seen before either for more.
+    # Entities of the snapshot before that are not in this one have been away for one night, those that it lacked too
+    # for more.
     (row,) = connection.execute(
         """
         SELECT count(*), count(*) FILTER (unseen = 1), count(*) FILTER (unseen > 1), (SELECT count(*) FROM known),
@@ -248,7 +265,10 @@ def _assign(connection: duckdb.DuckDBPyConnection, partitions: int, snapshot: st
 
 
 def _unseen(connection: duckdb.DuckDBPyConnection, nights: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return partition and offset of the entities of the table ``ids`` that so many nights have not seen."""
+    """Return partition and offset of entities unseen for some nights.
+
+    They are rows of the table ``ids``.
+    """
     found = connection.execute(
         'SELECT partition::BIGINT AS partition, "offset" FROM ids WHERE unseen >= ? ORDER BY ALL', [nights]
     ).fetchnumpy()
@@ -256,14 +276,19 @@ def _unseen(connection: duckdb.DuckDBPyConnection, nights: int) -> tuple[np.ndar
 
 
 def write_ids(connection: duckdb.DuckDBPyConnection, entity: str, partitions: int, out: Path) -> list[int]:
-    """Write the table ``ids`` of one type, and the names and counts of its partitions, which are returned."""
+    """Write the ids of a type, and its partitions' names and counts.
+
+    Returns:
+        Number of entities of each partition.
+    """
     target = quoted(str(out / entity_ids_file_name(entity)))
     connection.execute(f'COPY (FROM ids ORDER BY partition, "offset") TO {target} (FORMAT parquet, COMPRESSION zstd)')
     return [_write_partition(connection, entity, partition, out) for partition in range(partitions)]
 
 
 def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partition: int, out: Path) -> int:
-    # The file is sorted by partition: unlike the table, it is not read whole for each.
+    # Queries read the file, which is sorted by partition: unlike the table, it is not read as a whole for each
+    # partition.
     file = one_file(out / entity_ids_file_name(entity))
     found = connection.sql(f'SELECT name FROM read_parquet({file}) WHERE partition = {partition} ORDER BY "offset"')
     names = chain.from_iterable(batch.column("name").to_pylist() for batch in batches(found, FETCH_ROWS))
@@ -275,7 +300,10 @@ def _write_partition(connection: duckdb.DuckDBPyConnection, entity: str, partiti
 def _relation_names(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, previous: Path | None, least: int
 ) -> list[str]:
-    """Return the relations' names by id: those known before keep theirs, new ones follow by name."""
+    """Return the relations' names by id.
+
+    Those known before keep their ids; new ones follow by name.
+    """
     if not spec.model.relations_from_data:
         return [relation.name for relation in spec.model.relations]
     known = read_relation_names(previous) if previous else []

@@ -1,4 +1,7 @@
-"""A few entities and edges looked up in what a night left behind: names by place, places by name, edges by hash."""
+"""Look-ups of single entities and edges in the files of a night.
+
+Names are found by place, places by name, and edges by hash.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,19 @@ if TYPE_CHECKING:
     from pbg_tasks.config.graph import Columns
 
 Place = tuple[int, int]
-"""Partition and offset."""
+"""Partition and offset of an entity."""
 
 
 def names_at(
     connection: duckdb.DuckDBPyConnection, ids: Path, entity: str, places: Collection[Place]
 ) -> dict[Place, str]:
-    """Return the names of the entities of a type at some places.
+    """Return the names of a type's entities at some places.
 
     Args:
         connection: for the work.
         ids: directory with ids.
         entity: the type.
-        places: that are asked for.
+        places: of the entities.
 
     Raises:
         FormatError: the ids are missing or damaged.
@@ -53,7 +56,9 @@ def names_at(
 def places_of(
     connection: duckdb.DuckDBPyConnection, ids: Path, entity: str, names: Collection[str]
 ) -> dict[str, Place]:
-    """Return where the entities of a type lie that have some names; who is not there is left out.
+    """Return the places of a type's entities with some names.
+
+    Names without an entity are left out.
 
     Raises:
         FormatError: the ids are missing or damaged.
@@ -71,19 +76,22 @@ def places_of(
 
 
 def edge_hash(columns: Columns, *, lhs: str, rel: str, rhs: str, lhs_type: str, rhs_type: str) -> int:
-    """Return the hash that ``EDGE_HASHES`` holds of an edge, given the columns of its snapshot."""
+    """Return an edge's hash as in ``EDGE_HASHES``.
+
+    It depends on the columns of the snapshot.
+    """
     parts = [lhs, *([rel] if columns.rel is not None else []), rhs]
     parts += [lhs_type, rhs_type] if columns.lhs_type is not None else []
     return int.from_bytes(hashlib.md5("\x1f".join(parts).encode(), usedforsecurity=False).digest()[:8], "little")
 
 
 def hashes_among(connection: duckdb.DuckDBPyConnection, directory: Path, hashes: Iterable[int]) -> set[int]:
-    """Return which hashes of edges a snapshot has.
+    """Return those of some hashes whose edges a snapshot has.
 
     Args:
         connection: for the work.
         directory: with the ``EDGE_HASHES`` of the snapshot.
-        hashes: that are asked for.
+        hashes: to look up.
 
     Raises:
         FormatError: the file is missing or damaged.
@@ -103,7 +111,9 @@ def hashes_among(connection: duckdb.DuckDBPyConnection, directory: Path, hashes:
 def returned_pairs(
     connection: duckdb.DuckDBPyConnection, ids: Path, returned: Path, bases: Mapping[str, np.ndarray]
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Return the pairs that a night trained though its split had drawn them, as far as other ids know both ends.
+    """Return a night's pairs that went back to training, by other ids.
+
+    They were drawn to be held out, and trained nevertheless. Pairs of which the other ids lack an end are left out.
 
     Args:
         connection: for the work.

@@ -1,4 +1,4 @@
-"""Entities of one night found among those of another by their names, where the ids were given anew."""
+"""Matching of two nights' entities by name, where ids were given anew."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Matching:
-    """Where the entities of one type lie by other ids.
+    """Places of a type's entities by other ids.
 
     Args:
         connection: for the work; one matching at a time.
@@ -42,7 +42,12 @@ class Matching:
         )
 
     def places(self, partition: int) -> Places:
-        """Return where the rows of a partition lie by the other ids, in order; -1 for those they do not have."""
+        """Return the places of a partition's rows by the other ids.
+
+        They are in the order of the rows.
+
+        It is -1 for rows whose entities the other ids lack.
+        """
         found = self._connection.execute(
             'SELECT to_partition, to_offset FROM matched WHERE partition = ? ORDER BY "offset"', [partition]
         ).fetchnumpy()
@@ -50,7 +55,7 @@ class Matching:
 
 
 def kept_and_gone(connection: duckdb.DuckDBPyConnection, before: Path, after: Path) -> dict[str, int]:
-    """Count which entities of an earlier snapshot another one has.
+    """Count the entities of an earlier snapshot that another one has.
 
     They are matched by name.
 
@@ -60,7 +65,7 @@ def kept_and_gone(connection: duckdb.DuckDBPyConnection, before: Path, after: Pa
         after: file with the ids of the other night.
 
     Returns:
-        ``kept`` and ``gone``.
+        The numbers ``kept`` and ``gone``.
 
     Raises:
         FormatError: a file is missing or damaged.

@@ -1,4 +1,7 @@
-"""Embeddings and optimizer sums brought to other partitions, bit by bit, as many at a time as memory has room for."""
+"""Copying of embeddings and optimizer sums to other partitions.
+
+Their bits stay the same. As many rows are copied at a time as memory has room for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _BLOCK_VALUES = 1 << 22  # numbers read at once: 16 MiB of float32
 
 
 class MovedRows:
-    """The new partitions of one entity type, on disk while they fill.
+    """New partitions of one entity type, on disk while they fill.
 
     Args:
         counts: rows of each.
@@ -45,7 +48,7 @@ class MovedRows:
         self._missing = sum(counts)
 
     def take(self, path: Path, places: Places) -> None:
-        """Bring the rows of one present partition to their places.
+        """Copy the rows of a present partition to their new places.
 
         Raises:
             FormatError: the file is damaged, or has another number of rows or another dimension.
@@ -65,15 +68,15 @@ class MovedRows:
             self.sums[part][places.offset[chosen]] = sums[chosen]
 
     def check(self, source: str) -> None:
-        """Check that every row has come.
+        """Check that every row was copied.
 
         Raises:
-            FormatError: some have not.
+            FormatError: rows are missing.
         """
         if self._missing:
             raise FormatError(f"{source}: lacks {self._missing} rows that its names tell of")
 
 
 def _by_partition(partition: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Return each partition with the rows that go there."""
+    """Return each partition with the rows that move there."""
     return [(part, np.flatnonzero(partition == part)) for part in np.unique(partition).tolist() if part >= 0]

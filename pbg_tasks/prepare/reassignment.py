@@ -1,4 +1,7 @@
-"""Ids given anew: what an explicit migration does, and a night never: to other partitions, or without some entities."""
+"""Reassignment of ids to other partitions, or without some entities.
+
+An explicit migration does so, a night never.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the rows of one partition go.
+    """New places of the rows of one partition.
 
     Attributes:
-        partition: int64 (n,), the new one of each row; -1 where the row goes nowhere.
+        partition: int64 (n,), the new one of each row; -1 where the row is dropped.
         offset: int64 (n,), the row there.
     """
 
@@ -33,22 +36,23 @@ class Places:
 
 
 class Reassignment:
-    """New ids of one entity type: the partition follows from the name, the order within it from the old ids.
+    """New ids of one entity type.
 
-    A row that stays in its partition, with all before it, keeps its offset.
+    The partition follows from the name, the order within it from the old ids. A row that stays in its partition, with
+    all before it, keeps its offset.
 
     Args:
         connection: for the work; one reassignment at a time.
         entity: the type.
         partitions: new number of partitions.
         known: directory with its present ids.
-        nights: entities that so many nights or more have not seen get no new id; None: all do.
+        nights: entities that this many nights or more have not seen get no new id; None: all get one.
 
     Attributes:
-        dropped: how many entities get no new id.
+        dropped: number of entities that get no new id.
 
     Raises:
-        FormatError: the ids are missing or damaged, or a name stands there twice.
+        FormatError: the ids are missing or damaged, or have a name twice.
     """
 
     def __init__(
@@ -82,7 +86,11 @@ class Reassignment:
         self.dropped = int(row[0])
 
     def write(self, out: Path) -> list[int]:
-        """Write ids, names and counts of the type, and return how many entities each new partition has."""
+        """Write ids, names and counts of the type.
+
+        Returns:
+            Number of entities of each new partition.
+        """
         self._connection.execute(
             """
             CREATE OR REPLACE TEMP TABLE ids AS
@@ -93,7 +101,7 @@ class Reassignment:
         return write_ids(self._connection, self._entity, self._partitions, out)
 
     def places(self, partition: int) -> Places:
-        """Return where the rows of a present partition go, by their present offsets."""
+        """Return the new places of a present partition's rows, by offset."""
         found = self._connection.execute(
             'SELECT to_partition, to_offset FROM moved WHERE partition = ? ORDER BY "offset"', [partition]
         ).fetchnumpy()
@@ -101,7 +109,9 @@ class Reassignment:
 
 
 def follow(connection: duckdb.DuckDBPyConnection, entities: EntitySet, before: Path, after: Path) -> EntitySet:
-    """Return where entities lie by other ids, without those that have none there.
+    """Return the places of entities by other ids.
+
+    Entities that the other ids lack are left out.
 
     Args:
         connection: for the work.

@@ -1,4 +1,4 @@
-"""Which relation an edge belongs to, and of which types its ends are."""
+"""Relations of edges, and the types of their ends."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names: list[str] | None = None) -> str:
-    """Make the table ``relations(id, name, lhs_type, rhs_type, word)``; a name is null where any matches.
+    """Make the table ``relations(id, name, lhs_type, rhs_type, word)``.
 
-    A word is 64 bits that follow from the name and the types.
+    A name is null where any name matches. A word is 64 bits that follow from the name and the types.
 
     Args:
-        connection: the table is made here.
+        connection: in which the table is made.
         spec: its config's relations, in order, have ids from 0.
         names: with dynamic relations, their names in the order of their ids; None matches any name.
 
@@ -58,7 +58,12 @@ def make_relations(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, names
 def unknown_relation(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, where: str, row: tuple[str | None, ...]
 ) -> InputError:
-    """Explain why no relation fits an edge of ``(rel, lhs_type, rhs_type)``."""
+    """Return the error for an edge that no relation fits.
+
+    Its message has the reason.
+
+    The edge is ``(rel, lhs_type, rhs_type)``.
+    """
     rel, lhs_type, rhs_type = row
     types = sorted(spec.model.entities)
     for column, found in (("lhs_type", lhs_type), ("rhs_type", rhs_type)):

@@ -1,7 +1,7 @@
-"""A snapshot's files as one table: ``raw(lhs, rel, rhs, weight, lhs_type, rhs_type)``, all text.
+"""Files of a snapshot as one table of text.
 
-It is a view, so every query reads the files again. Who asks much of them stages them first: reads them once into a
-table, which DuckDB moves to scratch where memory ends.
+It is ``raw(lhs, rel, rhs, weight, lhs_type, rhs_type)``, and a view, so every query reads the files again. A task with
+many queries stages the files first: it reads them once into a table, which DuckDB moves to scratch where memory ends.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pbg_tasks.prepare.sources import Layout, SnapshotSource
 
 STAGED = "edges.parquet"
-"""A snapshot's rows, as text, in the columns that the graph spec names."""
+"""File with a snapshot's rows, as text, in the columns that the graph spec names."""
 FIELDS = ("lhs", "rel", "rhs", "weight", "lhs_type", "rhs_type")
 _NO_ROWS = f"SELECT {', '.join(f'NULL::VARCHAR AS {field}' for field in FIELDS)} WHERE false"
 _TOLD_CHARACTERS = 200
 _RAISED = re.compile(r"^(Traceback \(most recent|At:$)", re.MULTILINE)
-"""What DuckDB's error holds where an exception of the Python filesystem it reads through ended the query."""
-# Types whose values have one text each, by DuckDB's names. Left out are bytes (BLOB, BIT), which would be cast to an
-# escaped form, and what is nested.
+"""Text in DuckDB's error where an exception of the Python filesystem ended the query."""
+# Types whose values have one text each, by DuckDB's names. Bytes (BLOB, BIT), which would be cast to an escaped form,
+# and nested types are left out.
 _IS_PLAIN = re.compile(
     r"VARCHAR|JSON|UUID|BOOLEAN|FLOAT|DOUBLE|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\(.*\)|ENUM\(.*\)|\"?NULL\"?"
     r"|INTERVAL|DATE|TIME[A-Z_]*( WITH TIME ZONE)?"
@@ -42,7 +42,7 @@ _IS_PLAIN = re.compile(
 
 
 class StagedFiles(Sequence["SnapshotFile"]):
-    """Files whose rows were read already; what holds them stands for the files.
+    """Staged files, with the tables that hold their rows.
 
     Args:
         files: that were read.
@@ -66,7 +66,7 @@ class StagedFiles(Sequence["SnapshotFile"]):
 
     @classmethod
     def together(cls, parts: Sequence[StagedFiles]) -> StagedFiles:
-        """Return the files of all parts."""
+        """Return the files of all parts as one."""
         return cls([file for part in parts for file in part.files], [table for part in parts for table in part.tables])
 
 
@@ -76,8 +76,8 @@ def stage_snapshot(
     """Read the snapshot's files once, into a table.
 
     Args:
-        connection: the table is made here.
-        spec: how the files are written and which columns hold what.
+        connection: in which the table is made.
+        spec: defines the format of the files and their columns.
         files: as they were planned.
         table: its name.
 
@@ -101,12 +101,12 @@ def write_staged(
 
     Args:
         connection: for the work.
-        spec: how the files are written and which columns hold what.
+        spec: defines the format of the files and their columns.
         files: as they were planned.
         out: local directory of the file, ``STAGED``.
 
     Returns:
-        What stands for the files, and their types as ``open_snapshot`` returns them.
+        The staged files, and their types as ``open_snapshot`` returns them.
 
     Raises:
         InputError: as ``open_snapshot``.
@@ -119,11 +119,11 @@ def write_staged(
 
 
 def open_staged(files: Sequence[SnapshotFile], path: Path) -> StagedFiles:
-    """Return what stands for a snapshot's files.
+    """Return the staged files of a snapshot.
 
     Args:
         files: of the snapshot.
-        path: what ``write_staged`` made of them.
+        path: of the file that ``write_staged`` made of them.
     """
     return StagedFiles(files, [f"read_parquet({one_file(path)})"])
 
@@ -134,12 +134,12 @@ def open_snapshot(
     """Make the view ``raw`` over the snapshot's files.
 
     Args:
-        connection: the view is made here.
-        spec: how the files are written and which columns hold what.
+        connection: in which the view is made.
+        spec: defines the format of the files and their columns.
         files: as they were planned, or staged.
 
     Returns:
-        The types that each column of the files has, by its name; nothing of staged files.
+        The types of each column of the files, by its name; nothing for staged files.
 
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
@@ -170,12 +170,13 @@ def open_snapshot(
 
 
 def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: SnapshotFile) -> str:
-    """Make the view ``raw`` over one file of an open snapshot, with a further column ``row`` that counts from 1.
+    """Make the view ``raw`` over one file, with numbered rows.
 
-    It is for finding a bad row: a numbered CSV file is not read in parallel.
+    The snapshot is open, and the further column ``row`` counts from 1. It serves to find a bad row: a numbered CSV file
+    is not read in parallel.
 
     Returns:
-        Where the file is read: its URI, or the path of its text.
+        The place from which the file is read: its URI, or the path of its text.
     """
     snapshots, source = spec.snapshots, snapshot_source(spec.snapshots.format)
     with blamed(snapshots.format):
@@ -192,7 +193,7 @@ def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: 
 
 @contextmanager
 def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
-    """Tell what goes wrong inside, where ``raw`` is scanned, as the fault of a file or of the store.
+    """Turn errors of a scan of ``raw`` into faults of a file or store.
 
     Raises:
         InputError: a file is damaged.
@@ -211,7 +212,7 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
         named = (file.uri for file in files if _names(text, file))
         uri = next(named, files[0].uri if len(files) == 1 else "snapshot")
         raise _unreadable(uri, error) from None
-    except UnicodeDecodeError as error:  # a name of a column, or a text, is not UTF-8
+    except UnicodeDecodeError as error:  # the name of a column, or a text, is not UTF-8
         raise _unreadable(files[0].uri if len(files) == 1 else "snapshot", error) from None
 
 
@@ -226,7 +227,10 @@ def _make_raw(connection: duckdb.DuckDBPyConnection, selects: Sequence[str]) -> 
 def _layout(
     connection: duckdb.DuckDBPyConnection, spec: GraphSpec, source: SnapshotSource, file: SnapshotFile, place: str
 ) -> Layout | None:
-    """Return the columns of a file; None of a file that has no rows, for it has no bytes."""
+    """Return the columns of a file; None for a file without bytes.
+
+    Such a file has no rows.
+    """
     with reading([file]):
         return source.describe(connection, spec.snapshots, file, place)
 
@@ -253,20 +257,26 @@ def _chosen(columns: Columns) -> dict[str, str]:
 
 
 def _fields(spec: GraphSpec, source: SnapshotSource, layout: Layout) -> str:
-    """Select ``FIELDS`` from a scan."""
+    """Return the SQL that selects ``FIELDS`` from a scan."""
     chosen = _chosen(spec.columns)
     columns = {field: source.column(layout, chosen[field]) if field in chosen else "NULL" for field in FIELDS}
     return ", ".join(f"CAST({column} AS VARCHAR) AS {field}" for field, column in columns.items())
 
 
 def _unreadable(uri: str, error: Exception) -> InputError:
-    """Say what DuckDB found wrong with a file: its first lines hold the line number and the text."""
+    """Return the error for a file that DuckDB cannot read.
+
+    The first lines of DuckDB's error hold the line number and the text.
+    """
     lines = [line.strip() for line in what_duckdb_says(error).splitlines() if line.strip()]
     shown = (line if len(line) <= _TOLD_CHARACTERS else f"{line[:_TOLD_CHARACTERS]}..." for line in lines[:3])
     return InputError(f"{uri}: cannot be read: {'; '.join(shown)}")
 
 
 def _exception(error: Exception) -> str:
-    """Return what a Python exception said, without the frames that DuckDB's text puts before or after it."""
+    """Return the message of a Python exception in DuckDB's error.
+
+    DuckDB's text puts the exception's frames before or after it; they are left out.
+    """
     lines = what_duckdb_says(error).splitlines()
     return " ".join(line for line in lines if line and not line.startswith((" ", "Traceback (", "At:")))

@@ -1,8 +1,9 @@
-"""Which edges are held out of training: a stable choice by pair of entities that no later night takes back.
+"""Split: the edges that are held out of training.
 
-The hash is over the *unordered* pair of an edge's ends, so all edges between two entities share one fate and no
-held-out edge has its inverse in training. Of a held-out pair one edge is kept to be ranked. A candidate pair of which
-an end has no other training edge goes back to training, and is remembered: an edge that trained is never held out.
+The choice is stable, by pair of entities, and no later night reverses it. The hash is over the *unordered* pair of an
+edge's ends, so all edges between two entities are treated alike and no held-out edge has its inverse in training. Of a
+held-out pair one edge is kept for ranking. A candidate pair of which an end has no other training edge goes back to
+training, and is recorded: an edge that was trained is never held out.
 """
 
 from __future__ import annotations
@@ -25,38 +26,42 @@ RETURNED = "returned.parquet"
 
 
 def candidate_sql(split: Split) -> str:
-    """Return the SQL that draws an edge's split from its ends' keys ``lhs_key`` and ``rhs_key``.
+    """Return the SQL that draws an edge's split from its ends' keys.
 
-    The last 8 bytes of the MD5 of ``salt US least US greatest`` (US is the byte 31), little-endian, as a fraction of
-    2**64: below ``test`` the pair is a test candidate, below ``test + valid`` a valid one.
+    The keys are ``lhs_key`` and ``rhs_key``. The last 8 bytes of the MD5 of ``salt US least US greatest`` (US is the
+    byte 31), little-endian, are taken as a fraction of 2**64: below ``test`` the pair is a test candidate, below ``test
+    + valid`` a valid one.
     """
     drawn = md5_tail(
         f"{quoted(split.salt)} || chr(31) || least(lhs_key, rhs_key) || chr(31) || greatest(lhs_key, rhs_key)"
     )
     test, valid = (int(share * 2**64) for share in (split.test, split.test + split.valid))
-    # TEST is below both limits, VALID below one: as a sum, unlike a CASE, DuckDB computes the hash once an edge.
+    # TEST is below both limits, VALID below one. Written as a sum, unlike a CASE, DuckDB computes the hash only once an
+    # edge.
     return f"(({drawn} < {test})::TINYINT + ({drawn} < {valid})::TINYINT)"
 
 
 def draws(split: Split) -> bool:
-    """Say whether any edge is drawn to be held out."""
+    """Return whether any edge is drawn to be held out."""
     return split.valid > 0 or split.test > 0
 
 
 def settle(
     connection: duckdb.DuckDBPyConnection, split: Split, returned_before: Path | None, out: Path
 ) -> dict[str, int]:
-    """Settle the candidates of table ``edges`` and write the pairs that stay in training for ever.
+    """Settle the candidates, and write the pairs that stay in training.
+
+    The candidates are of table ``edges``; the pairs stay in training for ever.
 
     Args:
         connection: holds ``edges`` with ``candidate``, ``lhs_id``, ``rhs_id``, and ``lhs_key``, ``rhs_key`` where it is
             a candidate; the table ``held_out`` (least_id and greatest_id of the chosen pairs) is made.
-        split: without a draw, ``edges`` is not looked at.
+        split: without a draw, ``edges`` is not read.
         returned_before: the list of the release this run continues.
-        out: where the list of this run goes.
+        out: directory for the list of this run.
 
     Returns:
-        How many pairs were held out and how many returned to training in this snapshot.
+        Numbers of pairs that were held out and that returned to training in this snapshot.
 
     Raises:
         FormatError: ``returned_before`` is missing or damaged.

@@ -1,8 +1,9 @@
-"""A snapshot's files of text as plain local ones, of which every checksum, length and line has been checked.
+"""Text files of a snapshot as plain, checked local files.
 
-DuckDB's own readers do not check the CRC of a gzip file, take a zstd file that was cut off for a shorter one, and lose
-a line of many megabytes at the end of a file. So it is given plain text only, once a task, which it also reads faster:
-by several threads, and without unpacking or downloading it again for each query.
+Every checksum, length and line is checked. DuckDB's own readers do not check the CRC of a gzip file, take a zstd file
+that was cut off for a shorter one, and lose a line of many megabytes at the end of a file. So it gets plain text only,
+made once a task. It also reads plain text faster: by several threads, and without decompressing or downloading it again
+for each query.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
     from pbg_tasks.config import SnapshotFile
 
 MAX_LINE_BYTES = 1 << 20
-_CHUNK = MAX_LINE_BYTES  # no more, so that no line within one is too long
+_CHUNK = MAX_LINE_BYTES  # not larger, so that no line within a chunk is too long
 _COMPRESSIONS = {"gz": "gzip", "gzip": "gzip", "bz2": "bz2", "zst": "zstd", "zstd": "zstd"}
 
 
 def plain_texts(connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotFile]) -> dict[str, str]:
-    """Check files of text, and copy to scratch those that are compressed or not on the local disk.
+    """Check text files; copy compressed and remote ones to scratch.
 
     Args:
-        connection: whose scratch directory the copies are put in; what is there already is not copied again.
+        connection: in whose scratch directory the copies are made; an existing copy is not made again.
         files: as they were planned.
 
     Returns:
@@ -64,12 +65,15 @@ def remove_copies(connection: duckdb.DuckDBPyConnection, files: Sequence[Snapsho
 
 
 def copy_name(file: SnapshotFile) -> str:
-    """Return the name of a file's copy, by which messages of DuckDB are recognized."""
+    """Return the name of a file's copy.
+
+    Messages of DuckDB about the copy are recognized by it.
+    """
     return f"{hashlib.sha256(f'{file.uri} {file.version}'.encode()).hexdigest()[:32]}.txt"
 
 
 def line_too_long(uri: str, line: int) -> InputError:
-    """Return the error of a line beyond ``MAX_LINE_BYTES``."""
+    """Return the error for a line beyond ``MAX_LINE_BYTES``."""
     return InputError(
         f"{uri}, line {line}: is longer than {MAX_LINE_BYTES} bytes; split what it holds, or end its lines with line "
         "breaks"
@@ -85,7 +89,10 @@ def _compression(uri: str) -> str | None:
 
 
 def _read(file: SnapshotFile, copy: Path | None, progress: Progress) -> None:
-    """Read a file to its end, into a copy that appears only when the file was found whole."""
+    """Read a file to its end, and copy it where required.
+
+    The copy appears only when the file was found whole.
+    """
     lines = _Lines(file.uri)
     with read_errors(file.uri, "read"), filesystem_for(file.uri).open(file.uri, "rb") as raw:
         chunks = _chunks(_Source(raw, file.uri, progress), file.uri)
@@ -105,7 +112,9 @@ def _read(file: SnapshotFile, copy: Path | None, progress: Progress) -> None:
 
 
 def _chunks(source: _Source, uri: str) -> Iterator[bytes]:
-    """Yield a file's text; Arrow's streams check every member of a gzip file and every frame of a zstd one.
+    """Yield a file's text in chunks.
+
+    Arrow's streams check every member of a gzip file and every frame of a zstd one.
 
     Raises:
         InputError: the file is damaged, cut off, or followed by other bytes.
@@ -118,12 +127,15 @@ def _chunks(source: _Source, uri: str) -> Iterator[bytes]:
         with nullcontext(file) if compression is None else pa.CompressedInputStream(file, compression) as stream:
             while data := stream.read(_CHUNK):
                 yield data
-    except OSError as error:  # Arrow's own: what the store raised is an error of ours by now
+    except OSError as error:  # Arrow's own error: errors of the store are this package's already
         raise InputError(f"{uri}: cannot be read: {error}; the file is damaged, write it again") from None
 
 
 class _Source(io.RawIOBase):
-    """A file that Arrow reads from; what its store raises becomes an error of ours, which no decoder's error is."""
+    """File for Arrow, with the store's errors as errors of this package.
+
+    Errors of a decoder are different ones, so that the two cannot be confused.
+    """
 
     def __init__(self, raw: Any, uri: str, progress: Progress) -> None:  # noqa: ANN401 - files of several libraries
         super().__init__()
@@ -146,7 +158,9 @@ class _Source(io.RawIOBase):
 
 
 class _Lines:
-    """A check that no line is too long, before a small file has unpacked to one of gigabytes.
+    """Check that no line is too long.
+
+    It comes before a small file has unpacked to one of gigabytes.
 
     Args:
         uri: of the file, for the message.
@@ -156,7 +170,7 @@ class _Lines:
         self._uri, self._line, self._length = uri, 1, 0
 
     def check(self, data: bytes) -> None:
-        """Take the next bytes, at most ``_CHUNK``.
+        """Check the next bytes, at most ``_CHUNK``.
 
         Raises:
             InputError: a line that ends in them, or does not end yet, is too long.

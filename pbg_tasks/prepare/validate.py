@@ -1,4 +1,4 @@
-"""Look at every row of a snapshot once, before anything is spent on it."""
+"""Validation of a snapshot: every row is checked before it is used."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ _SHOWN_RELATIONS = 1000
 
 
 class NoEdgesError(InputError):
-    """A snapshot has no row: perhaps it is a quiet day, perhaps its producer failed."""
+    """Error: a snapshot has no row.
+
+    It may be a quiet day, or its producer may have failed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """What one look at every row tells.
+    """Result of one pass over every row.
 
     Attributes:
         edges: rows.
@@ -47,7 +50,7 @@ class CheckedRows:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReport:
-    """What a snapshot holds.
+    """Report on a snapshot.
 
     Attributes:
         edges: rows.
@@ -68,11 +71,12 @@ class SnapshotReport:
     changes: EdgeChanges | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the report as plain JSON values."""
         return asdict(self)
 
 
-# What makes a row bad, as SQL over `raw`, and how it is told. Order matters: the first that holds is told.
+# Conditions of bad rows, as SQL over `raw`, and their descriptions. The order matters: the first one that holds is
+# reported.
 _REL_CHECKS = (
     ("rel IS NULL OR rel = ''", "empty relation in column rel"),
     ("contains(rel, chr(0))", "relation with a NUL byte in column rel"),
@@ -82,7 +86,7 @@ _WEIGHT_CHECK = (
     "TRY_CAST(weight AS FLOAT) IS NULL OR NOT isfinite(TRY_CAST(weight AS FLOAT)) OR TRY_CAST(weight AS FLOAT) < 0",
     "weight that is not a finite number of at least 0",
 )
-_FIT_CHECK = ("NOT fits", "")  # told by unknown_relation
+_FIT_CHECK = ("NOT fits", "")  # described by unknown_relation
 
 
 def validate_snapshot(
@@ -93,9 +97,9 @@ def validate_snapshot(
     before: Path | None,
     out: Path,
 ) -> SnapshotReport:
-    """Stage a snapshot, check every row, and find what is new in it.
+    """Stage a snapshot, check every row, and find its changes.
 
-    Its files are read once: what is staged is checked, and is what later tasks read.
+    Its files are read once: the staged rows are checked, and later tasks read them.
 
     Args:
         connection: for the work.
@@ -106,7 +110,7 @@ def validate_snapshot(
 
     Raises:
         FormatError: ``before`` is damaged.
-        InputError: a file cannot be read, or a row is bad (naming file, line and column).
+        InputError: a file cannot be read, or a row is bad; the message names file, line and column.
         NoEdgesError: there are no rows.
     """
     staged, columns = write_staged(connection, spec, files, out)
@@ -131,7 +135,7 @@ def check_rows(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Se
     """Check every row.
 
     Raises:
-        InputError: a file cannot be read, or a row is bad (naming file, line and column).
+        InputError: a file cannot be read, or a row is bad; the message names file, line and column.
         NoEdgesError: there are no rows.
     """
     columns = open_snapshot(connection, spec, files)
@@ -180,7 +184,10 @@ def _bad_row(
     sentence: str,
     count: int,
 ) -> InputError:
-    """Look file by file for the first row that ``query`` finds, and return its error."""
+    """Return the error for the first row that ``query`` finds.
+
+    It is searched file by file.
+    """
     for file in files:
         place = open_numbered(connection, spec, file)
         found = connection.execute(
@@ -188,7 +195,7 @@ def _bad_row(
         ).fetchall()
         if found:
             break
-    else:  # read by itself, a damaged file may be another than read with the rest
+    else:  # a damaged file may give other rows when it is read alone
         names = ", ".join(file.uri for file in files)
         fault = sentence or "unknown relation"
         return InputError(f"{names}: {count} rows are wrong ({fault}), but none when read again; write the files again")

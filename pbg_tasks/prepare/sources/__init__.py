@@ -27,7 +27,7 @@ def snapshot_source(name: str) -> SnapshotSource:
     """Return the source of a format.
 
     Raises:
-        ConfigError: there is none, or its package is at fault.
+        ConfigError: there is none, or the package that adds it is at fault.
     """
     return _BUILT_IN.get(name) or _installed(name)
 
@@ -43,7 +43,7 @@ def blamed(name: str) -> AbstractContextManager[None]:
     Errors of bad input, of stores and of DuckDB stay as they are.
 
     Raises:
-        ConfigError: names source, entry point and package.
+        ConfigError: the source failed; the message names source, entry point and package.
     """
     if name in SOURCES.built_in:
         return nullcontext()
@@ -51,5 +51,5 @@ def blamed(name: str) -> AbstractContextManager[None]:
 
 
 def lists_files(source: SnapshotSource) -> bool:
-    """Whether the parts of a source are the files at its location."""
+    """Return whether a source's parts are the files at its location."""
     return type(source).parts is SnapshotSource.parts

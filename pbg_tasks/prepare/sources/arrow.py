@@ -75,7 +75,7 @@ class ArrowSource(ParquetSource):
     def describe(
         self, connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
     ) -> Layout | None:
-        """Return the schema in DuckDB's words."""
+        """Return the schema with DuckDB's names of types."""
         del snapshots, place
         empty = connection.from_arrow(self._schema(file).empty_table())
         return Layout(tuple(empty.columns), tuple(map(str, empty.types)))

@@ -53,10 +53,10 @@ class SnapshotSource:
 
         Args:
             location: of the snapshot or of a part.
-            environment: whose store it is.
+            environment: variables with the store's endpoint and credentials.
 
         Raises:
-            InputError: nothing is there.
+            InputError: the location has no part.
             AccessError: reading is not permitted.
             StorageError: the store cannot be reached.
         """
@@ -64,7 +64,7 @@ class SnapshotSource:
         return [SnapshotFile(uri=uri, size=size, version=version) for uri, size, version in found]
 
     def check(self, file: SnapshotFile) -> None:
-        """Refuse a part that is another one than was planned.
+        """Refuse a part that differs from the planned one.
 
         Raises:
             InputError: it has changed, or is gone.
@@ -81,11 +81,11 @@ class SnapshotSource:
     ) -> dict[str, str]:
         """Make parts readable, once a task.
 
-        A source registers a filesystem, or brings the parts to scratch.
+        A source registers a filesystem, or copies the parts to scratch.
 
         Args:
             connection: that reads them.
-            snapshots: how they are written.
+            snapshots: their format.
             files: the parts.
             columns: that are read.
 
@@ -98,12 +98,12 @@ class SnapshotSource:
         raise NotImplementedError
 
     def close(self, connection: duckdb.DuckDBPyConnection, files: Sequence[SnapshotFile]) -> None:
-        """Remove from scratch what is not read again."""
+        """Remove copies from scratch that are not read again."""
 
     def describe(
         self, connection: duckdb.DuckDBPyConnection, snapshots: Snapshots, file: SnapshotFile, place: str
     ) -> Layout | None:
-        """Return the columns of a part; None of one without bytes.
+        """Return the columns of a part; None for a part without bytes.
 
         Raises:
             duckdb.Error: the part is damaged.
@@ -114,10 +114,10 @@ class SnapshotSource:
         """Return the SQL of a table of parts with one layout.
 
         Args:
-            snapshots: how they are written.
+            snapshots: their format.
             places: that DuckDB reads.
             layout: of all.
-            numbered: ``row_number`` is asked for as well; of one part.
+            numbered: whether ``row_number`` is also needed; then there is one part.
         """
         raise NotImplementedError
 
@@ -127,11 +127,11 @@ class SnapshotSource:
         return '"' + name.replace('"', '""') + '"'
 
     def where(self, snapshots: Snapshots, file: SnapshotFile, place: str, row: int) -> str:
-        """Return how messages name a row, numbered from 1."""
+        """Return the name of a row in messages, numbered from 1."""
         del snapshots, place
         return f"{file.uri}, row {row}"
 
     def hint(self, snapshots: Snapshots, file: SnapshotFile, place: str, columns: Collection[str]) -> str:
-        """Return a likely cause of a missing column, or nothing."""
+        """Return a likely cause of a missing column, or an empty text."""
         del snapshots, file, place, columns
         return ""

@@ -1,4 +1,4 @@
-"""Parquet files, read in place."""
+"""Source of Parquet files, which are read in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV and TSV files, read as plain local text."""
+"""Source of CSV and TSV files, read as plain local text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class TextSource(SnapshotSource):
     """Source of the formats ``csv`` and ``tsv``.
 
-    A numbered scan is not parallel. Columns go by position, as a header may hold anything.
+    A numbered scan is not parallel. Columns are selected by position, because a header may hold any text.
     """
 
     row_number = "row_number() OVER ()"
@@ -52,7 +52,7 @@ class TextSource(SnapshotSource):
         return Layout(tuple(columns), ("VARCHAR",) * len(columns))
 
     def scan(self, snapshots: Snapshots, places: Sequence[str], layout: Layout, *, numbered: bool = False) -> str:
-        """Return a call of DuckDB's reader, with nothing left to its guesses."""
+        """Return a call of DuckDB's reader, with all options given."""
         del numbered
         types = ", ".join(f"column{index}: 'VARCHAR'" for index in range(len(layout.columns)))
         options = {
@@ -74,11 +74,11 @@ class TextSource(SnapshotSource):
         return f"column{layout.columns.index(name)}"
 
     def where(self, snapshots: Snapshots, file: SnapshotFile, place: str, row: int) -> str:
-        """Return the line on which a row begins."""
+        """Return the line on which a row begins, for messages."""
         return f"{file.uri}, line {line_of(snapshots, place, row + snapshots.header)}"
 
     def hint(self, snapshots: Snapshots, file: SnapshotFile, place: str, columns: Collection[str]) -> str:
-        """Return the delimiter, where it is the likely cause."""
+        """Return a hint about the delimiter, where it is the likely cause."""
         other = likely_delimiter(snapshots, file.uri, place, columns)
         if other is None:
             return ""
