@@ -193,7 +193,9 @@ def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: 
 
 @contextmanager
 def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
-    """Turn errors of a scan of ``raw`` into faults of a file or store.
+    """Turn errors of a scan into faults of a file or store.
+
+    The scan is one of ``raw``.
 
     Raises:
         InputError: a file is damaged.

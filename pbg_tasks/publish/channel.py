@@ -1,7 +1,8 @@
-"""A channel: the list of its releases and the pointer ``CURRENT.json``.
+"""Channel: the list of its releases, and the pointer ``CURRENT.json``.
 
-Publishing and rolling back are each one compare-and-swap of the pointer. Readers start there and never list. What the
-pointer leaves or is about to name is held first, so that no garbage collection takes it away meanwhile.
+Publishing and rolling back are each one compare-and-swap of the pointer. Readers start there and never list. The
+release that the pointer leaves, and the one that it is about to name, are held first, so that no garbage collection
+removes them meanwhile.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 8
-"""Release documents that are read at a time: a channel of years has a thousand."""
+"""Number of release documents that are read at a time: a channel of years has a thousand."""
 _RELEASE = re.compile(r"([0-9]{8,18})\.json")
 _HIGHEST = "highest"
-"""Metadata of a pointer that an earlier version wrote; now a field of its document."""
+"""Metadata of a pointer that an earlier version wrote; it is a field of the document now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The pointer as it was read: swap it only if it is still this object.
+    """Pointer of a channel as it was read, for a swap.
 
     Attributes:
-        info: of the object; None where the channel has pointed to nothing yet.
+        info: of the object; None where the channel has pointed to no release yet.
         release: that it names.
         rolled_back: whether it was a roll-back that moved it there.
-        highest: the highest number it has ever had; None where an early version wrote it, which did not record that,
-            or recorded it in metadata that a copy of the store left behind.
+        highest: the highest number it has ever had; None where an early version wrote it, which did not record that, or
+            recorded it in metadata that a copy of the store left behind.
     """
 
     info: ObjectInfo | None
@@ -49,17 +50,18 @@ class Pointer:
     highest: int | None = None
 
     def may_have_left(self, release: Release) -> bool:
-        """Whether it may have been rolled back from a release: not from one that was recorded, but never pointed to.
+        """Return whether the pointer may have been rolled back from a release.
 
-        The document of a release is written before the pointer moves, so that it is there tells nothing. Numbers only
-        grow, so one above all that the pointer has had was never served; no clock is asked. Who does not know takes
-        every release for one that was served: what somebody left on purpose must not come back by itself.
+        A release that was recorded, but to which the pointer never moved, was not left. The document of a release is
+        written before the pointer moves, so that its existence proves nothing. Numbers only grow, so a release with a
+        number above all that the pointer has had was never served; no clock is needed. Where the highest number is
+        unknown, every release counts as served: a release that a user left on purpose must not come back by itself.
         """
         return self.rolled_back and (self.highest is None or release.seq <= self.highest)
 
 
 class Channel:
-    """One channel of a graph's store."""
+    """Channel of a graph's store."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name = store, name
@@ -107,7 +109,9 @@ class Channel:
         return decode(Release, data, source=f"{self.store.url}/{key}")
 
     def check_graph(self, graph: str) -> None:
-        """Refuse a graph that would continue another one's vectors, and replace them.
+        """Refuse a graph that would continue another graph's vectors.
+
+        It would also replace the other graph's releases.
 
         Raises:
             ConfigError: the channel serves another graph.
@@ -115,7 +119,10 @@ class Channel:
         _check_graph(self, self.current().release, graph)
 
     def releases(self, *, newest_first: bool = False) -> Iterator[Release]:
-        """Walk all releases, oldest first unless told; those that are removed meanwhile are left out."""
+        """Walk all releases, by default the oldest first.
+
+        Releases that are removed meanwhile are left out.
+        """
 
         def found(seq: int) -> Release | None:
             key = self.release_key(seq)
@@ -131,18 +138,22 @@ class Channel:
                     yield release
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all releases, oldest first, without reading them; other objects are left out."""
+        """Return the numbers of all releases, oldest first, without reading them.
+
+        Other objects are left out.
+        """
         prefix = f"channels/{self.name}/releases/"
         found = (_RELEASE.fullmatch(info.key.removeprefix(prefix)) for info in self.store.list(prefix))
         return [int(match[1]) for match in found if match is not None]
 
     def before(self, snapshot: str) -> Release | None:
-        """Return the release that a run on ``snapshot`` continues: of the snapshots before it, never of a later one.
+        """Return the release that a run on ``snapshot`` continues.
 
-        It is the current one where that is older, so that a roll-back counts. For a redo of the current snapshot or an
-        earlier one it is the last that the channel served before that snapshot on its way to the current release, or
-        the newest of those since, if nights from there on were redone or came late; where the way is not known that
-        far, the newest of the earlier snapshots.
+        It is of a snapshot before that one, never of a later one. It is the current release where that is older, so
+        that a roll-back counts. For a redo of the current snapshot or an earlier one it is the last release that the
+        channel served before that snapshot on its way to the current release, or the newest of those since, if nights
+        from there on were redone or came late. Where the way is not known that far, it is the newest of the earlier
+        snapshots.
         """
         current = self.current().release
         if current is not None and _is_before(current, snapshot):
@@ -153,12 +164,12 @@ class Channel:
             first, release = release, every.get(release.previous)
         if first is None or release is None:
             return newest_before(every.values(), snapshot)
-        # What is older and not on the way may have been rolled back from; what came since is how nights were redone.
+        # Older releases that are not on the way may have been rolled back from; later ones are those of redone nights.
         since = [each for each in every.values() if each.seq > first.seq]
         return newest_before([release, *since], snapshot)
 
     def _find(self, seq: int | None) -> Release | None:
-        """Read a release; None when there is none of that number, or no longer."""
+        """Read a release; None when there is none of that number."""
         if seq is None or self.store.head(self.release_key(seq)) is None:
             return None
         return self.release(seq)
@@ -166,17 +177,19 @@ class Channel:
     def publish(
         self, candidate: dict[str, Any], *, planned_on: int | None, independent: bool = False
     ) -> tuple[Release, bool]:
-        """Record a release and point the channel to it; publishing the same run again changes nothing.
+        """Record a release and point the channel to it.
+
+        Publishing the same run again changes nothing.
 
         Args:
             candidate: the fields of the release but ``seq``, ``channel`` and ``previous``.
             planned_on: number of the release the run started from.
-            independent: the run started from none, so it does not matter where the channel points.
+            independent: whether the run started from none, so that the channel's pointer does not matter.
 
         Returns:
             The release, and whether the channel points to it. A channel never goes back to an older snapshot, and never
-            again to a release that somebody rolled it back from: a task that is tried again knows nothing of that. One
-            that an interrupted call only recorded is published.
+                again to a release from which a user rolled it back: a task that is tried again cannot know of the
+                roll-back. A release that an interrupted call only recorded is published.
 
         Raises:
             ConflictError: the channel moved on since the run was planned.
@@ -199,10 +212,13 @@ class Channel:
             release = self._record(candidate, previous=there.seq if there else None)
             if not moves or self._point(pointer, release, moved_by="publish"):
                 return release, moves
-            # Somebody moved the channel meanwhile: to this very run, perhaps, which two tasks may publish at once.
+            # The channel was moved meanwhile, perhaps to this very run, which two tasks may publish at once.
 
     def _check_plan(self, there: Release | None, snapshot: str, planned_on: int | None) -> None:
-        """Refuse a run that started from another release than the current one, unless it redoes that one's snapshot."""
+        """Refuse a run that started from another release than the current one.
+
+        A run that redoes the current release's snapshot is accepted.
+        """
         points_to = there.seq if there else None
         if points_to != planned_on and (there is None or there.snapshot != snapshot):
             raise ConflictError(
@@ -211,9 +227,13 @@ class Channel:
             )
 
     def _record(self, candidate: dict[str, Any], *, previous: int | None) -> Release:
-        """Write the release document under the next free number, or find the one an interrupted call left."""
+        """Write the release document under the next free number.
+
+        If an interrupted call left one for this run, return that.
+        """
         while True:
-            # The number comes first: whoever records this run between the two looks has taken it.
+            # The number is determined first: another process that records this run between the two reads has then taken
+            # that number.
             seq = max(self.numbers(), default=0) + 1
             if (recorded := self._recorded(candidate["run"])) is not None:
                 return recorded
@@ -230,12 +250,12 @@ class Channel:
         return next((release for release in self.releases(newest_first=True) if release.run == run), None)
 
     def _point(self, pointer: Pointer, release: Release, *, moved_by: Literal["publish", "rollback"]) -> bool:
-        """Swap the pointer; False when it is not the one that was read any more."""
+        """Swap the pointer; return False when it has changed meanwhile."""
         if pointer.release is not None:
-            _hold(self.store, pointer.release)  # its readers are given the grace to finish
+            _hold(self.store, pointer.release)  # its readers have the grace to finish
         current = Current(
             seq=release.seq,
-            # Of the bytes as stored: a document of another version need not be encoded alike by this one.
+            # The hash is of the bytes as stored: this version need not encode a document of another version alike.
             release_sha256=sha256(self.store.get(self.release_key(release.seq)).data),
             moved_by=moved_by,
             highest=max(release.seq, self._highest(pointer)),
@@ -247,7 +267,10 @@ class Channel:
         return True
 
     def _highest(self, pointer: Pointer) -> int:
-        """Return the highest number a pointer may have had; where that is not known, the highest there is."""
+        """Return the highest number a pointer may have had.
+
+        Where that is not known, it is the highest number of all releases.
+        """
         if pointer.info is None:
             return 0
         return pointer.highest if pointer.highest is not None else max(self.numbers(), default=0)
@@ -256,15 +279,16 @@ class Channel:
         return ConflictError(f"channel {self.name!r} of {self.store.url} was moved by someone else meanwhile")
 
     def rollback(self, to: int | None = None) -> tuple[Release, Release]:
-        """Point back to an earlier release: to number ``to``, or to the one that was served before.
+        """Point back to an earlier release.
 
-        Where nothing was, as when the newest night came first, it is the one of the newest snapshot before.
+        It is number ``to``, or the one that was served before. Where none was served before, as when the newest night
+        came first, it is the one of the newest snapshot before.
 
         Returns:
             The release the channel pointed to, and the one it points to now.
 
         Raises:
-            InputError: there is nothing to go back to.
+            InputError: there is no release to go back to.
             ConflictError: the channel was moved meanwhile.
         """
         pointer = self.current()
@@ -279,7 +303,7 @@ class Channel:
         if target == there.seq:
             return there, there
         _hold(self.store, self.release(target))
-        release = self.release(target)  # it may have gone before it was held
+        release = self.release(target)  # read again, because it may have been removed before it was held
         open_preserved(self.store, release.directory, expected_sha256=release.manifest_sha256)
         if not self._point(pointer, release, moved_by="rollback"):
             raise self._moved()

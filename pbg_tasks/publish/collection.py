@@ -1,10 +1,11 @@
-"""Garbage collection of a graph's store: mark what is reachable, sweep what nothing has reached for a grace.
+"""Garbage collection of a graph's store.
 
-A run stays whole or goes whole. It stays when a release that stays is made of it, when anything of it is younger than
-the grace (it is at work, or was held), or when a run at work continues it. A run that goes loses the documents of its
-releases first and its data after, so no reader ever sees a release with parts missing. What an interrupted collection
-left is removed by the next. Several collections may run at once: ``holds`` says which of them removes a run. Ages are
-told by the store's clock, since this machine's may be wrong; in a directory, which has none, by ``looks``.
+It marks what is reachable, and removes what has been unreachable for a grace period. A run stays or goes as a whole. It
+stays when a release that stays is made of it, when any of its objects is younger than the grace (a task works on it, or
+holds it), or when a run at work continues it. A run that goes loses the documents of its releases first and its data
+after, so no reader ever sees a release with parts missing. What an interrupted collection left is removed by the next.
+Several collections may run at once: ``holds`` decides which of them removes a run. Ages are measured by the store's
+clock, since this machine's may be wrong; in a directory, which has no clock, by ``looks``.
 """
 
 from __future__ import annotations
@@ -35,27 +36,29 @@ if TYPE_CHECKING:
 
 _THREADS = 8
 _BATCH = 1000
-"""Objects of a run that are deleted between two looks whether the run is still this collection's to remove."""
+"""Number of a run's objects that are deleted between two checks that this collection still has the right to remove the
+run.
+"""
 _PROBES = ".probe/"
 _MANIFEST = "manifest.json"
 
 
 @dataclass(slots=True)
 class Collected:
-    """What a collection did, or would do.
+    """Report on a collection, or on a dry run.
 
     Attributes:
-        kept: releases that stay.
+        kept: number of releases that stay.
         releases: that go, as ``channel/number``.
         runs: that go.
-        objects: deleted.
+        objects: number of objects deleted.
         size: of them, in bytes.
-        uploads: that never ended and are given up; how many bytes they hold is not told.
-        orphans: files of a local store's own that belonged to objects which are gone.
-        unwatched: runs in a directory that stay, old by their dates, as no collection on this machine saw them a grace
-            ago.
+        uploads: number of uploads that never ended and are aborted; stores do not report their bytes.
+        orphans: number of files of a local store's own whose objects are gone.
+        unwatched: runs in a directory that are old by their dates but stay, because no collection on this machine saw
+            them a grace ago.
         silence: seconds that do not count as days of a release, since nothing was written and the clock may be ahead.
-        stored: runs in the store when the collection began.
+        stored: number of runs in the store when the collection began.
     """
 
     kept: int = 0
@@ -83,15 +86,15 @@ def collect(
 
     Args:
         store: the graph's.
-        retention: which releases stay.
+        retention: rules for the releases that stay.
         grace: seconds for which whatever was written or held stays.
         channel: the only one whose releases and runs go; None: every channel's.
-        dry_run: only tell what would go.
+        dry_run: only report what would go.
         trust_clock: count ages by dates, also in a directory.
 
     Raises:
-        ConfigError: what the store holds is another program's; nothing was removed.
-        FormatError: a document that says what is reachable is damaged; nothing was removed.
+        ConfigError: the store holds the data of another program; nothing was removed.
+        FormatError: a document that determines what is reachable is damaged; nothing was removed.
     """
     now = _clock(store)
     dates = Dates(now - grace)
@@ -138,7 +141,7 @@ def _clock(store: Store) -> float:
 
 
 def _dates(store: Store, runs: Mapping[str, StoredRun]) -> list[float]:
-    """Return when objects were written by anything but collections."""
+    """Return the times of all writes but those of collections."""
     of_runs = (infos for run in runs.values() for infos in (run.objects, run.exports))
     infos = chain(*of_runs, store.list("channels/"))
     return [info.modified for info in infos if info.modified is not None]
@@ -146,7 +149,7 @@ def _dates(store: Store, runs: Mapping[str, StoredRun]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Sweep:
-    """Deletes and counts, or only counts."""
+    """Deletion of objects, or only their count."""
 
     store: Store
     ages: Ages
@@ -154,28 +157,31 @@ class _Sweep:
     dry_run: bool
 
     def run(self, run: StoredRun) -> None:
-        """Remove a run, unless it is held or another process decides about it."""
+        """Remove a run, unless it is held or another process decides."""
         if self.dry_run:
             self._remove(run, None)
         elif (decision := condemn(self.store, run.run)) is not None and decision.remove(self.ages, run.exports):
             self._remove(run, decision)
 
     def rest(self, run: StoredRun, decision: Decision) -> None:
-        """Remove what is left of a run that was being removed when this collection began."""
+        """Remove the rest of a run whose removal has begun before.
+
+        It had begun when this collection began.
+        """
         if decision.state == "removing":
             self._remove(run, None if self.dry_run else decision)
 
     def _remove(self, run: StoredRun, decision: Decision | None) -> None:
-        """Delete a run for as long as no other collection has taken over.
+        """Delete a run, until another collection takes over.
 
         Args:
             run: that goes.
-            decision: that it does, which is renewed before each batch; None: only count.
+            decision: tombstone of the run, which is renewed before each batch; None: only count.
         """
         documents = [self.store.head(channel.release_key(release.seq)) for channel, release in run.releases]
         steps = [[info for info in documents if info is not None]]
-        for data in (run.exports, run.objects):  # what is below runs/ last: the next collection finds the run by it
-            steps.append([info for info in data if info.key.endswith(_MANIFEST)])  # without it, a directory is none
+        for data in (run.exports, run.objects):  # objects below runs/ last: by them the next collection finds the run
+            steps.append([info for info in data if info.key.endswith(_MANIFEST)])  # it makes a directory count
             steps.append([info for info in data if not info.key.endswith(_MANIFEST)])
         for infos in steps:
             for begin in range(0, len(infos), _BATCH):
@@ -187,7 +193,7 @@ class _Sweep:
         self.collected.runs.append(run.run)
 
     def leftovers(self, run: StoredRun) -> None:
-        """Remove what gangs of a run that stays have stored and given up."""
+        """Remove objects that gangs of a run that stays have given up."""
         prefix = f"{RUNS}{run.run}/{RunLayout.checkpoint}"
         inside = [info for info in run.objects if info.key.startswith(f"{prefix}/")]
         self.delete(self._old(unnamed_leftovers(self.store, prefix, inside)))
@@ -208,7 +214,10 @@ class _Sweep:
         self.collected.size += sum(info.size for info in listed)
 
     def uploads(self, since: float) -> None:
-        """Give up what killed writers have uploaded in part; a store may refuse to tell of it, or not know how to."""
+        """Abort the unfinished uploads of killed writers.
+
+        A store may refuse to list them, or be unable to.
+        """
         try:
             for prefix in (RUNS, EXPORTS):
                 self.collected.uploads += self.store.abort_uploads(prefix, before=since, dry_run=self.dry_run)
@@ -216,7 +225,7 @@ class _Sweep:
             say(f"gc: uploads that never ended were left for the store to remove: {error}")
 
     def orphans(self) -> None:
-        """Remove what killed writers have left beside the objects of a directory."""
+        """Remove files of a directory store that killed writers left."""
         if not isinstance(self.store, DirectoryStore):
             return
         try:

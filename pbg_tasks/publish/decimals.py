@@ -1,6 +1,7 @@
-"""Numbers to text, a block at a time: what ``"%.9f"`` gives, without a call for each number.
+"""Conversion of numbers to text, a block at a time.
 
-The native library does it in one pass; the numpy version here is for machines without it, and gives the same.
+The text is that of ``"%.9f"``, without a call for each number. The native library does it in one pass; the numpy
+version here is for machines without it, and gives the same text.
 """
 
 from __future__ import annotations
@@ -20,19 +21,21 @@ if TYPE_CHECKING:
 
 DECIMALS = 9
 _WIDEST = 51  # bytes: a tab, a sign, 39 digits, the point and the decimals
-_LARGEST = 9.5  # beyond, a number may need two digits before the point
-_HALF = 100_000  # the ten digits are written five at a time
-_WORD = np.dtype("<u8")  # a number takes two: sign and "d.dddd"; "ddddd" and what ends it; the rest is zero bytes
+_LARGEST = 9.5  # above it, a number may need two digits before the point
+_HALF = 100_000  # numbers of five digits: the ten digits of a number are written five at a time
+_WORD = np.dtype("<u8")  # a number takes two: sign and "d.dddd", "ddddd" and its end; other bytes are zero
 _MINUS = _WORD.type(ord("-"))
 _LINE_END = _WORD.type((ord("\t") ^ ord("\n")) << 40)
 _SHORT = len("d.ddddddddd\t")
 
 
 def write_lines(out: BinaryIO, heads: Sequence[str], block_ND: np.ndarray) -> None:
-    """Write a line a row: what it begins with, then its numbers with nine decimals, tabs between.
+    """Write a line for each row: a text, then the numbers.
+
+    Numbers have nine decimals and tabs in between.
 
     Args:
-        out: where to.
+        out: file to write to.
         heads: N texts.
         block_ND: float32 (N, D), D at least 1.
 
@@ -64,10 +67,11 @@ def _native_lines(native: ctypes.CDLL, heads: list[bytes], block_ND: np.ndarray)
 
 
 def format_rows(block_ND: np.ndarray) -> list[str]:
-    """Write each row's numbers with nine decimals, tabs between and a line break at the end.
+    """Return each row's numbers as a line of text.
 
-    A float32 has 24 significant bits and 10**9 is 21 bits times a power of two, so their product in float64 is exact:
-    rounding it is rounding the number itself, half to even as C does.
+    Numbers have nine decimals and tabs in between, and a line break is at the end. A float32 has 24 significant bits
+    and 10**9 is 21 bits times a power of two, so their product in float64 is exact: rounding it is rounding the number
+    itself, half to even as C does.
 
     Args:
         block_ND: float32 (N, D), D at least 1.
@@ -80,11 +84,11 @@ def format_rows(block_ND: np.ndarray) -> list[str]:
 
 
 def _short_rows(block_ND: np.ndarray) -> list[str]:
-    """Write rows of numbers with one digit before the point."""
+    """Return lines of numbers with one digit before the point."""
     scaled = np.abs(block_ND).astype(np.float64)
     scaled *= 10**DECIMALS
     np.rint(scaled, out=scaled)
-    high = np.floor(scaled / _HALF)  # exact: a quotient is whole or 10**-5 below, which does not round up
+    high = np.floor(scaled / _HALF)  # exact: a quotient is whole or at least 10**-5 below a whole number
     low = scaled - high * _HALF
     negative = np.signbit(block_ND)
     firsts, lasts = _digits()
@@ -92,7 +96,7 @@ def _short_rows(block_ND: np.ndarray) -> list[str]:
     words[..., 0] = firsts.take(high.astype(np.intp)) | negative * _MINUS
     words[..., 1] = lasts.take(low.astype(np.intp))
     words[:, -1, 1] ^= _LINE_END
-    # bytes.translate drops the zero bytes faster than any mask of numpy.
+    # bytes.translate drops the zero bytes faster than a mask of numpy.
     text = words.tobytes().translate(None, b"\0").decode("ascii")
     stops = np.cumsum(negative.sum(axis=1) + block_ND.shape[1] * _SHORT).tolist()
     return [text[start:stop] for start, stop in pairwise([0, *stops])]
@@ -104,7 +108,10 @@ def _any_row(row_D: np.ndarray) -> str:
 
 @cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return the words of the first five digits and of the last five, by their number; the sign's byte is zero."""
+    """Return the words of the first and of the last five digits.
+
+    They are indexed by the digits' number. The sign's byte is zero.
+    """
     numbers = [b"%05d" % number for number in range(_HALF)]
     firsts = b"".join(b"\0%c.%b\0" % (text[0], text[1:]) for text in numbers)
     lasts = b"".join(b"%b\t\0\0" % text for text in numbers)

@@ -1,4 +1,4 @@
-"""Descent of releases: what each was trained from."""
+"""Descent of releases: the releases they were trained from."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Way(TypedDict):
 
 
 def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> dict[int, Way]:
-    """Return what each release descends from, by number.
+    """Return the release from which each release descends, by number.
 
-    A release counts no longer once its snapshot has a later release (it was redone), or the channel was rolled back
-    from it. ``descends_from`` is the nearest such release among those that a release was trained from, one after the
-    other; ``because`` is the reason. Both are None where there is none, ``continues`` too.
+    A release is void once its snapshot has a later release (it was redone), or the channel was rolled back from it.
+    ``descends_from`` is the nearest void release among those that a release was trained from, one after the other;
+    ``because`` is the reason why it is void. Both are None where there is none, and ``continues`` too.
 
     Args:
         channel: of the releases.
         releases: all of the channel.
-        pointer: where it points.
+        pointer: of the channel.
     """
     found = in_parallel(lambda release: _continued(channel, release), releases, _AT_ONCE)
     continues = dict(zip((release.seq for release in releases), found, strict=True))
@@ -45,7 +45,7 @@ def descent(channel: Channel, releases: Sequence[Release], pointer: Pointer) -> 
 
 
 def _continued(channel: Channel, release: Release) -> int | None:
-    """Read which release a run continued; None where there is none."""
+    """Read the number of the release that a run continued, or None."""
     key = f"runs/{release.run}/{RunLayout.spec}"
     try:
         previous = json.loads(channel.store.get(key).data)["previous"]
@@ -57,7 +57,7 @@ def _continued(channel: Channel, release: Release) -> int | None:
 
 
 def _reasons(releases: Sequence[Release], pointer: Pointer, continues: Mapping[int, int | None]) -> dict[int, str]:
-    """Return why releases count no longer, by number."""
+    """Return the reasons why releases are void, by number."""
     newest = {release.snapshot: release.seq for release in sorted(releases, key=lambda each: each.seq)}
     reasons = {
         release.seq: f"redone as {newest[release.snapshot]}"
@@ -74,7 +74,7 @@ def _way(number: int, continues: Mapping[int, int | None], reasons: Mapping[int,
     ancestor = continues[number]
     while ancestor is not None and ancestor not in reasons:
         further = continues.get(ancestor)
-        # No run continues a later release: such a document was changed.
+        # No run continues a later release, so such a document was changed by hand.
         ancestor = further if further is not None and further < ancestor else None
     because = None if ancestor is None else reasons[ancestor]
     return {"continues": continues[number], "descends_from": ancestor, "because": because}

@@ -2,9 +2,9 @@
 
 Objects of a store with a clock of its own (S3) are dated by it, and ``Dates`` compares dates. A directory has no clock:
 its files are dated by the machines that write them. One machine whose clock is days ahead would take a run that another
-one is training for an old one. So ``Looks`` compares no dates. A collection stores what it saw, and when, by the time
-since its machine was started; no change of a clock moves that time. A later collection on the same machine, not
-restarted since, finds what has not changed in between.
+one is training for an old one. So ``Looks`` compares no dates. A collection stores the objects that it saw, and when,
+by the time since its machine was started; no change of a clock moves that time. A later collection on the same machine,
+not restarted since, finds the objects that have not changed in between.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
 
 
 LONGEST_SILENCE = 0.5
-"""Part of the grace that a time without any object counts as, at most."""
+"""Largest part of the grace that a time without any object counts as."""
 
 
 def silence(now: float, dates: Iterable[float], grace: float) -> float:
-    """Return by how many seconds the silences before ``now`` are longer than what they count as.
+    """Return the surplus of the silences before ``now``, in seconds.
 
-    Only as many of the newest dates are looked at as the grace reaches back.
+    A silence, a time in which no object was written, counts at most as a part of the grace; the surplus is the rest.
+    Only the newest dates matter, as far as the grace reaches back.
 
     Args:
         now: by the clock of the collection, in seconds.
-        dates: when objects were written, each by the clock of its writer; those of collections left out.
+        dates: times of the objects' writes, each by the clock of its writer; those of collections left out.
         grace: seconds for which whatever was written stays.
     """
     left, later, surplus = grace, now, 0.0
@@ -73,7 +74,7 @@ class Ages(Protocol):
         ...
 
     def keep(self) -> None:
-        """Store for later collections what this one saw."""
+        """Store the objects that this collection saw, for later ones."""
         ...
 
 
@@ -88,7 +89,7 @@ class Dates:
     since: float
 
     def unchanged(self, infos: Iterable[ObjectInfo]) -> bool:
-        """Whether all objects are older than the grace."""
+        """Return whether all objects are older than the grace."""
         return all(info.modified is not None and info.modified < self.since for info in infos)
 
     def keep(self) -> None:
@@ -109,7 +110,7 @@ class Seen(Frozen):
 
 @dataclass(slots=True)
 class Looks:
-    """Ages by what earlier collections on this machine saw.
+    """Ages by the objects that earlier collections on this machine saw.
 
     Several collections of a machine may replace each other's document: each version of it is true.
 
@@ -118,8 +119,8 @@ class Looks:
         grace: in seconds.
         machine: names the machine since its last start; None where that is not known, so that nothing is ever old.
         began: seconds from the start of the machine to the start of this collection.
-        before: what earlier collections saw.
-        seen: what this one saw, as ``Seen.first``; None for what no earlier one did.
+        before: objects that earlier collections saw, as ``Seen.first``.
+        seen: objects that this one saw, as ``Seen.first``; None for those that no earlier one saw.
     """
 
     store: Store
@@ -131,7 +132,7 @@ class Looks:
 
     @classmethod
     def of(cls, store: Store, grace: float) -> Looks:
-        """Read what earlier collections on this machine saw.
+        """Read the objects that earlier collections on this machine saw.
 
         Raises:
             FormatError: the document is damaged.
@@ -147,13 +148,16 @@ class Looks:
         """Return whether a collection saw these objects and tags a grace ago."""
         digest = hashlib.sha256()
         for info in sorted(infos, key=lambda info: info.key):
-            digest.update(os.fsencode(f"{info.key}\0{info.tag}\0"))  # a file may have any bytes for its name
+            digest.update(os.fsencode(f"{info.key}\0{info.tag}\0"))  # the name of a file may have any bytes
         token = digest.hexdigest()
         first = self.seen[token] = self.before.get(token)
         return self.grace <= (0.0 if first is None else self.began - first)
 
     def keep(self) -> None:
-        """Store what this collection saw, for the next on this machine."""
+        """Store the objects that this collection saw, for the next one.
+
+        It must run on this machine.
+        """
         if self.machine is not None:
             now = _uptime()  # at the end, so that an age is never too long
             first = {token: now if moment is None else moment for token, moment in self.seen.items()}
@@ -178,7 +182,7 @@ def _uptime() -> float:
     A container may have a time namespace, which adds an offset to this clock but leaves the boot id as it is.
     """
     offset = 0.0
-    with suppress(FileNotFoundError):  # of a kernel without time namespaces
+    with suppress(FileNotFoundError):  # in a kernel without time namespaces
         _, seconds, nanoseconds = _OFFSETS.read_text().splitlines()[-1].split()  # the last line is this clock's
         offset = int(seconds) + int(nanoseconds) / 1e9
     return time.clock_gettime(time.CLOCK_BOOTTIME) - offset

@@ -1,4 +1,4 @@
-"""What a graph's store holds, run by run, and which runs something still reaches."""
+"""Contents of a graph's store by run, and the reachable runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import ObjectInfo, Store
 
 RUNS, EXPORTS = "runs/", "exports/"
-_EXPORT_OF_RUN = 4  # parts of exports/{name}/{run}/{file}
+_EXPORT_OF_RUN = 4  # number of parts of exports/{name}/{run}/{file}
 CANARY = "-drill"
-"""What the name of a channel ends with that serves another's releases to be moved in a drill."""
+"""Suffix of the name of a channel that serves another channel's releases in a drill."""
 _EVERYTHING = Retention(days=float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """What the store holds of one run.
+    """Objects of one run in the store.
 
     Attributes:
         run: its id.
@@ -43,17 +43,17 @@ class StoredRun:
     releases: list[tuple[Channel, Release]] = field(default_factory=list)
 
     def unchanged(self, ages: Ages) -> bool:
-        """Whether nothing of it was written within the grace."""
+        """Return whether none of its objects was written within the grace."""
         return ages.unchanged((*self.objects, *self.exports))
 
 
 def stored_runs(store: Store) -> dict[str, StoredRun]:
-    """List every run there is anything of, by id.
+    """List every run that has any object, by id.
 
-    What another program keeps below ``runs/`` is none: a run is released, held, planned or being removed.
+    Another program's objects below ``runs/`` are no run: a run is released, held, planned or being removed.
 
     Raises:
-        ConfigError: there is nothing of ours, but something of another program.
+        ConfigError: the store has objects of another program, and none of this package.
     """
     runs: dict[str, StoredRun] = {}
     below: dict[str, list[ObjectInfo]] = {}
@@ -62,13 +62,13 @@ def stored_runs(store: Store) -> dict[str, StoredRun]:
     def run(name: str) -> StoredRun:
         return runs.setdefault(name, StoredRun(name))
 
-    # Releases before data: what is released from now on was held after this began, and is young.
+    # Releases are read before data: a release that is made from now on was held after this began, and is young.
     for channel in (Channel(store, name) for name in names):
         for release in channel.releases():
             run(run_with(release.directory, release.run)).releases.append((channel, release))
     for info in store.list(RUNS):
         below.setdefault(info.key.split("/")[1], []).append(info)
-    condemned = {info.key for info in store.list(TOMBSTONES)}  # after the data: what had lost its spec by then has one
+    condemned = {info.key for info in store.list(TOMBSTONES)}  # read after the data, for runs that lost their spec
     for name, infos in below.items():
         marks = {hold_key(name), f"{RUNS}{name}/{RunLayout.spec}"}
         if name in runs or tombstone_key(name) in condemned or any(info.key in marks for info in infos):
@@ -92,10 +92,10 @@ def staying_releases(
 
     Args:
         store: the graph's.
-        runs: what it holds.
-        retention: which releases stay.
-        channel: the only one it holds for, with its canary; all releases of the others stay. None: it holds for every
-            channel.
+        runs: of the store.
+        retention: rules for the releases that stay.
+        channel: the only one to which they apply, with its canary; all releases of the others stay. None: they apply to
+            every channel.
         now: seconds by the store's clock.
     """
     by_channel: dict[str, dict[int, tuple[str, Release]]] = {}
@@ -129,7 +129,10 @@ def _kept(channel: Channel, releases: list[Release], retention: Retention, now: 
 
 
 def at_work(store: Store, runs: Mapping[str, StoredRun], ages: Ages) -> set[str]:
-    """Return the runs of which something was written within the grace, and those they continue."""
+    """Return the runs at work, and those that they continue.
+
+    A run is at work when any of its objects was written within the grace.
+    """
     used = {run.run for run in runs.values() if not run.unchanged(ages)}
     continued = (_spec(store, run).get("previous") or {} for run in used)
     return used | {run_with(each.get("directory", ""), each["run"]) for each in continued if "run" in each}
@@ -142,10 +145,12 @@ def of_another_channel(store: Store, runs: Mapping[str, StoredRun], channel: str
 
 
 def _spec(store: Store, run: str) -> dict[str, Any]:
-    """Read a run's spec, of whatever version of this package; empty for a run without one.
+    """Read a run's spec, of whatever version of this package.
+
+    It is empty for a run without one.
 
     Raises:
-        FormatError: it is damaged, so nobody knows what the run needs.
+        FormatError: it is damaged, so that the needs of the run are unknown.
     """
     key = f"{RUNS}{run}/{RunLayout.spec}"
     try:

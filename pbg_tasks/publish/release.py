@@ -1,4 +1,7 @@
-"""Releases of a channel: written once each, with one pointer that readers follow and that moves by compare-and-swap."""
+"""Releases of a channel, written once each.
+
+One pointer, which readers follow, moves by compare-and-swap.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Release(Frozen):
-    """One release: a plain PBG checkpoint directory with names, and what is known of it.
+    """One release: a plain PBG checkpoint directory with names and facts.
 
     Attributes:
         seq: number in its channel, from 1.
@@ -24,12 +27,12 @@ class Release(Frozen):
         snapshot: key of the edges it was trained on.
         directory: key of the checkpoint directory below the graph's store.
         manifest_sha256: hash of that directory's manifest, which names every file and its hash.
-        id_layout: hash of what must stay equal for the next night to keep the ids.
-        vector_space: hash of what must stay equal for the next night to start from these vectors.
-        split: hash of the split they were trained on; another one could hold out what they have seen.
+        id_layout: hash of the settings that must stay equal for the next night to keep the ids.
+        vector_space: hash of the settings that must stay equal for the next night to start from these vectors.
+        split: hash of the split they were trained on; another one could hold out edges on which they were trained.
         previous: the release the channel pointed to when this one was published.
         metrics: of the evaluation, as ``evaluate`` wrote them.
-        data: edges and entities of the snapshot, and how many edges the snapshots before it had.
+        data: edges and entities of the snapshot, and the numbers of edges of the snapshots before it.
     """
 
     format: Literal[1] = 1
@@ -49,12 +52,12 @@ class Release(Frozen):
 
 
 class Current(Stamped):
-    """Where a channel points.
+    """Pointer of a channel.
 
     Attributes:
         seq: of the release.
         release_sha256: hash of the release's document.
-        moved_by: why it points there.
+        moved_by: reason of its last move.
         highest: number that the channel has ever pointed to; None where an earlier version wrote the document.
     """
 
@@ -66,7 +69,10 @@ class Current(Stamped):
 
 
 def newest_before(releases: Iterable[Release], snapshot: str) -> Release | None:
-    """Return the release of the newest snapshot before one, the last of them; None where there is none."""
+    """Return the last release of the newest snapshot before one.
+
+    None is returned where there is none.
+    """
     earlier = (each for each in releases if snapshot_order(each.snapshot) < snapshot_order(snapshot))
     return max(earlier, key=lambda each: (snapshot_order(each.snapshot), each.seq), default=None)
 
@@ -74,11 +80,13 @@ def newest_before(releases: Iterable[Release], snapshot: str) -> Release | None:
 def served_before(
     release: Release, previous: Release | None, releases: Callable[[], Iterable[Release]]
 ) -> Release | None:
-    """Return what a channel goes back to from a release: ``previous``, unless that is of a later snapshot or gone.
+    """Return the release to which a channel goes back from another.
+
+    It is ``previous``, unless that is of a later snapshot or gone.
 
     Args:
-        release: that the channel points to.
-        previous: that it pointed to when ``release`` was published, if it is still there.
+        release: to which the channel points.
+        previous: to which it pointed when ``release`` was published, if it still exists.
         releases: walks all of the channel.
     """
     if previous is not None and snapshot_order(previous.snapshot) <= snapshot_order(release.snapshot):

@@ -1,4 +1,7 @@
-"""Which releases of a channel stay: the current one and what it can be rolled back to, the newest, and the pinned."""
+"""Retention: rules for the releases of a channel that stay.
+
+These are the current one, the ones to which it can be rolled back, the newest, and the pinned ones.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,11 @@ DAY_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How many releases stay beside those that must.
+    """Numbers of releases that stay beside those that must.
 
     Attributes:
-        releases: the newest so many, by snapshot.
-        days: those published within so many days.
+        releases: number of the newest ones, by snapshot.
+        days: number of days within which they were published.
     """
 
     releases: int = 0
@@ -48,22 +51,25 @@ def kept(
 
     Args:
         releases: all of the channel, oldest number first.
-        published: when, in seconds, by number.
-        current: where the channel points.
+        published: times of publication, in seconds, by number.
+        current: number to which the channel points.
         pinned: numbers that stay for ever.
-        retention: what else does.
+        retention: further rules.
         now: seconds on the same clock.
     """
     by_number = {release.seq: release for release in releases}
     newest = sorted(releases, key=lambda release: (snapshot_order(release.snapshot), release.seq))
     stay = {release.seq for release in newest[max(len(newest) - retention.releases, 0) :]}
     stay |= {seq for seq, moment in published.items() if moment >= now - retention.days * DAY_SECONDS}
-    stay |= set(list(by_number)[-1:])  # so that no number is given twice
+    stay |= set(list(by_number)[-1:])  # so that no number is used twice
     return stay | (pinned & by_number.keys()) | _line(by_number, current)
 
 
 def _line(by_number: Mapping[int, Release], current: int | None) -> set[int]:
-    """Return the current release and those before it up to one of another snapshot: rollback's and a redo's target."""
+    """Return the current release and those before it.
+
+    It goes back to the first one of another snapshot, which is the target of a roll-back or a redo.
+    """
     line: set[int] = set()
     release = by_number.get(current) if current is not None else None
     snapshot = release.snapshot if release else None
@@ -77,7 +83,7 @@ def _line(by_number: Mapping[int, Release], current: int | None) -> set[int]:
 
 
 class Pin(Frozen):
-    """What keeps a release for ever.
+    """Mark that keeps a release for ever.
 
     Attributes:
         seq: of the release.
@@ -98,14 +104,14 @@ def pin(channel: Channel, seq: int) -> Release:
     """
     release = channel.release(seq)
     hold(channel.store, run_with(release.directory, release.run))
-    channel.release(seq)  # it may have gone before it was held
-    with suppress(ConflictError):  # pinned before
+    channel.release(seq)  # read again, because it may have been removed before it was held
+    with suppress(ConflictError):  # it was pinned before
         channel.store.put_new(pin_key(channel, seq), encode(Pin(seq=seq, run=release.run)))
     return release
 
 
 def unpin(channel: Channel, seq: int) -> None:
-    """Let retention decide about a release again."""
+    """Remove the pin of a release, so that retention applies to it."""
     channel.store.delete(pin_key(channel, seq))
 
 

@@ -1,4 +1,7 @@
-"""Snapshots that a chain of nights goes on without: refused by a gate, or skipped by someone."""
+"""Skips: marks that a chain of nights continues without a snapshot.
+
+A gate refused the snapshot, or a user skipped it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Skipped(Frozen):
-    """Why a chain goes on without a snapshot."""
+    """Mark that a chain continues without a snapshot, with the reason."""
 
     format: Literal[1] = 1
     snapshot: str
@@ -22,36 +25,41 @@ class Skipped(Frozen):
 
 
 def skip(channel: Channel, snapshot: str, reason: str) -> None:
-    """Let the nights after a snapshot go on without it; the first reason stays."""
+    """Let later nights go on without a snapshot; the first reason stays."""
     with suppress(ConflictError):
         channel.store.put_new(_key(channel, snapshot), encode(Skipped(snapshot=snapshot, reason=reason)))
 
 
 def skip_anew(channel: Channel, snapshot: str, reason: str | None) -> None:
-    """Let the nights after a snapshot go on without it from now on, also if it was tried again after an earlier skip.
+    """Let later nights go on without a snapshot from now on.
+
+    It also counts if the snapshot was tried again after an earlier skip.
 
     Args:
         channel: of the nights.
         snapshot: its key.
-        reason: why; None: what was said before, if anything was.
+        reason: of the skip; None: that of an earlier skip, if there was one.
     """
     reason = reason or why_skipped(channel, snapshot) or "skipped by hand"
     channel.store.put(_key(channel, snapshot), encode(Skipped(snapshot=snapshot, reason=reason)))
 
 
 def when_skipped(channel: Channel, snapshot: str) -> float | None:
-    """Return since when the nights after a snapshot go on without it, by the store's clock; None where they do not."""
+    """Return the time of a snapshot's skip, by the store's clock.
+
+    None is returned where it is not skipped.
+    """
     decided = channel.store.head(_key(channel, snapshot))
     return None if decided is None else decided.modified or 0.0
 
 
 def why_skipped(channel: Channel, snapshot: str, *, since: float = 0.0) -> str | None:
-    """Return why the nights after a snapshot go on without it; None where they do not.
+    """Return the reason of a snapshot's skip; None without one.
 
     Args:
         channel: of the nights.
         snapshot: its key.
-        since: what was decided earlier does not count, in seconds since 1970 by the store's clock.
+        since: time before which a skip does not count, in seconds since 1970 by the store's clock.
     """
     decided = channel.store.head(_key(channel, snapshot))
     if decided is None or (decided.modified or 0.0) < since:
@@ -60,7 +68,7 @@ def why_skipped(channel: Channel, snapshot: str, *, since: float = 0.0) -> str |
 
 
 def skipped(channel: Channel) -> dict[str, str]:
-    """Return why the channel goes on without snapshots, by snapshot."""
+    """Return the reasons of the channel's skips, by snapshot."""
     prefix = f"channels/{channel.name}/skipped/"
     keys = [info.key for info in channel.store.list(prefix)]
     return {key.removeprefix(prefix).removesuffix(".json"): reason for key in keys if (reason := _read(channel, key))}

@@ -1,6 +1,7 @@
-"""Embeddings and operators as text, as PBG's ``export_to_tsv`` writes them: a name and numbers, parted by tabs.
+"""Embeddings and operators as text, as PBG's ``export_to_tsv`` writes them.
 
-A name that holds a tab or a line break would be read as something else and is refused.
+A line is a name and numbers, with tabs in between. A name that holds a tab or a line break would be misread and is
+refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
 
-BLOCK_ROWS = 128  # what a block is on its way to text stays in a core's cache
+BLOCK_ROWS = 128  # a block's temporaries stay in a core's cache
 _BLOCK_NUMBERS = 1 << 16
 _UNSAFE = ("\t", "\n", "\r")
 
@@ -41,12 +42,12 @@ def write_embeddings_tsv(
     """Write a partition's embeddings, one line an entity.
 
     Args:
-        out: where to.
+        out: file to write to.
         path: embeddings file.
         names: by offset.
         dimension: of the embeddings.
         added: float32 (D,), the type's global embedding: it is part of every embedding.
-        on_rows: told how many rows were written since the last time.
+        on_rows: called with the number of rows written since the last call.
 
     Raises:
         FormatError: the file is damaged or of another shape, or a name cannot be written.
@@ -63,16 +64,18 @@ def write_embeddings_tsv(
 def write_relations_tsv(
     out: BinaryIO, config: ModelConfig, names: Sequence[str], params: Mapping[str, np.ndarray]
 ) -> int:
-    """Write the parameters of every relation's operator: name, side, operator, parameter, shape, numbers.
+    """Write the parameters of every relation's operator.
+
+    A line has name, side, operator, parameter, shape and numbers.
 
     Args:
-        out: where to.
+        out: file to write to.
         config: of the model.
         names: of the relations, by id.
         params: shared parameters by PBG's path below ``model/``.
 
     Returns:
-        How many lines were written; an operator without parameters has none.
+        Number of lines; an operator without parameters has none.
     """
     count = 0
     for size, lines in groupby(_parameters(config, names, params), key=lambda line: line[1].size):
@@ -86,7 +89,10 @@ def write_relations_tsv(
 def _parameters(
     config: ModelConfig, names: Sequence[str], params: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield what a line begins with and its numbers, float32 (M,), for every parameter of every relation."""
+    """Yield the beginning of a line and its numbers, float32 (M,).
+
+    There is one for every parameter of every relation.
+    """
     families = Families(config, len(names))
     columns = _columns(config, params, sorted(set(families.first.tolist())))
     _check([name for name, family in zip(names, families.first.tolist(), strict=True) if columns[family]])
@@ -98,7 +104,10 @@ def _parameters(
 def _columns(
     config: ModelConfig, params: Mapping[str, np.ndarray], families: Sequence[int]
 ) -> dict[int, list[tuple[str, np.ndarray]]]:
-    """Return, for each parameter of a family, what follows a relation's name, and numbers, float32 (relations, M)."""
+    """Return the columns after a relation's name, by family.
+
+    For each parameter they are a text, and numbers, float32 (relations, M).
+    """
     of_operator = defaultdict(list)
     for path in parameter_order(params, list(config.entities)):
         operator, _, parameter = path.rpartition("/")
@@ -116,12 +125,18 @@ def _columns(
 
 
 def global_embedding(config: ModelConfig, params: Mapping[str, np.ndarray], entity: str) -> np.ndarray | None:
-    """Return what is added to every embedding of a type; None when the model has nothing of the kind."""
+    """Return the vector that is added to every embedding of a type.
+
+    None is returned when the model has none.
+    """
     return params[global_path(entity)] if config.global_emb else None
 
 
 def _check(names: Sequence[str]) -> None:
-    """Refuse names that cannot be written; nearly always, one look at all of them together is enough."""
+    """Refuse names that cannot be written.
+
+    A check of all names together is nearly always enough.
+    """
     together = "".join(names)
     if together.isascii() and not any(character in together for character in _UNSAFE):
         return

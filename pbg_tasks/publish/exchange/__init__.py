@@ -1,7 +1,7 @@
-"""Embeddings in the formats that other tools read, and from those that they write.
+"""Exchange of embeddings with other tools, in their formats.
 
-A format is a module with ``write`` (an export), ``read`` (an import) or both; it is imported when it is used, for some
-need a library of their own. Packages add others (``Format``). Writers get ``Contents`` and leave files in an
+A format is a module with ``write`` (an export), ``read`` (an import) or both; it is imported when it is used, because
+some need a library of their own. Packages add others (``Format``). Writers get ``Contents`` and leave files in an
 ``Outbox``; readers get an ``Inbox`` and yield ``Vectors`` of one entity type each. ``tasks.exchange`` moves bytes
 between these and a store.
 """

@@ -1,7 +1,7 @@
-"""An Angel model: a matrix ``{type}_embedding`` for each entity type, D rows and a column an entity.
+"""Angel model: a matrix ``{type}_embedding`` for each entity type.
 
-Angel has no place for names: ``mapping/{type}`` has a line ``column:name`` for each. Each parameter of the relations is
-a small matrix of its own, such as ``relations.0.rhs.translation``.
+It has D rows, and a column is an entity. Angel has no place for names: ``mapping/{type}`` has a line ``column:name``
+for each. Each parameter of the relations is a small matrix of its own, such as ``relations.0.rhs.translation``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 SUFFIX = "_embedding"
 _METAS = ("_meta", "meta")
-_MOST_ROWS = 100_000  # of a matrix: each is an entry of its metadata
-_LISTED_ROWS = 200_000  # over all partitions of a matrix: 13 MB of metadata
+_MOST_ROWS = 100_000  # most rows of a matrix: each is an entry of its metadata
+_LISTED_ROWS = 200_000  # most rows over all partitions of a matrix: 13 MB of metadata
 
 
 def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
-    """Write the matrix and the mapping of each type, and the relations' parameters.
+    """Write the matrix and mapping of each type, and relations' parameters.
 
     Raises:
         FormatError: an embedding is damaged, or a name holds a line break.
@@ -53,7 +53,10 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
 
 
 def _layout(rows: EntityRows, form: str) -> MatrixLayout:
-    """Return the matrix of a type, in partitions as Angel would cut it, or larger ones: each lists all its rows."""
+    """Return the matrix layout of a type.
+
+    Its partitions are as Angel would cut them, or larger, because each lists all its rows in the metadata.
+    """
     layout = MatrixLayout(name=f"{rows.entity}{SUFFIX}", rows=rows.dimension, end_col=len(rows), format=form)
     most = max(1, _LISTED_ROWS // rows.dimension)
     return replace(layout, block_col=max(layout.columns_of_block, -(-len(rows) // most)))
@@ -78,7 +81,7 @@ def write_names(rows: EntityRows, outbox: Outbox, folder: str, options: ExportOp
 
 
 def _write_parameter(name: str, value: np.ndarray, outbox: Outbox) -> None:
-    """Write a parameter as a matrix: its last axis are the columns."""
+    """Write a parameter as a matrix, whose columns are its last axis."""
     matrix = value.reshape(-1, value.shape[-1])
     if not matrix.size or len(matrix) > _MOST_ROWS:
         say(f"export angel: parameter {name} of shape {value.shape} is left out: Angel's metadata lists every row")
@@ -96,10 +99,12 @@ def _write_parameter(name: str, value: np.ndarray, outbox: Outbox) -> None:
 
 
 def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
-    """Yield the columns of each matrix of embeddings: of a model, or of one matrix folder.
+    """Yield the columns of each matrix of embeddings.
+
+    The inbox is a model, or one matrix folder.
 
     Raises:
-        FormatError: a matrix is damaged, or Angel itself lost something while it saved it.
+        FormatError: a matrix is damaged, or Angel itself lost data while it saved it.
     """
     metas = (name.rpartition("/") for name in inbox.names)
     matrices = [folder for folder, _, file in metas if file in _METAS]
@@ -114,15 +119,19 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
 
 
 def dimension(meta: MatrixFilesMeta) -> int:
-    """Return how many rows of a matrix were saved: the dimension of its columns, whatever ``row`` says if there are."""
+    """Return the number of saved rows of a matrix.
+
+    It is the dimension of the matrix's columns, whatever the field ``row`` of the metadata contains. Without any saved
+    row, it is that field.
+    """
     return len({row for part in meta.part_metas.values() for row in part.row_metas}) or meta.row
 
 
 def _tell(loss: Loss) -> None:
-    """Refuse what is lost for certain, and say what may be.
+    """Refuse a loss that is certain, and report a possible one.
 
     Raises:
-        FormatError: it is certain.
+        FormatError: the loss is certain.
     """
     if loss.certain:
         raise FormatError(loss.message)

@@ -1,4 +1,7 @@
-"""Angel's folders in an import: its files one at a time, and the names of its entities' numbers."""
+"""Angel's folders in an import, and the names of its entities.
+
+The files are read one at a time. In Angel's files entities have numbers.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,17 @@ if TYPE_CHECKING:
 
 MAPPING = "mapping"
 
-_MAPPING_LINES = 1 << 16  # that are held as objects at a time
+_MAPPING_LINES = 1 << 16  # lines that are held as objects at a time
 
 
 class InboxFolder:
-    """A folder of an inbox, as ``formats.angel`` reads it: a file stays until the next one is asked for.
+    """Folder of an inbox, for ``formats.angel``.
+
+    A file stays on the local disk until the next one is requested.
 
     Args:
         inbox: holds the files.
-        prefix: of their names, without a slash at the end; empty for all that lie at the top.
+        prefix: of their names, without a slash at the end; empty for all files at the top.
     """
 
     def __init__(self, inbox: Inbox, prefix: str) -> None:
@@ -42,17 +47,20 @@ class InboxFolder:
 
     @property
     def where(self) -> str:
-        """The folder's URL."""
+        """URL of the folder."""
         return self._inbox.source(self._prefix).rstrip("/")
 
     def sizes(self) -> dict[str, int]:
-        """Return each file's bytes by its name, hidden ones left out."""
+        """Return the bytes of each file by its name, without hidden ones."""
         start = len(self._prefix)
         below = {name[start:]: size for name, size in self._inbox.sizes.items() if name.startswith(self._prefix)}
         return {name: size for name, size in below.items() if "/" not in name and not name.startswith(".")}
 
     def local(self, name: str) -> Path:
-        """Return where a file is on the local disk, verified where the inbox knows its hash."""
+        """Return the local path of a file.
+
+        The file is verified where the inbox has its hash.
+        """
         if self._path is None or name != self._name:
             self._held.close()
             self._path, self._name = self._held.enter_context(self._inbox.local(f"{self._prefix}{name}")), name
@@ -68,16 +76,16 @@ class InboxFolder:
 
 
 def of_type(inbox: Inbox, entity: str | None, found: dict[str, str]) -> dict[str, str]:
-    """Return the folders that are read, by entity type.
+    """Return the folders to read, by entity type.
 
     Args:
-        inbox: told in messages.
-        entity: what the user says the type is; None to read all types whose folders tell them.
-        found: folders by what their names say the type is; by their name where they say nothing.
+        inbox: for messages.
+        entity: type that the user names; None to read all types that folders have in their names.
+        found: folders by the type in their names; by the name where it contains no type.
 
     Raises:
         InputError: there is no folder.
-        ConfigError: nothing tells which folder has which type.
+        ConfigError: the type of a folder is not known.
     """
     if not found:
         raise InputError(f"{inbox.url}: holds no embeddings of Angel's; name a model, or a folder of embeddings")
@@ -112,19 +120,21 @@ def by_type(folders: Iterable[tuple[str, str]], inbox: Inbox) -> dict[str, str]:
 def named_blocks(
     inbox: Inbox, blocks: Iterable[tuple[np.ndarray, np.ndarray]], mappings: Iterable[str]
 ) -> Iterator[Block]:
-    """Yield vectors with the names of their numbers; without a mapping, with the numbers' decimals.
+    """Yield vectors with names instead of numbers.
+
+    Without a mapping, a name is the decimal text of the number.
 
     Args:
         inbox: holds the mapping.
         blocks: numbers int64 (n,) and vectors (n, D).
-        mappings: folders in which the mapping may lie; the first that is there counts.
+        mappings: folders in which the mapping may be; the first one that exists counts.
 
     Raises:
         FormatError: a number has no name, or two.
     """
     names = _names(inbox, mappings)
     for numbers, vectors in blocks:
-        with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, and is refused as such
+        with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, which is refused later
             converted = vectors.astype(np.float32, copy=False)
         yield Block([str(number) for number in numbers.tolist()] if names is None else names.of(numbers), converted)
 
@@ -139,11 +149,11 @@ def _names(inbox: Inbox, mappings: Iterable[str]) -> _Names | None:
 
 
 class _Names:
-    """Names by number: in memory they take little more than their bytes.
+    """Names by number, which take little more memory than their bytes.
 
     Args:
-        pairs: numbers and names; a pair may come twice.
-        where: what errors call the mapping.
+        pairs: numbers and names; a pair may occur twice.
+        where: name of the mapping in errors.
 
     Raises:
         FormatError: a number has two names.
@@ -164,7 +174,7 @@ class _Names:
         """Return the names of numbers.
 
         Raises:
-            FormatError: one has none.
+            FormatError: a number has no name.
         """
         places = np.searchsorted(self._numbers, numbers)
         known = places < len(self._numbers)

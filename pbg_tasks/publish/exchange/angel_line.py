@@ -1,7 +1,7 @@
-"""The text of Angel's LINE and word2vec: of each type ``{type}/CP_1/embedding`` with lines ``node:v v ...``.
+"""Text of Angel's LINE and word2vec: lines ``node:v v ...``.
 
-Nodes are numbered from 0, and ``{type}/mapping`` has a line ``node:name`` for each. Angel's LINE starts from the same
-folder (``extraInputEmbeddingPath``).
+Each type has a folder ``{type}/CP_1/embedding``. Nodes are numbered from 0, and ``{type}/mapping`` has a line
+``node:name`` for each. Angel's LINE starts from the same folder (``extraInputEmbeddingPath``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pbg_tasks.publish.exchange.vectors import ReadOptions
 
 CHECKPOINT = "CP_1/embedding"
-# The folder of an epoch's embeddings, and what lies above it; or text without such folders.
+# The folder of an epoch's embeddings, and the folder above it; or text without such folders.
 _EMBEDDING = re.compile(r"(?:(?P<output>.*?)/?)CP_(?P<epoch>[0-9]{1,9})/(?:inputEmbedding/)?embedding")
 _DATA = re.compile(r"[0-9]+|part-.*")
 
@@ -51,7 +51,9 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
 
 
 def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
-    """Yield the vectors of each output of LINE or word2vec, of its last epoch; or of a folder of such lines.
+    """Yield the vectors of each output of LINE or word2vec.
+
+    They are those of its last epoch. A folder of such lines is an output, too.
 
     Raises:
         FormatError: a line is wrong.
@@ -68,7 +70,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
 
 
 def _outputs(inbox: Inbox) -> dict[str, str]:
-    """Return the folder of lines of each output: that of its last epoch."""
+    """Return the folder of each output's last epoch, by type."""
     folders = {folder for folder, _, file in (name.rpartition("/") for name in inbox.names) if _DATA.fullmatch(file)}
     epochs: dict[str, tuple[int, str]] = {}
     for match in filter(None, map(_EMBEDDING.fullmatch, sorted(folders))):

@@ -1,4 +1,7 @@
-"""Arrays with names, the form that ``init_path`` reads: ``{type}.npy`` with ``{type}.json``, written in blocks."""
+"""Arrays with names: ``{type}.npy`` with ``{type}.json``.
+
+``init_path`` reads this form. It is written in blocks.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,17 @@ if TYPE_CHECKING:
 
 
 class NamedArray:
-    """A ``.npy`` file of float32 (N, D) and a list of N names, whose N is known when they are finished.
+    """Array file of float32 (N, D), with a list of N names.
+
+    N becomes known when they are finished.
 
     Args:
         array: open for writing, at its start.
-        names: takes the names.
+        names: gets the names.
         dimension: D.
 
     Attributes:
-        rows: written so far.
+        rows: number of rows written so far.
     """
 
     def __init__(self, array: BinaryIO, names: NamesFile, dimension: int) -> None:
@@ -43,19 +48,25 @@ class NamedArray:
         self.rows += len(block.names)
 
     def finish(self) -> None:
-        """Put the number of rows into the array's header."""
+        """Write the final number of rows into the array's header."""
         self._array.seek(0)
         self._write_header()
 
     def _write_header(self) -> None:
-        """Write the header; numpy leaves room for the rows to grow, so the final one takes the place of the first."""
+        """Write the header of the array.
+
+        numpy leaves room in it for the number of rows to grow, so that the final header fits into the place of the
+        first.
+        """
         shape = (self.rows, self._dimension)
         np.lib.format.write_array_header_1_0(self._array, {"descr": "<f4", "fortran_order": False, "shape": shape})
 
 
 @contextmanager
 def named_array(array: Path, names: Path, dimension: int) -> Iterator[NamedArray]:
-    """Open a new array with names; both take their places when the block ends without an error.
+    """Open a new array with names.
+
+    Both get their final names when the block ends without an error.
 
     Raises:
         ResourceError: the disk is full.
@@ -67,16 +78,16 @@ def named_array(array: Path, names: Path, dimension: int) -> Iterator[NamedArray
 
 
 def write_vectors(vectors: Vectors, array: Path, names: Path, *, on_rows: Callable[[int], None]) -> int:
-    """Write what a reader yields, checked; return how many rows there were.
+    """Check and write a reader's vectors; return the number of rows.
 
     Args:
         vectors: of one type.
-        array: where the vectors go.
-        names: where the names go.
-        on_rows: told how many rows were written since the last time.
+        array: file of the vectors.
+        names: file of the names.
+        on_rows: called with the number of rows written since the last call.
 
     Raises:
-        FormatError: a vector is not finite in float32, or a name comes twice or is no text; the message names it.
+        FormatError: a vector is not finite in float32, or a name occurs twice or is no text; the message names it.
     """
     hashes = []
     with named_array(array, names, vectors.dimension) as result:
@@ -98,7 +109,10 @@ def _check_finite(block: Block, source: str) -> None:
 
 
 def _check_distinct(hashes: Sequence[np.ndarray], names: Path, source: str) -> None:
-    """Refuse a name that comes twice; eight bytes a name are held, and only where hashes meet are names compared."""
+    """Refuse a name that occurs twice.
+
+    Eight bytes a name are held in memory, and names are compared only where hashes are equal.
+    """
     ordered = np.sort(np.concatenate(hashes)) if hashes else np.empty(0, np.int64)
     suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
     seen: set[str] = set()

@@ -1,4 +1,7 @@
-"""What a writer is given: embeddings with names in blocks, relations and their parameters, all from local files."""
+"""Contents of an export: embeddings with names, relations, parameters.
+
+All are read from local files, embeddings in blocks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ConfigSchema
 
-_BLOCK_VALUES = 1 << 20  # numbers in a block: 4 MiB of float32
+_BLOCK_VALUES = 1 << 20  # numbers of a block: 4 MiB of float32
 
 
 class Block(NamedTuple):
@@ -42,18 +45,21 @@ class Partition(NamedTuple):
 
 
 class EntityRows:
-    """The embeddings of one entity type, partition after partition; the rows are numbered through.
+    """Embeddings of one entity type, partition after partition.
+
+    The rows are numbered over all partitions.
 
     Args:
         entity: the type.
         partitions: its files, in order.
         dimension: of the embeddings, D.
         added: float32 (D,), the type's global embedding: it is part of every embedding.
-        hidden: int64, ascending numbers of rows that are left out; the others are numbered anew. None: nobody is.
-        on_rows: told how many rows were handed out since the last time.
+        hidden: int64, ascending numbers of rows that are left out; the others are numbered anew. None: no row is left
+            out.
+        on_rows: called with the number of rows that were yielded since the last call.
 
     Attributes:
-        counts: rows of each partition that are not hidden.
+        counts: number of rows of each partition that are not hidden.
 
     Raises:
         FormatError: a file is damaged or of another dimension.
@@ -85,7 +91,7 @@ class EntityRows:
         return sum(self.counts)
 
     def blocks(self) -> Iterator[Block]:
-        """Stream all rows.
+        """Yield all rows in blocks.
 
         Raises:
             FormatError: a file is damaged, not finite, or has other names than rows, or a name is no text.
@@ -107,7 +113,10 @@ class EntityRows:
             yield list(compress(names, self._shown[number])) if self.counts[number] < count else names
 
     def vectors(self) -> Iterator[np.ndarray]:
-        """Stream all rows without names, float32 (N, D) each; raises as ``blocks``, and counts as no progress."""
+        """Yield all rows without names, float32 (N, D) each.
+
+        It raises as ``blocks``, and does not call ``on_rows``.
+        """
         for number in range(len(self._partitions)):
             yield from self._partition_vectors(number)
 
@@ -121,7 +130,7 @@ class EntityRows:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All that an export may hold.
+    """All data that an export may hold.
 
     Attributes:
         config: of the model.
@@ -137,5 +146,5 @@ class Contents:
 
     @property
     def rows(self) -> int:
-        """Embeddings of all types."""
+        """Number of embeddings of all types."""
         return sum(map(len, self.entities.values()))

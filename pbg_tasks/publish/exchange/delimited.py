@@ -1,6 +1,7 @@
-"""Vectors as text, a name and its numbers on each line: written with the fewest digits that read back exactly.
+"""Vectors as text, with a name and its numbers on each line.
 
-Text is read by Arrow's CSV parser, a few megabytes at a time. When it stumbles, the line is looked for and named.
+Numbers are written with the fewest digits that read back exactly. Text is read by Arrow's CSV parser, a few megabytes
+at a time. When the parser fails, the faulty line is searched and named.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _DAMAGE = (pa.ArrowException, OSError, EOFError)
 
 
 def number_lines(block_ND: np.ndarray, delimiter: str) -> list[str]:
-    """Write each row's numbers, float32 (N, D), each as the shortest decimal that reads back as the same float32."""
+    """Return each row's numbers, float32 (N, D), as text.
+
+    Each number is the shortest decimal that reads back as the same float32.
+    """
     rows, columns = block_ND.shape
     numbers = pa.array(block_ND.ravel()).cast(pa.string())
     offsets = np.arange(0, rows * columns + 1, columns, dtype=np.int32)
@@ -35,7 +39,9 @@ def number_lines(block_ND: np.ndarray, delimiter: str) -> list[str]:
 
 
 def first_lines(path: Path, count: int) -> list[str]:
-    """Return the first lines of a text, compressed or not, without their ends; fewer where there are fewer.
+    """Return the first lines of a text, compressed or not.
+
+    They are without their ends, and fewer than ``count`` where the text has fewer.
 
     Raises:
         FormatError: it is no UTF-8 text, or a line is longer than any row of vectors is.
@@ -58,18 +64,19 @@ def first_lines(path: Path, count: int) -> list[str]:
 
 
 def read_lines(path: Path, *, delimiter: str, dimension: int, skip: int = 0) -> Iterator[Block]:
-    """Stream vectors from lines of a name and ``dimension`` numbers; ``.gz`` and ``.zst`` are read as they are.
+    """Yield vectors from lines of a name and ``dimension`` numbers.
 
-    Blanks may follow the last number, as Google's word2vec writes them.
+    ``.gz`` and ``.zst`` are decompressed as they are read. Blanks may follow the last number, as Google's word2vec
+    writes them.
 
     Args:
-        path: the text.
-        delimiter: one character; a name holds everything before the first one.
+        path: of the text.
+        delimiter: one character; a name is everything before the first one.
         dimension: D.
-        skip: lines before the first vector.
+        skip: number of lines before the first vector.
 
     Raises:
-        FormatError: a line has another form, which is named; or the text ends within compressed data.
+        FormatError: a line, which the message names, has another form; or the text ends within compressed data.
     """
     lines = first_lines(path, skip + 1)[skip:]
     if not lines:
@@ -105,7 +112,7 @@ def _reader(stream: pa.NativeFile, columns: list[str], delimiter: str, skip: int
 def _bad_line(
     path: Path, delimiter: str, dimension: int, skip: int, *, padded: bool = False, reason: Exception | None = None
 ) -> FormatError:
-    """Find the line that cannot be a vector, and say why."""
+    """Return the error for the first line that cannot be a vector."""
     try:
         with pa.input_stream(path, compression="detect") as stream:
             for number, line in enumerate(_lines(stream), start=1):
@@ -123,7 +130,7 @@ def _lines(stream: pa.NativeFile) -> Iterator[bytes]:
         *whole, rest = (rest + data).split(b"\n")
         yield from (line.removesuffix(b"\r") for line in whole)
         if len(rest) > _HEAD_BYTES:
-            break  # no row of vectors is as long
+            break  # no row of vectors is that long
     yield rest
 
 
@@ -147,9 +154,12 @@ def _problem(line: bytes, delimiter: str, dimension: int, *, padded: bool) -> st
 
 
 def _check_end(path: Path) -> None:
-    """Say when a plain text lacks its last line break: a number at its end may have lost digits."""
+    """Report a plain text without a last line break.
+
+    A number at its end may have lost digits.
+    """
     if path.suffix in {".gz", ".zst", ".bz2"}:
-        return  # their checksums tell
+        return  # their checksums reveal a cut
     with path.open("rb") as file:
         file.seek(0, 2)
         if file.tell():

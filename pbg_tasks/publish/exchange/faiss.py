@@ -1,12 +1,12 @@
-"""FAISS: an index of approximate nearest neighbours for each type, as the model compares its embeddings.
+"""FAISS: an index of approximate nearest neighbours for each type.
 
-``dot`` becomes the inner product, ``cos`` the inner product of vectors of length 1, ``l2`` and ``squared_l2`` the
-Euclidean distance; FAISS has nothing for a comparator of another package. With ``bias`` the first dimension is left
-out, as ``Model.neighbors`` does: it is no part of what is compared. An id of the index is the place of a name in
-``{type}.json``. FAISS holds the whole index in memory.
+The index compares embeddings as the model does. ``dot`` becomes the inner product, ``cos`` the inner product of vectors
+of length 1, ``l2`` and ``squared_l2`` the Euclidean distance; FAISS has nothing for a comparator of another package.
+With ``bias`` the first dimension is left out, as in ``Model.neighbors``: it is not compared. An id of the index is the
+position of a name in ``{type}.json``. FAISS holds the whole index in memory.
 
-The finished index is asked for the neighbours of a sample of its own vectors. The share of them that are as near as the
-k nearest, found by comparing all vectors, is its recall; the manifest tells it.
+The finished index is queried for the neighbours of a sample of its own vectors. Its recall is the share of them that
+are as near as the k nearest, found by comparing all vectors; it is stored in the manifest.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class Recall:
-    """Compares what an index found with the k nearest vectors, which come block by block.
+    """Comparison of an index's results with the k nearest vectors.
 
-    A neighbour that an index found counts when it is as near as the k-th nearest: vectors at equal distances are as
-    good as each other.
+    The vectors are given block by block. A neighbour that an index found counts when it is as near as the k-th nearest:
+    vectors at equal distances are as good as each other.
 
     Args:
         numbers_S: int64 (S,), row of each query; a query is no neighbour of itself.
@@ -51,17 +51,17 @@ class Recall:
     ) -> None:
         self._numbers_S, self._queries_SD, self._distance = numbers_S, queries_SD, distance
         others = found_SK != numbers_S[:, None]
-        first = np.argsort(~others, axis=1, kind="stable")[:, :neighbors]  # the k first of the others
+        first = np.argsort(~others, axis=1, kind="stable")[:, :neighbors]  # the first k of the others
         self._found_SK = np.take_along_axis(np.where(others, found_SK, -1), first, axis=1)
         self._found_score_SK = np.full(self._found_SK.shape, -np.inf, np.float32)
         self._best_SK = np.full((len(numbers_S), neighbors), -np.inf, np.float32)
         self._start = 0
 
     def compare(self, block_ND: np.ndarray) -> None:
-        """Take the next rows, float32 (N, D)."""
+        """Compare with the next rows, float32 (N, D)."""
         stop, neighbors = self._start + len(block_ND), self._best_SK.shape[1]
         scores_SN = self._queries_SD @ block_ND.T
-        if self._distance:  # the query's own square is the same for all
+        if self._distance:  # the query's own square is the same for all rows, so it is left out
             scores_SN = 2 * scores_SN - np.square(block_ND).sum(axis=1)
         query, place = np.nonzero((self._found_SK >= self._start) & (self._found_SK < stop))
         self._found_score_SK[query, place] = scores_SN[query, self._found_SK[query, place] - self._start]
@@ -72,7 +72,10 @@ class Recall:
         self._start = stop
 
     def value(self) -> float:
-        """Return the share of the k nearest that the index found, over all queries."""
+        """Return the share of the k nearest that the index found.
+
+        It is taken over all queries.
+        """
         worst_S1 = self._best_SK.min(axis=1, keepdims=True)
         return float(((self._found_score_SK >= worst_S1) & (self._found_SK >= 0)).mean())
 
@@ -123,12 +126,12 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Vectors as FAISS compares them.
+    """Form of vectors in FAISS.
 
     Attributes:
-        distance: near means a small Euclidean distance; else, a large inner product.
-        normalized: vectors have length 1.
-        skipped: how many of the first dimensions are left out.
+        distance: whether near means a small Euclidean distance; else, a large inner product.
+        normalized: whether vectors have length 1.
+        skipped: number of the first dimensions that are left out.
     """
 
     distance: bool
@@ -148,7 +151,10 @@ class _Form:
         return cls(facts.metric == "l2", normalized=facts.normalized, skipped=1 if config.bias else 0)
 
     def prepared(self, block_ND: np.ndarray) -> np.ndarray:
-        """Return embeddings, float32 (N, D), as float32 (N, D - skipped) in a row."""
+        """Return embeddings, float32 (N, D), in the form of the index.
+
+        The result is contiguous float32 (N, D - skipped).
+        """
         kept: np.ndarray = np.ascontiguousarray(block_ND[:, self.skipped :])
         if not self.normalized:
             return kept
@@ -167,7 +173,7 @@ def _library() -> ModuleType:
 
 
 def _build(faiss: ModuleType, rows: EntityRows, form: _Form, options: ExportOptions) -> Any:  # noqa: ANN401 - untyped
-    """Return the index, trained where it has to be, and empty."""
+    """Return the empty index, trained where it needs to be."""
     metric = faiss.METRIC_L2 if form.distance else faiss.METRIC_INNER_PRODUCT
     index = _call(faiss.index_factory, rows.dimension - form.skipped, options.index, metric)
     if not index.is_trained:
@@ -178,7 +184,10 @@ def _build(faiss: ModuleType, rows: EntityRows, form: _Form, options: ExportOpti
 
 
 def _call(function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - untyped
-    """Call FAISS; what it raises for an index or parameter that it does not know says so in its own words."""
+    """Call FAISS, and turn its errors into one of the options.
+
+    FAISS raises them for an index or parameter that it does not know; the message quotes it.
+    """
     try:
         return function(*arguments)
     except RuntimeError as error:
@@ -189,7 +198,7 @@ def _call(function: Any, *arguments: Any) -> Any:  # noqa: ANN401 - untyped
 
 
 def _sample(rows: EntityRows, count: int, form: _Form) -> tuple[np.ndarray, np.ndarray]:
-    """Return a sample of at most ``count`` rows from all over.
+    """Return a sample of at most ``count`` rows, regularly spaced.
 
     Returns:
         Numbers, int64 (S,), and prepared vectors, float32 (S, D).
@@ -206,10 +215,13 @@ def _sample(rows: EntityRows, count: int, form: _Form) -> tuple[np.ndarray, np.n
 
 
 def _measure(index: Any, rows: EntityRows, form: _Form, options: ExportOptions) -> float:  # noqa: ANN401 - untyped
-    """Return recall@k over a sample of rows, each asked for its neighbours but itself."""
+    """Return recall@k over a sample of rows.
+
+    Each is queried for its neighbours, without itself.
+    """
     neighbors = min(options.neighbors, len(rows) - 1)
     if neighbors < 1:
-        return 1.0  # nobody has a neighbour
+        return 1.0  # no row has a neighbour
     numbers_S, queries_SD = _sample(rows, options.queries, form)
     _, found_SK = index.search(queries_SD, neighbors + 1)
     recall = Recall(numbers_S, queries_SD, found_SK, neighbors, distance=form.distance)
@@ -219,7 +231,10 @@ def _measure(index: Any, rows: EntityRows, form: _Form, options: ExportOptions) 
 
 
 def _pieces(rows: EntityRows, queries: int) -> Iterator[np.ndarray]:
-    """Yield all vectors in blocks whose scores with all queries take at most 64 MiB."""
+    """Yield all vectors in blocks.
+
+    Their scores with all queries take at most 64 MiB.
+    """
     step = max(1, (1 << 24) // queries)
     for block in rows.vectors():
         for start in range(0, len(block), step):

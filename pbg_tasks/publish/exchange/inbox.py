@@ -1,4 +1,7 @@
-"""What is imported: one file, or a folder of files, local or in a store; verified where a manifest says how."""
+"""Inbox of an import: one file or a folder.
+
+It is local or in a store. Files are verified where a manifest has their hashes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Inbox:
-    """The files of one import.
+    """Files of one import.
 
     Args:
         url: a file or a folder, local or ``s3://``.
@@ -29,7 +32,7 @@ class Inbox:
         url: as given.
         single: whether the URL names one file.
         sizes: bytes of each file, by name; the manifest is left out.
-        manifest: what an export of ours says of itself; None in a folder of someone else's.
+        manifest: manifest of an export of this package; None in any other folder.
 
     Raises:
         InputError: nothing is there, or it is being written.
@@ -58,19 +61,22 @@ class Inbox:
         return list(self.sizes)
 
     def source(self, name: str) -> str:
-        """Return what messages call a file."""
+        """Return the name of a file in messages."""
         return f"{self._store.url}/{name}"
 
     def has(self, name: str) -> bool:
-        """Whether a file is there, beside a single one or in the folder."""
+        """Return whether a file exists in the folder.
+
+        For a single file, it is the folder of that file.
+        """
         return self._store.head(name) is not None
 
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        """Bring a file to the local disk for as long as the block runs.
+        """Make a file available on the local disk while the block runs.
 
         Raises:
-            FormatError: it has other bytes than the manifest says.
+            FormatError: it has other bytes than recorded in the manifest.
             NotFoundError: it is missing.
         """
         record = None if self.manifest is None else self.manifest.objects.get(name)
@@ -95,10 +101,10 @@ class Inbox:
 
         Args:
             suffixes: that files of vectors end with.
-            entity: the type of all files; None where the manifest tells.
+            entity: the type of all files; None where the manifest has the types.
 
         Raises:
-            ConfigError: nothing tells the type.
+            ConfigError: the type is not known.
             InputError: there is no file of vectors.
         """
         files = [name for name in self.names if name.lower().endswith(suffixes) and not _hidden(name)]
@@ -119,7 +125,10 @@ class Inbox:
         return {entity: told.get(entity, files)}
 
     def _told(self, files: list[str]) -> dict[str, list[str]]:
-        """Return the files of each type that the manifest tells; none where a file holds several types."""
+        """Return the files of each type in the manifest.
+
+        None are returned where a file holds several types.
+        """
         if self.manifest is None:
             return {}
         told = {name: [file for file in record.files if file in files] for name, record in self.manifest.types.items()}
@@ -128,7 +137,7 @@ class Inbox:
 
     @property
     def is_escaped(self) -> bool:
-        """Whether the manifest says that names are percent-encoded."""
+        """Whether names are percent-encoded according to the manifest."""
         return self.manifest is not None and self.manifest.names == "percent-encoded"
 
 

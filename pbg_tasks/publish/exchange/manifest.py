@@ -1,4 +1,7 @@
-"""What an export or import left at its destination; written last, so where it is, everything is."""
+"""Manifest of an export or import at its destination.
+
+It is written last, so that where it exists, all files do.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,15 @@ from pbg_tasks.config.base import Frozen
 from pbg_tasks.config.names import EntityName
 
 MANIFEST = "_manifest.json"
-"""Its name; readers of folders (Spark, pyarrow) leave out what begins with an underscore."""
+"""Name of the manifest. Readers of folders (Spark, pyarrow) leave out names that begin with an underscore."""
 
 MARK = "_unfinished.json"
-"""Says that an export or import is under way or was cut off; where no manifest is beside it, nothing is whole."""
+"""Name of the mark that an export or import is under way or was cut off. Without a manifest beside it, the folder is
+not whole.
+"""
 
 STAGED = "_staged/"
-"""Where files wait that are to replace others."""
+"""Prefix of files that wait to replace others."""
 
 
 class TypeRecord(Frozen):
@@ -36,13 +41,13 @@ class TypeRecord(Frozen):
 
 
 class ModelSource(Frozen):
-    """Where exported embeddings come from.
+    """Source of exported embeddings.
 
     Attributes:
         url: of the checkpoint directory.
         version: of the checkpoint.
-        manifest_sha256: hash of the directory's manifest; null where nobody recorded one.
-        channel: whose release it is, where it was asked for by its channel.
+        manifest_sha256: hash of the directory's manifest; null where none was recorded.
+        channel: of the release, where it was requested by its channel.
     """
 
     url: str
@@ -52,22 +57,22 @@ class ModelSource(Frozen):
 
 
 class VectorSource(Frozen):
-    """Where imported vectors come from."""
+    """Source of imported vectors."""
 
     url: str
 
 
 class ExchangeManifest(Frozen):
-    """Names, sizes and hashes of all files, and what they hold.
+    """Names, sizes and hashes of all files, and their contents.
 
     Attributes:
         exchange: name of the exchange format.
-        source: what was exported or imported.
+        source: of the exported or imported vectors.
         types: by entity type.
-        names: whether names stand as they are, or percent-encoded where the format needs it.
-        comparator: of the model, for whoever compares embeddings; null for imports.
-        relations: how many the model has; null for imports.
-        measured: what the format adds, such as the recall of an index.
+        names: whether names are plain, or percent-encoded where the format needs it.
+        comparator: of the model, for programs that compare embeddings; null for imports.
+        relations: number of the model's relations; null for imports.
+        measured: figures of the format, such as the recall of an index.
         objects: every file but this one.
     """
 
@@ -83,10 +88,10 @@ class ExchangeManifest(Frozen):
 
 
 class UnfinishedMark(Frozen):
-    """Who writes at a destination.
+    """Mark of the process that writes at a destination.
 
     Attributes:
-        token: tells writers apart.
+        token: distinguishes writers.
         objects: keys that it writes or removes.
     """
 

@@ -1,4 +1,7 @@
-"""Names that a format cannot hold: refused, or percent-encoded so that they come back as they were."""
+"""Names that a format cannot hold, refused or percent-encoded.
+
+Percent-encoded names read back as they were.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WHITESPACE = re.compile(r"\s")
-"""What word2vec's names may not hold."""
+"""Characters that names in word2vec's formats cannot have."""
 
 TABS_AND_BREAKS = re.compile(r"[\t\n\r\ufeff]")
-"""What a name in tab-separated text may not hold; at its very start readers drop a byte order mark."""
+"""Characters that names in tab-separated text cannot have; readers drop a byte order mark at the start of a text."""
 
 BREAKS = re.compile(r"[\n\r]")
-"""What a name that takes a line to its end may not hold."""
+"""Characters that a name at the end of a line cannot have."""
 
 _SHOWN = 60
 _CHUNK = 1 << 20
@@ -35,16 +38,16 @@ _EMPTY, _END = (re.compile(rf"[ \t\r\n]*{end}[ \t\r\n]*") for end in (r"\[[ \t\r
 
 
 def writable(names: Sequence[str], unsafe: re.Pattern[str], *, escape: bool, form: str) -> list[str]:
-    """Return names as a format can hold them.
+    """Return names in a form that a format can hold.
 
     Args:
         names: as they are.
-        unsafe: what may not stand in a name.
-        escape: percent-encode it (and every percent sign, so that decoding is exact), instead of refusing.
+        unsafe: matches characters that a name cannot have.
+        escape: percent-encode them (and every percent sign, so that decoding is exact), instead of refusing.
         form: the format, for messages.
 
     Raises:
-        FormatError: a name is empty, or holds what the format cannot.
+        FormatError: a name is empty, or has characters that the format cannot hold.
     """
     if "" in names:
         raise FormatError(f"an entity has an empty name, which format {form} cannot hold; export another format")
@@ -65,7 +68,7 @@ def _encoded(found: re.Match[str]) -> str:
 
 
 def decoded(names: Iterable[str], *, source: str) -> list[str]:
-    """Return percent-encoded names as they were.
+    """Return percent-encoded names in their original form.
 
     Raises:
         FormatError: one does not decode to UTF-8.
@@ -95,7 +98,7 @@ def check_unicode(names: Sequence[str], *, source: str) -> None:
 
 
 class NamesFile:
-    """A JSON list of names, one a line, that grows."""
+    """JSON list of names, one a line, that grows."""
 
     def __init__(self, file: TextIO) -> None:
         self._file, self._before = file, "[\n"
@@ -114,7 +117,9 @@ class NamesFile:
 
 @contextmanager
 def names_file(path: Path) -> Iterator[NamesFile]:
-    """Open a new list of names; it takes its place when the block ends without an error.
+    """Open a new list of names.
+
+    It gets its final name when the block ends without an error.
 
     Raises:
         ResourceError: the disk is full.
@@ -126,7 +131,7 @@ def names_file(path: Path) -> Iterator[NamesFile]:
 
 
 def json_names(path: Path) -> Iterator[str]:
-    """Read a JSON list of strings one by one, from a file that may be ``.gz``.
+    """Yield the strings of a JSON list, also from ``.gz``.
 
     Raises:
         FormatError: it is something else, or damaged.
@@ -156,7 +161,7 @@ def _opened(path: Path) -> TextIO:
 
 
 def listed_names(path: Path) -> Iterator[str]:
-    """Read back, one at a time, what a ``NamesFile`` holds."""
+    """Yield the names in the file of a ``NamesFile``."""
     with path.open(encoding="utf-8") as file:
         for line in file:
             if line.startswith('"'):

@@ -1,7 +1,7 @@
 """Distribution of the norms of imported vectors.
 
-Most formats of vectors have no checksum, so a changed digit or byte is another number. One in a vector's exponent shows
-in its norm.
+Most formats of vectors have no checksum, so a changed digit or byte is another number. A change in a number's exponent
+is visible in the vector's norm.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pbg_tasks.publish.exchange.contents import Block
 
 ODD_RATIO = 100.0
-"""A largest norm of so many times the median is reported as odd."""
-_STEPS = 64  # of the histogram to a doubling: a quantile is right to 1 %
+"""Multiple of the median from which on the largest norm is reported as odd."""
+_STEPS = 64  # steps of the histogram for a doubling: a quantile is exact to 1 %
 _LOWEST = -200  # power of two below the norm of any float32 vector that is not zero
 
 
@@ -25,8 +25,8 @@ class Norms:
     """Norms of the vectors that pass through ``watch``.
 
     Attributes:
-        rows: vectors so far.
-        zeros: of them, those of zeros alone.
+        rows: number of vectors so far.
+        zeros: number of those that have only zeros.
         largest: norm, with the name of its vector.
         smallest: same, of those that are not zero.
     """
@@ -37,7 +37,7 @@ class Norms:
         self._counts = np.zeros((200 - _LOWEST) * _STEPS, np.int64)
 
     def watch(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        """Yield blocks as they are, and take note of their norms."""
+        """Yield blocks unchanged, and record their norms."""
         for block in blocks:
             self._add(block)
             yield block
@@ -45,7 +45,7 @@ class Norms:
     def _add(self, block: Block) -> None:
         norms = np.sqrt(np.einsum("nd,nd->n", block.vectors, block.vectors, dtype=np.float64))
         self.rows += len(norms)
-        nonzero = np.flatnonzero((norms > 0) & np.isfinite(norms))  # what is not finite is refused by the writer
+        nonzero = np.flatnonzero((norms > 0) & np.isfinite(norms))  # the writer refuses norms that are not finite
         self.zeros += int(np.count_nonzero(norms == 0))
         if not len(nonzero):
             return
@@ -57,7 +57,7 @@ class Norms:
         self._counts += np.bincount(steps, minlength=len(self._counts))
 
     def quantile(self, share: float) -> float:
-        """Return a quantile of the norms above zero, right to 1 %."""
+        """Return a quantile of the norms above zero, exact to 1 %."""
         total = int(self._counts.sum())
         if not total:
             return 0.0
@@ -73,7 +73,7 @@ class Norms:
         return {"zeros": self.zeros, **{name: float(f"{number:.4g}") for name, number in numbers.items()}}
 
     def oddities(self) -> list[str]:
-        """Return what looks like damage, one sentence each."""
+        """Return signs of damage, one sentence each."""
         found = []
         if self.zeros:
             found.append(f"{self.zeros} of {self.rows} vectors hold zeros alone")

@@ -1,7 +1,8 @@
-"""numpy: ``{type}.npy``, float32 (N, D) that ``np.load(..., mmap_mode="r")`` maps, with ``{type}.json``, the names.
+"""Arrays of numpy: ``{type}.npy`` with ``{type}.json``, the names.
 
-The folder is an ``init_path`` as it is. Parameters of the relations go to ``_relations/``. Arrays of others may have
-any float type, and their names may be a JSON list, a text of one name a line, or an array of integers or strings.
+An array is float32 (N, D), which ``np.load(..., mmap_mode="r")`` maps. The folder can be used as an ``init_path``.
+Parameters of the relations go to ``_relations/``. Arrays of other programs may have any float type, and their names may
+be a JSON list, a text of one name a line, or an array of integers or strings.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ if TYPE_CHECKING:
     from pbg_tasks.publish.exchange.vectors import ReadOptions
 
 NAMES = ("{stem}.json", "ids.json", "ids.txt", "ids.npy")
-"""Where the names of ``{stem}.npy`` may lie; the first that is there counts."""
+"""Files that may hold the names of ``{stem}.npy``; the first one that exists counts."""
 
 _BLOCK_VALUES = 1 << 20
 _MATRIX = 2
 
 
 def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:  # noqa: ARG001 - no option
-    """Write an array and a list of names for each type, and an array for each parameter of the relations.
+    """Write an array and names for each type, and the parameters.
+
+    Each parameter of the relations is an array.
 
     Raises:
         FormatError: an embedding is damaged, or a name is no text.
@@ -80,7 +83,10 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
 
 
 def _arrays(inbox: Inbox, entity: str | None) -> dict[str, str]:
-    """Return the array of each type: that of the same name, or the only one there is."""
+    """Return the array of each type.
+
+    It is the one of the same name, or the only one there is.
+    """
     if entity is None and inbox.manifest is None and not inbox.single:
         stems = {name.removesuffix(".npy") for name in inbox.names if name.endswith(".npy") and "/" not in name}
         paired = [stem for stem in sorted(stems) if f"{stem}.json" in inbox.names and stem != "ids"]
@@ -118,7 +124,7 @@ def _named_rows(vectors: np.ndarray, names: Iterator[str], source: str, beside: 
         listed = list(islice(names, len(rows)))
         if len(listed) < len(rows):
             raise FormatError(f"{source}: has {len(vectors)} rows, {beside} has {start + len(listed)} names")
-        with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, and is refused as such
+        with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, which is refused later
             yield Block(listed, np.array(rows, np.float32))
     if more := sum(1 for _ in names):
         raise FormatError(f"{source}: has {len(vectors)} rows, {beside} has {len(vectors) + more} names")
@@ -145,7 +151,10 @@ def _text_names(path: Path) -> Iterator[str]:
 
 
 def _array_names(path: Path) -> Iterator[str]:
-    """Yield names from an array of integers (their decimal text) or of strings."""
+    """Yield names from an array of integers or of strings.
+
+    The name of an integer is its decimal text.
+    """
     array = map_array(path, str(path))
     if array.ndim != 1 or array.dtype.kind not in "iuU":
         raise FormatError(

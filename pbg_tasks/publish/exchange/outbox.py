@@ -1,4 +1,7 @@
-"""A local folder in which an export or import is put together before any of it is seen."""
+"""Outbox: a local folder in which an export or import is prepared.
+
+No reader sees any of it before it is complete.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """The files of one export, and which of them hold which entity type.
+    """Files of one export, with their entity types.
 
     Args:
         folder: an empty local directory.
@@ -23,7 +26,7 @@ class Outbox:
     Attributes:
         root: the directory.
         files: paths by name, which may hold slashes; in the order in which they are to appear.
-        types: what was written of each entity type.
+        types: record of each entity type.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,7 +35,7 @@ class Outbox:
         self.types: dict[str, TypeRecord] = {}
 
     def path(self, name: str) -> Path:
-        """Return where to write the file ``name``.
+        """Return the path at which to write the file ``name``.
 
         Raises:
             ConfigError: no store could hold it, as of an entity type named ``..``; or it was given out before, so two
@@ -47,7 +50,9 @@ class Outbox:
         return path
 
     def adopt(self, folder: str) -> list[str]:
-        """Take what was written below ``root`` into a folder; files with an underscore in front are to appear last.
+        """Add the files that were written into a folder below ``root``.
+
+        Files with an underscore in front are to appear last.
 
         Returns:
             The names of its files.
@@ -59,5 +64,5 @@ class Outbox:
         return list(names)
 
     def record(self, rows: EntityRows, *files: str) -> None:
-        """Note that ``files`` hold all rows of a type."""
+        """Record that ``files`` hold all rows of a type."""
         self.types[rows.entity] = TypeRecord(rows=len(rows), dimension=rows.dimension, files=files)

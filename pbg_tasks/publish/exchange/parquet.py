@@ -1,8 +1,8 @@
-"""Parquet, one file an entity type: ``id`` (string), ``embedding`` (list of D floats) and ``type``.
+"""Parquet files, one for each entity type.
 
-Lists are stored in Parquet's own three levels, so DuckDB, Spark and pandas read them; Arrow gets its fixed-size list
-back. The relations' parameters are a table of their own, ``_relations/parameters.parquet``, which a glob or a folder
-reader of the embeddings leaves out.
+The columns are ``id`` (string), ``embedding`` (list of D floats) and ``type``. Lists are stored in Parquet's own three
+levels, so DuckDB, Spark and pandas read them; Arrow gets its fixed-size list back. The relations' parameters are a
+table of their own, ``_relations/parameters.parquet``, which is left out by a glob or a folder reader of the embeddings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PARAMETERS = f"{FOLDER}/parameters.parquet"
 _ID_COLUMNS = ("id", "name")
-_GROUP_VALUES = 1 << 24  # numbers in a row group: 64 MiB of float32
+_GROUP_VALUES = 1 << 24  # numbers of a row group: 64 MiB of float32
 _READ_VALUES = 1 << 20
 _BUFFER_BYTES = 1 << 20
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
@@ -97,7 +97,10 @@ def _write_parameters(contents: Contents, path: Path) -> None:
 
 
 def _table(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """Open a table; floats do not compress and are not worth a dictionary."""
+    """Open a table for writing.
+
+    Floats are neither compressed nor put into a dictionary, because they gain nothing from it.
+    """
     texts = [field.name for field in schema if not pa.types.is_nested(field.type)]
     compression = {f"{field.name}.list.element": "none" for field in schema if pa.types.is_nested(field.type)}
     return pq.ParquetWriter(
@@ -167,7 +170,7 @@ def _dimension(file: pq.ParquetFile, column: str) -> int:
 def _blocks(file: pq.ParquetFile, path: Path, columns: tuple[str, str], dimension: int) -> Iterator[Block]:
     start, step = 0, max(1, _READ_VALUES // max(1, dimension))
     try:
-        for group in range(file.num_row_groups):  # one by one: read as a whole, Arrow holds on to all of them
+        for group in range(file.num_row_groups):  # one by one, because Arrow would keep all of them in memory
             for batch in file.iter_batches(step, row_groups=[group], columns=list(columns)):
                 names, vectors = batch.column(columns[0]), batch.column(columns[1])
                 if names.null_count:
@@ -193,5 +196,5 @@ def _matrix(vectors: pa.Array, dimension: int, path: Path, start: int) -> np.nda
         row = int(wrong[0])
         raise FormatError(f"{path}: row {start + row} has {lengths[row]} numbers, the first row has {dimension}")
     values: np.ndarray = vectors.flatten().to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite, which is refused later
         return values.astype(np.float32).reshape(-1, dimension)

@@ -1,4 +1,7 @@
-"""Vectors of a type from one file or from several that follow each other."""
+"""Reading of a type's vectors from one file or several.
+
+The vectors of several files follow each other.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class Part(NamedTuple):
 
     Attributes:
         dimension: of each.
-        total: how many there are; None when the file does not say.
+        total: number of them; None when the file does not have it.
         blocks: names with float32 rows.
     """
 
@@ -41,9 +44,9 @@ def read_parts(
 
     Args:
         inbox: holds the files.
-        options: what the user says of them.
+        options: given by the user.
         suffixes: that the files' names end with.
-        open_part: opens a local file; what it raises may name that file.
+        open_part: opens a local file; its errors may name that file.
 
     Raises:
         FormatError: files of one type differ in dimension.
@@ -60,7 +63,7 @@ def read_parts(
 
 
 def told(items: Iterator[Item], path: Path, source: str) -> Iterator[Item]:
-    """Yield items; errors name ``source`` where they name its local copy."""
+    """Yield items, with errors that name ``source`` instead of its local copy."""
     with named(path, source):
         yield from items
 

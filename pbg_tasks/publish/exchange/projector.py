@@ -1,6 +1,7 @@
-"""TensorFlow's Embedding Projector: of each type ``{type}/tensors.tsv`` and ``{type}/metadata.tsv``, and their config.
+"""Files of TensorFlow's Embedding Projector, with their config.
 
-A browser shows some ten thousand points; of a larger type every so many-th row is taken, from its first to its last.
+Each type has ``{type}/tensors.tsv`` and ``{type}/metadata.tsv``. A browser shows some ten thousand points; of a larger
+type every n-th row is taken, from its first to its last.
 """
 
 from __future__ import annotations

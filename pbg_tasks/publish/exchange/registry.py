@@ -1,4 +1,7 @@
-"""Writers and readers of formats by name: built in, or of installed packages."""
+"""Registry of the writers and readers of exchange formats.
+
+They are built in, or of installed packages.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +70,11 @@ class Format:
     read_options: ClassVar[type[Options]] = Options
 
     def write(self, contents: Contents, outbox: Outbox, options: Any) -> dict[str, Any]:  # noqa: ANN401 - of write_options
-        """Leave the files of an export in ``outbox``.
+        """Write the files of an export into ``outbox``.
 
         Args:
             contents: embeddings with names, and parameters of the relations.
-            outbox: ``path(name)`` gives the place of a file, ``record(rows, *names)`` notes which type it holds.
+            outbox: ``path(name)`` gives the place of a file, ``record(rows, *names)`` records the type in it.
             options: of the class ``write_options``.
 
         Returns:
@@ -85,7 +88,7 @@ class Format:
     def read(self, inbox: Inbox, entity: str | None, options: Any) -> Iterator[Vectors]:  # noqa: ANN401 - of read_options
         """Yield the vectors of each entity type.
 
-        One is read to its end before the next is asked for.
+        One is read to its end before the next is requested.
 
         Args:
             inbox: ``typed(suffixes, entity)`` gives the files of each type, ``local(name)`` a file's path.
@@ -99,10 +102,10 @@ class Format:
 
 
 class Writer(Protocol):
-    """Writes an export."""
+    """Writer of an export."""
 
     def __call__(self, contents: Contents, outbox: Outbox) -> dict[str, Any]:
-        """Leave files in ``outbox``; return figures for the manifest.
+        """Write files into ``outbox``; return figures for the manifest.
 
         Raises:
             FormatError: a name cannot be written, or an embedding is damaged.
@@ -111,12 +114,12 @@ class Writer(Protocol):
 
 
 class Reader(Protocol):
-    """Reads vectors with names."""
+    """Reader of vectors with names."""
 
     def __call__(self, inbox: Inbox) -> Iterator[Vectors]:
         """Yield the vectors of each entity type.
 
-        One is read to its end before the next is asked for.
+        One is read to its end before the next is requested.
 
         Raises:
             FormatError: the source is damaged or of another format.
@@ -128,7 +131,7 @@ def writer(name: str, options: ExportOptions) -> Writer:
     """Return the writer of a format with its options.
 
     Raises:
-        ConfigError: there is none, it has no such option, or its package is at fault.
+        ConfigError: there is none, it has no such option, or the package that adds it is at fault.
     """
     _check(name, EXPORTS)
     if foreign := options.foreign_to(name):
@@ -152,7 +155,7 @@ def reader(name: str, options: ReadOptions) -> Reader:
     """Return the reader of a format with its options.
 
     Raises:
-        ConfigError: there is none, it has no such option, or its package is at fault.
+        ConfigError: there is none, it has no such option, or the package that adds it is at fault.
     """
     _check(name, IMPORTS)
     if name in READERS:

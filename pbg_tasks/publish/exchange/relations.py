@@ -1,4 +1,7 @@
-"""Relations beside embeddings: an index of names and operators, and what the arrays of their parameters are called."""
+"""Relations in an export: their index, and names of parameters.
+
+The index has the names and operators of the relations.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class RelationParameter(NamedTuple):
 
     Attributes:
         relation: its name.
-        side: whose ends the operator transforms.
+        side: of the ends that the operator transforms.
         parameter: name within the operator.
         values: float32, of the operator's shape.
     """
@@ -41,7 +44,10 @@ class RelationParameter(NamedTuple):
 
 
 def parameter_key(path: str) -> str:
-    """Return what a shared parameter is called: ``relations.{i}.{side}.{name}``, where PBG's path has slashes."""
+    """Return the name of a shared parameter in an export.
+
+    It is ``relations.{i}.{side}.{name}``, where PBG's path has slashes.
+    """
     return path.replace("/operator/", "/").replace("/", ".")
 
 
@@ -61,10 +67,10 @@ def relation_parameters(contents: Contents) -> Iterator[RelationParameter]:
 
 
 def write_relations(contents: Contents, outbox: Outbox) -> None:
-    """Write ``_relations/relations.json``: of each relation its name, types, operator and where its parameters lie.
+    """Write ``_relations/relations.json``, the index of the relations.
 
-    ``index`` is the i in the names of its parameters, ``row`` its place on their first axis, or null when they are its
-    own.
+    For each relation it has the name, types, operator and the place of its parameters: ``index`` is the i in the names
+    of its parameters, and ``row`` its row on their first axis, or null when the parameters are its own.
     """
     config, families = contents.config, Families(contents.config, len(contents.relations))
     listed = []

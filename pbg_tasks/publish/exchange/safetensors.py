@@ -1,7 +1,8 @@
-"""safetensors: ``embeddings.safetensors`` with ``entities.{type}.{partition}`` and ``relations.{i}.{side}.{name}``.
+"""One file of safetensors: ``embeddings.safetensors``.
 
-The format is a length, a JSON header and the tensors' bytes, so it is written here as a stream; the library would hold
-all of it in memory. It has no place for names: ``{type}.json`` lists those of a type over all its partitions.
+Its tensors are ``entities.{type}.{partition}`` and ``relations.{i}.{side}.{name}``. The format is a length, a JSON
+header and the tensors' bytes, so it is written here as a stream; the library would hold all of it in memory. It has no
+place for names: ``{type}.json`` lists those of a type over all its partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ALIGNMENT = 8
 
 
 def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:  # noqa: ARG001 - no option
-    """Write all tensors into one file, and a list of names for each type.
+    """Write all tensors into one file, and names for each type.
 
     Raises:
         FormatError: an embedding or a name is damaged.

@@ -1,6 +1,7 @@
-"""PBG's own text: ``entity_embeddings.tsv`` (name, numbers) and ``relation_types_parameters.tsv``.
+"""PBG's own text: embeddings and parameters of relations.
 
-The numbers have nine decimals, as PBG writes them, so what is read back is near and not equal.
+The files are ``entity_embeddings.tsv`` (name, numbers) and ``relation_types_parameters.tsv``. The numbers have nine
+decimals, as PBG writes them, so numbers that are read back are near and not equal.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ RELATIONS = "relation_types_parameters.tsv"
 
 
 def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
-    """Write the embeddings of all types into one text, and the parameters of the relations into another.
+    """Write one text of embeddings, and one of parameters.
+
+    The embeddings are those of all types, the parameters those of the relations.
 
     Raises:
         FormatError: a name holds a tab or a line break, or an embedding is damaged.

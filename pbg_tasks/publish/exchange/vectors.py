@@ -1,4 +1,4 @@
-"""What a reader yields: vectors with names, of one entity type, in blocks."""
+"""Vectors with names, of one entity type, that a reader yields."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How vectors are read.
+    """Options of a reader.
 
     Attributes:
-        entity: type of all vectors; None where the source itself tells the types.
-        escaped: names are percent-encoded; a manifest that says so does not need it.
+        entity: type of all vectors; None where the source itself has the types.
+        escaped: whether names are percent-encoded; not needed where a manifest records it.
         id_column: parquet: column of the names; None for ``id`` or ``name``.
         vector_column: parquet: column of the vectors.
         key_separator: angel-line: after the node, as ``formats.angel`` takes it.
@@ -42,8 +42,8 @@ class Vectors:
         entity: the type.
         dimension: of each vector.
         source: the file or folder, for messages.
-        blocks: names with float32 rows, in order; nothing is checked yet but shapes.
-        total: how many there are to come; None where the source does not say.
+        blocks: names with float32 rows, in order; only shapes are checked yet.
+        total: number of vectors; None where the source does not have it.
     """
 
     entity: str

@@ -1,7 +1,8 @@
-"""The published Wikidata embeddings of PBG, ``wikidata_translation_v1.tsv.gz`` (for the arrays: ``wikidata_arrays``).
+"""Published Wikidata embeddings of PBG, as text.
 
-The first line counts entities, relations and dimension; then comes a line an entity, then the parameters of the
-relations in lines of the same form, which an ``init_path`` has no place for. Names hold quotes, blanks, ``#`` and URLs.
+The file is ``wikidata_translation_v1.tsv.gz`` (for the arrays: ``wikidata_arrays``). The first line counts entities,
+relations and dimension; then comes a line for each entity, then the parameters of the relations in lines of the same
+form, for which an ``init_path`` has no place. Names hold quotes, blanks, ``#`` and URLs.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _HEADER = re.compile(r"([0-9]{1,12})\t([0-9]{1,12})\t([0-9]{1,6})\s*")
 
 
 def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
-    """Yield the vectors of the entities, from the text or from the array and its names.
+    """Yield the vectors of the entities, from text or array.
 
     Raises:
-        FormatError: a line is wrong, there are fewer than the first line says, or the array is damaged.
+        FormatError: a line is wrong, there are fewer than the first line promises, or the array is damaged.
     """
     if any(name.endswith(ARRAYS) for name in inbox.names):
         return read_arrays(inbox, options)
@@ -49,7 +50,10 @@ def _open(path: Path) -> Part:
 
 
 def _entities(path: Path, entities: int, relations: int, dimension: int) -> Iterator[Block]:
-    """Yield the first ``entities`` rows, and read on to the end: only there a truncated file shows."""
+    """Yield the first ``entities`` rows, and read on to the end.
+
+    Only the end shows whether a file was truncated.
+    """
     found = 0
     for block in read_lines(path, delimiter="\t", dimension=dimension, skip=1):
         wanted = max(0, entities - found)

@@ -1,7 +1,8 @@
-"""The published Wikidata embeddings of PBG as an array with names: ``*_vectors.npy.gz`` and ``*_names.json.gz``.
+"""Published Wikidata embeddings of PBG, as an array with names.
 
-The rows are those of the text, without its header: the entities, then the relations, then each relation's reverse,
-named ``{relation}_reverse_relation``. Nothing says how many are entities but these names at the end.
+The files are ``*_vectors.npy.gz`` and ``*_names.json.gz``. The rows are those of the text, without its header: the
+entities, then the relations, then each relation's reverse, named ``{relation}_reverse_relation``. The number of
+entities is recorded nowhere; it follows from these names at the end.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ class _Array:
 
     Args:
         file: at its start.
-        source: what errors call it.
+        source: name of the file in errors.
 
     Attributes:
-        rows: how many.
+        rows: their number.
         dimension: of each.
-        source: what errors call it.
+        source: name of the file in errors.
 
     Raises:
         FormatError: it is no float32 matrix, row by row.
@@ -91,7 +92,7 @@ class _Array:
         """Yield all rows, float32 (n, D).
 
         Raises:
-            FormatError: the data is damaged, or not as much as the header says.
+            FormatError: the data is damaged, or not as long as its header promises.
         """
         left, step = self.rows, max(1, _BLOCK_VALUES // self.dimension)
         while left:
@@ -111,7 +112,7 @@ def _opened(path: Path) -> GzipFile | BufferedReader:
 
 
 def _count_entities(path: Path) -> int:
-    """Return how many of the names are not those of relations, at the end."""
+    """Return the number of names before those of relations at the end."""
     total, reverse = 0, list[str]()
     for name in json_names(path):
         total += 1
@@ -127,7 +128,10 @@ def _count_entities(path: Path) -> int:
 
 
 def _blocks(array: _Array, names: Iterator[str], entities: int) -> Iterator[Block]:
-    """Yield the first ``entities`` rows, and read on to the end: only there a truncated file shows."""
+    """Yield the first ``entities`` rows, and read on to the end.
+
+    Only the end shows whether a file was truncated.
+    """
     found = 0
     for vectors in array.blocks():
         listed = list(islice(names, len(vectors)))

@@ -1,8 +1,8 @@
-"""word2vec's text and binary formats, one file an entity type: a header ``N D``, then a name and D numbers a row.
+"""word2vec's text and binary formats, one file for each entity type.
 
-Names end at the first blank, in the binary format too, so names with white space are refused or percent-encoded. The
-text has the shortest decimals that read back exactly, as gensim writes it; the binary has little-endian float32 and no
-line break after a vector.
+A file has a header ``N D``, then a name and D numbers a row. Names end at the first blank, in the binary format too, so
+names with white space are refused or percent-encoded. The text has the shortest decimals that read back exactly, as
+gensim writes it; the binary has little-endian float32 and no line break after a vector.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read(inbox: Inbox, options: ReadOptions) -> Iterator[Vectors]:
     """Yield the vectors of each text.
 
     Raises:
-        FormatError: a line is wrong, or there are not as many as the header says.
+        FormatError: a line is wrong, or the number of lines differs from that in the header.
     """
     return read_parts(inbox, options, (".txt", ".vec", ".txt.gz", ".vec.gz"), _open)
 
