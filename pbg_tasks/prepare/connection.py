@@ -50,6 +50,8 @@ def connect(resources: Resources, scratch: Path) -> Iterator[duckdb.DuckDBPyConn
                 **({"threads": str(resources.threads)} if resources.threads else {}),
             },
         ) as connection:
+            # A moment read as a name has one text, whatever the machine's time zone is.
+            connection.execute("SET TimeZone = 'UTC'")
             # DuckDB measures the progress of a query only while its progress bar is on, even if the bar is not printed.
             connection.execute("SET enable_progress_bar = true")
             connection.execute("SET enable_progress_bar_print = false")

@@ -84,10 +84,11 @@ def stage_snapshot(
     Raises:
         InputError: a file is missing, changed since it was planned, unreadable, or lacks a column.
     """
-    open_snapshot(connection, spec, files)
+    _, in_place = _open_files(connection, spec, files)
     fields = ", ".join(_chosen(spec.columns))
     with phase(connection, "read"), reading(files):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {fields} FROM raw")
+    _check_unchanged(spec, in_place)
     snapshot_source(spec.snapshots.format).close(connection, files)
     return StagedFiles(files, [table])
 
@@ -111,10 +112,11 @@ def write_staged(
     Raises:
         InputError: as ``open_snapshot``.
     """
-    types = open_snapshot(connection, spec, files)
+    types, in_place = _open_files(connection, spec, files)
     target, fields = out / STAGED, ", ".join(_chosen(spec.columns))
     with phase(connection, "read"), reading(files):
         connection.execute(f"COPY (SELECT {fields} FROM raw) TO {quoted(str(target))} (FORMAT parquet)")
+    _check_unchanged(spec, in_place)
     return open_staged(files, target), types
 
 
@@ -148,11 +150,21 @@ def open_snapshot(
         fields = ", ".join(field if field in _chosen(spec.columns) else f"NULL::VARCHAR AS {field}" for field in FIELDS)
         _make_raw(connection, [f"SELECT {fields} FROM {table}" for table in files.tables])
         return {}
+    return _open_files(connection, spec, files)[0]
+
+
+def _open_files(
+    connection: duckdb.DuckDBPyConnection, spec: GraphSpec, files: Sequence[SnapshotFile]
+) -> tuple[dict[str, list[str]], list[SnapshotFile]]:
+    """Make the view ``raw``.
+
+    Returns:
+        The types of the columns, and the files that DuckDB reads where they are.
+    """
     snapshots, source = spec.snapshots, snapshot_source(spec.snapshots.format)
     alike: dict[Layout, list[str]] = {}
+    _check_unchanged(spec, files)
     with blamed(snapshots.format):
-        for file in files:
-            source.check(file)
         places = source.open(connection, snapshots, files, _chosen(spec.columns).values())
         for file in files:
             layout = _layout(connection, spec, source, file, places[file.uri])
@@ -166,7 +178,8 @@ def open_snapshot(
     for layout in alike:
         for name, kind in zip(layout.columns, layout.types, strict=True):
             types.setdefault(name, set()).add(kind)
-    return {name: sorted(kinds) for name, kinds in types.items()}
+    in_place = [file for file in files if places[file.uri] == file.uri]
+    return {name: sorted(kinds) for name, kinds in types.items()}, in_place
 
 
 def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: SnapshotFile) -> str:
@@ -220,6 +233,17 @@ def reading(files: Sequence[SnapshotFile]) -> Iterator[None]:
 
 def _names(text: str, file: SnapshotFile) -> bool:
     return any(name in text for name in (file.uri, file.uri.partition("://")[2], copy_name(file)) if name)
+
+
+def _check_unchanged(spec: GraphSpec, files: Sequence[SnapshotFile]) -> None:
+    """Refuse files that are others than planned.
+
+    It is called before they are read, and after, as a producer may write on.
+    """
+    source = snapshot_source(spec.snapshots.format)
+    with blamed(spec.snapshots.format):
+        for file in files:
+            source.check(file)
 
 
 def _make_raw(connection: duckdb.DuckDBPyConnection, selects: Sequence[str]) -> None:

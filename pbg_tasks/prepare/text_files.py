@@ -127,7 +127,7 @@ def _chunks(source: _Source, uri: str) -> Iterator[bytes]:
         with nullcontext(file) if compression is None else pa.CompressedInputStream(file, compression) as stream:
             while data := stream.read(_CHUNK):
                 yield data
-    except OSError as error:  # Arrow's own error: errors of the store are this package's already
+    except (OSError, pa.ArrowException) as error:  # Arrow's own: errors of the store are this package's already
         raise InputError(f"{uri}: cannot be read: {error}; the file is damaged, write it again") from None
 
 

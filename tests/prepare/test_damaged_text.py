@@ -95,6 +95,7 @@ ZSTD = zstd(ROWS.encode())
         ("part.csv.gz", DEFLATED[:5]),
         ("part.csv.bz2", bz2.compress(ROWS.encode())[:-5]),
         ("part.csv.bz2", flipped(bz2.compress(ROWS.encode()), 300)),
+        ("part.csv.bz2", bz2.compress(GOOD.encode()) + bz2.compress(b"") + bz2.compress(b"c,likes,d\n")),
         ("part.csv.gz", DEFLATED + b"x"),
         ("part.csv.gz", DEFLATED + b"other bytes after the end"),
         ("part.csv.gz", DEFLATED + bytes(600)),

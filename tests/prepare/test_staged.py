@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pbg_tasks.config import Resources, SnapshotFile
-from pbg_tasks.prepare import STAGED, connect, open_staged, validate_snapshot
-from pbg_tasks.prepare.snapshot import open_snapshot
-from pbg_tasks.storage.columnar import list_files
+from pbg_tasks.errors import InputError
+from pbg_tasks.prepare import STAGED, connect, open_staged, stage_snapshot, validate_snapshot
+from pbg_tasks.prepare.snapshot import open_snapshot, write_staged
+from pbg_tasks.prepare.sources import snapshot_source
+from pbg_tasks.storage.columnar import filesystem_for, list_files
 from tests.prepare.inputs import make_spec, put
 
 
@@ -51,6 +57,55 @@ def test_columns_keep_the_types_of_the_files(tmp_path):
     assert report.columns["lhs"] == ["BIGINT"]
     assert report.columns["more"] == ["BOOLEAN"]
     assert rows == [("1", "likes", "3", "0.5", None, None), ("2", "knows", "1", "2.0", None, None)]
+
+
+def parquet(rows):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"lhs": ["a"] * rows, "rel": ["likes"] * rows, "rhs": ["b"] * rows}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("where", ["local", pytest.param("s3", marks=pytest.mark.s3)])
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("read", [write_staged, lambda *given: stage_snapshot(*given[:-1], "rows")])
+def test_file_written_on_while_read_is_refused(request, tmp_path, monkeypatch, form, where, read):
+    root = request.getfixturevalue("s3_bucket") if where == "s3" else str(tmp_path)
+    uri = f"{root}/day/part.{form}"
+    filesystem = filesystem_for(uri)
+    filesystem.makedirs(f"{root}/day", exist_ok=True)
+
+    def write(rows):
+        filesystem.pipe_file(uri, parquet(rows) if form == "parquet" else b"lhs,rel,rhs\n" + b"a,likes,b\n" * rows)
+
+    write(5)
+    spec = make_spec(root, form=form)
+    (file,) = (SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(uri))
+    source = type(snapshot_source(form))
+    scan = source.scan
+    monkeypatch.setattr(source, "scan", lambda *given, **named: (write(9), scan(*given, **named))[1])
+    with connect(spec.resources, tmp_path) as connection:
+        if form == "csv" and where == "s3":  # read from a copy, which is of the version that was planned
+            read(connection, spec, [file], tmp_path)
+        else:
+            with pytest.raises(InputError, match=f"{uri}: changed since the run was planned"):
+                read(connection, spec, [file], tmp_path)
+
+
+NAMES_OF_MOMENTS = """
+import sys
+from pathlib import Path
+from pbg_tasks.config import Resources
+from pbg_tasks.prepare import connect
+with connect(Resources(), Path(sys.argv[1])) as connection:
+    print(connection.execute("SELECT lhs::VARCHAR FROM read_parquet(?)", [sys.argv[2]]).fetchall()[0][0])
+"""
+
+
+def test_moment_is_named_in_utc(tmp_path):
+    pq.write_table(pa.table({"lhs": pa.array([0], pa.timestamp("us", "UTC"))}), tmp_path / "p.parquet")
+    command = [sys.executable, "-c", NAMES_OF_MOMENTS, str(tmp_path), str(tmp_path / "p.parquet")]
+    done = subprocess.run(command, env={**os.environ, "TZ": "Asia/Tokyo"}, capture_output=True, text=True, check=True)
+    assert done.stdout == "1970-01-01 00:00:00+00\n"
 
 
 @pytest.mark.parametrize("threads", [1, 4])
