@@ -116,9 +116,10 @@ def unpin(channel: Channel, seq: int) -> None:
 
 
 def pins(channel: Channel) -> frozenset[int]:
-    """Return the numbers of the pinned releases."""
+    """Return the numbers of the pinned releases; other objects are left out."""
     listed = channel.store.list(f"channels/{channel.name}/pins/")
-    return frozenset(int(info.key.rpartition("/")[2].removesuffix(".json")) for info in listed)
+    names = (info.key.rpartition("/")[2].removesuffix(".json") for info in listed)
+    return frozenset(int(name) for name in names if name.isdecimal())
 
 
 def pin_key(channel: Channel, seq: int) -> str:

@@ -125,6 +125,16 @@ def test_pinned_release_stays_until_unpinned(store):
         pin(channel, 1)
 
 
+def test_foreign_objects_among_pins_are_left_out(store):
+    for number in range(1, 4):
+        night(store, number)
+    pin(Channel(store, "production"), 1)
+    for name in (".DS_Store", "notes.json"):
+        store.put(f"channels/production/pins/{name}", b"")
+    gc(store, releases=1)
+    assert numbers(store) == [1, 2, 3]
+
+
 def test_unreleased_run_keeps_its_previous_until_grace(store):
     for number in range(1, 4):
         night(store, number)
