@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import os
@@ -254,6 +255,9 @@ def lines(between: str) -> str:
     )
 
 
+PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "zst": partial(pa.compress, codec="zstd", asbytes=True)}
+
+
 def of_snapshot(suffix: str) -> Kind:
     """Return the kind of a file of a snapshot, which ``pbg validate`` reads."""
 
@@ -268,8 +272,7 @@ def of_snapshot(suffix: str) -> Kind:
             pq.write_table(table, path)
             return path
         text = "lhs,rel,rhs\n" + "".join(f"{row['lhs']},r,{row['rhs']}\n" for row in table.to_pylist())
-        pack = gzip.compress if suffix.endswith("gz") else partial(pa.compress, codec="zstd", asbytes=True)
-        path.write_bytes(pack(text.encode()))
+        path.write_bytes(PACKERS[suffix.rpartition(".")[2]](text.encode()))
         return path
 
     return Kind(make, lambda place: read_snapshot(place, suffix.partition(".")[0]))
@@ -332,6 +335,7 @@ KINDS: dict[str, Kind] = {
     "config": of_directory("checkpoint", "config.json"),
     "version": of_directory("checkpoint", "checkpoint_version.txt"),
     "snapshot-csv-gz": of_snapshot("csv.gz"),
+    "snapshot-csv-bz2": of_snapshot("csv.bz2"),
     "snapshot-csv-zst": of_snapshot("csv.zst"),
     "snapshot-parquet": of_snapshot("parquet"),
     "tsv": of_edge_list("tsv"),
