@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
+from pbg_tasks.config.documents import _Loader
+
 MODEL = {
     "entities": {"n": {"num_partitions": 2}},
     "relations": [{"name": "all", "lhs": "n", "rhs": "n", "operator": "translation"}],
@@ -38,6 +40,12 @@ SMALL_GRAPH = {"min_common_edges": 1, "min_over_popularity": {}, "min_over_start
 """Gates that a graph of some dozen edges fails by chance."""
 
 
+class _Quoting(yaml.SafeDumper):
+    """A writer that quotes what the package reads as a number and PyYAML does not, as ``1e5``."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
 class Workplace:
     """A directory with snapshots, a store and a spec."""
 
@@ -49,7 +57,7 @@ class Workplace:
 
     def write_spec(self, model=None, gates=None, **sections):
         self.spec.write_text(
-            yaml.safe_dump(
+            yaml.dump(
                 {
                     "graph": "toy",
                     "store": str(self.store),
@@ -59,7 +67,8 @@ class Workplace:
                     "resources": {"memory_gb": 1, "threads": 1},
                     "gates": SMALL_GRAPH | ({"max_mrr_drop": 1.0} if gates is None else gates),
                     **sections,
-                }
+                },
+                Dumper=_Quoting,
             )
         )
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pbg_tasks.api.training import train
@@ -87,6 +87,7 @@ def spec_place(tmp_path_factory):
 
 @settings(max_examples=300, deadline=None)
 @given(name=NAMES)
+@example(name="0E0")
 def test_refused_name_is_named_at_load(spec_place, name):
     text = name.encode("utf-8", "replace").decode()  # a file holds no lone surrogate
     spec_of(spec_place, text)
