@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import multiprocessing
 import os
 import re
@@ -150,12 +151,15 @@ class _Worker:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=self._read, args=(theirs, self._place), daemon=True)
+        self._process = context.Process(target=_begin, args=(self._read, theirs, self._place), daemon=True)
         self._process.start()
         theirs.close()
+        self._has_begun, self._since = False, math.inf
 
     def give(self, mutant: Mutant) -> None:
-        self.mutant, self._since = mutant, time.monotonic()
+        self.mutant = mutant
+        if self._has_begun:
+            self._since = time.monotonic()
         self.pipe.send(mutant)
 
     def outcome(self) -> Outcome | None:
@@ -165,14 +169,17 @@ class _Worker:
         late = time.monotonic() - self._since > SECONDS
         try:
             if self.pipe.poll():
-                result: Outcome = self.pipe.recv()
-                self.mutant = None
+                result: Outcome | None = self.pipe.recv()
+                if result is None:
+                    self._has_begun, self._since = True, time.monotonic()
+                else:
+                    self.mutant = None
                 return result
             if not late:
                 return None
         except EOFError:
             late = False
-        mutant, seconds = self.mutant, time.monotonic() - self._since
+        mutant, seconds = self.mutant, max(0.0, time.monotonic() - self._since)
         self.end()
         self.mutant = None
         status = self._process.exitcode
@@ -185,6 +192,12 @@ class _Worker:
         self._process.kill()
         self._process.join()
         shutil.rmtree(self._place, ignore_errors=True)
+
+
+def _begin(read: Callable[..., None], pipe: Connection, place: Path) -> None:
+    """Report that the process has started, which takes long on a busy machine, and read."""
+    pipe.send(None)
+    read(pipe, place)
 
 
 def answer(pipe: Connection, place: Path) -> None:

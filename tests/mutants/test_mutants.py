@@ -41,7 +41,7 @@ def fails(pipe, _):
 
 
 def test_reader_that_fails_is_counted(monkeypatch):
-    monkeypatch.setattr(driving, "SECONDS", 30.0)  # of which its start takes half on a busy machine
+    monkeypatch.setattr(driving, "SECONDS", 5.0)
     tally = StepCounters({})
     for outcome in drive([Mutant("tsv", 0, number) for number in range(4)], workers=2, read=fails):
         tally.add(outcome)
