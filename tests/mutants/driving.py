@@ -195,8 +195,8 @@ class _Worker:
 
 
 def _begin(read: Callable[..., None], pipe: Connection, place: Path) -> None:
-    """Report that the process has started, which takes long on a busy machine, and read."""
-    pipe.send(None)
+    """Report the start of the process, and read."""
+    pipe.send(None)  # on a busy machine, it took as long as reading may
     read(pipe, place)
 
 

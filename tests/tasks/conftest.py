@@ -41,7 +41,7 @@ SMALL_GRAPH = {"min_common_edges": 1, "min_over_popularity": {}, "min_over_start
 
 
 class _Quoting(yaml.SafeDumper):
-    """A writer that quotes what the package reads as a number and PyYAML does not, as ``1e5``."""
+    """A writer that quotes ``1e5``, which PyYAML takes for a text."""
 
     yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
