@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 MASK = "***"
-# Every pattern takes time linear in a text: messages quote names, which others choose, and a long one must not stop a
-# task. So each is applied to one word at a time, where the first possible beginning decides.
+# Every pattern takes time linear in a text: messages quote names, which other people choose, and a long name must not
+# stop a task. So each pattern is applied to one word at a time, where the first possible beginning decides.
 _WORD = re.compile(r"\S+")
-# A password may hold slashes, as the secret keys of AWS do: a colon before the first slash may begin one, and it ends
-# at the last @, which ends what this is applied to. The schemes of a Path have lost a slash.
+# A password may hold slashes, as the secret keys of AWS do, so a colon before the first slash may begin one. It ends at
+# the last @, at which the text that this is applied to ends. The schemes in a Path have lost a slash.
 _USER = re.compile(r"(?<![\w+.-])([a-z][a-z0-9+.-]*:/+)(?:[^\s/?#:]*:\S*|[^\s/?#]*)(?:@|%40)", re.IGNORECASE)
 _URL = re.compile(r"\s*[a-z][a-z0-9+.-]*:/", re.IGNORECASE)
 _NAME = (
@@ -53,7 +53,10 @@ def _without_user(word: re.Match[str]) -> str:
 
 
 def _user_end(word: str) -> int:
-    """Return where the last sign of a user name ends, ``@`` or its code; 0 where there is none."""
+    """Return the end of the last sign of a user name.
+
+    The sign is ``@`` or its code; 0 is returned where there is none.
+    """
     return max(word.rfind(sign) + len(sign) if sign in word else 0 for sign in ("@", "%40"))
 
 

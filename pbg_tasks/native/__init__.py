@@ -1,4 +1,7 @@
-"""The native library: what is heavy, in C++ with a plain C interface, where the installation could compile it."""
+"""Native library: the heavy computations, in C++ with a plain C interface.
+
+It exists only where the installation could compile it.
+"""
 
 from __future__ import annotations
 

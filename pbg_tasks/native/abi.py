@@ -17,35 +17,35 @@ _COMPARED = 100
 
 
 def compared_with_all(operator: str, edges: int, *, dynamic: bool) -> int:
-    """Return how many edges ``all_negs`` compares at a time.
+    """Return the number of edges that ``all_negs`` compares at a time.
 
-    So many scores stay in caches, and memory does not grow with the batch. Only where a matrix goes over all entities,
-    which costs about as much as to compare this many edges with them, it is the whole batch.
+    With this number the scores stay in caches, and memory does not grow with the batch. It is the whole batch only
+    where a matrix is applied to all entities, which costs about as much as comparing this many edges with them.
     """
     return edges if operator in ("linear", "affine") and not dynamic else min(_COMPARED, edges)
 
 
 class Table(Structure):
-    """``pbg_table``: embeddings of an entity type."""
+    """Struct ``pbg_table``: embeddings of an entity type."""
 
     _fields_ = (
         ("rows", c_void_p),
         ("sums", c_void_p),
         ("count", c_int64),
         ("trainable", c_int64),
-        ("shared", c_void_p),  # `global`
+        ("shared", c_void_p),  # `global` in step.hpp
         ("shared_sums", c_void_p),
     )
 
 
 class Parameter(Structure):
-    """``pbg_parameter``: a parameter of an operator, stacked over relations."""
+    """Struct ``pbg_parameter``: a parameter of an operator, stacked over relations."""
 
     _fields_ = (("values", c_void_p), ("sums", c_void_p), ("relations", c_int64), ("size", c_int64))
 
 
 class Step(Structure):
-    """``pbg_step``: one batch, and what came of it."""
+    """Struct ``pbg_step``: one batch, and its results."""
 
     _fields_ = (
         ("relation_operator", c_int64),
@@ -85,7 +85,10 @@ class Step(Structure):
 
 
 class RankTile(Structure):
-    """``pbg_rank_tile``: a tile of scores with the held-out edges that ask its questions."""
+    """Struct ``pbg_rank_tile``: a tile of scores.
+
+    It also has the held-out edges whose questions the tile answers.
+    """
 
     _fields_ = (
         ("scores", c_void_p),
@@ -104,7 +107,7 @@ class RankTile(Structure):
 
 
 class Lines(Structure):
-    """``pbg_lines``: rows of numbers that become lines of text."""
+    """Struct ``pbg_lines``: rows of numbers that become lines of text."""
 
     _fields_ = (
         ("heads", c_char_p),

@@ -1,4 +1,4 @@
-"""What of a config the native library computes."""
+"""Coverage of a config by the native library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
 
 BFLOAT16 = "avx512_bf16"
-"""The instruction set that multiplies such numbers."""
+"""Instruction set that multiplies bfloat16 numbers."""
 
 LEFT_TO_TORCH = (
     "entity types with featurized: true",
@@ -26,7 +26,10 @@ LEFT_TO_TORCH = (
 
 
 def left_to_torch(config: ModelConfig) -> Iterator[str]:
-    """Yield what of a config it does not compute, each as the key and its value."""
+    """Yield the keys of a config that it does not compute.
+
+    Each is returned with its value.
+    """
     for name, entity in config.entities.items():
         if entity.featurized:
             yield f"entities.{name}.featurized: true"

@@ -1,4 +1,7 @@
-"""Finds and loads the native library. ctypes lets go of the interpreter's lock while a function of it runs."""
+"""Loading of the native library.
+
+ctypes releases the interpreter's lock while a function of the library runs.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,17 @@ from pbg_tasks.errors import ResourceError
 from pbg_tasks.native.abi import Lines, RankTile, Step
 
 ABI = 5
-"""Version of the structures and functions; ``pbg_abi`` in native.cpp says what was compiled."""
+"""Version of the structures and functions. ``pbg_abi`` in native.cpp returns the version that was compiled."""
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the library, ready to be called; None where it was not built.
+    """Return the library, ready to be called.
+
+    None is returned where it was not built.
 
     Raises:
-        ResourceError: it was built from other sources than these.
+        ResourceError: it was built from the sources of another version.
     """
     found = sorted(Path(__file__).parent.glob("_native*.so"))
     if not found:
@@ -41,6 +46,9 @@ def library() -> ctypes.CDLL | None:
 
 
 def instruction_set() -> str | None:
-    """Return the instruction set that is in use (avx512, avx2 or portable); None without the library."""
+    """Return the instruction set in use: avx512, avx2 or portable.
+
+    None is returned without the library.
+    """
     loaded = library()
     return loaded.pbg_instruction_set().decode("ascii") if loaded is not None else None
