@@ -1,1 +1,1 @@
-"""Example data that is fetched, never shipped."""
+"""Example data sets that are downloaded, never shipped."""

@@ -1,4 +1,4 @@
-"""Fetching a file of known hash from a Python package index, once."""
+"""Download of files with known hashes from a Python package index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 
 
 class _Links(HTMLParser):
-    """Collects the links of a simple index page (PEP 503)."""
+    """Collector of the links of a simple index page (PEP 503)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,22 +36,28 @@ class _Links(HTMLParser):
 
 
 def cache_directory() -> Path:
-    """Return where fetched files are kept: ``$XDG_CACHE_HOME/pbg``, else ``~/.cache/pbg``."""
+    """Return the directory of fetched files.
+
+    It is ``$XDG_CACHE_HOME/pbg``, else ``~/.cache/pbg``.
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pbg"
 
 
 def fetch_release(project: str, file_name: str, *, sha256: str, archive: Path | None = None) -> Path:
-    """Return a release file of a project on the package index, from the cache when it is there.
+    """Return a release file of a project on the package index.
+
+    It is taken from the cache when it is there.
 
     Args:
         project: its name on the index.
         file_name: of the release file.
         sha256: of its bytes.
-        archive: a copy someone brought; nothing is fetched then.
+        archive: a copy that the user provides; nothing is fetched then.
 
     Raises:
         InputError: the file has other bytes.
-        StorageError: the index cannot be reached or does not have it; says how to bring the file instead.
+        StorageError: the index cannot be reached or does not have it; the message describes how to provide the file
+            instead.
     """
     if archive is not None:
         return _verified(archive, sha256)

