@@ -1,7 +1,7 @@
-"""Pages about runs and nights: plain documents of what tasks found, and the HTML that shows them.
+"""Pages about runs and nights: documents of results, and HTML.
 
-``run_document``, ``history_document`` and ``comparison_document`` are pure functions of what was read from the store;
-``render`` is a pure function of a document. Nothing here imports torch.
+``run_document``, ``history_document`` and ``comparison_document`` are pure functions of facts that were read from the
+store; ``render`` is a pure function of a document. Nothing here imports torch.
 """
 
 from __future__ import annotations

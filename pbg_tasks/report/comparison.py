@@ -1,4 +1,4 @@
-"""The document of two runs side by side."""
+"""Document of two runs side by side."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ FIGURES: tuple[tuple[str, tuple[str, ...], str, int], ...] = (
     ("Edges a second", ("trained", "edges_per_second"), "count", 1),
     ("Duration", ("seconds",), "seconds", -1),
 )
-"""Title, path in a run's document, unit, and which way is better (0: neither)."""
+"""Title, path in a run's document, unit, and the better direction (1: higher, -1: lower, 0: neither)."""
 NIGHTLY = ("snapshot", "files", "previous")
 
 
 def comparison_document(left: RunDocument, right: RunDocument) -> ComparisonDocument:
-    """Set two documents of ``run_document`` side by side; differences are those of the right one to the left one."""
+    """Return the comparison of two documents of ``run_document``.
+
+    Differences are those of the right one to the left one.
+    """
     return {
         "kind": "comparison",
         "graph": right["graph"],
@@ -68,7 +71,10 @@ def _compared(title: str, unit: str, better: int, left: float | None, right: flo
 
 
 def _relations(left: RunDocument, right: RunDocument) -> list[ComparedRelation]:
-    """Compare the MRR of each relation that both have, the largest difference first."""
+    """Compare the MRR of each relation that both runs have.
+
+    The largest difference comes first.
+    """
     before = {relation["name"]: relation for relation in left["relations"]}
     rows: list[ComparedRelation] = [
         {
@@ -82,7 +88,10 @@ def _relations(left: RunDocument, right: RunDocument) -> list[ComparedRelation]:
 
 
 def _settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Setting]:
-    """List the keys of the specs that differ, but for those that differ from night to night."""
+    """List the keys of the specs that differ.
+
+    Keys that differ from night to night are left out.
+    """
     before, after = (
         dict(_leaves({key: value for key, value in spec.items() if key not in NIGHTLY})) for spec in (left, right)
     )

@@ -1,4 +1,4 @@
-"""Documents of the pages: what each page shows, as plain JSON values."""
+"""Documents of the pages, with plain JSON values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 State = Literal["damaged", "running", "refused", "finished", "released"]
 Stored = dict[str, object]
-"""A part of a stored document, as it is stored."""
+"""Part of a stored document, as it is stored."""
 
 
 class TaskRow(TypedDict):
-    """A task of a run."""
+    """Task of a run."""
 
     name: str
     state: Literal["done", "now", "waiting"]
@@ -37,7 +37,7 @@ class RelationRow(TypedDict):
 
 
 class Cell(TypedDict):
-    """A bucket of the matrix; ``shade`` from 0, darker for more loss."""
+    """Bucket of the matrix; ``shade`` from 0, darker for more loss."""
 
     edges: int
     state: Literal["waiting", "active", "done"]
@@ -48,7 +48,7 @@ class Cell(TypedDict):
 
 
 class IterationRow(TypedDict):
-    """A committed iteration of training."""
+    """Committed iteration of training."""
 
     epoch: int
     loss: float
@@ -59,7 +59,7 @@ class IterationRow(TypedDict):
 
 
 class Training(TypedDict):
-    """Training as it stands: ``done`` of ``buckets`` in ``epoch`` (from 1)."""
+    """State of the training: ``done`` of ``buckets`` in ``epoch`` (from 1)."""
 
     state: Literal["waiting", "running", "done"]
     epochs: int
@@ -96,7 +96,7 @@ class Data(TypedDict):
 
 
 class VerdictPart(TypedDict):
-    """The verdict of a gate, and the decision about it."""
+    """Verdict of a gate, and the decision about it."""
 
     task: str
     title: str
@@ -107,7 +107,7 @@ class VerdictPart(TypedDict):
 
 
 class Decided(TypedDict):
-    """A decision about a task that refused the night."""
+    """Decision about a task that refused the night."""
 
     task: str
     approved: bool
@@ -117,7 +117,7 @@ class Decided(TypedDict):
 
 
 class ForecastPart(TypedDict):
-    """The forecast beside what came; rows of ``tasks`` have ``task`` and pairs."""
+    """Forecast and actual figures; rows of ``tasks`` have ``task`` and pairs."""
 
     total_seconds: Pair
     cost: Cost | None
@@ -139,7 +139,7 @@ class Lineage(TypedDict):
 
 
 class FileRow(TypedDict):
-    """A file of a release."""
+    """File of a release."""
 
     name: str
     size: int
@@ -147,7 +147,7 @@ class FileRow(TypedDict):
 
 
 class RunDocument(TypedDict):
-    """The page of a run."""
+    """Page of a run."""
 
     kind: Literal["run"]
     graph: str
@@ -183,7 +183,7 @@ class RunDocument(TypedDict):
 
 
 class OfRelease(TypedDict):
-    """The release of a night; ``published`` in seconds since 1970."""
+    """Release of a night; ``published`` in seconds since 1970."""
 
     release: int | None
     published: float | None
@@ -191,7 +191,7 @@ class OfRelease(TypedDict):
 
 
 class Night(OfRelease):
-    """A night of a channel."""
+    """Night of a channel."""
 
     reported: bool
     snapshot: str
@@ -211,14 +211,14 @@ class Night(OfRelease):
 
 
 class RefusedSnapshot(TypedDict):
-    """A snapshot that the channel went without."""
+    """Snapshot that the channel went without."""
 
     snapshot: str
     reason: str
 
 
 class HistoryDocument(TypedDict):
-    """The page of a channel."""
+    """Page of a channel."""
 
     kind: Literal["history"]
     graph: str
@@ -234,7 +234,7 @@ Verdict = Literal["same", "better", "worse"]
 
 
 class Compared(TypedDict):
-    """A figure of two runs."""
+    """Figure of two runs."""
 
     title: str
     unit: str
@@ -245,13 +245,13 @@ class Compared(TypedDict):
 
 
 class ComparedRelation(Compared):
-    """The MRR of a relation in two runs."""
+    """MRR of a relation in two runs."""
 
     queries: int | None
 
 
 class Setting(TypedDict):
-    """A key of the specs that differs."""
+    """Key of the specs that differs."""
 
     key: str
     left: object
@@ -259,7 +259,7 @@ class Setting(TypedDict):
 
 
 class ComparisonDocument(TypedDict):
-    """The page of two runs."""
+    """Page of two runs."""
 
     kind: Literal["comparison"]
     graph: str

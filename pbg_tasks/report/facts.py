@@ -1,4 +1,4 @@
-"""What a page is made of, as it was read from the store."""
+"""Facts of a page, as they were read from the store."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run as it stands.
+    """Facts about a run in its present state.
 
     Attributes:
-        spec: what it is.
-        url: where it lies.
+        spec: of the run.
+        url: of the run.
         tasks: of the chain, in order.
         results: of the tasks that have finished.
         stats: lines of ``training_stats.json`` and ``training_io.json``.
         progress: of the iteration under way; None where there is none.
-        heard: when training last said something, in seconds since 1970.
-        planned: when the run was made first, same.
+        heard: time of the training's last report, in seconds since 1970.
+        planned: time when the run was planned first, same.
         files: of its release directory, by name; empty before it is preserved.
-        refused: why the nights after it go on without its snapshot, if they do since it was planned last.
-        decisions: those about a task that refused it, by task.
-        damaged: what of it cannot be read, if anything; ``results`` and ``decisions`` are empty then.
+        refused: reason why later nights go on without its snapshot, if they do so since its last planning.
+        decisions: decisions about tasks that refused it, by task.
+        damaged: description of the part that cannot be read, if any; ``results`` and ``decisions`` are empty then.
     """
 
     spec: RunSpec
@@ -49,25 +49,25 @@ class RunFacts:
 
     @property
     def run_id(self) -> str:
-        """The last part of its URL."""
+        """Id of the run, the last part of its URL."""
         return self.url.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """The nights of a channel.
+    """Facts about the nights of a channel.
 
     Attributes:
         graph: its name.
         channel: name of the channel.
         store: URL of the graph's store.
-        runs: of the channel, any order; of each, what the history shows.
+        runs: of the channel, in any order, with the facts that the history shows.
         releases: oldest first.
-        released: when each was published, by number, in seconds since 1970.
+        released: times of publication, by number, in seconds since 1970.
         current: number of the release the channel points to.
-        refused: why snapshots were refused or skipped, by snapshot.
+        refused: reasons why snapshots were refused or skipped, by snapshot.
         reported: ids of the runs that have a page.
-        left_out: how many older runs are not among ``runs``.
+        left_out: number of older runs that are not among ``runs``.
     """
 
     graph: str

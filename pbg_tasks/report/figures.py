@@ -1,4 +1,7 @@
-"""Plots as plotly.js takes them: traces and axes as plain values. Colours are names that the style sheet defines."""
+"""Plots for plotly.js: traces and axes as plain values.
+
+Colours are names that the style sheet defines.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ if TYPE_CHECKING:
     from pbg_tasks.report.documents import IterationRow, Night, RunDocument, Training
 
 BLUE, ORANGE, GREEN, RED, GREY = "--c1", "--c2", "--c3", "--c4", "--c5"
-Figure = dict[str, Any]  # as plotly.js defines it
+Figure = dict[str, Any]  # in the form that plotly.js defines
 NightFigure = Literal["mrr", "cosine", "edges", "seconds"]
-_MARKS = 8  # on an axis of epochs, at most
+_MARKS = 8  # largest number of marks on an axis of epochs
 
 
 def loss(training: Training) -> Figure | None:
-    """Draw the loss of each iteration that is committed."""
+    """Plot the loss of each committed iteration."""
     points = training["iterations"]
     if not points:
         return None
@@ -26,7 +29,7 @@ def loss(training: Training) -> Figure | None:
 
 
 def held_out(training: Training) -> Figure | None:
-    """Draw the MRR of the edges that training itself held out, where it did."""
+    """Plot the MRR of the edges that training held out, if any."""
     points = [each for each in training["iterations"] if each["mrr"] is not None]
     if not points:
         return None
@@ -35,7 +38,10 @@ def held_out(training: Training) -> Figure | None:
 
 
 def throughput(training: Training) -> Figure | None:
-    """Draw, for each iteration, the seconds of training and those of waiting for the store or the disk."""
+    """Plot the seconds of training and of waiting, by iteration.
+
+    An iteration waits for the store or the disk.
+    """
     points = [each for each in training["iterations"] if each["seconds"]]
     if not points:
         return None
@@ -47,9 +53,10 @@ def throughput(training: Training) -> Figure | None:
 
 
 def speed(training: Training) -> Figure | None:
-    """Draw the edges a second of each iteration, waiting included, as ``edges_per_second`` of the whole training is.
+    """Plot the edges a second of each iteration, waiting included.
 
-    An iteration in which a lost gang's work was gone on with looks faster than it was: its seconds are of its last try.
+    That is as in ``edges_per_second`` of the whole training. An iteration that resumed a lost gang's work looks faster
+    than it was, because its seconds are those of its last attempt.
     """
     points = [each for each in training["iterations"] if each["seconds"]]
     if not points:
@@ -59,7 +66,7 @@ def speed(training: Training) -> Figure | None:
 
 
 def metrics(found: Mapping[str, Mapping[str, float | None]]) -> Figure | None:
-    """Draw the MRR of the model beside those of what knows less."""
+    """Plot the MRR of the model and of simpler rankings."""
     kinds = {"filtered": ("filtered", BLUE), "raw": ("raw", GREY), "popularity": ("by popularity", ORANGE)}
     bars = [(label, found[kind]["mrr"], colour) for kind, (label, colour) in kinds.items() if kind in found]
     if not bars:
@@ -70,7 +77,10 @@ def metrics(found: Mapping[str, Mapping[str, float | None]]) -> Figure | None:
 
 
 def degrees(found: Mapping[str, Sequence[int]]) -> Figure | None:
-    """Draw how many entities have how many edges, in classes of powers of two."""
+    """Plot the number of entities by their number of edges.
+
+    The classes are powers of two.
+    """
     if not found:
         return None
     colours = (BLUE, ORANGE, GREEN, RED, GREY)
@@ -84,7 +94,10 @@ def degrees(found: Mapping[str, Sequence[int]]) -> Figure | None:
 
 
 def deciles(found: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Figure | None:
-    """Draw how like last night's the vectors are, by how many edges their entities have."""
+    """Plot the similarity of vectors to last night's, by degree.
+
+    The degree of an entity is its number of edges.
+    """
     if not any(found.values()):
         return None
     colours = (BLUE, ORANGE, GREEN, RED, GREY)
@@ -98,7 +111,7 @@ def deciles(found: Mapping[str, Sequence[Mapping[str, float | None]]]) -> Figure
 
 
 def nights(rows: Sequence[Night], key: NightFigure, title: str) -> Figure | None:
-    """Draw a figure of each night; those that were refused are set apart."""
+    """Plot a figure of each night; refused nights have other marks."""
     known = [row for row in rows if row[key] is not None]
     if not known:
         return None
@@ -115,7 +128,7 @@ def nights(rows: Sequence[Night], key: NightFigure, title: str) -> Figure | None
 
 
 def two_losses(left: RunDocument, right: RunDocument) -> Figure | None:
-    """Draw the losses of two runs."""
+    """Plot the losses of two runs."""
     traces = []
     for run, colour in ((left, ORANGE), (right, BLUE)):
         points = run["training"]["iterations"]
@@ -125,7 +138,10 @@ def two_losses(left: RunDocument, right: RunDocument) -> Figure | None:
 
 
 def _epochs(points: Sequence[IterationRow]) -> list[float]:
-    """Return where iterations lie on an axis of epochs: one of several in an epoch lies between two of them."""
+    """Return the places of iterations on an axis of epochs.
+
+    Several iterations of one epoch are placed between two epochs.
+    """
     parts: dict[int, int] = {}
     for each in points:
         parts[each["epoch"]] = parts.get(each["epoch"], 0) + 1
@@ -156,7 +172,10 @@ def _bars(name: str, x: Sequence[Any], y: Sequence[Any], colour: str) -> Figure:
 
 
 def _whole_step(traces: list[Figure]) -> int:
-    """Return how many epochs lie between two marks of an axis: with a part of one, a number would stand there twice."""
+    """Return the number of epochs between two marks of an axis.
+
+    It is whole, because with a part of an epoch a number would occur twice.
+    """
     places = [place for trace in traces for place in trace["x"]]
     return max(1, math.ceil((max(places) - min(places)) / _MARKS)) if places else 1
 

@@ -1,4 +1,4 @@
-"""The document of a channel: one night after another."""
+"""Document of a channel: one night after another."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 
 def history_document(graph: GraphFacts) -> HistoryDocument:
-    """Return what the page of a channel shows: its nights, oldest snapshot first, and the snapshots it went without."""
+    """Return the document of a channel's page.
+
+    It has the nights, oldest snapshot first, and the snapshots that the channel went without.
+    """
     releases = {release.run: release for release in graph.releases}
     runs = {run.run_id: run for run in graph.runs}
     nights = [_of_run(run, releases.get(run_id), graph) for run_id, run in runs.items()]
     nights += [_of_release(release, graph) for run_id, release in releases.items() if run_id not in runs]
-    without = graph.refused.keys() - {release.snapshot for release in graph.releases}  # what was approved has a release
+    without = graph.refused.keys() - {release.snapshot for release in graph.releases}  # approved ones have a release
     return {
         "kind": "history",
         "graph": graph.graph,
@@ -59,7 +62,7 @@ def _of_run(run: RunFacts, release: Release | None, graph: GraphFacts) -> Night:
 
 
 def _of_release(release: Release, graph: GraphFacts) -> Night:
-    """Return the night of a release whose run is not among those that were read."""
+    """Return the night of a release whose run was not read."""
     data, ranked = ReleaseData.model_validate(release.data), Metrics.model_validate(release.metrics).filtered
     entities = data.entities or KnownEntities()
     return {
@@ -93,7 +96,7 @@ def _release(release: Release | None, graph: GraphFacts) -> OfRelease:
 
 
 def _cosine(drift: DriftResult | None) -> float | None:
-    """Return the mean cosine of all types that have one, weighted by the entities they have in common."""
+    """Return the mean cosine of all types, weighted by common entities."""
     types = drift.types.values() if drift is not None else ()
     means = [(found.cosine.mean, found.common) for found in types if found.cosine.mean is not None]
     total = sum(common for _, common in means)
@@ -101,7 +104,10 @@ def _cosine(drift: DriftResult | None) -> float | None:
 
 
 def _reason(run: RunFacts) -> str | None:
-    """Return the first reason why a run stays refused, or why it cannot be shown."""
+    """Return the first reason why a run stays refused.
+
+    For a damaged run it is the reason why the run cannot be shown.
+    """
     if run.damaged:
         return run.damaged
     if state(run) != "refused":

@@ -1,6 +1,7 @@
-"""Neighbour look-up with numpy alone: for a server that answers people, and must not load torch for it.
+"""Look-up of neighbours with numpy alone.
 
-It gives what ``Model.neighbors`` gives, of a release on the local disk.
+It is for a web server, which must not load torch for it. The results are those of ``Model.neighbors``, for a release on
+the local disk.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ _TINY = 1e-30
 
 
 class Neighbour(NamedTuple):
-    """An entity and its score; higher is more alike."""
+    """Entity and its score; higher is more alike."""
 
     name: str
     score: float
 
 
 class Neighbourhood:
-    """The entities of one type of a release, mapped from a private copy that goes away with this object.
+    """Entities of one type of a release, mapped from a private copy.
+
+    The copy is removed with this object.
 
     Args:
         files: of the release.
-        entity_type: of the entities; None for the only, or the first.
+        entity_type: of the entities; None for the only type, or the first one.
         limit: bytes of files beyond which nothing is downloaded.
 
     Raises:
@@ -86,7 +89,9 @@ class Neighbourhood:
         return entity_type or types[0]
 
     def nearest(self, name: str, count: int) -> list[Neighbour]:
-        """Return the entities most like one, best first, without itself; equal scores come by number.
+        """Return the entities most like one, best first, without itself.
+
+        Equal scores are sorted by number.
 
         Raises:
             InputError: there is no such entity.
@@ -98,7 +103,7 @@ class Neighbourhood:
         scores_N[number] = -np.inf
         count = min(count, int(np.isfinite(scores_N).sum()))
         best = np.argpartition(-scores_N, count - 1)[:count] if count else np.empty(0, np.int64)
-        best = np.flatnonzero(scores_N >= scores_N[best].min()) if count else best  # equal scores: the lower number
+        best = np.flatnonzero(scores_N >= scores_N[best].min()) if count else best  # of equal scores, the lower number
         ranked = best[np.lexsort((best, -scores_N[best]))][:count]
         return [Neighbour(self._name(place), float(scores_N[place])) for place in ranked.tolist()]
 
@@ -118,7 +123,10 @@ class Neighbourhood:
         return self._names[partition][number - int(self._bases[partition])]
 
     def _prepared(self, raw_ND: np.ndarray) -> np.ndarray:
-        """Return what is compared: with the global embedding, without a bias, of length 1 for ``cos``."""
+        """Return vectors for comparison.
+
+        They have the global embedding added, no bias, and length 1 for ``cos``.
+        """
         x_ND: np.ndarray = np.asarray(raw_ND, np.float32) + self._shift
         x_ND = x_ND[:, 1:] if self.config.bias else x_ND
         if not facts_of(self.config.comparator).normalized:
@@ -127,7 +135,7 @@ class Neighbourhood:
         return normed
 
     def _scores(self, query_D: np.ndarray, vectors_ND: np.ndarray) -> np.ndarray:
-        """Compare one with all of a partition: float32 (N,)."""
+        """Compare a query with all vectors of a partition: float32 (N,)."""
         scores = np.empty(len(vectors_ND), np.float32)
         for start in range(0, len(vectors_ND), BLOCK_ROWS):
             block_KD = self._prepared(vectors_ND[start : start + BLOCK_ROWS])
@@ -151,7 +159,7 @@ def _hidden(directory: Path, entity_type: str, bases: np.ndarray) -> np.ndarray:
 
 
 def _global(path: Path, config: ConfigSchema, entity_type: str) -> np.ndarray:
-    """Return the type's global embedding, zeros where the model has none."""
+    """Return the type's global embedding; zeros where the model has none."""
     if not config.global_emb:
         return np.zeros(config.entity_dimension(entity_type), np.float32)
     found: np.ndarray = read_model(path).params[f"entities/{entity_type}/global_embedding"]

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Text of figures for people."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ _STEP = 1000
 
 
 def count(value: float | None) -> str:
-    """Write a whole number with its thousands set apart: ``1,234,567``."""
+    """Return a whole number with separated thousands: ``1,234,567``."""
     return NONE if value is None else f"{value:,.0f}".replace("-", MINUS)
 
 
 def signed(value: float | None) -> str:
-    """Write a whole number with its sign."""
+    """Return a whole number with its sign."""
     return NONE if value is None else f"{value:+,.0f}".replace("-", MINUS)
 
 
 def score(value: float | None) -> str:
-    """Write a figure between 0 and 1, or near it, with four digits."""
+    """Return a figure between 0 and 1 with four digits.
+
+    Figures near that range are allowed, too.
+    """
     if value is None or not math.isfinite(value):
         return NONE
     return f"{value:.4f}".replace("-", MINUS)
 
 
 def change(value: float | None, unit: str) -> str:
-    """Write a difference in ``unit``, with its sign."""
+    """Return a difference in ``unit``, with its sign."""
     if value is None:
         return NONE
     if unit == "percent":
@@ -43,12 +46,12 @@ def change(value: float | None, unit: str) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Write a share as a percentage."""
+    """Return a share as a percentage."""
     return NONE if value is None else f"{100 * value:.{digits}f} %".replace("-", MINUS)
 
 
 def size(value: float | None) -> str:
-    """Write bytes in the unit that suits them: ``54.9 MB``."""
+    """Return bytes in a suitable unit: ``54.9 MB``."""
     if value is None:
         return NONE
     unit = 0
@@ -58,7 +61,10 @@ def size(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Write a duration in the units that suit it: ``0.8 s``, ``2 min 05 s``, ``3 h 10 min``."""
+    """Return a duration in suitable units.
+
+    Examples are ``0.8 s``, ``2 min 05 s``, ``3 h 10 min``.
+    """
     if value is None:
         return NONE
     if value < _MINUTE:
@@ -71,15 +77,15 @@ def seconds(value: float | None) -> str:
 
 
 def moment(value: float | None) -> str:
-    """Write a moment of the store's clock in UTC, to the minute."""
+    """Return a time of the store's clock in UTC, to the minute."""
     return NONE if value is None else datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def isoformat(value: float) -> str:
-    """Write a moment for machines."""
+    """Return a time in ISO format, for machines."""
     return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def in_unit(value: float | None, unit: str) -> str:
-    """Write a figure in its unit."""
+    """Return a figure in its unit."""
     return {"count": count, "score": score, "percent": percent, "seconds": seconds, "bytes": size}[unit](value)

@@ -1,7 +1,8 @@
-"""Documents as HTML: one page each, that needs nothing from elsewhere but the files of ``static`` and plotly.js.
+"""Documents as HTML pages.
 
-Everything from outside (names in snapshots are anybody's) reaches the page through Jinja's escaping, figures as an
-attribute's JSON text. The pages carry a policy by which a browser runs and loads nothing but those files.
+A page needs nothing from elsewhere but the files of ``static`` and plotly.js. All outside text (snapshots may contain
+any names) reaches the page through Jinja's escaping, figures as an attribute's JSON text. The pages carry a policy by
+which a browser runs and loads nothing but those files.
 """
 
 from __future__ import annotations
@@ -31,22 +32,24 @@ POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self
 POLICY += "form-action 'self'; base-uri 'none'"
 """Content-Security-Policy of every page."""
 LIVE_SECTIONS = ("status", "headline", "training", "quality", "data", "drift", "relations", "forecast", "lineage")
-"""Blocks of a run's page that change while it runs."""
+"""Blocks of a run's page that change while the run is under way."""
 SHOWN_ROWS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where a page's links lead; ``{run}`` stands for a run's id. None: there is no such page.
+    """Addresses of a page's links; None: there is no such page.
+
+    ``{run}`` stands for a run's id.
 
     Attributes:
         assets: folder of the style sheet and scripts.
         history: page of the channel.
         run: page of a run.
-        comparison: page that sets the run against the one it continues.
+        comparison: page that compares the run with the one it continues.
         compare: address of the form that compares any two runs.
         lookup: address of the neighbour look-up.
-        live: what a page asks for news.
+        live: address from which a page loads updates.
     """
 
     assets: str
@@ -67,13 +70,16 @@ def render(document: Mapping[str, object], links: Links) -> str:
 
     Args:
         document: of a ``*_document`` function.
-        links: where the page will lie, as seen from it.
+        links: addresses, relative to the place of the page.
     """
     return _template(str(document["kind"])).render(_variables(document, links))
 
 
 def live_sections(document: Mapping[str, object], links: Links) -> dict[str, str]:
-    """Return the parts of a run's page that change while it runs, as HTML by section."""
+    """Return the changing parts of a run's page, as HTML by section.
+
+    They change while the run is under way.
+    """
     template = _template(str(document["kind"]))
     context = template.new_context(_variables(document, links))
     return {name: "".join(template.blocks[name](context)) for name in LIVE_SECTIONS}
@@ -84,7 +90,7 @@ def _variables(document: Mapping[str, object], links: Links) -> dict[str, object
 
 
 def assets() -> Mapping[str, Path]:
-    """Return the files that pages load, by the name they load them by.
+    """Return the files that pages load, by the name in the page.
 
     Raises:
         ConfigError: plotly is not installed.
@@ -99,7 +105,10 @@ def assets() -> Mapping[str, Path]:
 
 @functools.cache
 def plotly_name() -> str:
-    """Return the name plotly.js is loaded by; another version has another, so caches never mix them."""
+    """Return the file name of plotly.js in pages.
+
+    Each version of plotly has another name, so that caches never mix them.
+    """
     return f"plotly-{version('plotly')}.min.js"
 
 
@@ -132,7 +141,7 @@ def _environment() -> Environment:
     environment.filters |= {name: getattr(numbers, name) for name in names}
     environment.filters["figure"] = _as_text
     environment.globals["figures"] = figures
-    environment.globals["m"] = environment.get_template("macros.html").module  # there for a block by itself, too
+    environment.globals["m"] = environment.get_template("macros.html").module  # also for a block that is rendered alone
     return environment
 
 
@@ -141,7 +150,10 @@ def _as_text(value: object) -> str:
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Leave out numbers that JSON cannot say: a curve has a gap there."""
+    """Replace numbers that JSON cannot represent by None.
+
+    A curve has a gap there.
+    """
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

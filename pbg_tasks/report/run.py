@@ -1,4 +1,4 @@
-"""The document of one run: everything its page shows, as plain JSON values."""
+"""Document of one run, with plain JSON values."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pbg_tasks.report.facts import RunFacts
 
 TITLES = {"validate": "Data gate: snapshot", "partition": "Data gate: entities", "gate": "Quality gate"}
-"""Tasks that judge, and the title of each verdict."""
+"""Tasks that judge, with the title of each verdict."""
 METRICS = ("mrr", "hits1", "hits10", "hits50", "mr", "auc")
 """Figures of ranks that a page shows; one that a result lacks is shown as missing."""
 _DIFFERENCE = ("since", "awaited", "edges", "degrees", "columns", "volumes")
 
 
 def run_document(run: RunFacts) -> RunDocument:
-    """Return what the page of a run shows.
+    """Return the document of a run's page.
 
     Parts of tasks that have not finished are None or empty; ``state`` is ``running``, ``refused``, ``finished`` (not to
     be released) or ``released``.
@@ -79,7 +79,7 @@ def run_document(run: RunFacts) -> RunDocument:
 
 
 def state(run: RunFacts) -> State:
-    """Say how far a run is, in a word."""
+    """Return the state of a run, in a word."""
     if run.damaged:
         return "damaged"
     if any(not verdict.passed and not approved(run, task) for task, verdict in run.results.verdicts.items()):
@@ -91,13 +91,16 @@ def state(run: RunFacts) -> State:
 
 
 def approved(run: RunFacts, task: str) -> bool:
-    """Whether the night goes on although a task refused it."""
+    """Return whether a night was approved although a task refused it."""
     decision = run.decisions.get(task)
     return decision is not None and decision["approved"]
 
 
 def _tasks(run: RunFacts) -> list[TaskRow]:
-    """List the tasks; the first that has not finished is under way or comes next, unless the run is over."""
+    """List the tasks with their states.
+
+    The first task that has not finished is under way or comes next, unless the run is over.
+    """
     over = state(run) != "running"
     finished = run.results.finished
     listed: list[TaskRow] = []
@@ -112,7 +115,10 @@ def _tasks(run: RunFacts) -> list[TaskRow]:
 
 
 def _relations(run: RunFacts) -> list[RelationRow]:
-    """Join what is known of each relation: edges, what changed in them, metrics, drift; most edges first."""
+    """Join the facts about each relation; most edges first.
+
+    They are edges, changes of edges, metrics and drift.
+    """
     validated, evaluated, drift = run.results.validate, run.results.eval, run.results.drift
     rows = validated.relations if validated is not None else {}
     difference = validated.difference if validated is not None else None
@@ -157,7 +163,7 @@ def _trained(run: RunFacts) -> Trained | None:
 
 
 def _metrics(evaluated: EvalResult | None) -> dict[str, dict[str, float | None]]:
-    """Return the figures of ranks of each kind that was ranked."""
+    """Return the figures of ranks of each kind of ranking."""
     if evaluated is None:
         return {}
     kinds: dict[str, Figures | None] = {
@@ -185,7 +191,10 @@ def _data(run: RunFacts) -> Data | None:
 
 
 def _drift(found: DriftResult | None) -> Stored | None:
-    """Return what ``drift`` found; None on the first night, which has nothing to drift from."""
+    """Return the result of ``drift``; None on the first night.
+
+    The first night has no earlier release to compare with.
+    """
     return None if found is None or found.release is None else found.document()
 
 
@@ -204,7 +213,7 @@ def _verdicts(run: RunFacts) -> list[VerdictPart]:
 
 
 def _forecast(run: RunFacts) -> ForecastPart | None:
-    """Set what was expected of each task against what came."""
+    """Compare the forecast of each task with its actual figures."""
     plan = run.results.plan
     if plan is None or plan.forecast is None:
         return None

@@ -1,4 +1,7 @@
-"""Training as the pages show it: the matrix of buckets as it fills, and the curves of what is committed."""
+"""Document of a training: the matrix of buckets, and curves.
+
+The matrix shows progress; the curves are of committed iterations.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ if TYPE_CHECKING:
 Place = tuple[int, int, int]
 Bucket = tuple[int, int]
 SHADES = 8
-"""How many shades the cells of a matrix have."""
+"""Number of shades of the cells of a matrix."""
 
 
 def training_document(run: RunFacts) -> Training:
-    """Return what is known of a run's training."""
+    """Return the document of a run's training."""
     buckets, ends = _read(run.stats, source=f"{run.url}/checkpoint")
     iterations = [_iteration(place, buckets[place], ends.get(place)) for place in sorted(buckets)]
     sizes = run.results.bucket.trained if run.results.bucket is not None else []
@@ -51,7 +54,7 @@ def training_document(run: RunFacts) -> Training:
 def _read(
     lines: Iterable[str], *, source: str
 ) -> tuple[dict[Place, list[tuple[Bucket, BucketStats]]], dict[Place, IterationLine]]:
-    """Sort statistics by iteration: those of buckets, and what was said at its end."""
+    """Sort statistics by iteration: those of buckets, and of its end."""
     buckets: dict[Place, list[tuple[Bucket, BucketStats]]] = defaultdict(list)
     ends: dict[Place, IterationLine] = {}
     for text in lines:
@@ -83,7 +86,7 @@ def _iteration(place: Place, buckets: Sequence[tuple[Bucket, BucketStats]], end:
 
 @dataclass(frozen=True, slots=True)
 class _Worked:
-    """A bucket that a rank has begun; ``rank`` while it is being trained."""
+    """Bucket that a rank has begun; ``rank`` while it is trained."""
 
     loss: float | None = None
     seconds: float | None = None
@@ -101,7 +104,7 @@ def _trained(buckets: Iterable[tuple[Bucket, BucketStats]]) -> dict[Bucket, _Wor
 
 
 def _matrix(sizes: list[list[int]], cells: dict[Bucket, _Worked]) -> list[list[Cell]]:
-    """Lay out the cells; a darker shade is a higher loss."""
+    """Return the matrix of cells; a darker shade is a higher loss."""
     losses = sorted(cell.loss for cell in cells.values() if cell.loss is not None)
     low, high = (losses[0], losses[-1]) if losses else (0.0, 0.0)
     step = (high - low) / SHADES or 1.0
