@@ -1,4 +1,7 @@
-"""The Python interface: ``train`` a model on edges in memory, ``Model.open`` one and ask it by names."""
+"""Python interface: train a model, open one, query it by names.
+
+``train`` takes edges in memory, and ``Model.open`` opens a trained model.
+"""
 
 from __future__ import annotations
 

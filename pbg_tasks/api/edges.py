@@ -1,4 +1,4 @@
-"""Edges in whatever form they come, as one Arrow table of names."""
+"""Conversion of edges in any form to one Arrow table of names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _BY_POSITION = {2: ("lhs", "rhs"), 3: ("lhs", "rel", "rhs"), 4: ("lhs", "rel", "
 
 
 def edge_table(edges: Edges) -> pa.Table:
-    """Bring edges into columns ``lhs``, ``rhs`` and, where given, ``rel``, ``weight``, ``lhs_type``, ``rhs_type``.
+    """Return edges as a table with columns ``lhs``, ``rhs`` and others.
 
-    Names and types become text (whole numbers their decimal form), weights float64.
+    Where given, the others are ``rel``, ``weight``, ``lhs_type`` and ``rhs_type``. Names and types become text (whole
+    numbers their decimal form), weights float64.
 
     Raises:
-        InputError: the form is none of those ``Edges`` lists, a column is missing or unknown, a name is null or
-            neither text nor a whole number.
+        InputError: the form is none of those ``Edges`` lists, a column is missing or unknown, a name is null or neither
+            text nor a whole number.
     """
     table = _as_table(edges)
     names = table.column_names
@@ -54,7 +55,7 @@ def _as_table(edges: Edges) -> pa.Table:
 
 def _from_frame(edges: Any) -> pa.Table:  # noqa: ANN401 - an Arrow table or a data frame of any library
     if type(edges).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(edges, preserve_index=False)  # its stream would give the index as a column
+        return pa.Table.from_pandas(edges, preserve_index=False)  # its stream would have the index as a column
     if hasattr(edges, "__arrow_c_stream__"):
         return pa.table(edges)
     if hasattr(edges, "to_arrow"):
@@ -86,7 +87,10 @@ def _built(columns: dict[str, Any]) -> pa.Table:
 
 
 def _array(column: Any) -> Any:  # noqa: ANN401 - a column in, a column out
-    """Return what Arrow takes; arrays of objects are lists to it, so that it finds their type itself."""
+    """Return a column that Arrow accepts.
+
+    Arrays of objects become lists, so that Arrow finds the type itself.
+    """
     if isinstance(column, np.ndarray) and column.dtype.kind == "O":
         return pa.array(column.tolist())
     return pa.array(column) if isinstance(column, np.ndarray | list) else column
@@ -107,7 +111,10 @@ def _column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a categorical column's values; Arrow cannot do it for all types that data frames have."""
+    """Return a categorical column's values.
+
+    Arrow itself cannot do so for all types of data frames.
+    """
     values = column.type.value_type
     kind = pa.large_string() if _is_text(values) else values
     return pa.chunked_array([part.dictionary.cast(kind).take(part.indices) for part in column.chunks], kind)

@@ -1,4 +1,4 @@
-"""Edges that are known already, so that their ends are not given as answers again."""
+"""Known edges, whose ends must not be answers again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 class KnownEdges:
-    """An index of known edges from both sides; make it once with ``Model.known`` and use it with many queries.
+    """Index of known edges from both sides.
+
+    Make it once with ``Model.known`` and use it for many queries.
 
     Args:
         triples: the edges.
-        entities: more than any entity's number.
+        entities: a number above any entity's number.
     """
 
     def __init__(self, triples: Triples, entities: int) -> None:
@@ -33,7 +35,7 @@ class KnownEdges:
         return len(self._sides["lhs"][0])
 
     def _sorted(self, triples: Triples, predict: Side) -> tuple[np.ndarray, np.ndarray]:
-        """Return (question, answer) of the edges, ascending, each once."""
+        """Return (question, answer) of the edges, ascending and distinct."""
         known, answer = ends(triples, predict)
         question = triples.rel * self._entities + known
         order = np.lexsort((answer, question))
@@ -54,8 +56,8 @@ class KnownEdges:
         Args:
             rel: int64 (Q,), relations.
             known: int64 (Q,), known ends.
-            predict: the side asked for.
-            selves: bool (Q,), whether the known end counts as one; None: nowhere.
+            predict: side of the answers.
+            selves: bool (Q,), whether the known end counts as an answer; None: in no query.
         """
         questions, answers = self._sides[predict]
         asked = rel * self._entities + known

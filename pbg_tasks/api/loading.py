@@ -1,4 +1,7 @@
-"""A model's files into memory: embeddings mapped, names indexed, all of one version and fitting together."""
+"""Loading of a model's files into memory.
+
+Embeddings are mapped and names indexed. All files are of one version and fit together.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EntityTable:
-    """One entity type: numbers go over all partitions.
+    """Table of one entity type, numbered over all partitions.
 
     Attributes:
         names: of its entities; of a featurized type, its features.
@@ -39,7 +42,7 @@ class EntityTable:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All that a version holds.
+    """All data of a version.
 
     Attributes:
         url: of the checkpoint directory.
@@ -69,15 +72,17 @@ def open_contents(
     entity_path: str | Path | None = None,
     scratch: Path | None = None,
 ) -> Contents:
-    """Load the newest version at a URL; if its trainer replaces it meanwhile, the next one.
+    """Load the newest version at a URL.
+
+    If its trainer replaces it meanwhile, the next version is loaded.
 
     Args:
-        resources: takes the private directory of what was downloaded.
-        url: as ``source.locate`` takes it.
+        resources: takes the private directory of downloads.
+        url: as in ``source.locate``.
         channel: same.
         release: same.
         entity_path: same.
-        scratch: where the private directory is made.
+        scratch: parent of the private directory.
 
     Raises:
         FormatError: a file is missing or damaged, or files do not fit together.

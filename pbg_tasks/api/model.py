@@ -1,4 +1,4 @@
-"""A trained model, asked by names."""
+"""Trained model that is queried by names."""
 
 from __future__ import annotations
 
@@ -34,28 +34,29 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """An entity and its score; higher is better."""
+    """Entity and its score; higher is better."""
 
     name: str
     score: float
 
 
 Answers = list[Answer] | list[list[Answer]]
-"""Of one query its answers, best first; of a list of queries a list of such."""
+"""Answers of one query, best first; for a list of queries, a list of them."""
 
 
 class Model:
-    """One version of a trained model, opened by ``Model.open`` or returned by ``train``.
+    """One version of a trained model.
 
-    Entities and relations go by their names; whole numbers stand for their decimal text. Where a method takes names it
-    takes a single one, or a list, numpy array, Arrow array or a data frame's column of them.
+    ``Model.open`` opens it, and ``train`` returns it. Entities and relations are identified by their names; whole
+    numbers stand for their decimal text. Where a method takes names it takes a single one, or a list, numpy array,
+    Arrow array or a data frame's column of them.
 
-    The embeddings stay in their files and are mapped into memory. Files of a remote store lie in a private directory
-    that goes away with the model: use it in a ``with`` block, ``close`` it, or just drop it. Reading is safe from
+    The embeddings stay in their files and are mapped into memory. Files of a remote store are in a private directory
+    that is removed with the model: use it in a ``with`` block, ``close`` it, or just drop it. Reading is safe from
     several threads.
 
     Args:
-        contents: what was loaded.
+        contents: the loaded data.
         resources: released with the model.
     """
 
@@ -75,15 +76,17 @@ class Model:
         entity_path: str | Path | None = None,
         scratch: Path | None = None,
     ) -> Self:
-        """Open the newest version at a URL; what is trained or released later is not seen by the opened model.
+        """Open the newest version at a URL.
+
+        An open model does not change when a later version is trained or released.
 
         Args:
-            url: a checkpoint directory (PBG's own, ours, a preserved or released one), a run (``{store}/runs/{id}``),
-                or with ``channel`` a graph's store. A local path or ``s3://``.
+            url: a checkpoint directory (of PBG or of this package, a preserved or released one), a run
+                (``{store}/runs/{id}``), or with ``channel`` a graph's store. A local path or ``s3://``.
             channel: opens its current release.
             release: opens the channel's release of this number instead.
-            entity_path: where the names lie, if not where the config says.
-            scratch: where the private directory is made; by default ``$PBG_SCRATCH`` or the system's temporary one.
+            entity_path: directory of the names, if it is not the config's.
+            scratch: parent of the private directory; by default ``$PBG_SCRATCH`` or the system's temporary one.
 
         Raises:
             NotFoundError: there is no checkpoint.
@@ -97,7 +100,7 @@ class Model:
             return cls(contents, resources.pop_all())
 
     def close(self) -> None:
-        """Remove the private directory; the model may not be used after it."""
+        """Remove the private directory; the model cannot be used after that."""
         self._release()
 
     def __enter__(self) -> Self:
@@ -113,17 +116,17 @@ class Model:
 
     @property
     def url(self) -> str:
-        """The checkpoint directory that was opened."""
+        """URL of the checkpoint directory."""
         return self._contents.url
 
     @property
     def version(self) -> int:
-        """Checkpoint version: how many iterations were trained."""
+        """Checkpoint version: the number of trained iterations."""
         return self._contents.version
 
     @property
     def config(self) -> ConfigSchema:
-        """The config it was trained with."""
+        """Config with which the model was trained."""
         return self._contents.config
 
     @property
@@ -137,10 +140,12 @@ class Model:
         return tuple(self._contents.entities)
 
     def entities(self, entity_type: str | None = None) -> list[str]:
-        """Return the names of a type's entities (of a featurized type, its features).
+        """Return the names of a type's entities.
+
+        For a featurized type they are its features.
 
         Raises:
-            InputError: the type is not told, and there are several.
+            InputError: the type is not given, and there are several.
         """
         if entity_type is None and len(self.entity_types) > 1:
             raise InputError(f"name an entity type: the model has {', '.join(map(repr, self.entity_types))}")
@@ -159,12 +164,13 @@ class Model:
         """Score edges as training and evaluation do; higher is better.
 
         Args:
-            lhs: left ends; a single name goes with all others. An end of a featurized type is a tuple of features.
+            lhs: left ends; a single name is combined with all others. An end of a featurized type is a tuple of
+                features.
             rel: relations; None if the model has one.
             rhs: right ends.
-            predict: with dynamic relations a model scores an edge in two ways, as an answer to (lhs, rel, ?) or to
-                (?, rel, rhs). Without them both are the same but for rounding.
-            lhs_type: where several relations have one name, the entity type on the left of the one meant.
+            predict: with dynamic relations a model scores an edge in two ways, as an answer to (lhs, rel, ?) or to (?,
+                rel, rhs). Without them both are the same but for rounding.
+            lhs_type: where several relations have one name, the entity type on the left of the right one.
             rhs_type: same on the right.
 
         Returns:
@@ -192,21 +198,21 @@ class Model:
         lhs_type: str | None = None,
         rhs_type: str | None = None,
     ) -> Answers:
-        """Complete edges: give ``lhs`` for the best right ends, or ``rhs`` for the best left ends.
+        """Return the best right ends for ``lhs``, or left ends for ``rhs``.
 
-        Every entity of the type that the relation asks for is scored, as ``score`` does. Equal scores come in the order
-        of the entities' numbers.
+        Every entity of the relation's type on that side is scored, as by ``score``. Equal scores are sorted by the
+        entities' numbers.
 
         Args:
             lhs: known left ends.
             rel: relations; None if the model has one.
             rhs: known right ends.
-            k: how many answers are wanted.
-            exclude_known: edges that may not come out as answers: an index that ``known`` made, or edges in any form
-                that it takes.
-            exclude_self: whether the known end may not come out as an answer. By default so where both ends are of one
-                entity type and the relation had no loops in training; a model that does not tell which had, as one that
-                PBG or an earlier version trained, leaves it in.
+            k: number of answers.
+            exclude_known: edges that may not be answers: an index that ``known`` made, or edges in any form that it
+                takes.
+            exclude_self: whether the known end may not be an answer. By default so where both ends are of one entity
+                type and the relation had no loops in training. A model without a record of such relations, as one that
+                PBG or an earlier version trained, leaves the known end in.
             lhs_type: as in ``score``.
             rhs_type: same.
 
@@ -243,7 +249,9 @@ class Model:
         return results[0] if query.single else results
 
     def known(self, edges: Any) -> KnownEdges:  # noqa: ANN401 - any form of edges
-        """Index known edges for ``top_k``; those with an end that the model does not have are left out.
+        """Index known edges for ``top_k``.
+
+        Edges with an end that the model lacks are left out.
 
         Args:
             edges: in any form that ``train`` takes, with a relation if the model has several.
@@ -255,16 +263,16 @@ class Model:
         return KnownEdges(self._resolver.triples(edge_table(edges)), size)
 
     def neighbors(self, entity: Column, k: int = 10, entity_type: str | None = None) -> Answers:
-        """Return the entities of the same type that are most alike, without the entity itself.
+        """Return the most similar entities of the same type.
 
-        They are compared by the model's own comparator: ``dot`` by inner product, ``cos`` by cosine, ``l2`` and
-        ``squared_l2`` by minus the (squared) distance. Global embeddings are added, as in training; with ``bias`` the
-        first dimension is left out, for it tells how often an entity has edges and not what it is like. No relation's
-        operator is applied. Of a featurized type the entities are its features.
+        The entity itself is left out. They are compared by the model's own comparator: ``dot`` by inner product,
+        ``cos`` by cosine, ``l2`` and ``squared_l2`` by minus the (squared) distance. Global embeddings are added, as in
+        training; with ``bias`` the first dimension is left out, because it shows how often an entity has edges and not
+        its similarity to others. No relation's operator is applied. Of a featurized type the entities are its features.
 
         Args:
             entity: one or several.
-            k: how many are wanted.
+            k: number of neighbours.
             entity_type: of the entities; needed if several types have the name.
 
         Raises:
@@ -286,7 +294,9 @@ class Model:
         return results[0] if single else results
 
     def embedding(self, entity: Column, entity_type: str | None = None) -> np.ndarray:
-        """Return embeddings as ``pbg export`` writes them, with the global embedding added: float32 (D,) or (N, D).
+        """Return embeddings as ``pbg export`` writes them.
+
+        They are float32 (D,) or (N, D), with the global embedding added.
 
         Args:
             entity: one or several. A tuple of features is one entity of a featurized type: their mean.
@@ -314,7 +324,7 @@ class Model:
         predict: Side,
         exclude_self: bool | None,  # noqa: FBT001 - as top_k takes it
     ) -> KnownAnswers | None:
-        """Return what may not come out of the queries of a family."""
+        """Return the entities that may not be answers, for a family's queries."""
         if not isinstance(known, np.ndarray):
             return None
         relation, selves = self.config.relations[family], np.zeros(len(rel), bool)
@@ -345,7 +355,7 @@ class Model:
         return table
 
     def _type_of(self, names: list[str], entity_type: str | None) -> str:
-        """Return the one type that has the first name, if no type is told."""
+        """Return the given type, or the one with the first name."""
         if entity_type is not None or len(self.entity_types) == 1:
             return entity_type or self.entity_types[0]
         having = [kind for kind, table in self._contents.entities.items() if names and names[0] in table.names]

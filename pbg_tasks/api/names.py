@@ -1,4 +1,7 @@
-"""Names of the entities of one type, found by a hash index: 16 bytes a name beside the names themselves."""
+"""Names of the entities of one type, found by a hash index.
+
+The index takes 16 bytes a name, beside the names themselves.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +18,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Column = Any
-"""A text or whole number; or a list, numpy array, Arrow array, or column of a data frame of them."""
+"""Text or whole number; or a list, numpy array, Arrow array, or column of a data frame of them."""
 
-_NEAR_POOL = 2000  # so many names are compared letter by letter for a hint
+_NEAR_POOL = 2000  # largest number of names that are compared letter by letter for a hint
 _TOLD = 3
 
 
 class UnknownNameError(InputError, KeyError):
-    """A name that the model does not have; it is a ``KeyError`` too."""
+    """Error: the model lacks a name; it is a ``KeyError``, too."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # KeyError would show the message as a Python literal
+        return str(self.args[0])  # KeyError itself would show the message as a Python literal
 
 
 class NameIndex:
-    """Names of all partitions of a type, laid end to end, and the number of each.
+    """Names of all partitions of a type, with a number each.
+
+    The names are one after the other in memory.
 
     Python's own string hashes are sorted once, so a look-up of many names is one binary search in numpy and one
-    comparison of text. If a name is there twice, the lower number has it.
+    comparison of text. If a name occurs twice, it has the lower number.
 
     Args:
-        what: what the names are, for messages: ``"entity of type 'user'"``.
+        what: description of the names for messages: ``"entity of type 'user'"``.
         partitions: names of each partition, in the order of their offsets.
     """
 
@@ -58,7 +63,7 @@ class NameIndex:
 
     @property
     def nbytes(self) -> int:
-        """Memory in bytes."""
+        """Memory of the index and names in bytes."""
         return int(self._names.nbytes + self._order.nbytes + self._hashes.nbytes)
 
     def names(self, numbers: np.ndarray | None = None) -> list[str]:
@@ -68,7 +73,10 @@ class NameIndex:
         return listed
 
     def find(self, names: Sequence[str]) -> np.ndarray:
-        """Return the number of each name, -1 where there is none: int64 (N,)."""
+        """Return the number of each name, -1 where there is none.
+
+        The result is int64 (N,).
+        """
         wanted = _hashes(names)
         place = np.searchsorted(self._hashes, wanted)
         numbers = np.full(len(names), -1, np.int64)
@@ -80,7 +88,7 @@ class NameIndex:
             pairs = zip(left.tolist(), self.names(found), strict=True)
             right = np.fromiter((names[i] == text for i, text in pairs), bool, len(left))
             numbers[left[right]] = found[right]
-            left = left[~right]  # another name of the same hash: its neighbour may be the one
+            left = left[~right]  # another name has the same hash: the wanted one may be next
             place[left] += 1
         return numbers
 
@@ -88,7 +96,7 @@ class NameIndex:
         """Return the number of each name: int64 (N,).
 
         Raises:
-            UnknownNameError: one is not there; the nearest names are told.
+            UnknownNameError: one is missing; the message has the nearest names.
         """
         numbers = self.find(names)
         if (numbers < 0).any():
@@ -96,20 +104,26 @@ class NameIndex:
         return numbers
 
     def unknown(self, name: str) -> UnknownNameError:
-        """Return the error that tells of a name that is not there."""
+        """Return the error for a name that is missing."""
         near = self.near(name)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {len(self)} names"
         return UnknownNameError(f"no {self._what} is named {name!r}; {hint}")
 
     def near(self, name: str) -> list[str]:
-        """Return a few names like ``name``; among many names only those that begin or end as it does are looked at."""
+        """Return a few names like ``name``.
+
+        Among many names, only those that begin or end like it are compared.
+        """
         pool = (
             self._names.to_pylist() if len(self) <= _NEAR_POOL else [*self._sharing(name, 0), *self._sharing(name, 1)]
         )
         return difflib.get_close_matches(name, dict.fromkeys(pool), n=_TOLD, cutoff=0.6)
 
     def _sharing(self, name: str, end: int) -> list[str]:
-        """Return the names that share the longest beginning (0) or end (1) with ``name``."""
+        """Return the names that share the longest part with ``name``.
+
+        The part is the beginning (0) or the end (1).
+        """
         test = (pc.starts_with, pc.ends_with)[end]
         for length in range(len(name) - 1, 0, -max(1, len(name) // 16)):
             part = name[-length:] if end else name[:length]
@@ -120,9 +134,9 @@ class NameIndex:
 
 
 def as_names(value: Column) -> tuple[list[str], bool]:
-    """Return names as a list of texts, and whether ``value`` was a single one.
+    """Return names as texts, and whether there was a single one.
 
-    Whole numbers stand for their decimal text, as they do when edges are trained.
+    Whole numbers stand for their decimal text, as in the training of edges.
 
     Args:
         value: a text or whole number, or a list, numpy array, Arrow array, or column of a data frame of them.
@@ -136,7 +150,9 @@ def as_names(value: Column) -> tuple[list[str], bool]:
 
 
 def as_bags(value: Column) -> tuple[list[tuple[str, ...]], bool]:
-    """Return featurized entities, each a bag of features, and whether ``value`` was a single one.
+    """Return bags of features, and whether there was a single one.
+
+    Each bag is a featurized entity.
 
     Args:
         value: a tuple of features or one feature; or a list (or array, or column) of such.

@@ -1,4 +1,7 @@
-"""What ``train`` sets when the caller does not: types and relations from the edges, and a model that suits most."""
+"""Defaults of ``train``.
+
+Types and relations are those of the edges, and the model is one that suits most graphs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def model_keys(
     """Return PBG's config keys for edges, without paths and dimension.
 
     Args:
-        edges: as ``edge_table`` gives them.
+        edges: result of ``edge_table``.
         relations: names, or PBG's keys of each; None takes those of the edges.
         entity_types: names, or PBG's keys of each.
         operator: of relations that do not name theirs.

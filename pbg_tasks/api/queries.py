@@ -1,4 +1,7 @@
-"""What a caller names, as numbers: edges or halves of them, grouped by where their relations' parameters lie."""
+"""Conversion of a caller's names to numbers, grouped by relation family.
+
+The names are of edges or of halves of edges.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """N edges or halves of them.
+    """N edges or halves of edges.
 
     Attributes:
         rel: int64 (N,), relation ids.
         ends: the given sides, each N names or bags of features.
-        single: whether the caller named just one of each.
+        single: whether the caller gave just one name for each.
     """
 
     rel: np.ndarray
@@ -42,7 +45,7 @@ class Query:
 
 
 class Resolver:
-    """Turns names into numbers.
+    """Conversion of names to numbers.
 
     Args:
         config: of the model.
@@ -54,10 +57,10 @@ class Resolver:
         self._config, self._relations, self._entities = config, relations, entities
 
     def query(self, rel: Column | None, ends: Mapping[Side, Column], **types: str | None) -> Query:
-        """Bring relation and ends to one length.
+        """Convert relations and ends to lists of one length.
 
         Raises:
-            InputError: their lengths differ, or a relation is not told.
+            InputError: their lengths differ, or a relation is not given.
             UnknownNameError: there is no such relation.
         """
         names, single_rel = as_names(self._relations.only() if rel is None else rel)
@@ -78,13 +81,13 @@ class Resolver:
         return as_bags(value) if featurized else as_names(value)
 
     def families(self, query: Query) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each family of relations that is asked for, with its rows."""
+        """Yield each family of the query's relations, with its rows."""
         first = self._relations.families.first[query.rel]
         for family in np.unique(first):
             yield int(family), np.flatnonzero(first == family)
 
     def ends(self, query: Query, family: int, side: Side, rows: np.ndarray) -> Ends:
-        """Return the entities on one side of some rows, all of one family.
+        """Return the entities on one side of some rows of one family.
 
         Raises:
             UnknownNameError: one is not in the model.
@@ -94,7 +97,9 @@ class Resolver:
         return self.of_type(entity, [query.ends[side][row] for row in rows])
 
     def of_type(self, entity: str, listed: Sequence[str | tuple[str, ...]]) -> Ends:
-        """Return entities of one type: of a featurized one by their features, of any other by number.
+        """Return entities of one type by number.
+
+        Those of a featurized type are returned by their features.
 
         Raises:
             UnknownNameError: one is not in the model.
@@ -108,14 +113,16 @@ class Resolver:
         return Features(offsets, index.numbers([name for bag in bags for name in bag]))
 
     def triples(self, edges: pa.Table) -> Triples:
-        """Number edges; those with an end that the model does not have are left out.
+        """Return edges by number.
+
+        Edges with an end that the model lacks are left out.
 
         Args:
-            edges: as ``edge_table`` gives them.
+            edges: result of ``edge_table``.
 
         Raises:
             UnknownNameError: there is no such relation.
-            InputError: a relation or its types are not told.
+            InputError: a relation is not given, or its types are not.
         """
         columns = edges.to_pydict()
         rel = columns.get("rel") or [self._relations.only()] * len(edges)

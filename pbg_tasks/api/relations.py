@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RelationIndex:
-    """The relations of a model.
+    """Index of the relations of a model.
 
     Args:
         config: of the model.
@@ -27,7 +27,7 @@ class RelationIndex:
 
     Attributes:
         names: as given.
-        families: where each relation's parameters lie.
+        families: of the relations, with the places of their parameters.
     """
 
     def __init__(self, config: ModelConfig, names: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ class RelationIndex:
         return entity
 
     def only(self) -> str:
-        """Return the name of the one relation there is.
+        """Return the name of the only relation.
 
         Raises:
             InputError: there are several.
@@ -61,11 +61,11 @@ class RelationIndex:
 
         Args:
             names: of relations.
-            lhs_type: entity type on the left, where a name alone does not tell the relation.
+            lhs_type: entity type on the left, where several relations have the name.
             rhs_type: same on the right.
 
         Raises:
-            UnknownNameError: there is no such relation; the nearest names are told.
+            UnknownNameError: there is no such relation; the message has the nearest names.
             InputError: several relations have the name.
         """
         known = {name: self.number(name, lhs_type, rhs_type) for name in set(names)}

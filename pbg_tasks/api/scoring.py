@@ -1,4 +1,7 @@
-"""Scores of edges and the best completions of them, by numbers of entities and relations."""
+"""Scores of edges, and best completions of them, by number.
+
+Entities and relations are given by numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,16 @@ if TYPE_CHECKING:
     from pbg_tasks.model.parameters import Side
 
 Ends = np.ndarray | Features
-"""Entities by number, int64 (N,); or the features that each is the mean of."""
+"""Entities by number, int64 (N,); or the features of each, whose mean it is."""
 
-_BLOCK_NUMBERS = 1 << 22  # floats of one side's embeddings at a time
+_BLOCK_NUMBERS = 1 << 22  # floats of one side's embeddings that are in memory at a time
 
 
 def gather(vectors: Vectors, ends: Ends) -> Tensor:
-    """Return the raw embeddings of some entities, float32 (N, D); a bag without features is zero, as in PBG."""
+    """Return the raw embeddings of some entities, float32 (N, D).
+
+    A bag without features is zero, as in PBG.
+    """
     if isinstance(ends, Features):
         raw_MD, offsets = vectors.rows(ends.data), torch.from_numpy(ends.offsets)
         return embedding_bag(torch.arange(len(raw_MD)), raw_MD, offsets, mode="mean", include_last_offset=True)
@@ -41,7 +47,7 @@ def _select(ends: Ends, rows: np.ndarray) -> Ends:
 
 
 class EdgeScorer:
-    """Scores of edges, exactly as training and evaluation give them.
+    """Scorer of edges, exactly as in training and evaluation.
 
     Args:
         contents: of the model.
@@ -53,7 +59,10 @@ class EdgeScorer:
         self._scorers: dict[int, RelationScorer] = {}
 
     def pairs(self, family: int, lhs: Ends, rel: np.ndarray, rhs: Ends, predict: Side) -> np.ndarray:
-        """Score edges of one family of relations, float32 (N,), a block at a time."""
+        """Score edges of one family of relations, float32 (N,).
+
+        They are scored a block at a time.
+        """
         config = self._contents.config
         size = max(1, _BLOCK_NUMBERS // config.entity_dimension(config.relations[family].lhs))
         scores = np.empty(len(rel), np.float32)
@@ -71,7 +80,10 @@ class EdgeScorer:
     def complete(
         self, family: int, known: Ends, rel: np.ndarray, predict: Side, count: int, excluded: Answers | None
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return for each query of one family the best entities on side ``predict``: numbers and scores."""
+        """Return the best entities on side ``predict`` for each query.
+
+        The queries are of one family; the result has numbers and scores.
+        """
         query_QD = self._queries(family, known, rel, predict)
         metric = _Completion(self._scorer(family), predict)
         return best(metric, query_QD, self._vectors(family, predict), count, excluded)
@@ -91,7 +103,7 @@ class EdgeScorer:
 
 
 class _Completion:
-    """Compares queries of a relation with candidates on one side."""
+    """Comparison of a relation's queries with candidates on one side."""
 
     def __init__(self, scorer: RelationScorer, predict: Side) -> None:
         self._scorer, self._predict = scorer, predict

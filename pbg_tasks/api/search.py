@@ -1,4 +1,7 @@
-"""The best candidates of each query, over all entities of a type, within bounded memory."""
+"""Search for the best candidates of each query, in bounded memory.
+
+All entities of a type are searched.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +19,37 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.filters import Answers
 
 BLOCK_ROWS = 4096
-TILE_QUERIES = 1024  # a tile of scores is 16 MiB
-# Products over a block round differently from a comparison of two rows: the last places are decided by the latter,
-# among some more than were asked for.
+TILE_QUERIES = 1024  # the scores of a tile take 16 MiB
+# Products over a block round differently from a comparison of two rows. So the final order is decided by comparisons of
+# rows, among some more candidates than requested.
 SPARE = 32
-_MANY = 4  # times as many hits as are kept: it pays to look for the best first
+_MANY = 4  # from this multiple of the kept hits on, finding the best first is faster
 
 
 class Metric(Protocol):
-    """How prepared queries compare with candidates; higher is better."""
+    """Comparison of prepared queries with candidates; higher is better."""
 
     def candidates(self, raw_KD: Tensor) -> Tensor:
-        """Prepare raw embeddings."""
+        """Return candidates from raw embeddings."""
         ...
 
     def score(self, query_QD: Tensor, candidate_KD: Tensor) -> Tensor:
-        """Compare all with all: (Q, K)."""
+        """Compare all queries with all candidates: (Q, K)."""
         ...
 
     def score_pairs(self, query_ND: Tensor, candidate_ND: Tensor) -> Tensor:
-        """Compare row by row: (N,)."""
+        """Compare queries with candidates row by row: (N,)."""
         ...
 
 
 class Best:
-    """The best candidates so far of Q queries; among equal scores the lower number counts as better.
+    """The best candidates so far of Q queries.
 
-    Candidates come in ascending order of their numbers.
+    Among equal scores the lower number counts as better. Candidates are added in ascending order of their numbers.
 
     Args:
         queries: Q.
-        count: how many are kept of each.
+        count: number of candidates that are kept for each.
     """
 
     def __init__(self, queries: int, count: int) -> None:
@@ -56,12 +59,12 @@ class Best:
         self._waiting = 0
 
     def add(self, first: int, score_QK: Tensor) -> None:
-        """Take the scores of candidates ``first`` and up; -inf leaves one out.
+        """Add the scores of candidates ``first`` and up; -inf leaves one out.
 
         Raises:
             FormatError: a score is not a number, which only damaged embeddings give.
         """
-        hit_QK = ~(score_QK <= self._floor)  # true of what is not a number
+        hit_QK = ~(score_QK <= self._floor)  # also true for NaN
         if int(hit_QK.count_nonzero()) > _MANY * self._queries * self._count:
             top_QT = torch.topk(score_QK, min(self._count, score_QK.shape[1])).values
             hit_QK &= ~(score_QK < top_QT[:, -1:])
@@ -71,7 +74,7 @@ class Best:
             raise FormatError("a score is not a number: the checkpoint holds embeddings that are not finite")
         self._pieces.append((row.numpy(), first + column.numpy(), score.numpy()))
         self._waiting += len(row)
-        if self._waiting >= self._queries * self._count:  # sorting a few at a time would take longer than scoring
+        if self._waiting >= self._queries * self._count:  # sorting only a few would take longer than scoring
             self._merge()
 
     def _merge(self) -> tuple[np.ndarray, np.ndarray]:
@@ -96,13 +99,13 @@ class Best:
 def best(
     metric: Metric, query_QD: Tensor, vectors: Vectors, count: int, excluded: Answers | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Search all entities of a type but those that are hidden.
+    """Search all entities of a type that are not hidden.
 
     Args:
         metric: compares.
         query_QD: prepared queries.
         vectors: of the type.
-        count: how many are wanted of each query.
+        count: number of answers of each query.
         excluded: entities that may not be answers, by query.
 
     Returns:

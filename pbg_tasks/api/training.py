@@ -1,4 +1,7 @@
-"""Train on edges in memory: the same preparation and training as the commands', into a plain PBG directory."""
+"""Training on edges in memory, into a plain PBG directory.
+
+Preparation and training are those of the commands.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def train(
     table = edge_table(edges)
     keys = model_keys(table, relations, entity_types, operator) | {"dimension": dimension}
     if "num_batch_negs" in config:
-        del keys["batch_size"]  # PBG's is a multiple of more numbers
+        del keys["batch_size"]  # PBG's default is a multiple of more values of num_batch_negs
     keys |= config
     if taken := sorted(_PATHS.keys() & config.keys()):
         raise ConfigError(f"train: {', '.join(taken)} follow from out")
@@ -100,12 +103,14 @@ def _check_ids(config: ConfigSchema) -> None:
 
 
 def write_dataset(table: pa.Table, config: ConfigSchema, store: Store) -> None:
-    """Give entities their ids and write the buckets, as ``entities/`` and ``edges/`` of a store.
+    """Give entities their ids and write the buckets.
+
+    They are written as ``entities/`` and ``edges/`` of a store.
 
     Args:
-        table: as ``edge_table`` gives it.
+        table: result of ``edge_table``.
         config: of the model.
-        store: where to.
+        store: to write to.
 
     Raises:
         InputError: a row is bad.
@@ -130,7 +135,7 @@ def write_dataset(table: pa.Table, config: ConfigSchema, store: Store) -> None:
 
 
 def _graph(table: pa.Table, config: ConfigSchema) -> GraphSpec:
-    """Describe the edges as a snapshot of which nothing is held out."""
+    """Return a graph spec of the edges, without held-out ones."""
     columns = {name: name if name in table.column_names else None for name in ("rel", "weight", "lhs_type", "rhs_type")}
     fields = {
         "graph": "edges",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Vectors:
-    """Embeddings of a type, its partitions laid end to end.
+    """Embeddings of a type, its partitions one after the other.
 
     Args:
         partitions: float32 (n, D) each.
@@ -46,7 +46,10 @@ class Vectors:
         return torch.from_numpy(result)
 
     def blocks(self, rows: int) -> Iterator[tuple[int, Tensor]]:
-        """Yield (number of the first, float32 (<= ``rows``, D)); a block is a copy, for torch wants writable memory."""
+        """Yield blocks: (number of the first, float32 (<= ``rows``, D)).
+
+        A block is a copy, because torch needs writable memory.
+        """
         for base, partition in zip(self.bases, self.partitions, strict=False):
             for start in range(0, len(partition), rows):
                 yield int(base) + start, torch.from_numpy(np.array(partition[start : start + rows]))
