@@ -16,7 +16,10 @@ __all__ = ["Model"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
-    """Import the Python interface when it is first used: it takes torch, which a scheduler does not have."""
+    """Import the Python interface when it is first used.
+
+    It takes torch, which a scheduler does not have.
+    """
     if name == "Model":
         from pbg_tasks.api import Model
 

@@ -1,7 +1,8 @@
-"""The ``pbg`` command: one subcommand a task. It parses and prints; the work is in ``tasks``.
+"""The ``pbg`` command, with one subcommand for each task.
 
-Results go to stdout (one JSON object with ``--json``), progress and errors to stderr. The exit status is the error's
-category (``pbg_tasks.errors``). Heavy imports wait until a command needs them.
+It parses and prints; the work is in ``tasks``. Results go to stdout (one JSON object with ``--json``), progress and
+errors to stderr. The exit status is the error's category (``pbg_tasks.errors``). Heavy imports wait until a command
+needs them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ app.add_typer(transfer.app)
 app.add_typer(exchange.app)
 
 
-# Bytes of addresses that a command takes at its peak with one CPU, and for each; measured on a small graph, and rounded
-# up. What is not listed may load all there is: DuckDB, Arrow and torch.
+# Bytes of addresses that a command takes at its peak with one CPU, and for each further CPU; measured on a small graph,
+# and rounded up. A command that is not listed may load DuckDB, Arrow and torch.
 _NOTHING_HEAVY = {"schema", "config", "dag-file", "dag-files"}
 _STORE_ONLY = dict.fromkeys(("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc"), 300_000_000)
 _NO_TORCH = dict.fromkeys(
@@ -49,7 +50,7 @@ _NO_TORCH = dict.fromkeys(
 )
 _EVERYTHING = 1_100_000_000
 _EACH_CPU = 50_000_000
-_SHORTAGE = ("failed to map segment", "annot allocate memory", "can't start new thread")  # in a loader's words
+_SHORTAGE = ("failed to map segment", "annot allocate memory", "can't start new thread")  # texts of loaders
 
 
 @app.callback(invoke_without_command=True)
@@ -68,9 +69,10 @@ def _begin(
 
 
 def main() -> None:
-    """Run the command; every failure ends in one line ``error: kind: text`` and the exit status of its kind.
+    """Run the command.
 
-    Of what nobody foresaw, which is a bug, the traceback comes before that line.
+    Every failure ends in one line ``error: kind: text`` and the exit status of its kind. For an unforeseen failure,
+    which is a bug, the traceback comes before that line.
     """
     try:
         _check_arguments(sys.argv[1:])
@@ -82,10 +84,12 @@ def main() -> None:
 
 
 def _check_arguments(arguments: list[str]) -> None:
-    """Refuse credentials among the arguments, before any of them is shown in a message or stored with a run.
+    """Refuse credentials among the arguments.
+
+    That is done before any argument is shown in a message or stored with a run.
 
     Raises:
-        ConfigError: naming the place of the argument, not the argument.
+        ConfigError: an argument holds credentials; the message has its position, not the argument.
     """
     for number, argument in enumerate(arguments, start=1):
         if found := credentials_in(argument):
@@ -96,7 +100,10 @@ def _check_arguments(arguments: list[str]) -> None:
 
 
 def _foreseen(error: Exception) -> PbgError | None:
-    """Return what an error of Python or a library means to the user; None when it is a bug."""
+    """Return the meaning of a foreign error for the user.
+
+    The error is Python's or a library's; None means that it is a bug.
+    """
     match error:
         case ModuleNotFoundError(name="torch"):
             return ConfigError("this command needs torch: pip install 'pbg-tasks[train]', or '.[train]' in a checkout")
@@ -104,7 +111,7 @@ def _foreseen(error: Exception) -> PbgError | None:
             return ResourceError(f"{error}; raise `ulimit -v` and `ulimit -u`, or the memory and pids of the cgroup")
         case MemoryError() | OSError(errno=errno.ENOMEM):
             return ResourceError(f"out of memory; lower resources.memory_gb or raise num_partitions{limit_hint()}")
-        case RuntimeError() if "can't allocate memory" in str(error):  # torch's words for it
+        case RuntimeError() if "can't allocate memory" in str(error):  # the text of torch
             return ResourceError("out of memory; lower dimension or raise num_partitions, and check the entity counts")
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG | errno.EMFILE | errno.ENFILE):
             where = error.filename or "the scratch directory"
@@ -114,7 +121,12 @@ def _foreseen(error: Exception) -> PbgError | None:
 
 
 def _bug(error: Exception) -> PbgError:
-    """Print where an error came from; return it as one of ours, on one line."""
+    """Print the origin of an error; return a one-line error.
+
+    The latter is one of this package.
+
+    Its message is on one line.
+    """
     sys.stderr.write(redacted("".join(traceback.format_exception(error))))
     return PbgError(" ".join(f"{type(error).__name__}: {error}".split()))
 
@@ -122,7 +134,7 @@ def _bug(error: Exception) -> PbgError:
 def _fail(error: PbgError) -> None:
     sys.stdout.flush()
     sys.stderr.write(f"error: {error.kind}: {error}\n")
-    if isinstance(error, EvictedError):  # what another thread still reads must not use up the notice
+    if isinstance(error, EvictedError):  # reads of other threads must not use up the time of the notice
         sys.stderr.flush()
         os._exit(error.exit_code)
     sys.exit(error.exit_code)

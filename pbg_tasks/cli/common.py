@@ -1,4 +1,4 @@
-"""What all commands share: options and how a result is printed."""
+"""Options that commands share, and output of results."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _ASSIGNMENT = re.compile(r"""([A-Za-z_]\w*)(?:\.[^=]*)?=""")
 
 
 def spread_overrides(arguments: Sequence[str]) -> list[str]:
-    """Return arguments with a flag of its own before each override: ``-p a=1 b=2`` becomes ``-p a=1 -p b=2``.
+    """Return arguments with a flag before each override.
 
-    An argument after an override is one, too, when it assigns to a key that configs or graph specs have. Anything else
-    is an argument of the command, such as the path ``day=2026-11-20/edges.tsv``.
+    ``-p a=1 b=2`` becomes ``-p a=1 -p b=2``. An argument after an override is one, too, when it assigns to a key that
+    configs or graph specs have. Anything else is an argument of the command, such as the path
+    ``day=2026-11-20/edges.tsv``.
     """
     spread: list[str] = []
-    after_override = False  # whether an override may come next without a flag
+    after_override = False  # whether the next argument may be an override without a flag
     for position, argument in enumerate(arguments):
         if argument == "--":
             return [*spread, *arguments[position:]]
@@ -43,7 +44,7 @@ def _is_override(argument: str) -> bool:
     match = _ASSIGNMENT.match(argument)
     if match is None:
         return False
-    from pbg_tasks.config import ConfigSchema, GraphSpec  # takes time that other commands need not wait
+    from pbg_tasks.config import ConfigSchema, GraphSpec  # a slow import, for which other commands need not wait
     from pbg_tasks.config.legacy import spelling
 
     return any(spelling(model, match[1]) in model.model_fields for model in (ConfigSchema, GraphSpec))
@@ -59,7 +60,7 @@ CONFIG_SUFFIXES = (".py", ".json", ".yaml", ".yml")
 
 
 def is_config(target: str) -> bool:
-    """Whether an argument names a PBG config."""
+    """Return whether an argument names a PBG config."""
     return target.lower().endswith(CONFIG_SUFFIXES)
 
 
@@ -73,7 +74,7 @@ def show_result(result: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def show_value(value: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any JSON value
-    """Print a value that may be anything on stdout: a text bare, all else as JSON."""
+    """Print any JSON value on stdout; a text is printed bare."""
     if isinstance(value, str) and not as_json:
         typer.echo(value)
     else:

@@ -1,4 +1,4 @@
-"""``pbg config``: what a PBG config comes to, defaults and changes included."""
+"""``pbg config``: a PBG config with defaults and changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def config(
     *,
     as_json: Json = False,
 ) -> None:
-    """Print a PBG config as PBG would store it, or the value of one of its keys."""
+    """Print a PBG config as PBG would store it, or one key."""
     from pbg_tasks.tasks.directory.configs import show_config
 
     show_value(show_config(config, key, param or ()), as_json=as_json)

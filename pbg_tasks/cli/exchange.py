@@ -1,4 +1,4 @@
-"""``pbg export FORMAT`` and ``pbg import-embeddings FORMAT``: between embeddings and other tools."""
+"""``pbg export`` and ``pbg import-embeddings``: exchange with other tools."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def export(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Write embeddings in a format that other tools read, with a manifest of what was written."""
+    """Write embeddings in a format of other tools, with a manifest."""
     outputs = {"entities_output": entities_output, "relation_types_output": relation_types_output}
     options = {
         "types": types or None,
@@ -131,7 +131,7 @@ def _refuse(why: str, **options: object) -> None:
 
 
 def _model(source: str, param: list[str] | None) -> str | ConfigSchema:
-    """Return the config that ``source`` names, or the URL that it is."""
+    """Return the config that ``source`` names, or ``source`` as a URL."""
     if is_config(source):
         from pbg_tasks.tasks.directory.configs import load_config_from
 
@@ -168,7 +168,7 @@ def import_embeddings(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Read vectors with names, and write them as an init_path from which `pbg train` starts."""
+    """Write vectors with names as an init_path for `pbg train`."""
     from pbg_tasks.publish.exchange import ReadOptions
     from pbg_tasks.tasks.exchange.import_vectors import import_embeddings as task
 

@@ -1,4 +1,4 @@
-"""``pbg info`` and ``pbg verify``: what an installation can do, and what a directory holds."""
+"""``pbg info`` and ``pbg verify``: installation and stored files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def info(
     *,
     as_json: Json = False,
 ) -> None:
-    """Print versions, engines, the CPU's instruction set, and what the native engine leaves to torch."""
+    """Print versions, engines, instruction set, and limits of the native engine.
+
+    Parts of a config that the native engine lacks are computed by torch.
+    """
     if param and config is None:
         raise typer.BadParameter("--param: only with a CONFIG, of which it changes a key")
     from pbg_tasks.tasks.view.info import info as task
@@ -41,7 +44,10 @@ def verify(
     *,
     as_json: Json = False,
 ) -> None:
-    """Compare files with their manifests, by size and hash, and say what no manifest lists."""
+    """Compare files with their manifests, by size and hash.
+
+    Files that no manifest lists are reported.
+    """
     from pbg_tasks.tasks.view.verify import verify as task
 
     show_result(task(place), as_json=as_json)

@@ -1,4 +1,7 @@
-"""Commands that bring rows elsewhere, once and on purpose: an existing checkpoint, or a release in other partitions."""
+"""Commands that migrate rows, once and on request.
+
+They adopt an existing checkpoint, or move a release to other partitions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def adopt(
     *,
     as_json: Json = False,
 ) -> None:
-    """Make an existing checkpoint the first release of a graph, which its first night continues."""
+    """Make an existing checkpoint the first release of a graph.
+
+    The first night continues it.
+    """
     from pbg_tasks.tasks.release.adopt import adopt as task
 
     show_result(task(checkpoint, entities, spec, snapshot=snapshot), as_json=as_json)
@@ -41,7 +47,10 @@ def repartition(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Move the rows of a channel's release to other partitions, as a release that the next night continues."""
+    """Move a release's rows to other partitions.
+
+    The result is a release of the channel that the next night continues.
+    """
     from pbg_tasks.tasks.release.repartition import repartition as task
 
     show_result(task(spec, partitions=partitions, compact=compact), as_json=as_json)

@@ -1,4 +1,7 @@
-"""``pbg train`` and ``pbg eval``: of a run of the nightly chain, or of the data set a PBG config names."""
+"""``pbg train`` and ``pbg eval``, for runs and for PBG configs.
+
+A run is one of the nightly chain, a PBG config names a data set.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Decides every random choi
 
 
 def _given(**options: object) -> dict[str, Any]:
-    """Return the options that were set; the tasks know what holds where they were not."""
+    """Return the options that were set; the tasks have the defaults."""
     return {name: value for name, value in options.items() if not (value is None or value is False or value == [])}
 
 
@@ -43,7 +46,7 @@ def _flags(given: dict[str, Any]) -> list[str]:
 
 
 def _check_planned(target: str, given: dict[str, Any]) -> None:
-    """A run's spec was fixed when it was planned, so nothing about it can be said again."""
+    """Refuse options for a run, whose spec was fixed by planning."""
     if given:
         flags = ", ".join(_flags(given))
         raise typer.BadParameter(f"{flags}: only for a PBG config; {target} is a run, planned with its spec")
@@ -70,7 +73,10 @@ def train(
     ignore_memory: IgnoreMemory = False,
     as_json: Json = False,
 ) -> None:
-    """Train to the end, from the last committed epoch; as one rank of a gang where the environment says so."""
+    """Train to the end, from the last committed epoch.
+
+    Variables of the environment may make this process one rank of a gang.
+    """
     given = _given(seed=seed, engine=engine, device=device)
     if not is_config(target):
         _check_planned(target, {**_given(param=param), **given})
@@ -86,7 +92,7 @@ def train(
         raise typer.BadParameter("--max-restarts: only with --ranks")
     from pbg_tasks.tasks.training.eviction import Notice
 
-    with Notice.taken(ends=True):  # also while torch is imported and inputs are read
+    with Notice.taken(ends=True):  # it holds also while torch is imported and inputs are read
         if is_config(target):
             from pbg_tasks.tasks.directory.configs import load_config_from
             from pbg_tasks.tasks.training.train import train_directory
@@ -129,7 +135,10 @@ def partition_server(
     ignore_memory: IgnoreMemory = False,
     as_json: Json = False,
 ) -> None:
-    """Keep partitions in memory for the ranks that train (num_partition_servers), until they have ended."""
+    """Keep partitions in memory for ranks, until their training ends.
+
+    See num_partition_servers.
+    """
     config = _config(target, param)
     if rank >= config.num_partition_servers:
         raise typer.BadParameter(f"--rank: num_partition_servers is {config.num_partition_servers}")
@@ -169,7 +178,10 @@ def evaluate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Rank held-out edges (of a config: those of its edge_paths) against all entities."""
+    """Rank held-out edges against all entities.
+
+    For a config, they are those of its edge_paths.
+    """
     given = _given(
         filtered=filtered,
         known=known,

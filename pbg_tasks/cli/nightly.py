@@ -1,4 +1,7 @@
-"""Commands of the nightly chain: one a task, each with the run's URL, and what looks at runs and releases."""
+"""Commands of the nightly chain, and of its runs and releases.
+
+There is one command for each task, which takes the run's URL.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ _task("validate", "Check every row of the run's snapshot.")
 _task("partition", "Give every entity its partition and offset.")
 _task("bucket", "Hold edges out and write the others by partition.")
 _task("preserve", "Keep the trained version with its names.")
-_task("drift", "Tell how far the vectors moved since the release before.")
+_task("drift", "Measure how far the vectors moved since the release before.")
 _task("gate", "Compare with the release before.")
 _task("publish", "Point the channel to the run.")
 
@@ -97,7 +100,7 @@ def export_release(
     *,
     as_json: Json = False,
 ) -> None:
-    """Write one of the exports that the run's spec lists."""
+    """Write one of the exports of the run's spec."""
     from pbg_tasks.tasks.nightly.export_release import export_release as task
 
     show_result(task(run, name), as_json=as_json)
@@ -110,7 +113,10 @@ def announced(
     *,
     as_json: Json = False,
 ) -> None:
-    """Remember that everybody was told of a release or an export; schedulers call it when they have."""
+    """Record that a release or an export was announced.
+
+    Schedulers call it after their announcements.
+    """
     from pbg_tasks.tasks.announcing import announced as remember
 
     show_result(remember(run, task), as_json=as_json)
@@ -155,7 +161,7 @@ def show(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show everything known of a run, or what one of its tasks found."""
+    """Show the results of a run, or of one of its tasks."""
     from pbg_tasks.tasks.view.show import outcome, show_task, table
     from pbg_tasks.tasks.view.show import show as collect
 
@@ -174,7 +180,10 @@ def report(
     *,
     as_json: Json = False,
 ) -> None:
-    """Write the pages about a run, or about a graph and all its runs, beside the data."""
+    """Write the pages about a run or all runs of a graph.
+
+    They are stored beside the data.
+    """
     from pbg_tasks.tasks.view import report as reporting
 
     found = reporting.report_graph(Path(target)) if is_config(target) else reporting.report(target)

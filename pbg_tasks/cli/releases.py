@@ -1,4 +1,7 @@
-"""Commands on a graph's releases: list, roll back, redo, pin, skip, approve, reject, collect, drill, replay."""
+"""Commands on a graph's releases.
+
+They are list, roll back, redo, pin, skip, approve, reject, collect, drill and replay.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def pin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
 
 @app.command()
 def unpin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
-    """Let retention decide about a release again."""
+    """Remove the pin of a release, so that retention applies to it."""
     from pbg_tasks.tasks.release.releases import unpin as task
 
     show_result(task(spec, release), as_json=as_json)
@@ -89,7 +92,10 @@ def skip(
 
 @app.command()
 def approve(run: Run, reason: Reason, by: By = None, *, as_json: Json = False) -> None:
-    """Let a night go on that a gate refused; its release says who did so and why."""
+    """Let a night go on that a gate refused.
+
+    Its release records the person and the reason.
+    """
     from pbg_tasks.tasks.approval import approve as task
 
     show_result(task(run, by=by or getpass.getuser(), reason=reason), as_json=as_json)
@@ -97,7 +103,10 @@ def approve(run: Run, reason: Reason, by: By = None, *, as_json: Json = False) -
 
 @app.command()
 def reject(run: Run, reason: Reason, by: By = None, *, as_json: Json = False) -> None:
-    """Confirm that a night ends that a gate refused; nobody can approve it any more."""
+    """Confirm the end of a night that a gate refused.
+
+    It cannot be approved any more.
+    """
     from pbg_tasks.tasks.approval import reject as task
 
     show_result(task(run, by=by or getpass.getuser(), reason=reason), as_json=as_json)
@@ -110,7 +119,7 @@ def drill(
     *,
     as_json: Json = False,
 ) -> None:
-    """Roll a canary channel back and forward, and fail when it takes too long."""
+    """Roll a canary channel back and forward; fail when that is slow."""
     from pbg_tasks.tasks.release.releases import drill as task
 
     show_result(task(spec, limit=limit), as_json=as_json)
@@ -169,7 +178,10 @@ def replay(
     *,
     as_json: Json = False,
 ) -> None:
-    """Make a release once more and compare every file with what was published."""
+    """Make a release once more and compare its files.
+
+    Every file is compared with the published one.
+    """
     from pbg_tasks.errors import QualityGateError
     from pbg_tasks.tasks.release.replay import replay as task
     from pbg_tasks.tasks.release.replay import replay_release

@@ -104,7 +104,10 @@ def tsv(
     header: Annotated[bool, typer.Option("--header", help="The first line names the columns.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Import text: columns are numbers from 0, or names with --header; .gz, .bz2 and .zst are read as they are."""
+    """Import text; columns are numbers, or names with --header.
+
+    Numbers count from 0. Files ending in .gz, .bz2 and .zst are decompressed.
+    """
     from pbg_tasks.tasks.directory.importing import EdgeLists
 
     how = EdgeLists("tsv", lhs_col, rhs_col, rel_col, weight_col, header, delimiter, feature_separator)
