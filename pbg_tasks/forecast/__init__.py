@@ -1,4 +1,7 @@
-"""What a night will take, task by task: worked out from counts, corrected by what earlier nights took."""
+"""Forecast of a night's time, memory and traffic, task by task.
+
+It is computed from counts, and corrected by the figures of earlier nights.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""By what factor this graph's nights differ from what is worked out for them, as earlier nights show."""
+"""Calibration of a forecast by the earlier nights of the graph.
+
+It is the factor by which measured figures differ from computed ones.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,19 @@ if TYPE_CHECKING:
     from pbg_tasks.config.results import ForecastDocument, TaskResult
 
 RATES = 2
-"""Number of the rates in ``work``; nights that were worked out with others do not compare."""
-_UNKNOWN = math.log(3)  # how far off the rates may be where nobody has measured: a factor
-_LEAST = math.log(1.15)  # by which a night on a machine with neighbours differs from the one before anyway
-_NINETY = 1.645  # standard deviations that nine of ten nights keep within
+"""Number of the rates in ``work``; nights with other rates cannot be compared."""
+_UNKNOWN = math.log(3)  # logarithm of the factor by which the rates may be wrong without a measured night
+_LEAST = math.log(1.15)  # usual difference between two nights on a machine that has other users
+_NINETY = 1.645  # number of standard deviations within which nine of ten nights are
 _FLOOR = {"seconds": 0.02, "cpu_seconds": 0.02, "store_bytes_read": 1e4, "store_bytes_written": 1e4}
-"""Less than that of a figure tells nothing."""
+"""Smallest figures that are compared: smaller ones give no usable ratio."""
 
 
 class Figure(NamedTuple):
-    """One that is forecast: nine of ten nights lie between ``low`` and ``high``."""
+    """Figure of a forecast, with its interval.
+
+    Nine of ten nights are between ``low`` and ``high``.
+    """
 
     low: float
     likely: float
@@ -33,13 +39,13 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredNight:
-    """A night that was forecast, and what it took.
+    """Night that was forecast, with its measured figures.
 
     Attributes:
         run: its id.
         engine: that trained it.
-        modelled: what was worked out for each task.
-        measured: what each took.
+        modelled: figures computed for each task.
+        measured: figures of each task that were measured.
     """
 
     run: str
@@ -51,7 +57,7 @@ class MeasuredNight:
     def of_results(
         cls, run: str, forecast: ForecastDocument | None, results: Mapping[str, TaskResult]
     ) -> MeasuredNight | None:
-        """Return what a run's results tell; None where they tell nothing that compares.
+        """Return the figures of a run; None where they cannot be compared.
 
         Args:
             run: its id.
@@ -66,14 +72,15 @@ class MeasuredNight:
 
 
 def calibrated(task: str, field: str, value: float, nights: Sequence[MeasuredNight]) -> Figure:
-    """Correct a figure by the factors that earlier nights show: by their median, and by how much they differ.
+    """Correct a figure by earlier nights' ratios of measured to computed figures.
 
-    Memory is corrected by a difference: of what a process holds, the part that does not follow from sizes is constant.
+    The middle of the interval is their median, and its width follows from their spread. Memory is corrected by a
+    difference: the part of a process's memory that does not follow from sizes is constant.
 
     Args:
-        task: whose figure it is.
+        task: of the figure.
         field: of ``Usage``.
-        value: worked out.
+        value: computed figure.
         nights: earlier ones.
     """
     pairs = [
@@ -85,13 +92,13 @@ def calibrated(task: str, field: str, value: float, nights: Sequence[MeasuredNig
         more = median(measured - planned for measured, planned in pairs) if pairs else 0
         return Figure(*[max(value + more, 0)] * 3)
     floor = _FLOOR[field]
-    # Nor does a night with none of it to do, such as a first one, tell anything of a night that has.
+    # A night with almost none of this work, such as a first night, is not comparable either with one that has some.
     comparable = [(measured, planned) for measured, planned in pairs if planned >= floor or value < floor]
     off = [math.log(max(measured, floor) / max(planned, floor)) for measured, planned in comparable]
     if not off:
         return Figure(value * math.exp(-_UNKNOWN), value, value * math.exp(_UNKNOWN))
     middle = median(off)
-    # Of few nights the deviation is not known: what is usual counts as much as one of them.
+    # The deviation of a few nights is uncertain, so the usual deviation counts as much as one of them.
     squares = sum((each - middle) ** 2 for each in off)
     width = _NINETY * math.sqrt((squares + _LEAST**2) / len(off) + _LEAST**2 / len(off))
     return Figure(*(value * math.exp(middle + way * max(width, _LEAST)) for way in (-1, 0, 1)))

@@ -1,4 +1,4 @@
-"""The forecast of a night: each task's figures with their intervals, and what they come to together."""
+"""Forecast of a night: each task's figures with intervals, and totals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOUR = 3600
 
 
 class Price(TypedDict):
-    """A sum of money."""
+    """Amount of money."""
 
     amount: float
     currency: str
@@ -54,15 +54,15 @@ class NightForecastDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class NightForecast:
-    """What a night will take.
+    """Forecast of a night.
 
     Attributes:
         engine: that trains it.
-        modelled: what is worked out for each task, by name.
-        tasks: the same as earlier nights correct it: by task, by field of ``Usage``.
+        modelled: figures computed for each task, by name.
+        tasks: the same after calibration by earlier nights: by task, by field of ``Usage``.
         nights: ids of those runs.
-        machines: that train together.
-        costs: prices, if anyone knows them.
+        machines: number of machines that train together.
+        costs: prices, if they are known.
     """
 
     engine: str
@@ -74,12 +74,12 @@ class NightForecast:
 
     @property
     def seconds(self) -> Figure:
-        """Of all tasks, one after the other."""
+        """Duration of all tasks, one after the other."""
         return self._total("seconds")
 
     @property
     def cost(self) -> Figure | None:
-        """Of all tasks; None where nobody knows prices."""
+        """Cost of all tasks; None where prices are unknown."""
         if self.costs is None:
             return None
         read, written, hours = self._total("store_bytes_read"), self._total("store_bytes_written"), self._machine_hours
@@ -92,11 +92,15 @@ class NightForecast:
         return Figure(*((all_tasks + (self.machines - 1) * train) / _HOUR for all_tasks, train in alone))
 
     def _total(self, field: str) -> Figure:
-        # What makes one task slow (the machine, its neighbours) mostly makes all of them slow: deviations add up.
+        # A cause that makes one task slow (the machine, its other users) mostly makes all of them slow, so deviations
+        # are added up.
         return Figure(*(sum(limits) for limits in zip(*(each[field] for each in self.tasks.values()), strict=True)))
 
     def to_json(self) -> NightForecastDocument:
-        """Return plain JSON values: the likely ones, and beside them the ``intervals`` of nine nights of ten."""
+        """Return plain JSON values.
+
+        They are the likely figures, and beside them the ``intervals`` of nine nights of ten.
+        """
         cost, total = self.cost, self.seconds
         return {
             "memory_bytes": round(max(each["memory_bytes"].likely for each in self.tasks.values())),
@@ -125,7 +129,7 @@ class NightForecast:
         }
 
     def table(self) -> list[str]:
-        """Return the lines of a small table, for people."""
+        """Return the forecast as the lines of a small table, for people."""
         rows: list[tuple[str, ...]] = [("task", "time", "between", "CPU", "memory", "read", "written")]
         rows += [(task, *_cells(each)) for task, each in self.tasks.items()]
         total = {field: self._total(field) for field in Usage._fields}
@@ -140,7 +144,7 @@ class NightForecast:
 
     @property
     def basis(self) -> str:
-        """What the forecast rests on, in a sentence."""
+        """Basis of the forecast, in a sentence."""
         if not self.nights:
             return "no earlier night is measured: times are those of another machine, and may be off by a factor of 3"
         return f"calibrated on {len(self.nights)} earlier night{'s' if len(self.nights) > 1 else ''} of this graph"
@@ -157,10 +161,10 @@ def forecast_night(
     """Forecast a night.
 
     Args:
-        modelled: what is worked out for each of its tasks, by name.
+        modelled: figures computed for each of its tasks, by name.
         nights: earlier ones of the same graph.
-        engine: that trains it; what a training took with another one says nothing.
-        machines: that train together.
+        engine: that trains it; a training with another engine is not comparable.
+        machines: number of machines that train together.
         costs: prices.
     """
     tasks: dict[str, dict[str, Figure]] = {}
@@ -184,10 +188,13 @@ def _cells(figures: Mapping[str, Figure]) -> tuple[str, ...]:
 
 
 def written(field: str, value: float) -> str:
-    """Write a figure of ``Usage`` for people."""
+    """Return a figure of ``Usage`` as text."""
     return f"{human_count(value)}B" if "bytes" in field else short_seconds(value)
 
 
 def short_seconds(seconds: float) -> str:
-    """Write a duration: below a minute in seconds, of two digits."""
+    """Return a duration as text, in seconds below a minute.
+
+    Seconds have two digits.
+    """
     return f"{seconds:.2g} s" if round(seconds) < 60 else human_seconds(seconds)  # noqa: PLR2004 - a minute

@@ -1,4 +1,4 @@
-"""A forecast beside what the night took."""
+"""Outcome: the forecast of a night beside its actual figures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Costs
     from pbg_tasks.config.results import ForecastDocument, TaskResult
 
-_WORTH_SAYING = 1.0  # seconds by which a task misses its interval
+_WORTH_SAYING = 1.0  # least seconds beyond the interval of a task for a warning
 
 
 class Pair(TypedDict):
-    """A figure that was forecast, and what came; ``ratio``: actual to forecast."""
+    """Figure that was forecast, and the actual one; ``ratio``: actual to forecast."""
 
     forecast: float
     actual: float | None
@@ -26,13 +26,13 @@ class Pair(TypedDict):
 
 
 class Cost(Pair):
-    """A price."""
+    """Forecast and actual price."""
 
     currency: str
 
 
 class Outcome(TypedDict):
-    """A forecast beside what the finished tasks took.
+    """Forecast beside the actual figures of the finished tasks.
 
     Attributes:
         tasks: by task and field of ``Usage``.
@@ -41,7 +41,7 @@ class Outcome(TypedDict):
         cost: same; None without prices.
         calibrated_on: earlier runs that corrected the forecast.
         warnings: sentences on tasks that took longer than nine nights of ten should.
-        last_try: tasks whose figures, and so the totals, count their last try only.
+        last_try: tasks whose figures, and so the totals, count only their last attempt.
     """
 
     tasks: dict[str, dict[str, Pair]]
@@ -54,7 +54,7 @@ class Outcome(TypedDict):
 
 
 def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Outcome:
-    """Compare a forecast with what a run's tasks took, as far as they have finished.
+    """Compare a forecast with the figures of a run's finished tasks.
 
     Args:
         forecast: of the plan's result.
@@ -87,7 +87,10 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Ou
 
 
 def outcome_table(found: Outcome) -> list[str]:
-    """Return the lines of a small table of what ``compare`` found, for people: ``forecast -> actual (ratio)``."""
+    """Return the result of ``compare`` as a small table, for people.
+
+    A cell is ``forecast -> actual (ratio)``.
+    """
     rows: list[tuple[str, ...]] = [("task", "time", "CPU", "memory", "read", "written")]
     for task, fields in found["tasks"].items():
         rows.append((task, *(_beside(fields[field], partial(written, field)) for field in Usage._fields)))

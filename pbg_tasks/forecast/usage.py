@@ -1,4 +1,4 @@
-"""What one task takes of everything that costs something."""
+"""Usage of a task: everything that costs time or money."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ if TYPE_CHECKING:
 
 
 def is_of_last_try(result: TaskResult) -> bool:
-    """Whether a task's result says what its last try took only: a training that went on where an earlier one ended."""
+    """Return whether a task's result counts only its last attempt.
+
+    That is so for a training that resumed an earlier one.
+    """
     return isinstance(result, TrainResult) and result.resumed_from is not None
 
 
 class Usage(NamedTuple):
-    """Of one task.
+    """Usage of one task.
 
     Attributes:
         seconds: by the clock.
-        cpu_seconds: of its process, all threads together: what neighbours on the machine hardly change.
+        cpu_seconds: of its process, all threads together; other users of the machine hardly change it.
         memory_bytes: peak of its process.
         store_bytes_read: from the graph's store.
         store_bytes_written: to it.
@@ -34,7 +37,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def of_result(cls, result: TaskResult) -> Self | None:
-        """Return what a task's result says it took; None of a result that does not say."""
+        """Return the usage in a task's result; None without it."""
         if result.usage is None:
             return None
         return cls(result.seconds, *(getattr(result.usage, field) for field in cls._fields[1:]))

@@ -1,7 +1,9 @@
-"""How much there is to do in a night, and what each task of it takes on the machine its rates were measured on.
+"""Work of a night, and the usage of each task.
 
-The rates are those of one core of an AMD EPYC (Zen 4, AVX-512) with a local store. Where they are wrong, they are so
-by a factor, which earlier nights tell (``calibration``).
+It follows from measured rates.
+
+The rates are those of one core of an AMD EPYC (Zen 4, AVX-512) with a local store. Where they are wrong, they are so by
+a factor, which earlier nights show (``calibration``).
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ _EDGE_BYTES = 24  # of an edge in a bucket's file
 _STAGED_BYTES = 15  # of a snapshot's edge, as Parquet
 _HASH_BYTES = 6  # of a snapshot's edge, kept for the next night
 _ID_BYTES = 15  # of an entity's name and place, in Parquet
-_NAME_BYTES = 10  # more, in PBG's lists of names
+_NAME_BYTES = 10  # additional, in PBG's lists of names
 _DRIFT_QUERIES = 2_000
-_DRIFT_FIGURES = 50_000  # bytes of the result that has them
-_RELEASE_READS = 2.5  # of a warm-started training: once to go on from it, once or twice to place new entities
+_DRIFT_FIGURES = 50_000  # bytes of the result with the figures of drift
+_RELEASE_READS = 2.5  # of a warm-started training: one to continue it, one or two to place new entities
 
 
 class Speed(NamedTuple):
-    """Of training with one worker.
+    """Speed of training with one worker.
 
     Attributes:
         flops: of products with negatives, a second.
@@ -48,28 +50,28 @@ SPEEDS = {
     "cuda": Speed(2e12, 0.1e-9, 0.02e-6, 3e-3),
 }
 _EVALUATION_FLOPS = 120e9
-_COMPARISON = 0.6e-9  # seconds: of a score with the true entity's
-_DISK = 500e6  # bytes a second: HDF5 written or read, hashed, stored
+_COMPARISON = 0.6e-9  # seconds to compare a score with the true entity's
+_DISK = 500e6  # bytes a second to write or read, hash, and store HDF5
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a night has to do.
+    """Amount of work of a night.
 
     Attributes:
         model: ``num_partitions`` resolved.
-        entities: by type.
+        entities: number by type.
         edges: of the snapshot.
-        trained: of them, those that are not held out.
-        asked: of them, those that are ranked.
-        candidates: entities of a type that an edge is ranked against at most.
+        trained: number of those that are not held out.
+        asked: number of those that are ranked.
+        candidates: largest number of entities of a type that an edge is ranked against.
         epochs: of the training.
         workers: of the training.
         threads: of the evaluation.
         engine: of the training: ``native``, ``torch``, or ``cuda``.
         warm: whether it continues a release.
-        compared: whether there is a release before, continued or not, that snapshot and vectors are compared with.
-        best: whether another release, the best of the last nights, is asked the held-out edges, too.
+        compared: whether snapshot and vectors are compared with a release before, continued or not.
+        best: whether another release, the best of the last nights, also ranks the held-out edges.
     """
 
     model: ModelConfig
@@ -88,22 +90,22 @@ class Work:
 
     @property
     def names(self) -> int:
-        """Entities of all types."""
+        """Number of entities of all types."""
         return sum(self.entities.values())
 
     @property
     def vectors(self) -> int:
-        """Bytes of all embeddings, with their optimizer's sums, as files have them."""
+        """Bytes of all embeddings, with their optimizer's sums, in files."""
         return sum(4 * (self.model.entity_dimension(name) + 2) * count for name, count in self.entities.items())
 
     @property
     def dimension(self) -> int:
-        """The largest dimension."""
+        """Largest dimension of the entity types."""
         return max(map(self.model.entity_dimension, self.entities))
 
 
 def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
-    """Return what each task takes, by name, on the machine the rates were measured on.
+    """Return the usage of each task, by name, by the measured rates.
 
     Args:
         work: of the night.
@@ -119,7 +121,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "train": 0.5 + _training_seconds(work),
         "preserve": 0.1,
         "eval": 0.2 + _evaluation_seconds(work) + compared * (0.3 + _drift_seconds(work)) + best * _best_seconds(work),
-        "drift": compared * 0.02,  # hands on what eval found
+        "drift": compared * 0.02,  # passes on figures of eval
         "gate": 0.0,
         "publish": 0.05,
     }
@@ -128,7 +130,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "partition": warm * ids + staged,
         "bucket": ids + staged,
         "train": work.trained * _EDGE_BYTES + warm * _RELEASE_READS * vectors,
-        "eval": (1 + compared + best) * vectors + buckets + best * 2 * ids,  # all are asked the same
+        "eval": (1 + compared + best) * vectors + buckets + best * 2 * ids,  # all rank the same
         "drift": compared * _DRIFT_FIGURES,
     }
     written = {
@@ -150,7 +152,8 @@ def _training_seconds(work: Work) -> float:
     if any(relation.all_negs for relation in model.relations):
         negatives = max(work.entities.values())
     directions = 2 - model.disable_lhs_negs - model.disable_rhs_negs
-    # Two ends, and a share of the drawn rows; three products a direction: scores, and the gradients of both factors.
+    # An edge has two ends and a share of the drawn rows. Each direction takes three products: scores, and the gradients
+    # of both factors.
     drawn = model.num_uniform_negs / min(model.num_batch_negs or model.num_uniform_negs or 1, model.batch_size)
     edge = speed.edge + (2 + directions * drawn) * work.dimension * speed.row
     edge += directions * negatives * work.dimension * 2 * 3 / speed.flops
@@ -170,7 +173,7 @@ def _evaluation_seconds(work: Work) -> float:
 
 
 def _best_seconds(work: Work) -> float:
-    """Seconds of a third model, whose rows are matched by name."""
+    """Return the seconds of a third model, with rows matched by name."""
     return 0.3 + _ranking_seconds(work) + 1e-6 * work.names + 2 * work.vectors / _DISK
 
 
