@@ -1,1 +1,1 @@
-"""Ranking held-out edges, and judging by it."""
+"""Evaluation: ranking of held-out edges, drift, and gates."""

@@ -1,4 +1,7 @@
-"""Whom the true entity is ranked against: everyone of its type, or a sample drawn once and kept."""
+"""Candidates: the entities against which a true entity is ranked.
+
+They are all entities of its type, or a sample that is drawn once and kept.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,27 @@ if TYPE_CHECKING:
 
 
 class Candidates(EntitySet):
-    """A sample, which stays the same from night to night."""
+    """Sample of candidates that stays the same from night to night."""
 
     __slots__ = ()
 
     @property
     def drawn_with(self) -> int:
-        """The limit that it was drawn with; of a sample that does not tell, the size of its largest type."""
+        """The limit with which the sample was drawn.
+
+        For a sample without a record of it, it is the size of its largest type.
+        """
         return max(map(len, self.partition.values())) if self.limit is None else self.limit
 
     @classmethod
     def draw(
         cls, counts: Mapping[str, list[int]], limit: int, seed: int, *, kept: Candidates | None = None
     ) -> Candidates | None:
-        """Draw ``limit`` entities, without replacement, of each type that has more.
+        """Draw ``limit`` entities of each larger type, without replacement.
 
         Args:
             counts: entities of each partition, by type.
-            limit: most candidates of a type.
+            limit: largest number of candidates of a type.
             seed: of the choice.
             kept: a sample whose types are not drawn again.
 
@@ -55,12 +61,12 @@ def eligible(total: int, sample: np.ndarray | None, hidden: np.ndarray | None) -
     """Return the candidates of a type.
 
     Args:
-        total: its entities.
-        sample: ascending numbers of the sample, None for everyone.
-        hidden: ascending numbers of entities that are no candidates, None for nobody.
+        total: number of its entities.
+        sample: ascending numbers of the sample, None for all entities.
+        hidden: ascending numbers of entities that are no candidates, None where there are none.
 
     Returns:
-        Ascending numbers; None for everyone.
+        Ascending numbers; None for all entities.
     """
     if hidden is None:
         return sample

@@ -1,4 +1,4 @@
-"""The other model of a contest."""
+"""The other model of a comparison of two."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.ranking import Model
 
 Types = tuple[str, str]
-"""Of the two ends of an edge."""
+"""Types of the two ends of an edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedModel:
-    """Another model of the graph, each of its rows where tonight's entity of that name lies.
+    """Another model of the graph, with rows in tonight's numbering.
+
+    Each of its rows is at the place of tonight's entity of the same name.
 
     Attributes:
         config: of the model.
         params: its shared parameters by PBG's path.
         paths: embeddings file by (type, tonight's partition).
-        rows: how many rows each of these has, by type.
-        known: bool (N,) by tonight's type, which entities it knows.
+        rows: number of rows of each of these, by type.
+        known: bool (N,) by tonight's type, whether it knows each entity.
         relations: int64 (R,), its id of each of tonight's relations; -1 for one that it does not know.
-        relation_count: how many relations it has.
+        relation_count: number of its relations.
         trained: int64 (M, 2) by types, numbers of the ends of edges that it may have been trained on though they are
             held out tonight.
     """
@@ -48,17 +50,17 @@ class ComparedModel:
     trained: Mapping[Types, np.ndarray]
 
     def model(self, ours: Model) -> Model:
-        """Return what scores as this model does, asked by the ids of tonight's relations."""
+        """Return a model that scores as this one, with tonight's relation ids."""
         families = Families(self.config, self.relation_count).taken(self.relations)
         return replace(ours, config=self.config, families=families, params=self.params)
 
     def table(self, entity: str, bases: np.ndarray, candidates: np.ndarray) -> EntityTable:
-        """Return the embeddings of a type, with some of the entities that it knows as candidates."""
+        """Return the embeddings of a type, with candidates that it knows."""
         paths = [self.paths[entity, partition] for partition in range(len(bases) - 1)]
         return EntityTable(paths, bases, self.config.entity_dimension(entity), candidates, self.rows[entity])
 
     def fair(self, types: Types, edges: Triples) -> np.ndarray:
-        """Return which edges between two types it can be asked: bool (N,)."""
+        """Return which edges between two types it can fairly rank: bool (N,)."""
         lhs, rhs = types
         fair: np.ndarray = (self.relations[edges.rel] >= 0) & self.known[lhs][edges.lhs] & self.known[rhs][edges.rhs]
         entities = max(map(len, self.known.values()))

@@ -1,7 +1,8 @@
-"""Held-out edges against a tile of scores: how many candidates are no worse than the true entity.
+"""Comparison of held-out edges with a tile of scores.
 
-Counting is all that happens to most scores. The native library does it in one pass while the tile is in the cache; the
-numpy version here is for machines without it, and gives the same.
+It counts the candidates that are no worse than the true entity. Most scores are only counted. The native library does
+so in one pass while the tile is in the cache; the numpy version here is for machines without it, and gives the same
+result.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from pbg_tasks.native.abi import RankTile
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-_STEP = 512  # edges that numpy compares at a time, for each of which it copies a row of scores
+_STEP = 512  # edges that numpy compares at a time; for each, a row of scores is copied
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Scores of some questions against some candidates, with the N held-out edges that ask them.
+    """Scores of questions against candidates, with N held-out edges.
 
-    A candidate is worse than the true entity when its score is below ``ties``; a score that is not a number never is.
-    It is *close* when its score lies between there and ``wins``, where rounding may have decided.
+    The edges ask the questions. A candidate is worse than the true entity when its score is below ``ties``; a score
+    that is not a number never is. The candidate is *close* when its score is from ``ties`` to ``wins``, where rounding
+    may have decided.
 
     Attributes:
         scores: float32 (Q, K).
@@ -34,7 +36,7 @@ class Tile:
         ties: float32 (N,).
         wins: float32 (N,).
         own: int64 (N,), column of the true entity, which is not counted; -1 where it is not in the tile.
-        answer_start: int64 (Q + 1,), where the known answers of each question begin in ``answers``.
+        answer_start: int64 (Q + 1,), position in ``answers`` at which the known answers of each question begin.
         answers: int64, columns.
     """
 
@@ -49,11 +51,12 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a tile showed.
+    """Result of comparing a tile.
 
     Attributes:
-        no_worse: int64 (N,), candidates that are no worse than each edge's true entity, the close ones included.
-        known: int64 (N,), known answers among them.
+        no_worse: int64 (N,), number of candidates that are no worse than each edge's true entity, the close ones
+            included.
+        known: int64 (N,), number of known answers among them.
         close: int64 (M, 2), edge and column of every close candidate; None when there are too many.
     """
 
@@ -63,7 +66,10 @@ class Comparison:
 
 
 def compare(tile: Tile, limit: int) -> Comparison:
-    """Compare every candidate with every edge's true entity, and list the close ones if they are at most ``limit``."""
+    """Compare every candidate with every edge's true entity.
+
+    The close candidates are listed if they are at most ``limit``.
+    """
     native = library()
     return _with_numpy(tile, limit) if native is None else _natively(native, tile, limit)
 
@@ -110,7 +116,7 @@ def _with_numpy(tile: Tile, limit: int) -> Comparison:
         no_worse[here] = scores.shape[1] - _count_rows(worse)
         edge, answer = _answers(tile, tile.question[here])
         known[here] = np.bincount(edge[~worse[edge, answer]], minlength=len(scores))
-        places = np.flatnonzero(close)  # ten times as fast as nonzero of a matrix
+        places = np.flatnonzero(close)  # ten times as fast as nonzero on a matrix
         left -= len(places)
         if left >= 0:
             edge, column = np.divmod(places, scores.shape[1])
@@ -119,7 +125,7 @@ def _with_numpy(tile: Tile, limit: int) -> Comparison:
 
 
 def _answers(tile: Tile, question: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (place in ``question``, column) of every known answer of some questions."""
+    """Return (position in ``question``, column) of the known answers."""
     start = tile.answer_start[question]
     sizes = tile.answer_start[question + 1] - start
     edge = np.repeat(np.arange(len(sizes)), sizes)
@@ -127,5 +133,8 @@ def _answers(tile: Tile, question: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _count_rows(flags: np.ndarray) -> np.ndarray:
-    """Count the set flags of each row: numpy counts a flat row several times as fast as along an axis."""
+    """Count the set flags of each row.
+
+    numpy counts a flat row several times as fast as along an axis.
+    """
     return np.fromiter((np.count_nonzero(row) for row in flags), np.int64, len(flags))

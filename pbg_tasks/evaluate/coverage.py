@@ -1,4 +1,7 @@
-"""Do new entities have a vector that training gave them? Who has no edge to be trained on stays where it started."""
+"""Coverage: the share of new entities that training reached.
+
+An entity without an edge to train on stays where it started.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Coverage:
-    """Which new entities were reached.
+    """Record of the new entities that training reached.
 
     Args:
         config: of the model.
         numbering: of its entities.
         families: of its relations.
-        new: bool (N,) by type, which entities are new.
-        moved: bool (N,) by type, which entities the optimizer moved from where they started.
+        new: bool (N,) by type, whether each entity is new.
+        moved: bool (N,) by type, whether the optimizer moved each entity.
     """
 
     def __init__(
@@ -41,17 +44,17 @@ class Coverage:
         self._trained = {entity: np.zeros(len(flags), bool) for entity, flags in new.items()}
 
     def add(self, bucket: Bucket, listed: EdgeList) -> None:
-        """Take note of the training edges of a bucket."""
+        """Add the training edges of a bucket."""
         edges = self._numbering.triples([(bucket, listed)])
         for (lhs, rhs), rows in by_types(self._config, self._families, edges):
             self._trained[lhs][edges.lhs[rows]] = True
             self._trained[rhs][edges.rhs[rows]] = True
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        """Return how many entities of each type are ``new``, and what became of them.
+        """Return the numbers of ``new`` and of reached entities by type.
 
-        ``trained``: that are an end of a training edge; ``moved``: that moved, be it as somebody's negative;
-        ``covered``: both.
+        ``trained``: those that are an end of a training edge; ``moved``: those that moved, also as a negative of other
+        edges; ``covered``: both.
         """
         return {
             entity: {

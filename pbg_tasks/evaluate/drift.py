@@ -1,4 +1,7 @@
-"""How far the vectors of two nights lie apart: the cosine of each entity both know, and what it depends on."""
+"""Drift: the distance between the vectors of two nights.
+
+It is measured by the cosine of each entity that both nights know, and summarised by degree.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,19 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 1 << 14
 ALIGNED_ROWS = 1 << 15
-"""Rows of a type that a rotation is fitted to."""
+"""Number of rows of a type to which a rotation is fitted."""
 _ROWS_PER_DIMENSION = 10
-"""With fewer, a rotation would make vectors look alike that are not."""
+"""Least rows for each dimension: a rotation fitted to fewer would make different vectors look alike."""
 _DECILES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The embeddings of one type in one night.
+    """Embeddings of one type in one night.
 
     Attributes:
         table: of the entities that both nights know, numbered as tonight.
-        similarity: how they compare.
+        similarity: compares them.
     """
 
     table: EntityTable
@@ -34,9 +37,9 @@ class View:
 
 
 def aligned(now: View, before: View, known: np.ndarray, seed: int) -> torch.Tensor | None:
-    """Return the rotation that brings the vectors of before as near to those of now as one can.
+    """Return the rotation that brings the earlier vectors nearest to tonight's.
 
-    The orthogonal Procrustes problem (Schoenemann 1966), solved on unit vectors of a sample.
+    It solves the orthogonal Procrustes problem (Schoenemann 1966) on unit vectors of a sample.
 
     Args:
         now: tonight.
@@ -45,7 +48,7 @@ def aligned(now: View, before: View, known: np.ndarray, seed: int) -> torch.Tens
         seed: of the sample.
 
     Returns:
-        float32 (D, D), or None where vectors have other dimensions or are too few to tell.
+        float32 (D, D), or None where vectors have other dimensions or are too few for a fit.
     """
     rng = np.random.default_rng(seed)
     count = min(len(known), ALIGNED_ROWS)
@@ -63,13 +66,15 @@ def aligned(now: View, before: View, known: np.ndarray, seed: int) -> torch.Tens
 
 
 def cosines(now: View, before: View, total: int, rotation_DD: torch.Tensor | None = None) -> np.ndarray:
-    """Return the cosine between the vectors of each entity: float32 (N,), NaN for those that only one night knows.
+    """Return the cosine between the vectors of each entity: float32 (N,).
+
+    It is NaN for entities that only one night knows.
 
     Args:
         now: tonight.
         before: the other night.
-        total: tonight's entities, N.
-        rotation_DD: what the vectors of ``before`` are turned by first.
+        total: number of tonight's entities, N.
+        rotation_DD: applied first to the vectors of ``before``.
     """
     found_N = np.full(total, np.nan, np.float32)
     for ours, theirs in zip(now.table.blocks(BLOCK_ROWS), before.table.blocks(BLOCK_ROWS), strict=True):
@@ -84,7 +89,7 @@ def cosines(now: View, before: View, total: int, rotation_DD: torch.Tensor | Non
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How figures are spread; all None where there are none."""
+    """Distribution of figures; all None where there are none."""
 
     mean: float | None
     p01: float | None
@@ -93,7 +98,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Self:
-        """Summarise figures, of which those that are no numbers do not count."""
+        """Summarise figures, without those that are NaN."""
         values = values[~np.isnan(values)]
         if not len(values):
             return cls(None, None, None, None)
@@ -102,14 +107,17 @@ class Spread:
 
 
 def mean(values: np.ndarray) -> float | None:
-    """Return the mean of figures, of which those that are no numbers do not count; None without any."""
+    """Return the mean of figures, without those that are NaN.
+
+    None is returned where there is none.
+    """
     return Spread.of(values).mean
 
 
 def by_degree(degree: np.ndarray, cosine: np.ndarray, overlap: np.ndarray) -> list[dict[str, Any]]:
     """Summarise drift by deciles of degree.
 
-    Entities of one degree are of one decile, that of their lowest rank, so some deciles may hold nobody: those are left
+    Entities of one degree are in one decile, that of their lowest rank, so some deciles may be empty: those are left
     out.
 
     Args:

@@ -1,4 +1,4 @@
-"""Evaluate a checkpoint on held-out edges."""
+"""Evaluation of a checkpoint on held-out edges."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SIDES: tuple[Side, ...] = get_args(Side)
 PIECE_EDGES = 1 << 20
-"""Edges that are looked at together, of a bucket that may hold all there are."""
+"""Number of edges that are processed together, of a bucket that may hold all edges."""
 
 
 def evaluate_edges(
@@ -70,17 +70,17 @@ def evaluate_edges(
         counts: entities of each partition, by type.
         held_out: edges by bucket.
         known: every edge known to be true, by bucket; called once. A bucket may come in several pieces.
-        evaluation: how many edges and candidates.
+        evaluation: numbers of edges and candidates.
         relation_names: by relation id.
         loops: int64, ids of the relations that had loops in training; ``evaluation.exclude_self`` needs it.
         train: training edges, in the same way. They count as known, so ``known`` need not repeat them, and the
             popularity baseline is made of them.
         candidates: a sample to use again, for the types that it has.
-        hidden: entities that are nobody's candidates.
-        compared: another model that is asked the same, as far as it knows it.
-        best: a third one; where it is ``compared``, that is asked once.
-        gates: limits that the figures have to decide: a sample of the edges is ranked in rounds, until it does; None:
-            all of them are ranked.
+        hidden: entities that are never candidates.
+        compared: another model that ranks the same edges, as far as it knows their ends and relations.
+        best: a third one; where it is ``compared``, that ranks the edges once.
+        gates: limits about which the figures have to decide: a sample of the edges is ranked in rounds, until they do;
+            None: all of them are ranked.
         threads: CPU threads.
         memory_bytes: budget for queries, candidates and scores; held-out edges and known answers come on top.
         seed: of what is newly sampled.
@@ -152,7 +152,12 @@ def evaluate_edges(
 def _exclude_known_ends(
     config: ModelConfig, families: Families, asked: Triples, loops: np.ndarray | None, sides: Mapping[Side, OneSide]
 ) -> None:
-    """Let every question's known end count as known to be right, but of relations with loops: there it is an answer."""
+    """Let the known end of each question count as right.
+
+    It is then left out of the filtered ranks.
+
+    It does not for relations with loops, in which it is a possible answer.
+    """
     if loops is None:
         raise ConfigError(
             "exclude_self: the model does not tell which relations had loops in training, because PBG or an earlier "
@@ -166,7 +171,10 @@ def _exclude_known_ends(
 
 
 def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[Triples], None]]) -> None:
-    """Give every consumer every piece of the edges, which are read once."""
+    """Pass every piece of the edges to every consumer.
+
+    The edges are read once.
+    """
     for bucket, listed in edges():
         for start in range(0, max(len(listed), 1), PIECE_EDGES):
             triples = numbering.triples([(bucket, _part(listed, start, start + PIECE_EDGES))])
@@ -175,7 +183,7 @@ def _stream(edges: EdgeStream, numbering: Numbering, consumers: list[Callable[[T
 
 
 def _part(edges: EdgeList, start: int, stop: int) -> EdgeList:
-    """Return the ids of some edges, over the same memory."""
+    """Return the ids of some edges, sharing their memory."""
     return EdgeList(edges.lhs[start:stop], edges.rhs[start:stop], edges.rel[start:stop])
 
 

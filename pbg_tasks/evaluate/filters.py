@@ -1,4 +1,7 @@
-"""Which candidates of a question are known to be right: they are left out of the filtered rank."""
+"""Filter of a question's candidates that are known to be right.
+
+They are left out of the filtered rank.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,25 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """The known answers of each question, without repetition.
+    """Known answers of each question, without repetition.
 
     Args:
         keys: int64 (M,), ``question * entities + answer``, ascending.
-        entities: more than any entity's number.
+        entities: a number above any entity's number.
     """
 
     def __init__(self, keys: np.ndarray, entities: int) -> None:
         self._keys, self._entities = keys, entities
 
     def among(self, numbers: np.ndarray) -> Answers:
-        """Return those answers only whose numbers are listed."""
+        """Return only the answers with the given numbers."""
         return Answers(self._keys[np.isin(self._keys % self._entities, numbers)], self._entities)
 
     def others(self, questions: np.ndarray, true: np.ndarray) -> np.ndarray:
-        """Count, for each edge's question, the answers besides the edge's own: int64 (N,)."""
+        """Count the answers besides an edge's own, for its question.
+
+        The result is int64 (N,).
+        """
         start, stop = self._ranges(questions, 0, self._entities)
         own = questions * self._entities + true
         itself = np.searchsorted(self._keys, own, side="right") - np.searchsorted(self._keys, own)
@@ -47,7 +53,8 @@ class Answers:
             stop: above the highest.
 
         Returns:
-            Where the answers of each question begin, then their count, int64 (Q + 1,); and all answers, int64.
+            The positions at which the answers of each question begin, then their count, int64 (Q + 1,); and all
+            answers, int64.
         """
         starts, stops = self._ranges(questions, first, stop)
         bounds = np.concatenate(([0], np.cumsum(stops - starts)))
@@ -55,14 +62,16 @@ class Answers:
         return bounds, self._keys[places] % self._entities
 
     def pieces(self, questions: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield all answers of questions, at most ``size`` at a time; those of one may come in several pieces.
+        """Yield all answers of questions, at most ``size`` at a time.
+
+        Those of one question may come in several pieces.
 
         Args:
             questions: int64 (Q,).
             size: of a piece.
 
         Yields:
-            The place in ``questions`` that each answer belongs to, ascending; and the answers, both int64.
+            The position in ``questions`` of each answer's question, ascending; and the answers, both int64.
         """
         starts, stops = self._ranges(questions, 0, self._entities)
         bounds = np.concatenate(([0], np.cumsum(stops - starts)))
@@ -73,7 +82,7 @@ class Answers:
             yield row, self._keys[place + shift[row]] % self._entities
 
     def hold(self, questions: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Return whether each entity is an answer of the question beside it: bool (N,)."""
+        """Return whether each entity is an answer of its question: bool (N,)."""
         keys = questions * self._entities + numbers
         held: np.ndarray = np.searchsorted(self._keys, keys, side="right") > np.searchsorted(self._keys, keys)
         return held
@@ -84,14 +93,17 @@ class Answers:
 
 
 class AnswerCollector:
-    """Joins questions with known edges, one piece of them at a time; what nobody asks for is not kept."""
+    """Collector of the known answers of questions, one piece at a time.
+
+    Known edges that answer no question are not kept.
+    """
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
         self._found: list[np.ndarray] = [np.empty(0, np.int64)]
 
     def add(self, piece: Triples) -> None:
-        """Take note of known edges."""
+        """Add known edges."""
         asked = self._questions
         known, answer = ends(piece, asked.predict)
         keys = piece.rel * asked.entities + known
@@ -101,13 +113,16 @@ class AnswerCollector:
         self._found.append(_distinct(question[hit] * asked.entities + answer[hit]))
 
     def answers(self) -> Answers:
-        """Return what was found, and keep it no longer."""
+        """Return the collected answers, and free their memory here."""
         found, self._found = np.concatenate(self._found), [np.empty(0, np.int64)]
         return Answers(_distinct(found), self._questions.entities)
 
 
 def _distinct(keys: np.ndarray) -> np.ndarray:
-    """Sort keys in place and drop repetitions: ten times as fast as ``np.unique``, which hashes them first."""
+    """Sort keys in place and drop repetitions.
+
+    It is ten times as fast as ``np.unique``, which hashes them first.
+    """
     keys.sort()
     new = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])

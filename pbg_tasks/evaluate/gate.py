@@ -1,4 +1,4 @@
-"""The gate: is a candidate good enough to take the place of the current release?"""
+"""Quality gate: check of a candidate before it replaces the current release."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config.results import Against, Covered, Evaluation, Figures, Health, Metrics, TypeDrift
 
 FALLS = ("max_mrr_drop", "max_trend_drop")
-"""Checks of a fall against earlier releases."""
+"""Names of the checks of a fall against earlier releases."""
 _SHOWN_RELATIONS = 3
 
 
@@ -34,8 +34,9 @@ def judge(
 
     Args:
         gates: the limits.
-        evaluation: of the candidate, as the task ``eval`` gives it; with how the current release did on the same.
-        drift: how far the vectors of each entity type moved; None: this was not measured.
+        evaluation: of the candidate, as the task ``eval`` gives it; with the current release's figures on the same
+            edges.
+        drift: of the vectors of each entity type; None: it was not measured.
         before: evaluation of the current release, as it is kept with it; None when there is none.
     """
     return Verdict(tuple(_checks(gates, evaluation, drift or {}, before.health if before else {})))
@@ -63,7 +64,10 @@ def _checks(
 
 
 def _mrr(figures: Figures) -> float:
-    """Return the figure that is judged; NaN, which fulfils no limit, when there is none."""
+    """Return the figure that is judged.
+
+    It is NaN, which fulfils no limit, when there is none.
+    """
     value = figures.figure("mrr")
     return math.nan if value is None else float(value)
 
@@ -82,7 +86,7 @@ def _floor(name: str, value: float, limit: float, measured: str) -> Check:
 
 
 def _over_popularity(gates: Gates, mrr: float, popularity: Figures) -> Iterator[Check]:
-    """Check that a model knows more than each entity's number of edges."""
+    """Check a model against a ranking by the entities' numbers of edges."""
     of_popularity = popularity.figure("mrr")
     if of_popularity and gates.min_over_popularity.asked:
         ratio = mrr / of_popularity
@@ -95,8 +99,8 @@ def _over_popularity(gates: Gates, mrr: float, popularity: Figures) -> Iterator[
 def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
     """Check that training made the vectors better than they were before it.
 
-    Vectors of a release are asked the edges that both know, and the upper end of the interval is judged: only a fall
-    that is no chance counts. What random vectors reach is known without asking them.
+    Vectors of a release rank the edges that both know, and the upper end of the interval is judged: only a fall that is
+    not due to chance counts. The figures of random vectors are known without ranking.
     """
     limit, against, mrr = gates.min_over_start, evaluation.against, _mrr(evaluation.filtered)
     if not limit.asked:
@@ -120,7 +124,10 @@ def _over_start(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
 
 
 def _relations(floors: Mapping[str, RelationFloor], found: Mapping[str, BothWays]) -> Iterator[Check]:
-    """Check the relations that have a floor of their own, one by one, then all others together."""
+    """Check the relations with a floor, then all others.
+
+    Relations with a floor of their own are checked one by one, the others together.
+    """
     for name, floor in floors.items():
         if name != EVERY_OTHER:
             yield _relation(name, floor, found.get(name, BothWays()))
@@ -150,12 +157,15 @@ def _others(floor: RelationFloor, found: Mapping[str, BothWays]) -> Check:
 
 
 def _edges(found: BothWays) -> int:
-    """Return how many held-out edges figures are of: each is asked on both sides."""
+    """Return the number of held-out edges of figures.
+
+    Each edge is ranked on both sides.
+    """
     return found.filtered.count // 2
 
 
 def _alive(evaluation: Evaluation) -> Iterator[Check]:
-    """Check what was found wrong with the embeddings themselves, by entity type."""
+    """Check the problems of the embeddings themselves, by entity type."""
     for entity, health in evaluation.health.items():
         problems = health.problems
         sentence = f"{entity}: {'; '.join(problems) or 'the embeddings are finite and have not collapsed'}"
@@ -181,7 +191,7 @@ def _trend(gates: Gates, evaluation: Evaluation) -> Iterator[Check]:
         return
     name, release = FALLS[1], f"release {best.release}, the best of the last {gates.trend_nights} nights,"
     if against is not None and against.release == best.release:
-        if _undecided(name, None, gates, against, release) is None:  # the check before has the reason otherwise
+        if _undecided(name, None, gates, against, release) is None:  # otherwise the check before has the reason
             yield limit.judge(name, *_fall(against, release), "a fall of {:.1%}")
         return
     undecided = _undecided(name, limit.block, gates, best, release.rstrip(","))
@@ -252,5 +262,5 @@ def _norms(gates: DriftGates, now: Mapping[str, Health], before: Mapping[str, He
 
 
 def _or_none(value: float) -> float | None:
-    """Return a figure for JSON, which has no word for NaN."""
+    """Return a figure for JSON, which cannot represent NaN."""
     return round(value, 6) if math.isfinite(value) else None

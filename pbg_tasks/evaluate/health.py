@@ -1,4 +1,7 @@
-"""Is a table of embeddings alive? Rows that are not numbers, rows of zeros, and a collapse to one direction."""
+"""Health of a table of embeddings.
+
+It finds rows that are not numbers, rows of zeros, and a collapse to one direction.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,12 @@ SAMPLE_ROWS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What was found in the embeddings of one entity type. Figures that need a usable row are None without one.
+    """Health of the embeddings of one entity type.
+
+    Figures that need a usable row are None without one.
 
     Attributes:
-        rows: how many.
+        rows: number of rows.
         non_finite: rows with a NaN or an infinity.
         zero: rows of zeros.
         cosine: mean cosine between the usable rows of a sample, 1 when all point the same way.
@@ -38,7 +43,9 @@ class Health:
 
     @classmethod
     def of(cls, blocks: Iterable[np.ndarray], *, seed: int = 0) -> Self:
-        """Inspect embeddings, one block at a time; besides it one number a row is kept.
+        """Inspect embeddings, one block at a time.
+
+        Besides the block, one number a row is kept in memory.
 
         Args:
             blocks: float32 (<= K, D) each. ``formats.embeddings.iter_blocks`` gives those of a file, but itself refuses
@@ -47,7 +54,7 @@ class Health:
         """
         norms, reservoir = [np.empty(0)], _Sample(seed)
         for block in blocks:
-            norm = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))  # in float32, large values would overflow
+            norm = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))  # float32 would overflow
             norms.append(norm)
             usable = np.isfinite(norm) & (norm > 0)
             reservoir.add(block[usable] / norm[usable, np.newaxis])
@@ -59,7 +66,7 @@ class Health:
         )
 
     def problems(self) -> list[str]:
-        """Return a sentence for each thing that is wrong."""
+        """Return a sentence for each problem."""
         found = []
         if self.non_finite:
             found.append(f"{self.non_finite} of {self.rows} embeddings are not finite")
@@ -76,7 +83,10 @@ class Health:
 
 
 class _Sample:
-    """A uniform sample of a stream of unit vectors: those with the smallest of random marks."""
+    """Uniform sample of a stream of unit vectors.
+
+    It has the vectors with the smallest of random marks.
+    """
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -89,7 +99,10 @@ class _Sample:
         self._marks, self._rows = marks[kept], both[kept]
 
     def cosine(self) -> float | None:
-        """Return the mean cosine over all pairs, from the length of their sum; None without a pair."""
+        """Return the mean cosine over all pairs; None without a pair.
+
+        It follows from the length of the vectors' sum.
+        """
         count = len(self._rows)
         if count < 2:  # noqa: PLR2004 - a pair
             return None

@@ -1,4 +1,4 @@
-"""One number for each entity of a type: partitions laid end to end."""
+"""Numbers of a type's entities over all partitions, one after the other."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Triples:
         return len(self.rel)
 
     def select(self, rows: np.ndarray) -> Triples:
-        """Return some of them."""
+        """Return some of the edges."""
         return Triples(self.lhs[rows], self.rel[rows], self.rhs[rows])
 
 
 class Numbering:
-    """Turns (partition, offset) into a number, by entity type.
+    """Conversion of (partition, offset) to a number, by entity type.
 
     Args:
-        config: which type stands on which side of which relation.
+        config: defines the types on the sides of relations.
         counts: entities of each partition, by type.
         families: of the relations.
     """
@@ -53,11 +53,14 @@ class Numbering:
         self.bases = {entity: np.concatenate(([0], np.cumsum(listed))) for entity, listed in counts.items()}
 
     def total(self, entity: str) -> int:
-        """Return how many entities a type has."""
+        """Return the number of entities of a type."""
         return int(self.bases[entity][-1])
 
     def triples(self, buckets: Iterable[tuple[Bucket, EdgeList]]) -> Triples:
-        """Number the edges of buckets; an end whose type is not partitioned lies in partition 0."""
+        """Number the ends of the edges of buckets.
+
+        An end whose type is not partitioned is in partition 0.
+        """
         parts = [self._number(bucket, edges) for bucket, edges in buckets if len(edges)]
         if not parts:
             empty = np.empty(0, np.int64)
@@ -72,7 +75,10 @@ class Numbering:
         return Triples(lhs, edges.rel, rhs)
 
     def _base(self, side: str, partition: int) -> np.ndarray:
-        """Return, by relation of the config, where the numbers of this bucket's partition begin."""
+        """Return the first number of this bucket's partition, by relation.
+
+        The relations are those of the config.
+        """
         bases = []
         for relation in self._config.relations:
             entity = getattr(relation, side)
@@ -82,7 +88,10 @@ class Numbering:
 
 
 def by_types(config: ModelConfig, families: Families, edges: Triples) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
-    """Yield (types of the two ends, rows of the edges that have them): int64, ascending."""
+    """Yield the edges of each pair of types, as their rows.
+
+    An item is (types of the two ends, rows of the edges with them): int64, ascending.
+    """
     types = [(relation.lhs, relation.rhs) for relation in config.relations]
     index = families.first[edges.rel]
     for pair in dict.fromkeys(types):

@@ -1,4 +1,4 @@
-"""Held-out edges seen from one side: what they ask, what is known about it, and how well it is answered."""
+"""Held-out edges on one side: questions, known answers, and ranks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class OneSide:
-    """Collects known and training edges, then ranks.
+    """Collection of known and training edges, and ranking.
 
     Args:
-        predict: the side asked for.
+        predict: side of the answers.
         asked: held-out edges (N).
-        entities: more than any entity's number.
+        entities: a number above any entity's number.
     """
 
     def __init__(self, predict: Side, asked: Triples, entities: int) -> None:
@@ -39,11 +39,11 @@ class OneSide:
         self._popularity: Popularity | None = None
 
     def add_known(self, piece: Triples) -> None:
-        """Take note of edges known to be true."""
+        """Add edges known to be true."""
         self._collector.add(piece)
 
     def add_training(self, piece: Triples) -> None:
-        """Count edges for the popularity baseline."""
+        """Add training edges to the popularity baseline."""
         if self._popularity is None:
             self._popularity = Popularity(self._questions.predict, self._questions.entities)
         self._popularity.add(piece)
@@ -56,11 +56,11 @@ class OneSide:
         """Rank held-out edges.
 
         Args:
-            model: what scores.
+            model: that scores.
             of_types: (table of the left ends, of the right ends, rows of the held-out edges); an edge once at most.
 
         Returns:
-            The ranks of all held-out edges, of those that are not in ``of_types`` zeros.
+            The ranks of all held-out edges; zeros for those that are not in ``of_types``.
         """
         ranks = Ranks.empty(len(self._questions.true))
         for known, asked, rows in self._ordered(of_types):
@@ -69,7 +69,10 @@ class OneSide:
         return ranks
 
     def popular(self, of_types: Iterable[OfTypes]) -> np.ndarray | None:
-        """Return the filtered ranks by frequency in training, int64 (N,); None when training edges were not given."""
+        """Return the filtered ranks by frequency in training, int64 (N,).
+
+        None is returned when training edges were not given.
+        """
         if self._popularity is None:
             return None
         ranks = np.zeros(len(self._questions.true), np.int64)

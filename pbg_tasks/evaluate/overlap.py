@@ -1,4 +1,7 @@
-"""Do entities keep their neighbours? The share of the nearest ones that two nights agree on, of a sample."""
+"""Overlap of the nearest neighbours of two nights.
+
+It is the share of the nearest neighbours on which both agree, for a sample of entities.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,27 @@ _FEWEST_ROWS = 256
 
 
 def draw_queries(known: np.ndarray, seed: int) -> np.ndarray:
-    """Draw the entities whose neighbours are compared: ascending, ``QUERIES`` of those both nights know, or all."""
+    """Draw the entities whose neighbours are compared, ascending.
+
+    They are ``QUERIES`` of those that both nights know, or all.
+    """
     if len(known) <= QUERIES:
         return known
     return np.sort(np.random.default_rng(seed).choice(known, size=QUERIES, replace=False, shuffle=False))
 
 
 def neighbour_overlap(now: View, before: View, queries: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
-    """Return the share of each query's nearest neighbours that two nights agree on: float32 (Q,).
+    """Return the share of nearest neighbours common to two nights.
 
-    Neighbours are exact: the nearest of all candidates of the views' tables by the model's own comparator, as they are
-    looked up, without the query itself. They are compared within each night, so it does not matter whether the vectors
-    of one night lie otherwise in space than the other's.
+    The result is float32 (Q,), by query. Neighbours are exact: the nearest of all candidates of the views' tables by
+    the model's own comparator, as in a look-up, without the query itself. They are compared within each night, so a
+    rotation between the vectors of the two nights does not matter.
 
     Args:
         now: tonight.
         before: the other night, with the same candidates.
         queries: int64 (Q,), numbers of entities that both know.
-        count: how many neighbours, at most; NaN is returned where there is no candidate.
+        count: largest number of neighbours; NaN is returned where there is no candidate.
     """
     count = min(count, now.table.candidates - 1)
     if count < 1:
@@ -47,11 +53,14 @@ def neighbour_overlap(now: View, before: View, queries: np.ndarray, count: int =
 
 
 def _nearest(view: View, queries: np.ndarray, count: int) -> np.ndarray:
-    """Return the numbers of the nearest candidates of each query: int64 (Q, count)."""
+    """Return the numbers of each query's nearest candidates.
+
+    The result is int64 (Q, count).
+    """
     query_QD = view.similarity.candidates(view.table.gather(queries, _GATHERED_ROWS))
     best_QK = torch.full((len(queries), count), -torch.inf)
     number_QK = torch.full((len(queries), count), -1)
-    for block in view.table.blocks(max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # stays in the cache
+    for block in view.table.blocks(max(MAX_TILE_SCORES // len(queries), _FEWEST_ROWS)):  # scores stay in the cache
         score_QB = view.similarity.score(query_QD, view.similarity.candidates(torch.from_numpy(block.rows)))
         own = block.columns(queries)
         (there,) = np.nonzero(own >= 0)

@@ -1,7 +1,8 @@
-"""Two models asked the same: the held-out edges whose ends and relation both know, among the entities both know.
+"""Paired comparison of two models on the same questions.
 
-The rows of the other model lie where tonight's ids say, so both have one numbering, one list of questions and one list
-of known answers. Each edge gives a pair of ranks, and the interval of their difference is that of resampled pairs.
+They rank the held-out edges whose ends and relation both know, among the entities that both know. The rows of the other
+model are at the places of tonight's ids, so both have one numbering, one list of questions and one list of known
+answers. Each edge gives a pair of ranks, and the interval of their difference is that of resampled pairs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.tables import EntityTable
 
 MAX_EDGES = 100_000
-"""Edges that are asked: with more of them, a sample; the interval is then some thousandth wide."""
+"""Largest number of ranked edges; of more, a sample is ranked. The interval is then some thousandths wide."""
 RESAMPLES = 1000
 _INTERVAL = (0.025, 0.975)
 _MODELS = ("candidate", "current")
@@ -34,15 +35,15 @@ _MODELS = ("candidate", "current")
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """How two models did.
+    """Figures of two models on the same edges.
 
     Attributes:
-        edges: that were asked, each on both sides.
-        candidates: how many entities of each type.
+        edges: number of ranked edges, each on both sides.
+        candidates: number of entities of each type.
         candidate: figures of tonight's model, ``raw`` and ``filtered``.
         current: of the other one.
-        difference: of the filtered MRR, tonight's minus the other: ``mrr``, and ``low`` and ``high``, between which it
-            lies with 95 % (paired bootstrap over edges); empty without an edge.
+        difference: of the filtered MRR, tonight's minus the other: ``mrr``, and ``low`` and ``high``, the ends of its
+            95 % interval (paired bootstrap over edges); empty without an edge.
         relations: by name, ``edges`` and the filtered MRR of ``candidate`` and ``current``.
     """
 
@@ -74,7 +75,8 @@ class PairedComparison:
             labels: names of the relations.
             candidates: see the attributes.
             seed: of the resampling.
-            counted: bool (N,), edges that count over all relations; None: all. The others count in their own only.
+            counted: bool (N,), edges that count over all relations; None: all. The others count only in the figures of
+                their relations.
         """
         both = [mean_reciprocal(ranks) for ranks in (ours, theirs)]
         over_all = np.arange(len(rel)) if counted is None else np.flatnonzero(counted)
@@ -121,7 +123,7 @@ class PairedRanks:
         compared: the other one.
         numbering: of tonight's entities.
         groups: types of the two ends, rows of the held-out edges that have them.
-        sides: what the held-out edges ask, with the known answers.
+        sides: questions of the held-out edges, with the known answers.
         asked: all held-out edges.
         seed: of samples.
     """
@@ -151,12 +153,12 @@ class PairedRanks:
         self._done = np.zeros(len(asked), bool)
 
     def rank(self, model: Model, rows: np.ndarray, ranked: Mapping[Side, Ranks]) -> None:
-        """Ask both models some more edges.
+        """Rank some more edges by both models.
 
         Args:
             model: tonight's.
             rows: int64, of the held-out edges.
-            ranked: how tonight's model ranked these among its candidates, by side; of all held-out edges.
+            ranked: ranks of these edges by tonight's model among its candidates, by side; of all held-out edges.
         """
         chosen = [(types, own[np.isin(own, rows)]) for types, own in self._chosen]
         rows = np.concatenate([np.empty(0, np.int64), *(own for _, own in chosen)])
@@ -190,7 +192,7 @@ class PairedRanks:
         ours = [ranks.select(rows) for ranks in ranked.values()]
         if not any(map(len, outside.values())):
             return ours
-        # Few are new to the rival: cheaper than all others once more.
+        # Few candidates are unknown to the other model: ranking among these is cheaper than among all others once more.
         among_outside = ranks_of(model, {entity: table.among(outside[entity]) for entity, table in tables.items()})
         return [ranks.without(these) for ranks, these in zip(ours, among_outside, strict=True)]
 
@@ -198,7 +200,7 @@ class PairedRanks:
         """Return the reciprocal ranks of both models.
 
         Args:
-            rows: int64, of held-out edges; those that were not asked are left out.
+            rows: int64, of held-out edges; those that were not ranked are left out.
 
         Returns:
             float64 (M,) each.
@@ -208,10 +210,11 @@ class PairedRanks:
         return candidate, current
 
     def comparison_(self, counted: np.ndarray, labels: Sequence[str]) -> PairedComparison:
-        """Summarise what was ranked.
+        """Summarise the ranked edges.
 
         Args:
-            counted: bool (N,), which of the held-out edges count over all relations; the others count in their own.
+            counted: bool (N,), whether each held-out edge counts over all relations; the others count only in the
+                figures of their relations.
             labels: names of the relations.
         """
         rows = np.concatenate([np.empty(0, np.int64), *(own[self._done[own]] for _, own in self._chosen)])

@@ -1,4 +1,7 @@
-"""Questions that are scored together, with their held-out edges: what one thread compares with one block at a time."""
+"""Parts: questions that are scored together, with their held-out edges.
+
+One thread compares a part with one block at a time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
     from pbg_tasks.model.scoring import RelationScorer
 
 MAX_SETTLED = 1 / 1024
-"""Share of a tile's scores that may be computed again in float64; where more are that close, a model has collapsed."""
+"""Largest share of a tile's scores that may be computed again in float64. Where more scores are that close, a model has
+collapsed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +36,15 @@ class Part:
     Attributes:
         config: the model.
         scorer: of the questions' relations.
-        predict: the side asked for.
+        predict: side of the answers.
         asked: int64 (Q,), the questions.
         query_QD: prepared.
         edges: int64 (N,), rows of the held-out edges, ordered by question.
-        question: int64 (N,), ascending, which of ``asked`` each edge asks.
+        question: int64 (N,), ascending, position in ``asked`` of each edge's question.
         true: int64 (N,), numbers of the true entities.
         true_ND: same, prepared.
-        ties: float32 (N,), from which score on a candidate ties with the true entity, as far as rounding tells,
-        wins: float32 (N,), and up to which one.
+        ties: float32 (N,), lowest score with which a candidate may tie with the true entity, given the rounding.
+        wins: float32 (N,), highest such score.
     """
 
     config: ModelConfig
@@ -55,15 +60,15 @@ class Part:
     wins: np.ndarray
 
     def compare(self, block: Block, answers: Answers, scores: int) -> np.ndarray:
-        """Count the candidates of a block that are no worse than the true entities.
+        """Count a block's candidates that are no worse than true entities.
 
         Args:
             block: candidates.
             answers: known answers, of the candidates only.
-            scores: how many to compute at a time.
+            scores: number of scores to compute at a time.
 
         Returns:
-            int64 (2, N): how many candidates, and how many of them are known answers.
+            int64 (2, N): number of candidates, and number of known answers among them.
         """
         candidate_KD = self.scorer.candidates(torch.from_numpy(block.rows), predict=self.predict)
         own = block.columns(self.true)
@@ -94,7 +99,10 @@ class Part:
         return counts
 
     def _worse(self, edge: np.ndarray, candidate_MD: Tensor) -> np.ndarray:
-        """Return whether candidates are worse than the true entities of edges by exact scores: bool (M,)."""
+        """Return whether candidates are worse than true entities: bool (M,).
+
+        Scores are exact, and the true entities are those of the edges.
+        """
         query_MD = self.query_QD[torch.from_numpy(self.question[edge])].double()
         true_MD = self.true_ND[torch.from_numpy(edge)].double()
         score_M = self.scorer.score_pairs(query_MD, true_MD)

@@ -1,6 +1,7 @@
-"""A predictor that only counts: the answer is whoever stands on that side of that relation most often in training.
+"""Popularity: a predictor that only counts training edges.
 
-A model that does not beat it has learnt nothing about who is connected with whom.
+Its answer is the entity that is most often on that side of that relation in training. A model that does not beat it has
+not learnt which entities are connected.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.questions import Questions, Side
     from pbg_tasks.evaluate.tables import EntityTable
 
-_STEP = 1 << 20  # known answers that are looked at together, some 70 bytes each
+_STEP = 1 << 20  # known answers that are processed together, some 70 bytes each
 
 
 class Counted(NamedTuple):
-    """How often each key was seen.
+    """Number of occurrences of each key.
 
     Attributes:
         keys: int64 (K,), ascending, each once.
@@ -39,11 +40,14 @@ class Counted(NamedTuple):
         return cls(ordered[starts], np.diff(starts, append=len(ordered)))
 
     def joined(self, other: Counted) -> Counted:
-        """Return the sum of both, which are not empty and whose memory may be used for it."""
+        """Return the sum of both, in memory that may be theirs.
+
+        Both must not be empty.
+        """
         place = np.searchsorted(self.keys, other.keys)
         new = self.keys[np.minimum(place, len(self.keys) - 1)] != other.keys
         self.counts[place[~new]] += other.counts[~new]
-        added = place[new] + np.arange(np.count_nonzero(new))  # where they are in the result
+        added = place[new] + np.arange(np.count_nonzero(new))  # their positions in the result
         if not len(added):
             return self
         old = np.ones(len(self.keys) + len(added), bool)
@@ -55,16 +59,17 @@ class Counted(NamedTuple):
 
 
 class Popularity:
-    """How often each entity stands on one side of each relation.
+    """Counts of the entities on one side of each relation.
 
     Args:
         predict: that side.
-        entities: more than any entity's number.
+        entities: a number above any entity's number.
     """
 
     def __init__(self, predict: Side, entities: int) -> None:
         self._predict, self._entities = predict, entities
-        # Each is more than twice as long as the next, so a key is moved a few times, however many pieces there are.
+        # Each is more than twice as long as the next, so that a key is moved only a few times, however many pieces
+        # there are.
         self._runs: list[Counted] = []
 
     def add(self, piece: Triples) -> None:
@@ -81,31 +86,33 @@ class Popularity:
         self._runs.append(longer.joined(shorter))
 
     def _counted(self) -> Counted:
-        """Return all that was counted: the keys are ``rel * entities + entity``."""
+        """Return all counts; the keys are ``rel * entities + entity``."""
         while len(self._runs) > 1:
             self._join_last()
         return self._runs[0] if self._runs else Counted.of(np.empty(0, np.int64))
 
     def ranks(self, edges: np.ndarray, questions: Questions, answers: Answers, asked: EntityTable) -> np.ndarray:
-        """Return the filtered ranks, from 1, of some held-out edges; ties count as better.
+        """Return the filtered ranks, from 1, of some held-out edges.
+
+        Ties count as better.
 
         Args:
-            edges: int64 (N,), rows of the held-out edges, with one entity type asked for.
+            edges: int64 (N,), rows of the held-out edges, whose answers have one entity type.
             questions: of all held-out edges.
-            answers: known answers, of these edges only candidates.
+            answers: known answers of these edges; only candidates.
             asked: the candidates.
         """
         question, true = questions.of_edge[edges], questions.true[edges]
         rel, eligible = questions.rel[question], asked.eligible(true)
         own = self._count(rel, true)
         no_worse = self._no_worse(rel, own, asked) - (eligible & (own > 0))
-        never = own == 0  # everyone ties with an entity that was never seen there
+        never = own == 0  # every candidate ties with an entity without training edges there
         no_worse[never] = (asked.candidates - eligible.astype(np.int64))[never]
         ranks: np.ndarray = 1 + no_worse - self._known_no_worse(question, rel, true, own, answers)
         return ranks
 
     def _count(self, rel: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Look up how often each entity was seen: int64 (N,)."""
+        """Look up the number of occurrences of each entity: int64 (N,)."""
         counted, keys = self._counted(), rel * self._entities + number
         start = np.searchsorted(counted.keys, keys)
         seen = np.flatnonzero(np.searchsorted(counted.keys, keys, side="right") > start)
@@ -114,11 +121,14 @@ class Popularity:
         return counts
 
     def _no_worse(self, rel: np.ndarray, own: np.ndarray, asked: EntityTable) -> np.ndarray:
-        """Return how many candidates were seen at least ``own`` times, where that is not 0: int64 (N,)."""
+        """Count candidates with at least ``own`` occurrences: int64 (N,).
+
+        The result is for entities with ``own`` above 0.
+        """
         counted = self._counted()
         kept = asked.eligible(counted.keys % self._entities)
         base = int(counted.counts.max(initial=0)) + 1
-        ordered = counted.keys[kept]  # made in place: there may be as many keys as training edges
+        ordered = counted.keys[kept]  # computed in place, because there may be as many keys as training edges
         ordered //= self._entities
         ordered *= base
         ordered += counted.counts[kept]
@@ -129,15 +139,15 @@ class Popularity:
     def _known_no_worse(
         self, question: np.ndarray, rel: np.ndarray, true: np.ndarray, own: np.ndarray, answers: Answers
     ) -> np.ndarray:
-        """Return how many other known answers were seen at least ``own`` times: int64 (N,).
+        """Count other known answers with at least ``own`` occurrences.
 
-        The answers of a question are looked at once, however many edges ask it.
+        The result is int64 (N,). The answers of a question are counted once, however many edges ask it.
         """
         order = np.argsort(question, kind="stable")
         asked, first = np.unique(question[order], return_index=True)
         rel_of, first = rel[order[first]], np.append(first, len(order))
         base = int(self._counted().counts.max(initial=0)) + 1
-        result = -answers.hold(question, true).astype(np.int64)  # it is among them, and as often as itself
+        result = -answers.hold(question, true).astype(np.int64)  # the true entity is among them: leave it out
         for row, answer in answers.pieces(asked, _STEP):
             ordered = np.sort(row * base + self._count(rel_of[row], answer))
             here = slice(first[row[0]], first[row[-1] + 1])

@@ -1,4 +1,7 @@
-"""What is asked: who completes (relation, known end)? Held-out edges that ask the same are scored once."""
+"""Questions: (relation, known end), which the true entity completes.
+
+Held-out edges with the same question are scored once.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ Side = Literal["lhs", "rhs"]
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The questions of held-out edges on one side.
+    """Questions of held-out edges on one side.
 
     Attributes:
-        predict: the side asked for.
-        entities: more than any entity's number.
+        predict: side of the answers.
+        entities: a number above any entity's number.
         keys: int64 (G,), the distinct questions as ``rel * entities + known``, ascending: by relation first.
-        of_edge: int64 (N,), which of them each held-out edge asks.
-        true: int64 (N,), the number of the entity that answers it there.
+        of_edge: int64 (N,), position in ``keys`` of each held-out edge's question.
+        true: int64 (N,), number of the entity that answers it there.
     """
 
     predict: Side
@@ -33,7 +36,7 @@ class Questions:
 
     @classmethod
     def of(cls, asked: Triples, predict: Side, entities: int) -> Questions:
-        """Collect what held-out edges ask."""
+        """Collect the questions of held-out edges."""
         known, true = ends(asked, predict)
         keys, of_edge = np.unique(asked.rel * entities + known, return_inverse=True)
         return cls(predict, entities, keys, of_edge, true)
@@ -50,5 +53,5 @@ class Questions:
 
 
 def ends(triples: Triples, predict: Side) -> tuple[np.ndarray, np.ndarray]:
-    """Return (known end, asked end) of edges."""
+    """Return (known end, end on side ``predict``) of edges."""
     return (triples.rhs, triples.lhs) if predict == "lhs" else (triples.lhs, triples.rhs)

@@ -1,7 +1,8 @@
-"""Ranks of held-out edges against all entities of a type, over all partitions, raw and filtered.
+"""Ranks of held-out edges among all entities of a type.
 
-Candidates stream by in blocks, each compared with every question while it is in memory. A candidate that ties with the
-true entity counts as better (as in PBG), and so does one whose score is not a number.
+The entities are those of all partitions, and the ranks raw and filtered. Candidates are read in blocks, each compared
+with every question while it is in memory. A candidate that ties with the true entity counts as better (as in PBG), and
+so does one whose score is not a number.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ if TYPE_CHECKING:
     from pbg_tasks.progress import Progress
 
 PART_QUESTIONS = 2048
-"""Questions that one thread compares with one block; the candidates are prepared for each part anew."""
+"""Number of questions that one thread compares with one block; the candidates are prepared anew for each part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Ranks of N edges on one side, from 1, and the number of candidates each was ranked among.
+    """Ranks of N edges on one side, from 1.
 
     Attributes:
         raw: int64 (N,).
         filtered: int64 (N,).
-        raw_candidates: int64 (N,).
-        filtered_candidates: int64 (N,).
+        raw_candidates: int64 (N,), number of candidates of each raw rank.
+        filtered_candidates: int64 (N,), number of candidates of each filtered rank.
     """
 
     raw: np.ndarray
@@ -62,11 +63,11 @@ class Ranks:
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def select(self, rows: np.ndarray) -> Ranks:
-        """Return those of some edges."""
+        """Return the ranks of some edges."""
         return Ranks(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def take(self, rows: np.ndarray, ranks: Ranks) -> None:
-        """Fill in some edges.
+        """Set the ranks of some edges.
 
         Args:
             rows: int64 (M,), of the edges.
@@ -81,13 +82,13 @@ class Ranks:
         Args:
             outside: ranks among the candidates that are left out, none of which is the true entity of an edge.
         """
-        own = 1  # the true entity, which both count
+        own = 1  # the true entity, which is counted in both
         return Ranks(*(getattr(self, field.name) - getattr(outside, field.name) + own for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What scores, how much memory it may use, and who is told how far it is.
+    """Model that scores, with its memory budget and a progress counter.
 
     Attributes:
         config: of the model.
@@ -108,12 +109,12 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Ranker:
-    """Ranks edges whose relations have the same two entity types.
+    """Ranker of edges whose relations have the same two entity types.
 
     Attributes:
-        model: what scores.
-        questions: what all held-out edges ask on this side.
-        answers: known answers, of these edges only candidates.
+        model: that scores.
+        questions: of all held-out edges on this side.
+        answers: known answers of these edges; only candidates.
         known: table of the known ends.
         asked: table of the candidates.
     """
@@ -129,7 +130,7 @@ class Ranker:
 
         Args:
             edges: int64, rows of the held-out edges.
-            ranks: of all held-out edges, where those of ``edges`` are filled in.
+            ranks: of all held-out edges; those of ``edges`` are set.
         """
         edges = edges[np.argsort(self.questions.of_edge[edges], kind="stable")]
         question, true = self.questions.of_edge[edges], self.questions.true[edges]
@@ -156,7 +157,7 @@ class Ranker:
         work_off(((part, block) for block in self.asked.blocks(rows) for part in parts), self.model.threads, compare)
 
     def _parts(self, edges: np.ndarray) -> list[Part]:
-        """Prepare the questions of a batch, those of one scorer together."""
+        """Prepare the questions of a batch, grouped by scorer."""
         asked, of_batch = np.unique(self.questions.of_edge[edges], return_inverse=True)
         order = np.argsort(self.model.families.first[self.questions.rel[asked]], kind="stable")
         asked, of_batch = asked[order], np.argsort(order)[of_batch]
@@ -189,7 +190,10 @@ class Ranker:
         question: np.ndarray,
         true_ND: Tensor,
     ) -> Part:
-        """Prepare the edges of a part; arguments as it has them, but the true entities raw."""
+        """Prepare the edges of a part.
+
+        The arguments are the part's attributes, except that the true entities are raw.
+        """
         config, predict = self.model.config, self.questions.predict
         true_ND = scorer.candidates(true_ND, predict=predict)
         query_ND = query_QD[torch.from_numpy(question)]
@@ -199,7 +203,10 @@ class Ranker:
 
 
 def _cuts(family: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Cut questions where their scorer changes, and into parts of at most ``PART_QUESTIONS``."""
+    """Cut questions at changes of their scorer, into limited parts.
+
+    A part has at most ``PART_QUESTIONS``.
+    """
     ends = [*(np.flatnonzero(np.diff(family)) + 1).tolist(), len(family)]
     for first, stop in pairwise([0, *ends]):
         for start in range(first, stop, PART_QUESTIONS):

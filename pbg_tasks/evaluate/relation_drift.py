@@ -1,4 +1,7 @@
-"""Drift seen from the edges: degrees, means by relation, and the edges around a few entities, in one pass."""
+"""Drift by edges: degrees, means by relation, and surroundings.
+
+Surroundings are the edges around a few entities. All come from one pass over the edges.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class End(NamedTuple):
-    """An entity, by its number over all partitions of its type."""
+    """Entity, by its number over all partitions of its type."""
 
     entity: str
     number: int
 
 
 class Edge(NamedTuple):
-    """An edge between two of them."""
+    """Edge between two entities."""
 
     lhs: End
     rel: int
@@ -32,7 +35,7 @@ class Edge(NamedTuple):
 
 
 class RelationDrift:
-    """Sums up the figures of entities over the edges they are ends of.
+    """Sums of entities' figures over the edges they are ends of.
 
     Args:
         config: of tonight's model.
@@ -58,7 +61,7 @@ class RelationDrift:
         self._sums = {name: np.zeros((2, len(families))) for name in self._figures}  # ends with a figure, their sum
 
     def add(self, edges: Triples) -> None:
-        """Take note of some of tonight's edges."""
+        """Add some of tonight's edges."""
         self._edges += np.bincount(edges.rel, minlength=len(self._families))
         for (lhs, rhs), rows in by_types(self._config, self._families, edges):
             own = edges.select(rows)
@@ -71,7 +74,10 @@ class RelationDrift:
                         self._sums[name][row] += np.bincount(own.rel[there], weights, len(self._families))
 
     def to_json(self, names: list[str]) -> dict[str, dict[str, Any]]:
-        """Return the figures of each relation that has edges, by its name; means over ends that have a figure."""
+        """Return the figures of each relation that has edges, by name.
+
+        Means are over ends that have a figure.
+        """
         return {
             names[rel]: {"edges": int(self._edges[rel])}
             | {
@@ -83,7 +89,7 @@ class RelationDrift:
 
 
 class Surroundings:
-    """Collects the edges around a few entities, at most ``limit`` of each.
+    """Edges around a few entities, at most ``limit`` of each.
 
     Args:
         config: of the model.
@@ -100,7 +106,7 @@ class Surroundings:
         self.edges: dict[End, list[Edge]] = {end: [] for end in chosen}
 
     def add(self, edges: Triples) -> None:
-        """Look through some edges."""
+        """Search some edges for those around the entities."""
         for (lhs, rhs), rows in by_types(self._config, self._families, edges):
             own = edges.select(rows)
             for end, listed in self.edges.items():

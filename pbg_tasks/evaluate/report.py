@@ -1,4 +1,4 @@
-"""What an evaluation found."""
+"""Report of an evaluation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def figures(ranks: np.ndarray, candidates: np.ndarray) -> dict[str, float]:
 
     Args:
         ranks: int64 (Q,), from 1.
-        candidates: int64 (Q,), how many entities each was ranked among, the true one included.
+        candidates: int64 (Q,), number of entities each was ranked among, the true one included.
 
     Returns:
         ``count``, ``mr``, ``mrr``, ``hits1``, ``hits10``, ``hits50`` and ``auc``, or only ``count`` when there are no
@@ -42,11 +42,14 @@ def figures(ranks: np.ndarray, candidates: np.ndarray) -> dict[str, float]:
 
 
 def random_scorer(candidates: np.ndarray) -> dict[str, float]:
-    """Return what a scorer that knows nothing is expected to reach: MRR H(n)/n, hits k/n, MR (n+1)/2."""
+    """Return the expected figures of random scores.
+
+    They are MRR H(n)/n, hits k/n, MR (n+1)/2.
+    """
     if not len(candidates):
         return {}
     n = candidates.astype(np.float64)
-    harmonic = np.log(n) + np.euler_gamma + 1 / (2 * n) - 1 / (12 * n * n)  # 1 % off for n = 1, 0.1 % for 2
+    harmonic = np.log(n) + np.euler_gamma + 1 / (2 * n) - 1 / (12 * n * n)  # error of 1 % for n = 1, 0.1 % for 2
     result = {"mr": ((n + 1) / 2).mean(), "mrr": np.minimum(harmonic / n, 1).mean()}
     result |= {f"hits{k}": np.minimum(k / n, 1).mean() for k in HITS}
     return {name: round(float(value), 8) for name, value in result.items()}
@@ -59,23 +62,23 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Figures of held-out edges (``metrics.figures`` each).
+    """Figures of held-out edges (each a result of ``figures``).
 
     Attributes:
-        split: which held-out edges.
-        edges: how many; each is asked twice, once a side.
-        held_out: edges of the split, of which those are a sample where there are more.
-        candidates: most entities an edge was ranked among, by type.
+        split: of the held-out edges.
+        edges: number of ranked edges; each is ranked twice, once a side.
+        held_out: number of edges of the split, of which a sample is ranked where there are more.
+        candidates: largest number of entities an edge was ranked among, by type.
         sampled: whether they are a sample.
         raw: over all queries, against all candidates.
         filtered: same, without other entities known to be right.
-        interval: of the filtered MRR, as ``comparison_.mean_interval`` gives it; None where no edge is left out.
-        random: what a scorer that knows nothing is expected to reach, filtered.
-        popularity: what ranking by frequency in training reaches, filtered; None when training edges were not given.
+        interval: of the filtered MRR, a result of ``paired_comparison.mean_interval``; None where no edge is left out.
+        random: expected figures of random scores, filtered.
+        popularity: figures of a ranking by frequency in training, filtered; None when training edges were not given.
         sides: by predicted side, ``raw`` and ``filtered``.
         relations: by relation name, ``raw`` and ``filtered``; of a sample, with further edges of rare relations.
-        against: how another model did on the same; None when there was none.
-        best: same of the best model of the last nights; None where it is no third one.
+        against: comparison with another model on the same edges; None when there was none.
+        best: same with the best model of the last nights; None where it is no third one.
     """
 
     split: str
@@ -152,12 +155,17 @@ class EvaluationReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, all of them finite; what was not measured is left out."""
+        """Return plain JSON values, all of them finite.
+
+        Values that were not measured are left out.
+        """
         return {name: value for name, value in asdict(self).items() if value is not None} | {"ties": TIES}
 
 
 def by_relation(rel: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield each relation that edges have, ascending, and their rows, int64, ascending: all of them by one sort.
+    """Yield each relation that edges have, ascending, and their rows.
+
+    The rows are int64 and ascending; all of them are found by one sort.
 
     Args:
         rel: int64 (N,), relation of each edge.
@@ -168,7 +176,10 @@ def by_relation(rel: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def rank_figures(sides: Sequence[Ranks]) -> dict[str, Figures]:
-    """Return the figures of ranks of one or both sides, ``raw`` and ``filtered``."""
+    """Return the figures of ranks of one or both sides.
+
+    They are ``raw`` and ``filtered``.
+    """
     ranks = Ranks.joined(sides)
     return {
         "raw": figures(ranks.raw, ranks.raw_candidates),

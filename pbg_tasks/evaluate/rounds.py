@@ -1,4 +1,4 @@
-"""Ranking a sample of held-out edges round by round."""
+"""Ranking of a sample of held-out edges, round by round."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class RankedRounds:
     Args:
         tables: embeddings by type.
         groups: types of the two ends, rows of the held-out edges that have them.
-        sides: what the held-out edges ask.
-        edges: how many there are.
+        sides: questions of the held-out edges.
+        edges: number of held-out edges.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class RankedRounds:
         return [(lhs, rhs, mine) for lhs, rhs, own in self._of_types if len(mine := own[np.isin(own, rows)])]
 
     def scores(self, rows: np.ndarray) -> int:
-        """Return how many scores it takes to rank some held-out edges."""
+        """Return the number of scores that ranking some held-out edges takes."""
         return sum(len(own) * (lhs.candidates + rhs.candidates) for lhs, rhs, own in self._only(rows))
 
     def rank(self, model: Model, rows: np.ndarray) -> None:
         """Rank some more held-out edges.
 
         Args:
-            model: what scores.
+            model: that scores.
             rows: int64, of the edges.
         """
         for name, side in self._sides.items():

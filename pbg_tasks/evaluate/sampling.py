@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from pbg_tasks.evaluate.ids import Bucket
 
 ROUND_EDGES = 2048
-"""Edges of the first round, as many as one part of the ranking has; each further round doubles what was ranked."""
+"""Number of edges of the first round, as many as one part of the ranking has. Each further round doubles the number of
+ranked edges.
+"""
 STANDARD_ERRORS = 3.0
-"""Distance of a mean from its limit that decides: more than the 2 of one look, since every round looks again."""
-_FEWEST = 2  # values that have a spread
+"""Distance of a mean from its limit that decides, in standard errors. It is more than the 2 of a single look, since
+every round looks again.
+"""
+_FEWEST = 2  # least number of values that have a spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,10 @@ class Sample:
 
     Attributes:
         edges: by bucket, in the order of their hash.
-        order: int64 (B,), rows of ``edges``, laid end to end, in the order in which they count over all relations.
-        extra: int64 (E,), rows that count in the figures of their relation only.
-        total: edges that are held out.
+        order: int64 (B,), rows of ``edges``, one bucket after the other, in the order in which they count over all
+            relations.
+        extra: int64 (E,), rows that count only in the figures of their relation.
+        total: number of held-out edges.
     """
 
     edges: Mapping[Bucket, EdgeList]
@@ -51,9 +56,9 @@ class Sample:
 
         Args:
             held_out: edges by bucket, each in the order of their hash.
-            limit: most edges; None: all.
-            relation_edges: of each relation at least so many, where it has them. Relations take half of ``limit`` at
-                most for that: one edge of each first, then a second one, and so on.
+            limit: largest number of edges; None: all.
+            relation_edges: least number of edges of each relation, where it has them. Relations take at most half of
+                ``limit`` for that: one edge of each first, then a second one, and so on.
         """
         total = sum(map(len, held_out.values()))
         if limit is None or total <= limit:
@@ -107,13 +112,14 @@ def _chosen(rel: np.ndarray, limit: int, relation_edges: int) -> tuple[np.ndarra
     extra = beyond[np.argsort(within[beyond], kind="stable")[: limit // 2]]
     is_extra = np.zeros(len(rel), bool)
     is_extra[extra] = True
-    # The longest beginning of the order that fits beside the extra edges; those inside it are none.
+    # The longest prefix of the order that fits beside the extra edges. Extra edges within the prefix are dropped from
+    # them.
     stop = int(np.searchsorted(np.cumsum(~is_extra), limit - len(extra), side="right"))
     return np.arange(stop), np.sort(extra[extra >= stop])
 
 
 def relation_edges(gates: Gates) -> int:
-    """Return how many edges of a relation its floor needs."""
+    """Return the number of edges of a relation that its floor needs."""
     floors = gates.relations.values()
     return max((floor.min_edges for floor in floors), default=RelationFloor(min_mrr=0).min_edges)
 

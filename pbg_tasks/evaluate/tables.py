@@ -1,4 +1,7 @@
-"""The embeddings of an entity type, streamed from its partitions' files, and how much of it fits into memory."""
+"""Tables of embeddings, read from their partitions' files in blocks.
+
+A budget limits how much of a table is in memory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.evaluate.filters import Answers
 
-# A tile of scores stays in the processor's cache between the product and the comparison; 512 questions against 2048
+# A tile of scores stays in the processor's cache between the product and the comparison. 512 questions against 2048
 # candidates are enough for the product to be at its fastest.
 MAX_TILE_SCORES = 1 << 20
 MIN_TILE_SCORES = 1 << 16
@@ -24,7 +27,7 @@ MAX_BLOCK_ROWS = 4096
 ENOUGH_BLOCK_ROWS = 2048
 MIN_BLOCK_ROWS = 256
 
-_GATHERED_ROWS = 512  # copied at a time: they stay in the cache from one copy to the next
+_GATHERED_ROWS = 512  # rows copied at a time, which stay in the cache from one copy to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,9 @@ class Budget:
     """Sizes that keep an evaluation within its memory.
 
     Attributes:
-        edges: held-out edges whose queries are kept at a time.
-        rows: most candidates in a block.
-        scores: most of them at a time, but those of one question with a block.
+        edges: number of held-out edges whose queries are kept at a time.
+        rows: largest number of candidates in a block.
+        scores: largest number of scores at a time, unless those of one question with a block are more.
     """
 
     edges: int
@@ -43,10 +46,11 @@ class Budget:
 
     @classmethod
     def of(cls, memory_bytes: int, dimension: int, threads: int) -> Self:
-        """Give half the memory to queries and true entities, an eighth to the threads' candidates, as much to scores.
+        """Divide the memory of an evaluation.
 
-        A query and its true entity exist raw and prepared, with what numbers them some five rows; a candidate raw,
-        prepared and as its comparator needs it, some four, and a tile of scores up to three times.
+        Half is for queries and true entities, an eighth for the threads' candidates, and an eighth for scores. A query
+        and its true entity exist raw and prepared, some five rows together with their numbers. A candidate exists raw,
+        prepared and in the form of its comparator, some four rows, and a tile of scores up to three times.
         """
         edge, row = 4 * 5 * dimension + 100, 4 * 4 * dimension
         share = memory_bytes // 8 // threads
@@ -57,7 +61,10 @@ class Budget:
         )
 
     def block_rows(self, questions: int) -> int:
-        """Return how many candidates to compare at a time with so many questions: with few, every block costs more."""
+        """Return the number of candidates to compare at a time.
+
+        With few questions, every block costs more, so it is larger.
+        """
         return min(self.rows, max(self.scores // questions, ENOUGH_BLOCK_ROWS))
 
 
@@ -74,22 +81,22 @@ class Block:
     rows: np.ndarray
 
     def columns(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the column of each entity, -1 for one that is not in the block."""
+        """Return the column of each entity; -1 where the block lacks it."""
         column = np.searchsorted(self.numbers, numbers)
         column[column == len(self.numbers)] = 0
         return np.where(self.numbers[column] == numbers, column, -1)
 
 
 class EntityTable:
-    """The embeddings of one entity type, in files.
+    """Embeddings of one entity type, in files.
 
     Args:
         paths: file of each partition, in order.
         bases: first number of each partition, then the total.
         dimension: of the embeddings.
-        sample: ascending numbers of the candidates; None means everyone.
-        rows: how many each file has, where they are fewer than ``bases`` tell: entities after them are no candidates,
-            and nobody asks for them.
+        sample: ascending numbers of the candidates; None means all entities.
+        rows: number of rows of each file, where they are fewer than in ``bases``: entities after them are no candidates
+            and are never looked up.
     """
 
     def __init__(
@@ -105,7 +112,7 @@ class EntityTable:
 
     @property
     def candidates(self) -> int:
-        """How many entities are candidates."""
+        """Number of candidates."""
         return int(self._bases[-1]) if self._sample is None else len(self._sample)
 
     def candidate_numbers(self) -> np.ndarray:
@@ -113,11 +120,14 @@ class EntityTable:
         return np.arange(self._bases[-1]) if self._sample is None else self._sample
 
     def among(self, sample: np.ndarray) -> EntityTable:
-        """Return the same embeddings with other candidates: their numbers, ascending."""
+        """Return the same embeddings with other candidates.
+
+        ``sample`` has their numbers, ascending.
+        """
         return EntityTable(self._paths, self._bases, self._dimension, sample, self._rows)
 
     def eligible(self, numbers: np.ndarray) -> np.ndarray:
-        """Return which entities are candidates: bool (N,)."""
+        """Return whether entities are candidates: bool (N,)."""
         return np.ones(len(numbers), bool) if self._sample is None else np.isin(numbers, self._sample)
 
     def only_candidates(self, answers: Answers) -> Answers:
@@ -136,7 +146,10 @@ class EntityTable:
                 yield Block(numbers, raw[numbers - first])
 
     def gather(self, numbers: np.ndarray, rows: int) -> torch.Tensor:
-        """Return the embeddings of some entities, float32 (N, D), reading ``rows`` at a time."""
+        """Return the embeddings of some entities, float32 (N, D).
+
+        ``rows`` of them are read at a time.
+        """
         result = np.empty((len(numbers), self._dimension), np.float32)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]

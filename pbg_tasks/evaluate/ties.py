@@ -1,9 +1,9 @@
-"""From which score on a candidate counts as no worse than the true entity.
+"""Range of scores in which a candidate ties with the true entity.
 
 A matrix product rounds differently from block to block and even from column to column, so that equal embeddings get
-scores that differ in their last bits. Compared bit by bit, a collapsed model would look good half of the time. Here,
-whatever lies within float32's rounding of the true score is looked at again in float64 and ties with it when it still
-lies within the rounding of the vectors themselves; ties count against the model.
+scores that differ in their last bits. Compared bit by bit, a collapsed model would look good half of the time. Here, a
+score within float32's rounding of the true score is computed again in float64. It ties with the true score when it is
+still within the rounding of the vectors themselves; ties count against the model.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ModelConfig
     from pbg_tasks.config.comparators import Facts
 
-# Of the product of the norms: no float32 product of up to some thousand dimensions is further off.
+# Relative to the product of the norms. No float32 product of up to some thousand dimensions has a larger error.
 ROUNDING = 2e-6
-# How far preparing may move a vector, as a share of its norm: equal ones come out this close.
+# Largest change of a vector by its preparation, as a share of its norm. Equal vectors are this close afterwards.
 MOVED = 2e-7
 
 
@@ -30,11 +30,11 @@ def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Te
     """Return the lowest score that ties with the true entity's, (N,).
 
     Args:
-        config: which comparator it is.
+        config: of the model, with its comparator.
         query_ND: prepared queries.
         true_ND: prepared true entities.
         score_N: their scores.
-        exact: the scores are float64's, off by no more than the vectors are.
+        exact: whether the scores are float64, with no larger error than the vectors.
     """
     lowest = _lowest_exact if exact else _lowest
     facts = comparator_facts(config.comparator)
@@ -46,7 +46,10 @@ def tie_from(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Te
 
 
 def tie_range(config: ModelConfig, query_ND: Tensor, true_ND: Tensor, score_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Return between which scores rounding may have decided who is better, (N,) each; arguments as above."""
+    """Return the range of scores in which rounding may have decided.
+
+    Its ends are (N,) each; the arguments are those of ``tie_from``.
+    """
     lowest_N = tie_from(config, query_ND, true_ND, score_N)
     return lowest_N, 2 * score_N - lowest_N
 
@@ -55,12 +58,13 @@ def _lowest(facts: Facts, query_ND: Tensor, true_ND: Tensor, score_N: Tensor, ro
     query_N, true_N = query_ND.norm(dim=1), true_ND.norm(dim=1)
     if facts.metric == "inner_product":
         return torch.sub(score_N, query_N * true_N, alpha=rounding)
-    squares_N = (query_N + true_N).square()  # distances come from |q|^2 - 2 q.c + |c|^2
+    squares_N = (query_N + true_N).square()  # distances are computed as |q|^2 - 2 q.c + |c|^2
     if facts.metric == "l2" and facts.squared:
         return torch.sub(score_N, squares_N, alpha=rounding)
     if facts.metric == "l2":
         return torch.add(score_N.square(), squares_N, alpha=rounding).sqrt().neg()
-    # A package's own: how it rounds is not known. Allow for sums of products and for its own size.
+    # The rounding of a package's comparator is unknown. The range allows for sums of products and for the score's own
+    # size.
     return torch.sub(score_N, query_N * true_N + score_N.abs(), alpha=rounding)
 
 
