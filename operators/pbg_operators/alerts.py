@@ -1,4 +1,7 @@
-"""Who is told of a night that failed, was refused, was published or is late: the spec's notifiers, as callbacks."""
+"""Alerts: calls of the spec's notifiers, as callbacks.
+
+The occasions are nights that failed, were refused, were published or are late.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,16 @@ if TYPE_CHECKING:
     from pbg_tasks.config.alerts import Occasion
 
 FACTS = "pbg"
-"""What the templates of notifiers know an alert's facts by."""
+"""Name of an alert's facts in the templates of notifiers."""
 log = logging.getLogger(__name__)
 
 
 class Alert:
-    """Tells the notifiers of a graph's spec of one kind of occasion.
+    """Call of a graph's notifiers for one kind of occasion.
 
     Args:
         spec: of the graph.
-        occasion: of which they are told.
+        occasion: of the calls.
     """
 
     def __init__(self, spec: GraphSpec, occasion: Occasion) -> None:
@@ -38,43 +41,51 @@ class Alert:
         self._notifiers = tuple(notifier for notifier in spec.nights.notify if occasion in notifier.on)
 
     def __call__(self, context: Mapping[str, Any], text: str | None = None) -> None:
-        """Tell them, as Airflow's callbacks are called.
+        """Call the notifiers, as Airflow calls its callbacks.
 
         Args:
             context: of the task or run.
-            text: what happened, in a sentence; made of the context unless given.
+            text: description of the occasion, in a sentence; made of the context unless given.
         """
         tell(self._notifiers, context, graph=self._graph, occasion=self._occasion, text=text or _text(context))
 
 
 def tell(notifiers: Iterable[Notifier], context: Mapping[str, Any], **facts: str) -> None:
-    """Call notifiers; one that fails is logged and hinders neither the others nor the night."""
+    """Call notifiers; one that fails is logged.
+
+    A failure affects neither the other notifiers nor the night.
+    """
     for notifier in notifiers:
         module, _, name = notifier.use.rpartition(".")
         try:
             getattr(import_module(module), name)(**notifier.arguments)({**context, FACTS: facts})
-        except Exception:  # whatever it is, the night is not to blame
+        except Exception:  # any failure, which must not become one of the night
             log.exception("notifier %s could not tell: %s", notifier.use, facts)
 
 
 def tell_late(context: Mapping[str, Any], graph: str, at: str, notifiers: list[dict[str, Any]]) -> None:
-    """Tell of a deadline that has passed; Airflow calls it in a process of its own."""
+    """Report a deadline that has passed.
+
+    Airflow calls it in a separate process.
+    """
     run = context["dag_run"]
     text = f"{run['dag_id']}: {run.get('partition_key') or run['dag_run_id']} was not published by {at}"
     tell(map(Notifier.model_validate, notifiers), context, graph=graph, occasion="late", text=text)
 
 
 def on_failure(spec: GraphSpec) -> dict[str, Any]:
-    """Return the arguments of a DAG that make it tell of its failed runs."""
+    """Return the arguments of a DAG for alerts of its failed runs."""
     return {"on_failure_callback": Alert(spec, "failed")}
 
 
 def on_lasting_failure(spec: GraphSpec, tries: int) -> dict[str, Any]:
-    """Return the arguments of a task of very many tries that make it tell once that it fails again and again.
+    """Return the arguments of a task for one alert of repeated failures.
+
+    The task has very many tries.
 
     Args:
         spec: of the graph.
-        tries: so many have to fail before.
+        tries: number of failed tries before the alert.
     """
     alert = Alert(spec, "failed")
 
@@ -86,7 +97,7 @@ def on_lasting_failure(spec: GraphSpec, tries: int) -> dict[str, Any]:
 
 
 def deadline(spec: GraphSpec) -> dict[str, Any]:
-    """Return the arguments of a nightly DAG that make it tell of late releases."""
+    """Return the arguments of a nightly DAG for alerts of late releases."""
     asked = spec.nights.deadline
     if asked is None:
         return {}
@@ -97,10 +108,12 @@ def deadline(spec: GraphSpec) -> dict[str, Any]:
 
 
 def check_notifiers(spec: GraphSpec, spec_path: Path) -> None:
-    """Refuse notifiers of packages that are not installed; a failing night would be the wrong moment to learn of it.
+    """Refuse notifiers of packages that are not installed.
+
+    Otherwise the first failing night would reveal it.
 
     Raises:
-        ConfigError: naming file, key and module.
+        ConfigError: a module is missing; the message names file, key and module.
     """
     for module in (notifier.use.rpartition(".")[0] for notifier in spec.nights.notify):
         try:
@@ -112,7 +125,7 @@ def check_notifiers(spec: GraphSpec, spec_path: Path) -> None:
 
 
 def _text(context: Mapping[str, Any]) -> str:
-    """Say what a callback's context knows: of a run, or of a task."""
+    """Return a sentence on a run or task from a callback's context."""
     dag, run_id = context["dag"].dag_id, context["run_id"]
     reason = context.get("exception") or context.get("reason")
     return f"{dag}: {run_id}" + (f": {reason}" if reason else "")

@@ -1,4 +1,7 @@
-"""``AnnouncingOperator``: a ``pbg`` command of whose success other DAGs are told, once."""
+"""``AnnouncingOperator``: a ``pbg`` command whose success is announced once.
+
+Other DAGs get an event of an asset.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,23 @@ if TYPE_CHECKING:
 
 
 def remember(context: Mapping[str, Any]) -> None:
-    """Remember with the run that the event of a task is out; Airflow calls this once the task has succeeded.
+    """Record with the run that the event of a task was sent.
 
-    Before that, a task that is killed would have told nobody, and nobody would be told later.
+    Airflow calls this once the task has succeeded. If it were recorded earlier, a killed task would not have sent its
+    event, and no later task would send it.
     """
     context["task"].remember()
 
 
 class AnnouncingOperator(PbgOperator):
-    """Run a command; unless it was announced before, its asset gets an event.
+    """Run a command; its asset gets an event, unless announced before.
 
-    Runs of one key find everything done, however many there are: only the first announces. What was announced before
-    makes the task *skipped*, which is what keeps Airflow from telling the asset's consumers.
+    Runs of one key find everything done, however many there are: only the first announces. A task that was announced
+    before is *skipped*, because Airflow then sends no event to the asset's consumers.
 
     Args:
         asset: that gets the event.
-        announces: name of the task whose result is announced, as ``pbg announced`` takes it.
+        announces: name of the task whose result is announced, for ``pbg announced``.
     """
 
     def __init__(self, *, asset: Asset, announces: str, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
@@ -40,16 +44,16 @@ class AnnouncingOperator(PbgOperator):
         self._surroundings: dict[str, str] | None = None
 
     def lineage(self) -> tuple[list[str], list[str]]:
-        """Same as of every command; what is written lies at the asset."""
+        """Return the same as for every command, with the asset as output."""
         return super().lineage()[0], [self.asset.uri]
 
     def remember(self) -> None:
-        """Store that the event is out.
+        """Record that the event was sent.
 
         Raises:
             AirflowException: that failed, so another run of the key will announce the same again.
         """
-        # Those of the command before: the task is over, and its scratch may be gone.
+        # The variables of the command before, because the task has ended and its scratch may be removed.
         surroundings = self._environment() if self._surroundings is None else self._surroundings
         self._run(surroundings, "announced", [self.arguments[0], self.announces])
 
@@ -58,10 +62,10 @@ class AnnouncingOperator(PbgOperator):
         return self._surroundings
 
     def _skip_announced(self, context: Context, result: Mapping[str, Any]) -> None:
-        """End the task as skipped, with its result, if it was announced before.
+        """End the task as skipped, with its result, if announced before.
 
         Raises:
-            AirflowSkipException: it was.
+            AirflowSkipException: it was announced before.
         """
         if result["announced"]:
             context["ti"].xcom_push(key="return_value", value=result)

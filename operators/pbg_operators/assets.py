@@ -1,4 +1,4 @@
-"""What the DAGs of a graph read and write, as Airflow's assets."""
+"""Airflow assets that the DAGs of a graph read and write."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 LONGEST_URI = 1500
-"""Characters that Airflow's database has room for."""
+"""Number of characters that Airflow's database can store."""
 
 
 def s3_uri(uri: str) -> str:
-    """Write a URI as Airflow's Amazon provider does, without its imports.
+    """Return a URI in the form of Airflow's Amazon provider.
+
+    The provider itself, whose imports are slow, is not needed.
 
     Raises:
         ValueError: it names no bucket.
@@ -33,20 +35,20 @@ def s3_uri(uri: str) -> str:
     return urlunsplit(parts._replace(path=path, query=query, fragment=""))
 
 
-# Airflow looks for who writes URIs of a scheme whenever it makes an asset, and so loads every provider that has assets:
-# boto3 and botocore, 300 modules for 0.2 s of each parse.
+# Whenever Airflow makes an asset, it looks for the provider that normalizes URIs of the scheme. So it loads every
+# provider with assets: boto3 and botocore, 300 modules for 0.2 s of each parse.
 @attrs.define(init=False, eq=False)
 class S3Asset(Asset):  # type: ignore[override] # of the initialiser, which Airflow calls with names only
-    """An asset in S3. It equals Airflow's own of the same name and URI."""
+    """Asset in S3, equal to Airflow's of the same name and URI."""
 
     uri: str = attrs.field(kw_only=True, converter=s3_uri, validator=attrs.validators.max_len(LONGEST_URI))
 
 
 def edges_asset(spec: GraphSpec) -> Asset:
-    """Return the snapshots of a graph.
+    """Return the asset of a graph's snapshots.
 
-    Its URI ends with the graph's name: Airflow takes two assets of one URI for a mistake and refuses the tasks of one,
-    yet two graphs may well be made of the same snapshots, each begun by its own events.
+    Its URI ends with the graph's name: Airflow takes two assets with one URI for a mistake and refuses the tasks of
+    one, yet two graphs may be made of the same snapshots, each begun by its own events.
 
     Raises:
         ConfigError: they are at no place that Airflow can name.
@@ -55,12 +57,12 @@ def edges_asset(spec: GraphSpec) -> Asset:
 
 
 def edges_place(spec: GraphSpec) -> str:
-    """Return what all snapshots of a graph have in common of their location."""
+    """Return the common prefix of the locations of a graph's snapshots."""
     return spec.snapshots.location.partition("{snapshot}")[0]
 
 
 def channel_asset(spec: GraphSpec) -> Asset:
-    """Return the channel that readers of a graph follow.
+    """Return the asset of the channel that readers of a graph follow.
 
     Raises:
         ConfigError: it is at no place that Airflow can name.
@@ -69,10 +71,11 @@ def channel_asset(spec: GraphSpec) -> Asset:
 
 
 def export_asset(spec: GraphSpec, export: Export) -> Asset:
-    """Return the place that all nights' exports of one name share.
+    """Return the asset of the place of all exports of a name.
 
-    Its URI ends with whose export it is, for the same reason as that of the edges: exports to
-    ``s3://vectors/{snapshot}/a`` and ``s3://vectors/{snapshot}/b``, of one graph or of two, share the place.
+    The exports are those of all nights. The URI ends with the names of graph, channel and export, for the same reason
+    as that of the edges: exports to ``s3://vectors/{snapshot}/a`` and ``s3://vectors/{snapshot}/b``, of one graph or of
+    two, share the place.
 
     Raises:
         ConfigError: it is at no place that Airflow can name.

@@ -1,4 +1,4 @@
-"""An Airflow connection to S3, as the environment variables every AWS client reads."""
+"""Variables for AWS clients from an Airflow connection to S3."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FROM_EXTRA = {
     "aws_session_token": ("AWS_SESSION_TOKEN",),
-    "endpoint_url": ENDPOINT_VARIABLES,  # both: a worker's own would win over the connection's
+    "endpoint_url": ENDPOINT_VARIABLES,  # both, because one of the worker's own would go before the connection's
     "allow_http_endpoint": (ALLOWED_VARIABLE,),
     "region_name": ("AWS_DEFAULT_REGION", "AWS_REGION"),
     "profile_name": ("AWS_PROFILE",),
@@ -25,12 +25,13 @@ UNSUPPORTED = ("role_arn", "assume_role_method", "assume_role_with_web_identity_
 
 
 def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str, str]:
-    """Return ``environment`` with the variables that stand for a connection; as it is when there is no such connection.
+    """Return ``environment`` with the variables of a connection.
 
-    A worker that gets its credentials from its surroundings (instance profile, mounted token) needs no connection.
+    It is returned unchanged when there is no such connection. A worker that gets its credentials from its surroundings
+    (instance profile, mounted token) needs no connection.
 
     Raises:
-        AirflowFailException: the connection is of another type, asks for something that variables cannot say, or its
+        AirflowFailException: the connection is of another type, has settings that variables cannot express, or its
             endpoint is malformed or holds credentials.
     """
     if conn_id is None:
@@ -55,6 +56,6 @@ def with_store(environment: Mapping[str, str], conn_id: str | None) -> dict[str,
             Endpoints(found).check_form(str(endpoint), f"connection {conn_id!r}, endpoint_url of its extra,")
         except ConfigError as error:
             raise AirflowFailException(str(error)) from None
-    # Credentials are one thing: the worker's session token must not go with the connection's keys.
+    # Credentials belong together: the worker's session token must not be combined with the connection's keys.
     inherited = {name: value for name, value in environment.items() if not (connection.login and name in CREDENTIALS)}
     return inherited | found

@@ -1,4 +1,7 @@
-"""``PublishedBy``: until when a night's release is expected, as a reference of Airflow's deadline alerts."""
+"""``PublishedBy``: a reference of Airflow's deadline alerts.
+
+It is the time by which a night's release is expected.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class PublishedBy(BaseDeadlineReference):
-    """The next such time of the day after a run was due.
+    """Next time of a day after a run was due.
 
-    Airflow's own references count from a run's logical date, which runs of snapshots do not have, or from when it was
-    queued, which moves the deadline of a night that begins late. A backfill has no deadline.
+    Airflow's own references count from a run's logical date, which runs of snapshots do not have, or from the time when
+    it was queued, which moves the deadline of a night that begins late. A backfill has no deadline.
 
     Args:
         at: time of the day, ``HH:MM``.
@@ -30,16 +33,16 @@ class PublishedBy(BaseDeadlineReference):
         self.deadline = Deadline(at=at, timezone=timezone)
 
     def serialize_reference(self) -> dict[str, Any]:
-        """Return what makes the same reference in the scheduler."""
+        """Return the data from which the scheduler makes the same reference."""
         return {**super().serialize_reference(), "at": self.deadline.at, "timezone": self.deadline.timezone}
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> Self:
-        """Read what ``serialize_reference`` wrote."""
+        """Return the reference of data from ``serialize_reference``."""
         return cls(reference_data["at"], reference_data["timezone"])
 
     def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> datetime | None:
-        """Return a run's deadline; the scheduler asks when it makes the run."""
+        """Return a run's deadline, for the scheduler that makes the run."""
         from sqlalchemy import select
 
         from pbg_operators.internals import DagRun, DagRunType
@@ -50,7 +53,10 @@ class PublishedBy(BaseDeadlineReference):
 
 
 def next_time(deadline: Deadline, after: datetime) -> datetime:
-    """Return the first moment after another one at which the clocks of the deadline's timezone show its time."""
+    """Return the first moment after another one at a deadline's time.
+
+    The time is that of the clocks in the deadline's timezone.
+    """
     zone = ZoneInfo(deadline.timezone)
     day = after.astimezone(zone).date()
     moments = (datetime.combine(day + timedelta(days), deadline.time, zone) for days in (0, 1))

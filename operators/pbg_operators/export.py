@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class ExportOperator(AnnouncingOperator):
-    """Run ``pbg export-release``, and tell every DAG that waits for the export, once.
+    """Run ``pbg export-release``, and announce the export once.
 
-    It runs also where the release was announced before, so that a run of the same key finishes what another left.
+    DAGs that wait for the export get its event. The task runs also where the release was announced before, so that a
+    run of the same key finishes the work of another.
 
     Args:
         asset: the place that all nights' exports of this name share.

@@ -1,6 +1,7 @@
-"""What the result of a task says of what it read and wrote, as OpenLineage's own facets. Only what is known is told.
+"""OpenLineage's facets of a task's inputs and outputs.
 
-Imports OpenLineage's client, so this is imported only by who needs it.
+They are made from the task's result, and only of known facts. This module imports OpenLineage's client, so it is
+imported only where that is needed.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ Result = dict[str, Any]
 Named = dict[str, Any]
 
 STORED = ("preserve", "export-release")
-"""Commands whose results count files and bytes."""
+"""Commands whose results have numbers of files and bytes."""
 SPLITS = ("train", "valid", "test")
 VERSIONS = {"train": "version", "preserve": "manifest_sha256", "publish": "release"}
-"""Which figure of a command's result says what version of its output it wrote."""
+"""Key of a command's result that holds the version of its output."""
 ROLES = {
     "lhs": "left-hand end of an edge",
     "rel": "relation of an edge",
@@ -51,8 +52,8 @@ class Facets:
     Attributes:
         snapshot: of the snapshot.
         reading: of this reading of the snapshot.
-        written: of what is written.
-        writing: of this writing of it.
+        written: of the task's output.
+        writing: of this writing of the output.
         run: of the task's run.
     """
 
@@ -64,11 +65,13 @@ class Facets:
 
 
 def facets_of(command: str, result: Result, columns: Mapping[str, str | None]) -> Facets:
-    """Return what is known of a task; a result of an older version of this package may say less.
+    """Return the facets of a task.
+
+    A result of an older version of this package may have fewer facts.
 
     Args:
         command: subcommand of ``pbg``.
-        result: what it found; empty before it ends.
+        result: of the command; empty before it ends.
         columns: the snapshot's, by role, as the graph spec names them.
     """
     return Facets(
@@ -81,7 +84,10 @@ def facets_of(command: str, result: Result, columns: Mapping[str, str | None]) -
 
 
 def _columns(roles: Mapping[str, str | None], types: Mapping[str, list[str]]) -> SchemaDatasetFacet:
-    """Describe the snapshot's columns: before its files were looked at, those that the graph spec names."""
+    """Return the schema of the snapshot's columns.
+
+    Before its files are read, it has the columns that the graph spec names.
+    """
     described = {column: ROLES.get(role) for role, column in roles.items() if column is not None}
     return SchemaDatasetFacet(
         fields=[
@@ -94,7 +100,7 @@ def _columns(roles: Mapping[str, str | None], types: Mapping[str, list[str]]) ->
 
 
 def _vectors(types: Mapping[str, Result]) -> SchemaDatasetFacet:
-    """Describe embeddings: of each entity type, names and vectors."""
+    """Return the schema of embeddings: names and vectors of each entity type."""
 
     def of(dimension: int) -> list[SchemaDatasetFacetFields]:
         columns = {"name": "VARCHAR", "vector": f"FLOAT[{dimension}]"}
@@ -109,7 +115,7 @@ def _vectors(types: Mapping[str, Result]) -> SchemaDatasetFacet:
 
 
 def _reading(command: str, result: Result, weight: str | None) -> Named:
-    """Return what was read of the snapshot, and what was found in it."""
+    """Return the facets of reading the snapshot, and of its checks."""
     found: Named = {}
     if command == "plan" and result:
         found["inputStatistics"] = InputStatisticsInputDatasetFacet(size=result["bytes"], fileCount=result["files"])
@@ -124,7 +130,10 @@ def _reading(command: str, result: Result, weight: str | None) -> Named:
 
 
 def _quality(result: Result, weight: str | None) -> Any:  # noqa: ANN401 - a class that OpenLineage makes on the spot
-    """Return the metrics of a snapshot. A facet may have fields of anybody's: ``duplicates`` and ``selfLoops``."""
+    """Return the metrics of a snapshot.
+
+    A facet may have additional fields: here ``duplicates`` and ``selfLoops``.
+    """
     bounds = result.get("weights")
     columns = {weight: ColumnMetrics(min=bounds[0], max=bounds[1])} if weight and bounds else {}
     metrics = DataQualityMetricsInputDatasetFacet(columnMetrics=columns, rowCount=result["edges"])
@@ -132,7 +141,10 @@ def _quality(result: Result, weight: str | None) -> Any:  # noqa: ANN401 - a cla
 
 
 def _written(command: str, result: Result) -> Named:
-    """Return schema, version and change of what is written: places below a run are written once, a channel moves."""
+    """Return schema, version and change of the output.
+
+    Places below a run are written once, a channel is moved.
+    """
     if not result or not result.get("published", True):
         return {}
     found: Named = {}
@@ -141,14 +153,14 @@ def _written(command: str, result: Result) -> Named:
     version = result.get(VERSIONS.get(command, ""))
     if version is not None:
         found["version"] = DatasetVersionDatasetFacet(datasetVersion=str(version))
-    if command != "export-release":  # which goes to a place of the user's, whatever is there
+    if command != "export-release":  # an export goes to a place of the user, which may have files
         change = LifecycleStateChange.OVERWRITE if command == "publish" else LifecycleStateChange.CREATE
         found["lifecycleStateChange"] = LifecycleStateChangeDatasetFacet(lifecycleStateChange=change)
     return found
 
 
 def _writing(command: str, result: Result) -> Named:
-    """Return rows, files and bytes of what is written."""
+    """Return rows, files and bytes of the output."""
     rows = size = files = None
     if command == "partition" and result:
         rows = sum(map(sum, result["counts"].values()))
@@ -164,7 +176,7 @@ def _writing(command: str, result: Result) -> Named:
 
 
 def _tests(checks: Sequence[Result]) -> TestRunFacet:
-    """Return the verdict of the quality gate, MRR among its figures."""
+    """Return the verdict of the quality gate, with MRR among its figures."""
     tests = []
     for check in checks:
         judged = _judged(check)
@@ -174,7 +186,10 @@ def _tests(checks: Sequence[Result]) -> TestRunFacet:
 
 
 def _judged(check: Result) -> Named:
-    """Return a check as OpenLineage tells of one: a warning is a failure that stops nothing."""
+    """Return a check in OpenLineage's form.
+
+    A warning is a failed check that does not stop the run.
+    """
     found: Named = {"success": check["passed"] and not check.get("warned"), "description": check["sentence"]}
     if not found["success"]:
         found["severity"] = "warn" if check["passed"] else "error"

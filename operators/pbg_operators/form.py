@@ -1,4 +1,4 @@
-"""The trigger form of a nightly DAG: what one may change about a single run, with limits."""
+"""Trigger form of a nightly DAG, with limited settings of one run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AS_THE_SPEC_SAYS = "Leave empty for what the spec says"
 
 
 def trigger_form(spec: GraphSpec) -> dict[str, Param]:
-    """Return the form's fields; all of them may stay as they are."""
+    """Return the form's fields; none of them has to be filled in."""
     return {
         "snapshot": Param(
             None,

@@ -1,4 +1,7 @@
-"""``ApprovalGateOperator``: a task that may refuse a night, and then asks somebody."""
+"""``ApprovalGateOperator``: a task that may refuse a night.
+
+After a refusal it asks a person for approval.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,20 @@ if TYPE_CHECKING:
 
 NOBODY = "nobody in time"
 LONGEST = 500
-"""Characters of a reason."""
+"""Largest number of characters of a reason."""
 
 
 class ApprovalGateOperator(PbgOperator, ApprovalOperator):
-    """Run a ``pbg`` command that judges a night; a refusal asks somebody, while the task waits.
+    """Run a ``pbg`` command that judges a night; refusals may be approved.
 
-    It waits in no worker and in no triggerer. What they decide is stored with the run by ``pbg approve`` or ``pbg
-    reject``, and so gets into the release's document. An approved command is run again, and passes. About what nobody
-    can approve nobody is asked: the task fails at once, with the reason. Without an answer in time the night ends as
-    refused, unless ``pbg approve`` was run meanwhile; whoever runs it later clears the task.
+    After a refusal the task waits for a person, in no worker and in no triggerer. The decision is stored with the run
+    by ``pbg approve`` or ``pbg reject``, and so gets into the release's document. An approved command is run again, and
+    passes. A refusal that cannot be approved makes the task fail at once, with the reason. Without an answer in time
+    the night ends as refused, unless ``pbg approve`` was run meanwhile. After a later ``pbg approve`` the task has to
+    be cleared.
 
     Args:
-        hours: for how long the task waits.
+        hours: for which the task waits.
     """
 
     template_fields: Sequence[str] = (*PbgOperator.template_fields, "subject", "body")
@@ -45,17 +49,17 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
             fail_on_reject=True,
             **kwargs,
         )
-        # Of the params that it is given, Airflow's operator forgets the DAG's.
+        # Airflow's operator keeps only the params that it gets itself, and drops the DAG's.
         self.params["reason"] = Param(
             "", type="string", maxLength=LONGEST, title="Reason", description="Kept for good."
         )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Judge the night, and ask when it is not good enough.
+        """Judge the night, and ask for approval when it is refused.
 
         Raises:
-            TaskAwaitingInput: somebody is asked.
-            Unusable: nobody can approve the night, so nobody is asked.
+            TaskAwaitingInput: the task waits for a decision.
+            Unusable: the refusal cannot be approved.
         """
         try:
             return super().execute(context)
@@ -67,10 +71,10 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
             return ApprovalOperator.execute(self, context)  # type: ignore[no-any-return] # it only raises
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Store what was decided, and go on or end the night.
+        """Store the decision, and go on or end the night.
 
         Raises:
-            AirflowFailException: it was rejected, or nobody answered in time.
+            AirflowFailException: it was rejected, or there was no answer in time.
         """
         by = (event.get("responded_by_user") or {}).get("name", NOBODY)
         reason = (event.get("params_input") or {}).get("reason", "")[:LONGEST] or f"{by} gave no reason"
@@ -85,9 +89,12 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
         return self._command(context)
 
     def _judge_again(self, context: Context) -> dict[str, Any]:
-        """Go on where somebody approved the night by ``pbg approve`` while the task waited; else end it."""
+        """Go on where ``pbg approve`` was run while the task waited.
+
+        Otherwise end the night.
+        """
         try:
-            return self._command(context)  # of the refusal was told before it was asked about
+            return self._command(context)  # the refusal was reported before the task waited
         except Refused:
             raise AirflowFailException(f"refused, and {NOBODY} approved it") from None
 
@@ -96,5 +103,8 @@ class ApprovalGateOperator(PbgOperator, ApprovalOperator):
 
 
 def as_markdown(text: str) -> str:
-    """Return Markdown that shows a text as it is: relations may be named like an image, or a link."""
+    """Return Markdown that shows a text as it is.
+
+    Relations may have names like an image or a link.
+    """
     return re.sub(r"([\\`*_~\[\]<>!|&])", r"\\\1", text)

@@ -1,4 +1,4 @@
-"""Graph specs as DAGs; a broken one hides no other."""
+"""Graph specs as DAGs; a broken spec does not hide others."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SUFFIX = ".yaml"
 
 
 def graphs_place(default: Path | None = None) -> Path:
-    """Return a spec file, or the folder of specs that is configured.
+    """Return a spec file, or the configured folder of specs.
 
-    ``default`` itself where it is a spec file, else ``PBG_GRAPHS``, else ``[pbg] graphs_folder`` of Airflow's config,
-    else ``default``.
+    It is ``default`` itself where that is a spec file, else ``PBG_GRAPHS``, else ``[pbg] graphs_folder`` of Airflow's
+    config, else ``default``.
 
     Raises:
         ConfigError: there is none of them, or no such file or folder.
@@ -37,8 +37,8 @@ def graphs_place(default: Path | None = None) -> Path:
     chosen = os.environ.get("PBG_GRAPHS") or conf.get("pbg", "graphs_folder", fallback="")
     if not chosen and default is None:
         raise ConfigError("no folder of graph specs is named; set PBG_GRAPHS or [pbg] graphs_folder")
-    # Not resolved: a folder that is synchronised through a symbolic link would have a new path, and each DAG a new
-    # version, every time.
+    # The path is not resolved: a folder that is synchronised through a symbolic link would have a new path, and each
+    # DAG a new version, at every synchronisation.
     folder = Path(chosen).expanduser() if chosen else Path(os.path.normpath(default or ""))
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder of graph specs; set PBG_GRAPHS or [pbg] graphs_folder")
@@ -46,13 +46,12 @@ def graphs_place(default: Path | None = None) -> Path:
 
 
 def build_dags(place: Path) -> list[DAG]:
-    """Build the DAGs of a spec file or of a folder, ordered by file name.
+    """Build the DAGs of a spec file or a folder.
 
-    A spec that cannot be read becomes a DAG of its own, tagged *broken*, that shows the error and fails with it.
-    Raising it as an import error is no choice: Airflow retires every DAG of a file that has one. Of two specs of one
-    graph the first makes the DAGs; the other is broken, also where each has a DAG file.
-
-    In the process of a task only the DAGs of its graph are built.
+    They are ordered by file name. A spec that cannot be read becomes a DAG of its own, tagged *broken*, that shows the
+    error and fails with it. An import error is no alternative: Airflow retires every DAG of a file that has one. Of two
+    specs of one graph the first makes the DAGs; the other is broken, also where each has a DAG file. In the process of
+    a task only the DAGs of its graph are built.
     """
     warn_of_untested_release()
     if place.is_file():
@@ -80,7 +79,7 @@ def _built(paths: Iterable[Path]) -> Iterator[tuple[Path, DAG]]:
 
 
 def _namesakes(spec: Path) -> list[Path]:
-    """List a spec after those that may be of the same graph."""
+    """List a spec after the specs that may have the same graph."""
     try:
         name = load_graph_spec(spec).graph
     except ConfigError:
@@ -91,7 +90,7 @@ def _namesakes(spec: Path) -> list[Path]:
 def _naming(graph: str, paths: Iterable[Path]) -> list[Path]:
     """List the files that contain the name of a graph.
 
-    To read all is far cheaper than to parse all.
+    Reading all files is far cheaper than parsing them.
     """
     return [path for path in paths if _contains(path, graph.encode())]
 
@@ -99,12 +98,12 @@ def _naming(graph: str, paths: Iterable[Path]) -> list[Path]:
 def _contains(path: Path, text: bytes) -> bool:
     try:
         return text in path.read_bytes()
-    except OSError:  # which the DAG of that spec reports
+    except OSError:  # the DAG of that spec reports the error
         return True
 
 
 def broken_dag(path: Path, message: str) -> DAG:
-    """Make the DAG that stands for a spec nobody can run."""
+    """Make the DAG of a spec that cannot be run."""
     with DAG(
         dag_id=f"broken_{''.join(letter if letter.isalnum() or letter in '_.-' else '_' for letter in path.stem)}",
         description=message,

@@ -1,4 +1,4 @@
-"""What each task reads and writes, as OpenLineage names it."""
+"""Inputs and outputs of each task, by OpenLineage's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SNAPSHOT = "{snapshot}"
-"""Stands for the snapshot's location among the places below a run."""
+"""Placeholder of the snapshot's location among the places below a run."""
 READ = {
     "plan": (SNAPSHOT,),
     "validate": (SNAPSHOT,),
@@ -39,7 +39,9 @@ WRITTEN = {
 
 
 def places(command: str, run_url: str, snapshots: str) -> tuple[list[str], list[str]]:
-    """Return the URLs of what a ``pbg`` command on a run reads, and of what it writes.
+    """Return the URLs of a ``pbg`` command's inputs and outputs.
+
+    The command is one on a run.
 
     Args:
         command: subcommand of ``pbg``.
@@ -56,7 +58,10 @@ def places(command: str, run_url: str, snapshots: str) -> tuple[list[str], list[
 
 
 def dataset_name(url: str) -> tuple[str, str]:
-    """Return OpenLineage's namespace and name of a URL: the bucket and the key, or ``file`` and the path."""
+    """Return OpenLineage's namespace and name of a URL.
+
+    They are the bucket and the key, or ``file`` and the path.
+    """
     parts = urlsplit(url)
     if parts.scheme == "s3":
         return f"s3://{parts.netloc}", parts.path.strip("/") or "/"
@@ -70,12 +75,14 @@ def operator_lineage(
     result: Mapping[str, Any],
     columns: Mapping[str, str | None],
 ) -> Any:  # noqa: ANN401 - of an optional provider
-    """Return Airflow's ``OperatorLineage`` of a task, with facets; the OpenLineage provider asks for it.
+    """Return Airflow's ``OperatorLineage`` of a task, with facets.
+
+    The OpenLineage provider calls for it.
 
     Args:
         command: subcommand of ``pbg``.
-        urls: of what it reads, and of what it writes.
-        result: what it found; empty before it ends.
+        urls: of its inputs, and of its outputs.
+        result: of the command; empty before it ends.
         columns: of the snapshot, by role.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -98,7 +105,7 @@ def _describe(
     result: Mapping[str, Any],
     columns: Mapping[str, str | None],
 ) -> None:
-    """Give facets to a task's lineage."""
+    """Add facets to a task's lineage."""
     from pbg_operators.facets import facets_of
 
     facets = facets_of(command, {**result}, columns)

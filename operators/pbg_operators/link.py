@@ -1,4 +1,4 @@
-"""The button on a task that leads to its run in the store."""
+"""Link from a task to its run in the store."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def browsable(run_url: str, environment: Mapping[str, str]) -> str:
-    """Return where a browser finds a run: the console of AWS, or the path at a store's own endpoint.
+    """Return the address at which a browser finds a run.
 
-    Empty where the run or the endpoint holds credentials: Airflow stores the link before the command refuses them.
+    It is in the console of AWS, or the path at a store's own endpoint. It is empty where the run or the endpoint holds
+    credentials: Airflow stores the link before the command refuses them.
     """
     endpoint = next((environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)), "")
     if credentials_in(run_url) or credentials_in(endpoint) or "@" in endpoint:
@@ -35,18 +36,21 @@ def browsable(run_url: str, environment: Mapping[str, str]) -> str:
 
 
 class RunLink(BaseOperatorLink):
-    """Shown as soon as the task knows its run, not only when it has ended.
+    """Link to the run, shown before the task has ended.
 
-    Airflow asks ``get_link`` on the worker after the task and stores the answer under ``xcom_key``; the operator
-    stores the same value under the same key when it starts.
+    Airflow calls ``get_link`` on the worker after the task and stores the answer under ``xcom_key``; the operator
+    stores the same value under the same key when it starts, so that the link is shown before the task has ended.
     """
 
     @property
     def name(self) -> str:
-        """The button's label."""
+        """Label of the button."""
         return "Run in store"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
-        """Return what the operator found while it ran; empty when it did not get that far."""
+        """Return the link that the operator made while it ran.
+
+        It is empty when the operator ended before that.
+        """
         link: str = getattr(operator, "run_link", "")
         return link

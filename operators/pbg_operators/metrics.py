@@ -38,9 +38,9 @@ FIGURES: dict[str, dict[str, tuple[str, ...]]] = {
     "gate": {"passed": ("passed",)},
     "publish": {"published": ("published",), "release": ("release",)},
 }
-"""Name of each metric and where a task's result has it."""
+"""Name of each metric, and its path in a task's result."""
 OF_TYPES = {"cosine": ("cosine", "mean"), "overlap": ("overlap", "mean")}
-"""The same for each entity type of ``drift``, with a tag ``type``."""
+"""Same for each entity type of ``drift``, with a tag ``type``."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 REFUSED = "refused"
 """Metric that counts nights that a task refused."""

@@ -1,4 +1,4 @@
-"""``PlanOperator``: from a trigger form and a partition key to a stored run."""
+"""``PlanOperator``: plans a run from a trigger form and a partition key."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 WAIT = timedelta(minutes=1)
-"""How long a run that waits for its snapshot or the night before lets go of its slot."""
+"""Pause after which a waiting run looks again; it waits for its snapshot or the night before and holds no slot
+meanwhile.
+"""
 ADJUSTABLE = ("epochs", "dimension", "partitions", "engine", "accept_data")
 """Params that are options of ``pbg plan`` by the same name; null leaves them to the spec."""
 
 
 class PlanOperator(PbgOperator):
-    """Run ``pbg plan`` with the snapshot that the DAG run's partition key or form names.
+    """Run ``pbg plan`` for the snapshot of the partition key or form.
 
-    It waits, without holding a slot, until the snapshot is whole, where the spec's watch says what makes it so, and in
-    a chain of nights until the night before has finished. A run that a calendar began also waits for a snapshot of
-    which nothing is there yet; any other run has a wrong key then, and fails at once.
+    It waits, without holding a slot, until the snapshot is whole, where the spec's watch defines that, and in a chain
+    of nights until the night before has finished. A run that a calendar began also waits for a snapshot without any
+    file yet; any other run has a wrong key then, and fails at once.
 
     Args:
         spec: path of the graph spec.
         patience: how long a run waits.
-        store: of the spec. Airflow keeps it and the graph's name with the DAG, as each version of it had them, and the
-            pages show only runs of this graph in this store.
+        store: of the spec. Airflow keeps it and the graph's name with each version of the DAG, and the pages show only
+            runs of this graph in this store.
     """
 
     template_fields = (*PbgOperator.template_fields, "graph", "store")
-    overwrite_rtif_after_execution = True  # the task's page shows the arguments, which are known only then
+    overwrite_rtif_after_execution = True  # the task's page then shows the arguments, which are known only after it
 
     def __init__(
         self,
@@ -56,7 +58,8 @@ class PlanOperator(PbgOperator):
         Raises:
             AirflowFailException: neither the partition key nor the form names a snapshot, a field of the form holds
                 credentials, or planning failed for good.
-            AirflowRescheduleException: the snapshot is not there or not whole yet, or the night before is under way.
+            AirflowRescheduleException: the snapshot does not exist or is not whole yet, or the night before is under
+                way.
         """
         run = context["dag_run"]
         arguments = plan_arguments(self.spec, run.partition_key, context["params"])
@@ -75,7 +78,9 @@ class PlanOperator(PbgOperator):
 
 
 def plan_arguments(spec: str, partition_key: str | None, params: Mapping[str, Any]) -> list[str]:
-    """Spell the arguments of ``pbg plan``; the partition key goes before the form's snapshot.
+    """Return the arguments of ``pbg plan``.
+
+    The partition key goes before the form's snapshot.
 
     Raises:
         AirflowFailException: there is neither.

@@ -1,4 +1,7 @@
-"""A command run in a process group of its own, with its progress as it comes and no process left behind."""
+"""Command in a process group of its own.
+
+Its progress is read while it runs, and no process of it is left behind.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 LAST_LINES = 20
-"""How many of the latest progress lines are kept for an error message."""
+"""Number of the latest progress lines that are kept for an error message."""
 
 
 class CommandProcess:
-    """One run of a command: stderr is read line by line while it runs, stdout when it has ended.
+    """One run of a command.
 
-    When the command itself ends, whatever it left in its process group is killed: a rank that outlives its launcher
-    would hold memory, and the pipe open for ever.
+    stderr is read line by line while it runs, stdout when it has ended. When the command itself ends, the rest of its
+    process group is killed: a rank that outlives its launcher would hold memory, and the pipe open for ever.
 
     Args:
         arguments: the command and its arguments; no shell sees them.
@@ -48,7 +51,10 @@ class CommandProcess:
         self._watcher.start()
 
     def lines(self) -> Iterator[str]:
-        """Yield what the command prints to stderr, without line ends, as it comes."""
+        """Yield the command's lines on stderr while it runs.
+
+        They are without line ends.
+        """
         if self._process.stderr is None:
             raise ValueError("stderr is not a pipe")
         with self._process.stderr as stream:
@@ -58,7 +64,10 @@ class CommandProcess:
                 yield text
 
     def finish(self) -> tuple[int, str]:
-        """Wait for the end and return the exit status (negative: the signal) and stdout."""
+        """Wait for the end; return the exit status and stdout.
+
+        A negative status is the number of a signal.
+        """
         self._watcher.join()
         status = self._process.wait()
         with self._output as output:
@@ -66,7 +75,10 @@ class CommandProcess:
             return status, output.read().decode(errors="replace")
 
     def stop(self, grace: float) -> None:
-        """Ask the whole group to end; after ``grace`` seconds, kill it. Safe in a signal handler and when all ended."""
+        """Signal the whole group to end; after ``grace`` seconds, kill it.
+
+        It is safe in a signal handler, and when all processes have ended.
+        """
         self._signal(signal.SIGTERM)
         deadline = time.monotonic() + grace
         while self._watcher.is_alive() and time.monotonic() < deadline:
@@ -78,7 +90,7 @@ class CommandProcess:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        # The group's number is ours as long as its leader is not reaped, which only `finish` does.
+        # The group's number belongs to this command as long as its leader is not reaped, which only `finish` does.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)

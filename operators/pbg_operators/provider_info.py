@@ -1,4 +1,4 @@
-"""What Airflow lists about this package under *Providers*."""
+"""Description of this package under *Providers* in Airflow."""
 
 from __future__ import annotations
 

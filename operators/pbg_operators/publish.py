@@ -1,4 +1,4 @@
-"""``PublishOperator``: announce a release to every DAG that waits for it."""
+"""``PublishOperator``: announces a release to every DAG that waits for it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 class PublishOperator(AnnouncingOperator):
-    """Run ``pbg publish``; only when the channel moved, and once for each release, the asset gets an event.
+    """Run ``pbg publish``; a new release is announced once.
 
-    A run that was asked not to publish, or that re-embedded an older snapshot, leaves the channel where it is: the task
-    is then *skipped*, which is what keeps Airflow from telling the asset's consumers.
+    The asset gets an event only when the channel moved. A run that was not to be published, or that re-embedded an
+    older snapshot, leaves the channel where it is: the task is then *skipped*, because Airflow then sends no event to
+    the asset's consumers.
 
     Args:
         asset: the channel.
-        facts: templates that render to JSON; what the event carries beside the command's result.
-        told: tells people of the release.
+        facts: templates that render to JSON; carried by the event beside the command's result.
+        ``told``: alert about the release, for people.
     """
 
     template_fields: Sequence[str] = (*AnnouncingOperator.template_fields, "facts")

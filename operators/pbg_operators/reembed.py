@@ -1,4 +1,4 @@
-"""``build_dags_of``: the nightly chain of one graph, as the DAGs that begin it."""
+"""``build_dags_of``: the DAGs of one graph's nightly chain."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ FACTS = {
     "edges": template(pulled("prepare", BucketResult, "edges", "total"), json=True),
 }
 WAITING = 32
-"""How many runs of a chain may be under way at least, nearly all of which wait in ``plan`` for the night before.
+"""Least number of runs of a chain that may be under way; nearly all of them wait in ``plan`` for the night before.
 
-A run that waits is running to Airflow, though it holds no worker's slot. Were there but a few, those that wait for a
-day that failed would take all places, and that day, mended, would not begin. Bounded, for each of them looks once a
-minute.
+A waiting run is running to Airflow, though it holds no worker's slot. If only a few were allowed, those that wait for a
+day that failed would take all places, and a new run of that day could not begin. The number is bounded, because each of
+them looks once a minute.
 """
 
 
@@ -64,7 +64,8 @@ def build_dags_of(spec_path: Path) -> list[DAG]:
     spec = load_graph_spec(spec_path)
     check_notifiers(spec, spec_path)
     timetable = PartitionedAssetTimetable(assets=edges_asset(spec))
-    # It begins nothing by itself, and Airflow drops the events that come while it is paused.
+    # This DAG begins nothing by itself, and Airflow drops the events that arrive while a DAG is paused. So it is not
+    # paused.
     dags = [_reembed(spec, spec_path, f"reembed_{spec.graph}", timetable, paused=False)]
     if spec.nights.calendar is not None:
         dags.append(_reembed(spec, spec_path, f"nightly_{spec.graph}", _timetable(spec.nights.calendar, spec_path)))
@@ -85,7 +86,10 @@ def _timetable(calendar: Calendar, spec_path: Path) -> CronPartitionTimetable:
 def _reembed(
     spec: GraphSpec, spec_path: Path, dag_id: str, schedule: BaseTimetable, *, paused: bool | None = None
 ) -> DAG:
-    """Make a DAG of the whole chain; when it is new, it is paused as said, or as Airflow's settings have it (None)."""
+    """Make a DAG of the whole chain.
+
+    A new DAG is paused as given, or by Airflow's settings (None).
+    """
     edges, embeddings, refused = edges_asset(spec), channel_asset(spec), Alert(spec, "refused")
     with DAG(
         dag_id=dag_id,
@@ -127,15 +131,16 @@ def _reembed(
                 told=Alert(spec, "published"),
             )
         exports = _exports(spec)
-        # A run that is not to be published skips `publish` and exports; it succeeded all the same.
+        # A run that is not to be published skips `publish` and exports, and it has succeeded all the same.
         summary = _task("show", task_id="summary", trigger_rule="none_failed")
         dag.add_result(summary.output)
 
         begin, end = task(make_scratch)().as_setup(), task(remove_scratch)().as_teardown()
         chain(begin, *prepare, *train, *judge, publish, *([exports] if exports else []), summary, end)
         chain(publish, *([exports] if exports else []), _report(), end)
-        begin >> end  # which makes them a pair
-    # Only now: each task that is made in a DAG with a form carries a copy of it, which was two thirds of a stored DAG.
+        begin >> end  # makes them a pair: the teardown follows this setup
+    # Set only now, because each task that is made in a DAG with a form carries a copy of the form, which was two thirds
+    # of a stored DAG.
     dag.params.update(trigger_form(spec))
     return dag
 
@@ -173,13 +178,16 @@ def _training(spec: GraphSpec) -> PBGTrainJobOperator:
         max_restarts=launch.max_restarts,
         kubernetes=launch.kubernetes,
         deferrable=launch.kubernetes is not None and launch.kubernetes.deferrable,
-        # Experiments and days that are done again wait for nobody, and more runs may be under way than may train.
+        # Experiments and days that are done again do not wait, and more runs may be under way than may train.
         max_active_tis_per_dag=spec.nights.parallel if spec.nights.walk == "chain" else None,
     )
 
 
 def _exports(spec: GraphSpec) -> list[ExportOperator]:
-    """Make a task of each export of the spec; they do not wait for each other."""
+    """Make a task for each export of the spec.
+
+    They do not wait for each other.
+    """
     if not spec.exports:
         return []
     with TaskGroup("exports", tooltip="The release in the formats of other tools"):
@@ -198,7 +206,7 @@ def _exports(spec: GraphSpec) -> list[ExportOperator]:
 
 
 def documentation(spec: GraphSpec, spec_path: Path) -> str:
-    """Return what the DAG's page says about it."""
+    """Return the text of the DAG's page."""
     model = spec.model
     entities = (f"{name} ({entity.written_partitions} partitions)" for name, entity in model.entities.items())
     return f"""

@@ -1,4 +1,7 @@
-"""``ReportOperator``: the pages of a night, which never change how the night ended."""
+"""``ReportOperator``: writes the pages of a night.
+
+It never changes the result of the night.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class ReportOperator(PbgOperator):
-    """Run ``pbg report``, whatever became of the tasks before; where that fails, the task is *skipped*."""
+    """Run ``pbg report``, however the tasks before have ended.
+
+    Where the command fails, the task is *skipped*.
+    """
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's
         super().__init__(command="report", trigger_rule="all_done", **kwargs)

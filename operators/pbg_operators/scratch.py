@@ -1,4 +1,7 @@
-"""The local directory a DAG run's tasks put temporary files into, made before the first and removed after the last."""
+"""Local directory for the temporary files of a DAG run's tasks.
+
+It is made before the first task and removed after the last.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ SCRATCH = "{{ ti.xcom_pull(task_ids='make_scratch') }}"
 
 
 def scratch_path(dag_id: str, run_id: str) -> Path:
-    """Return the directory of a DAG run below ``PBG_SCRATCH`` of the worker, or below its temporary directory."""
+    """Return the directory of a DAG run.
+
+    It is below ``PBG_SCRATCH`` of the worker, or below its temporary directory.
+    """
     root = Path(os.environ.get("PBG_SCRATCH") or tempfile.gettempdir())
     return root / "pbg" / _name(dag_id) / _name(run_id)
 
@@ -27,7 +33,7 @@ def _name(identifier: str) -> str:
 def make_scratch() -> str:
     """Make the directory.
 
-    On a second machine, the operators make it when they need it; there, each command removes what it wrote itself.
+    On another machine, the operators make it when they need it; there, each command removes its own files.
     """
     path = _of_this_run()
     path.mkdir(parents=True, exist_ok=True)
@@ -35,7 +41,7 @@ def make_scratch() -> str:
 
 
 def remove_scratch() -> None:
-    """Remove the directory and what killed commands left in it."""
+    """Remove the directory with the files that killed commands left."""
     shutil.rmtree(_of_this_run(), ignore_errors=True)
 
 

@@ -23,23 +23,24 @@ DEFAULTS: dict[str, Any] = {
     "retry_exponential_backoff": 2.0,
     "max_retry_delay": timedelta(minutes=10),
 }
-"""Of the tasks of all DAGs."""
+"""Settings of the tasks of all DAGs."""
 LIGHT_TIMEOUT = timedelta(hours=1)
-"""A task that takes seconds hangs when it takes so long."""
+"""Time limit of a light task. It takes seconds, so after this time it hangs."""
 WATCH_TRIES: dict[str, Any] = {"retries": 50, "max_retry_delay": timedelta(minutes=30)}
-"""For about a day. A watch that gave up sooner would only begin anew, ``@continuous``, and alert each time.
+"""Settings of the watch, which are enough for about a day of failures. A watch that gave up sooner would only begin
+anew, ``@continuous``, and alert each time.
 
-Only what no further try is likely to mend gets so far: the triggerer itself asks a silent store again.
+Only a failure that further tries hardly mend gets so far: the triggerer itself asks a silent store again.
 """
 WATCH_ALERT = 3
-"""The failed try of a watch after which people are alerted."""
+"""Number of the failed try of a watch after which people are alerted."""
 
 
 def apply(spec: GraphSpec, dag: DAG, spec_path: Path) -> DAG:
     """Apply a spec's settings to a DAG's tasks; return the DAG.
 
     Raises:
-        ConfigError: ``executor_config.pod_override`` is no pod or cannot be read here, or this Airflow has not the
+        ConfigError: ``executor_config.pod_override`` is no pod or cannot be read here, or this Airflow lacks the
             executor, for which it would drop all DAGs of the file.
     """
     for task in dag.tasks:

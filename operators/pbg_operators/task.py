@@ -30,38 +30,42 @@ if TYPE_CHECKING:
     from pbg_operators.alerts import Alert
 
 REFUSED_KEY = "refused"
-"""XCom of a task that refused its night: the sentence. A task that broke has none."""
+"""XCom key of a task that refused its night, with the sentence. A task that failed otherwise has none."""
 JUDGES = ("validate", "partition", "gate")
-"""Commands that store what they found before they refuse a night."""
+"""Commands that store their results before they refuse a night."""
 KILL_GRACE_SECONDS = 3.5
-"""Airflow kills a task 5 s after asking it to end; its command must be gone by then."""
+"""Airflow kills a task 5 s after its signal to end; the command must have ended by then."""
 
 
 class RetryableError(AirflowException):
-    """The command failed for a reason that may pass by itself: an unreachable store, a machine short of memory."""
+    """Error: the command failed for a reason that may pass by itself.
+
+    The store may be unreachable, or the machine short of memory.
+    """
 
 
 class Refused(AirflowFailException):
-    """The night is not good enough, or would take too much."""
+    """Error: the night is not good enough, or would take too much."""
 
 
 class Unusable(Refused):
-    """The night is of no use to anybody, and nobody can approve it."""
+    """Error: the night is unusable, and cannot be approved either."""
 
 
 class OutOfTurn(RetryableError):  # noqa: N818 - no error: the task's time has not come
-    """The snapshot is not whole yet, or the night before has not finished."""
+    """Error: the snapshot is not whole, or an earlier night is unfinished."""
 
 
 class PbgOperator(BaseOperator):
     """Run ``pbg COMMAND ARGUMENTS... --json`` and return its result.
 
-    The command's progress lines go to the task's log as they come. Its exit status decides what happens next: a
-    category that may pass by itself is tried again as ``retries`` says, any other fails at once.
+    The command's progress lines go to the task's log while it runs. Its exit status decides what happens next: after a
+    failure of a category that may pass by itself the task is tried again, as ``retries`` allows; after any other it
+    fails at once.
 
     Args:
         command: subcommand of ``pbg``.
-        arguments: what follows it; templated. The first one is the run's URL, except for ``plan``.
+        arguments: of the subcommand; templated. The first one is the run's URL, except for ``plan``.
         store_conn_id: an ``aws`` connection with the store's keys and endpoint. When there is no such connection, or
             for None, the command finds them in the worker's environment.
         scratch: local directory for the command's temporary files, made when missing; templated. None leaves it to
@@ -69,7 +73,7 @@ class PbgOperator(BaseOperator):
         snapshots: location of the graph's snapshots, with ``{snapshot}``; for OpenLineage only.
         columns: of the snapshots by role, as in the graph spec; for OpenLineage only.
         graph: name of the graph, for metrics; none are sent without it.
-        refused: tells of the night when the command refuses it; None tells nobody.
+        refused: alert for a night that the command refuses; None for no alert.
         warned: alert for the warnings of a command that judges a night and lets it pass.
     """
 
@@ -120,7 +124,7 @@ class PbgOperator(BaseOperator):
 
         Raises:
             RetryableError: it failed, and another try may succeed.
-            Refused: it refused the night, of which was told.
+            Refused: it refused the night, which was reported.
             AirflowFailException: it failed for good.
             AirflowSkipException: another run is at the same training, and the store let that one go on.
         """
@@ -129,13 +133,14 @@ class PbgOperator(BaseOperator):
 
     @contextmanager
     def _telling(self, context: Context) -> Iterator[None]:
-        """Tell of a refusal: any command of a night may refuse it, not only a gate."""
+        """Report a refusal; any command of a night may refuse it."""
         try:
             yield
         except Refused as refusal:
             self._was_refused = True
             self._measure(metrics.count_refusal)
-            # Airflow knows one state for both, and offers a worker no note: this distinguishes them there.
+            # Airflow has one state for refusals and other failures, and a worker cannot add a note. This XCom
+            # distinguishes them.
             context["ti"].xcom_push(key=REFUSED_KEY, value=str(refusal))
             if self.refused is not None:
                 self.refused({**context}, str(refusal))
@@ -154,7 +159,7 @@ class PbgOperator(BaseOperator):
         return self.found
 
     def _measure(self, send: Callable[..., None], *figures: dict[str, Any]) -> None:
-        """Send metrics; a night does not fail for the lack of them."""
+        """Send metrics; a night does not fail without them."""
         if self.graph:
             try:
                 send(self.graph, self.command, *figures)
@@ -162,20 +167,26 @@ class PbgOperator(BaseOperator):
                 self.log.warning("no metrics of this task: %s", error)
 
     def lineage(self) -> tuple[list[str], list[str]]:
-        """Return the URLs of what the task reads, and of what it writes; none before it knows its run."""
+        """Return the URLs of the task's inputs and outputs.
+
+        There are none before the task knows its run.
+        """
         run = self.run_url or (self.arguments[0] if self.command != "plan" and self.arguments else "")
         return places(self.command, run, self.snapshots) if run else ([], [])
 
     def get_openlineage_facets_on_start(self) -> Any:  # noqa: ANN401 - of an optional provider
-        """Return the same for OpenLineage, which asks when the task starts."""
+        """Return the lineage for OpenLineage when the task starts."""
         return operator_lineage(self.command, self.lineage(), result=self.found, columns=self.columns)
 
     def get_openlineage_facets_on_complete(self, task_instance: object) -> Any:  # noqa: ANN401, ARG002 - same
-        """Return them with what the task found."""
+        """Return the lineage with the task's result."""
         return self.get_openlineage_facets_on_start()
 
     def get_openlineage_facets_on_failure(self, task_instance: object) -> Any:  # noqa: ANN401 - same
-        """Return them with what a gate found that refused the night: its result is stored, yet was not returned."""
+        """Return the lineage with the result of a refusing gate.
+
+        The result is stored, but the command did not return it.
+        """
         if self._was_refused and self.command in JUDGES:
             try:
                 self.found = self._run(self._environment(), "show", [self.run_url, f"--task={self.command}"])
@@ -184,7 +195,7 @@ class PbgOperator(BaseOperator):
         return self.get_openlineage_facets_on_complete(task_instance)
 
     def on_kill(self) -> None:
-        """End the command and everything it started."""
+        """End the command and all processes that it started."""
         if self._process is not None:
             self._process.stop(KILL_GRACE_SECONDS)
 
@@ -214,7 +225,7 @@ class PbgOperator(BaseOperator):
 
 
 class GraphOperator(PbgOperator):
-    """Run a ``pbg`` command that takes a graph spec or a store, not a run."""
+    """Run a ``pbg`` command that takes a graph spec or a store."""
 
     operator_extra_links = ()
 
@@ -227,7 +238,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
     """Refuse credentials among the arguments of a command.
 
     Raises:
-        AirflowFailException: naming the place of the argument, not the argument.
+        AirflowFailException: an argument holds credentials; the message has its position, not the argument.
     """
     for number, argument in enumerate(arguments, start=1):
         if found := credentials_in(str(argument)):
@@ -238,7 +249,10 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowException:
-    """Return the exception that says why ``pbg`` ended with ``status``, of the class that says whether to retry."""
+    """Return the exception for a ``pbg`` command that ended with ``status``.
+
+    Its message has the reason, and its class decides whether to retry.
+    """
     said = [line for line in last_lines if line.startswith("error: ")]
     if status < 0:
         name = signal.Signals(-status).name
@@ -263,12 +277,15 @@ def warnings_of(command: str, result: Mapping[str, Any]) -> list[str]:
 
 
 def outdone(message: str) -> AirflowSkipException:
-    """Return what ends a training that another run is at, which the store let go on: nobody need do anything."""
+    """Return the exception that skips a training of another run.
+
+    The store let the other run go on, so there is nothing to do.
+    """
     return AirflowSkipException(f"another run trains it: {message}")
 
 
 def parse_result(command: str, output: str) -> dict[str, Any]:
-    """Return the JSON object that is the last line of a command's stdout.
+    """Return the JSON object in the last line of a command's stdout.
 
     Raises:
         AirflowFailException: there is none.

@@ -1,4 +1,7 @@
-"""``PBGTrainJobOperator``: the task that trains, on one rank or many, on the worker or on a Kubernetes cluster."""
+"""``PBGTrainJobOperator``: the task that trains, on one rank or many.
+
+The ranks run on the worker or on a Kubernetes cluster.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import KubernetesLaunch
 
 STATE = "gang"
-"""Key of the task state: the Job this task waits for."""
+"""Key of the task state with the Job that this task waits for."""
 
 
 class PBGTrainJobOperator(PbgOperator):
@@ -34,13 +37,14 @@ class PBGTrainJobOperator(PbgOperator):
 
     ``launcher="local"`` runs it on the worker, several ranks as several processes. ``launcher="kubernetes"`` makes one
     Indexed Job, a pod a rank, and waits for its status. That Job is made once: its name follows from run and attempt,
-    its uid is kept in the task's state, and a try that follows a lost worker finds it and waits on. Only when it has
-    failed does the next try make another, which goes on where the last one stored. Results come from the store.
+    its uid is kept in the task's state, and a try that follows a lost worker finds it and goes on waiting. Only when it
+    has failed does the next try make another one, which continues from the last stored progress. Results come from the
+    store.
 
     Args:
         launcher: where the ranks run.
-        ranks: how many train together; templated, so that the trigger form can say it.
-        partition_servers: dedicated ones, pods of their own after the ranks.
+        ranks: number of ranks that train together; templated, so that the trigger form can set it.
+        partition_servers: number of dedicated ones, pods of their own after the ranks.
         max_restarts: ``local``: how often a broken gang is started anew within one try.
         kubernetes: the Job, for launcher ``kubernetes``.
         kubernetes_conn_id: Airflow connection of the cluster. Without the default one, the cluster that Airflow runs
@@ -76,11 +80,11 @@ class PBGTrainJobOperator(PbgOperator):
         self._killable: tuple[Cluster, Handle] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Train.
+        """Train the run.
 
         Raises:
             RetryableError: it failed, and another try may succeed.
-            Refused: it diverged, of which was told.
+            Refused: it diverged, which was reported.
             AirflowSkipException: another DAG run is at the same training.
             AirflowFailException: it failed for good.
             TaskDeferred: the triggerer waits for the Job.
@@ -100,11 +104,11 @@ class PBGTrainJobOperator(PbgOperator):
                 raise task_failure(error) from None
 
     def execute_complete(self, context: Context, event: Mapping[str, str]) -> dict[str, Any]:
-        """Return the result of the Job that the triggerer has seen ending.
+        """Return the result of a Job whose end the triggerer has seen.
 
         Raises:
             RetryableError: it failed, and another try may succeed.
-            Refused: it diverged, of which was told.
+            Refused: it diverged, which was reported.
             AirflowSkipException: another DAG run is at the same training.
             AirflowFailException: it failed for good.
         """
@@ -114,7 +118,10 @@ class PBGTrainJobOperator(PbgOperator):
             return self._result(error_of(event))
 
     def on_kill(self) -> None:
-        """End the command, or delete the Job; its ranks store what they have while their pods end."""
+        """End the command, or delete the Job.
+
+        Its ranks store their progress while their pods end.
+        """
         super().on_kill()
         if self._killable is not None:
             cluster, handle = self._killable
@@ -176,7 +183,10 @@ class PBGTrainJobOperator(PbgOperator):
 
 
 def task_failure(error: PbgError) -> AirflowException:
-    """Return the exception that tells Airflow how the task ended, and whether to try again; as ``failure`` does."""
+    """Return the exception with which a failed task ends.
+
+    Its class decides whether to try again, as in ``failure``.
+    """
     message = f"{error.kind}: {error}"
     if isinstance(error, QualityGateError):
         return Refused(message)
@@ -186,6 +196,6 @@ def task_failure(error: PbgError) -> AirflowException:
 
 
 def _owner(context: Context) -> str:
-    """Return which task instance this is, whatever its try."""
+    """Return the name of this task instance, without its try."""
     ti = context["ti"]
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}"

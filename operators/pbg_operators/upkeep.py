@@ -1,4 +1,7 @@
-"""The DAGs beside a graph's nights: what begins them, practises the roll-back, and clears away what is old."""
+"""DAGs beside a graph's nights: watch, drill, and collection.
+
+They begin nights, practise the roll-back, and remove what is old.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-"""Without a start date, the second run of ``@continuous`` would have the logical date of the first, and never begin."""
+"""Start date of ``@continuous``. Without one, its second run would have the logical date of the first, and never begin.
+"""
 
 
 def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
@@ -35,7 +39,10 @@ def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
 
 
 def _watch(spec: GraphSpec, watch: Watch) -> DAG:
-    """Make the DAG of which one run always waits for the next snapshot."""
+    """Make the DAG that always waits for the next snapshot.
+
+    One run of it is always under way.
+    """
     edges, begin = edges_asset(spec), watch.since or spec.nights.first
     with DAG(
         dag_id=f"watch_{spec.graph}",

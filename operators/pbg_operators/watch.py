@@ -1,4 +1,4 @@
-"""``SnapshotTrigger`` and ``WatchOperator``: begin a night for each snapshot that arrives, once."""
+"""``SnapshotTrigger`` and ``WatchOperator``: begin a night for each new snapshot."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from pbg_tasks.tasks.nightly.watermark import WatermarkDocument
 
 WATERMARK = "watermark"
-"""Key of the asset's state: which snapshots were announced."""
+"""Key of the asset's state with the snapshots that were announced."""
 
 
 class SnapshotTrigger(BaseTrigger):
-    """List a location until it holds whole snapshots that nobody was told of yet.
+    """List a location until it holds whole snapshots that are new.
 
-    It keeps nothing that the next triggerer would miss: what was announced is an argument, what is whole lies in the
-    store. Listing blocks, so it is done in threads.
+    New ones were not announced yet. The trigger keeps no state that the next triggerer would miss: the announced
+    snapshots are an argument, and the whole ones are in the store. Listing blocks, so it is done in threads.
 
     Args:
         conn_id: Airflow connection of the store; without one, the triggerer's environment counts.
         location: of the snapshots, with ``{snapshot}``.
-        complete: what tells that a snapshot is whole, as in ``nights.watch``.
+        complete: sign that a snapshot is whole, as in ``nights.watch``.
         quiet_seconds: for how long a snapshot's files have to stay the same, for ``settled``.
         every_seconds: between looks.
         watermark: as ``Watermark.to_json`` wrote it; None when the watch begins.
@@ -61,12 +61,15 @@ class SnapshotTrigger(BaseTrigger):
         self.chain = chain
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes the same trigger elsewhere."""
+        """Return the data from which another process makes the same trigger."""
         names = ("conn_id", "location", "complete", "quiet_seconds", "every_seconds", "watermark", "chain")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: the snapshots in their order, or why they cannot be listed."""
+        """Yield one event: the snapshots in their order, or an error.
+
+        The error is why they cannot be listed.
+        """
         event: dict[str, Any]
         try:
             event = {"snapshots": await self._arrived()}
@@ -75,12 +78,12 @@ class SnapshotTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call] # Airflow's
 
     async def _arrived(self) -> list[str]:
-        # Their AWS SDK is for the triggerer, not for parsing.
+        # These imports load an AWS SDK, which the triggerer needs and the parsing of DAGs does not.
         from pbg_tasks.publish import Channel
         from pbg_tasks.storage import open_store
         from pbg_tasks.tasks.nightly.arrivals import Arrivals
 
-        # Airflow answers a thread's question for a connection only where it knows the loop that the thread came from.
+        # Airflow answers a thread's request for a connection only where it knows the loop from which the thread comes.
         environment = await sync_to_async(with_store)(dict(os.environ), self.conn_id)
         arrivals = Arrivals(self.location, self.complete, self.quiet_seconds, environment, say=self.log.info)
         if self.chain is not None:
@@ -99,11 +102,12 @@ class SnapshotTrigger(BaseTrigger):
 
 
 class WatchOperator(BaseOperator):
-    """Wait, without a worker's slot, for new snapshots; give the asset one partition event for each.
+    """Wait, without a worker's slot, for new snapshots.
 
-    The events go out with the success of this task, and only then the next one moves the watermark. So a crash in
-    between announces a snapshot twice, which the store makes harmless, and each is announced. Airflow drops an event
-    for a DAG that is paused: ``reembed_{graph}`` is not, unless somebody does that.
+    The asset gets one partition event for each. The events are sent with the success of this task, and only then the
+    next task moves the watermark. So a crash in between announces a snapshot twice, which the store makes harmless, and
+    each is announced. Airflow drops an event for a DAG that is paused; ``reembed_{graph}`` is not paused unless a user
+    pauses it.
 
     Args:
         location: of the snapshots, with ``{snapshot}``.
@@ -151,7 +155,7 @@ class WatchOperator(BaseOperator):
         self.defer(trigger=trigger, method_name="execute_complete")
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[str]:
-        """Announce what the trigger found, and return it.
+        """Announce the snapshots that the trigger found, and return them.
 
         Raises:
             RetryableError: the location cannot be listed.
@@ -165,20 +169,26 @@ class WatchOperator(BaseOperator):
 
 
 def watermark_of(stored: Any, begin: str | None) -> Watermark | None:  # noqa: ANN401 - any JSON value
-    """Return how far the watch has come: by what is stored, else by where it begins, if that is known."""
+    """Return the watermark of the watch.
+
+    It is the stored one, else the beginning of the watch, if that is known.
+    """
     if stored:
         return Watermark.from_json(stored)
     return None if begin is None else Watermark(begin)
 
 
 def remember_task(asset: Asset, begin: str | None, announced: XComArg) -> XComArg:
-    """Make the task that moves the watermark past what was announced, and returns it."""
+    """Make the task that moves the watermark past announced snapshots.
+
+    The task returns the new watermark.
+    """
 
     @task(inlets=[asset])
     def remember(announced: list[str]) -> dict[str, Any]:
         state = get_current_context()["asset_state_store"]
         known = watermark_of(state.get(WATERMARK), begin) or Watermark(announced[0])
-        moved: dict[str, Any] = {**known.passing(announced).to_json()}  # Airflow's form of a result
+        moved: dict[str, Any] = {**known.passing(announced).to_json()}  # in a form that Airflow accepts as a result
         state.set(WATERMARK, moved)
         return moved
 

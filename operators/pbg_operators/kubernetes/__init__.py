@@ -1,4 +1,4 @@
-"""Training as pods: one Indexed Job a gang, what belongs to it, and how its end is judged.
+"""Training as pods: one Indexed Job for a gang, and its end.
 
 Nothing here imports the Kubernetes client before a task runs: the scheduler parses these modules.
 """

@@ -1,4 +1,7 @@
-"""The few calls to the Kubernetes API that a training needs, with its errors told apart by what to do about them."""
+"""Calls to the Kubernetes API that a training needs.
+
+Errors are classified by what a caller can do about them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient, ApiException
 
 SECONDS = 30.0
-"""How long one call may take."""
+"""Time limit of one call."""
 MERGE = "application/merge-patch+json"
 CORE, BATCH, NETWORKING = "/api/v1", "/apis/batch/v1", "/apis/networking.k8s.io/v1"
 PLACES = {
@@ -27,7 +30,7 @@ PLACES = {
     "Secret": (CORE, "secrets"),
     "NetworkPolicy": (NETWORKING, "networkpolicies"),
 }
-"""Where objects lie: path of the API group, plural."""
+"""Places of objects: path of the API group, plural."""
 
 
 class Cluster:
@@ -35,14 +38,14 @@ class Cluster:
 
     Every method raises
 
-    * ``AccessError``: the API refused who we are or what we may do;
-    * ``ConfigError``: it refused what we sent;
+    * ``AccessError``: the API refused the credentials or the permission;
+    * ``ConfigError``: it refused the request;
     * ``ResourceError``: it could not be reached, is busy, or a quota is used up: a later call may succeed;
-    * ``ConflictError`` and ``NotFoundError`` where the method says so.
+    * ``ConflictError`` and ``NotFoundError`` where the method lists them.
 
     Args:
         client: of the ``kubernetes`` package.
-        namespace: where everything is.
+        namespace: of all objects.
 
     Attributes:
         now: the cluster's time, as of its last answer; this machine's clock may be wrong.
@@ -55,10 +58,12 @@ class Cluster:
 
     @classmethod
     def connected(cls, conn_id: str, namespace: str) -> Cluster:
-        """Return the cluster of an Airflow connection; without the default one, the cluster we are in or kubectl's.
+        """Return the cluster of an Airflow connection.
+
+        Without the default connection, it is the cluster that this process runs in, or kubectl's.
 
         Raises:
-            ConfigError: the package is missing, or there is nothing to connect to.
+            ConfigError: the package is missing, or there is no cluster to connect to.
         """
         try:
             from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
@@ -71,14 +76,17 @@ class Cluster:
             raise ConfigError(f"connection {conn_id!r} leads to no cluster: {error}") from None
 
     def again(self) -> Cluster:
-        """Return the same cluster over connections of its own: for a signal handler, whatever it interrupted."""
+        """Return the same cluster with connections of its own.
+
+        A signal handler uses them, whatever call it interrupted.
+        """
         return Cluster(type(self._client)(self._client.configuration), self.namespace)
 
     def create(self, manifest: Manifest) -> Manifest:
         """Create an object and return it as stored.
 
         Raises:
-            ConflictError: there is one of that name.
+            ConflictError: an object of that name exists.
         """
         return self._json("POST", self._place(manifest["kind"]), body=manifest)
 
@@ -101,7 +109,10 @@ class Cluster:
         return self._json("PATCH", f"{self._place('Job')}/{name}", body=fenced)
 
     def delete_job(self, name: str, uid: str) -> None:
-        """Delete the Job of that name and uid with its pods and all it owns; one that is gone or another's stays."""
+        """Delete a Job by name and uid, with its pods and objects.
+
+        A Job that is missing or has another uid is left as it is.
+        """
         body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
             self._json("DELETE", f"{self._place('Job')}/{name}", body=body)
@@ -109,22 +120,23 @@ class Cluster:
             return
 
     def pods(self, uid: str) -> list[Manifest]:
-        """Return the pods that the Job with that uid ever had and that are still known."""
+        """Return the known pods of a Job by uid, also ended ones."""
         found: list[Manifest] = self._json("GET", self._place("Pod"), query={"labelSelector": f"{JOB_UID}={uid}"})[
             "items"
         ]
         return found
 
     def log(self, pod: str, since: str | None) -> Iterator[str]:
-        """Yield the lines of a pod's log, each with its time and a blank before it, from the second of ``since`` on.
+        """Yield the lines of a pod's log from a time on.
 
-        A pod that has not started or is gone has no lines.
+        They begin with the second of ``since``. Each has its time and a blank in front. A pod that has not started or
+        is gone has no lines.
         """
         query = {"container": CONTAINER, "timestamps": "true"} | ({"sinceTime": since} if since else {})
         path = f"{self._place('Pod')}/{pod}/log"
         try:
             with _explained("GET", path):
-                # The client's own method for it does not know sinceTime.
+                # The client's own method for logs lacks sinceTime.
                 response = self._call("GET", path, query=query)
                 rest = b""
                 for chunk in response.stream(1 << 16):
@@ -133,7 +145,7 @@ class Cluster:
                         yield line.decode(errors="replace")
                 if rest:
                     yield rest.decode(errors="replace")
-        except (ConfigError, NotFoundError):  # 400: its container is waiting to start
+        except (ConfigError, NotFoundError):  # status 400: its container is waiting to start
             return
 
     def _place(self, kind: str) -> str:
@@ -169,7 +181,7 @@ class Cluster:
 
 @contextmanager
 def _explained(method: str, path: str) -> Iterator[None]:
-    """Turn what the client raises into one of our errors."""
+    """Turn errors of the client into errors of this package."""
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError
 

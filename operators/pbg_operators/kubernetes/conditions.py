@@ -1,4 +1,4 @@
-"""Where a Job stands, by the conditions its controller has set."""
+"""Phase of a Job, by the conditions that its controller has set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """What is left to wait for."""
+    """Phase of a Job."""
 
     UNDER_WAY = "under way"
     SUCCEEDED = "succeeded"
@@ -18,13 +18,16 @@ class Phase(Enum):
 
 
 def phase(job: Manifest) -> Phase:
-    """Return where a Job stands; one whose pods are still ending has not ended."""
+    """Return the phase of a Job.
+
+    A Job whose pods are still ending has not ended.
+    """
     if condition(job, "Complete"):
         return Phase.SUCCEEDED
     return Phase.FAILED if condition(job, "Failed") else Phase.UNDER_WAY
 
 
 def condition(thing: Manifest, name: str) -> Manifest | None:
-    """Return a condition of a Job or pod that is true."""
+    """Return a condition of a Job or pod, if it is true."""
     listed = thing.get("status", {}).get("conditions") or []
     return next((found for found in listed if found["type"] == name and found["status"] == "True"), None)

@@ -1,4 +1,4 @@
-"""The logs of all ranks as one, read in steps, each line once."""
+"""Logs of all ranks as one, read in steps, each line once."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
     from pbg_operators.kubernetes.manifest import Manifest
 
 Instant = tuple[datetime, str]
-"""A time to the second, and the digits of its fraction: nine of them, more than datetime keeps."""
+"""Time to the second, and the digits of its fraction: nine of them, more than datetime keeps."""
 LOST_SECONDS = 60.0
-"""How long one step may wait in vain for logs; those it has not come to are left to the next step."""
+"""Longest time that one step waits in vain for logs. Those that it has not reached are left to the next step."""
 REST = 10.0
-"""A log that failed is left alone for this many times as long as that took: a lost node's takes minutes to fail."""
+"""Pause before a log that failed is read again, as a multiple of the time that the failure took. The log of a lost node
+takes minutes to fail.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Up to where a pod's log has been read.
+    """Position up to which a pod's log has been read.
 
     Attributes:
         time: of the last line, as the API wrote it; empty before the first.
-        lines: how many lines with that very time have been read.
+        lines: number of lines with that very time that have been read.
     """
 
     time: str = ""
@@ -40,7 +42,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Read what ``str`` wrote."""
+        """Return the cursor of a text that ``str`` made."""
         time, _, lines = text.partition("/")
         return cls(time, int(lines))
 
@@ -49,41 +51,43 @@ class Cursor:
 
 
 class RankLogs:
-    """What the pods of a Job print, whichever pods it has at the time.
+    """Output of a Job's pods, whichever pods it has at the time.
 
-    The API is asked from the second of the last line on, and lines known from before are left out. That costs a
-    request a pod and step, needs no thread and survives every broken connection. A log that cannot be read, as while
-    the node of its pod is unreachable, costs its lines and nothing else.
+    Logs are read from the second of the last line on, and lines that were read before are left out. That costs a
+    request a pod and step, needs no thread and survives every broken connection. When a log cannot be read, as while
+    the node of its pod is unreachable, only its lines are missing.
 
     Args:
-        cluster: where the pods are.
-        cursors: where to go on, by pod.
+        cluster: of the pods.
+        cursors: positions from which to continue, by pod.
     """
 
     def __init__(self, cluster: Cluster, cursors: Mapping[str, Cursor] | None = None) -> None:
         self._cluster = cluster
         self._cursors = dict(cursors or {})
-        self._failed: dict[str, float] = {}  # by pod whose log failed last: when to ask for it again
+        self._failed: dict[str, float] = {}  # time of the next attempt, by pod whose log failed last
         self._told: set[str] = set()
 
     @property
     def cursors(self) -> dict[str, str]:
-        """Where the next reader goes on, by pod."""
+        """Positions from which the next reader continues, by pod."""
         return {pod: str(cursor) for pod, cursor in self._cursors.items()}
 
     def step(self, pods: Sequence[Manifest], *, last: bool = False) -> list[str]:
-        """Return the lines printed since the last step, ``[rank i]`` before each, in the order of their times.
+        """Return the lines printed since the last step, sorted by time.
 
-        The first time that a pod's log cannot be read, a line before them says so.
+        Each has ``[rank i]`` in front. The first time that a pod's log cannot be read, a line in front of them reports
+        it.
 
         Args:
             pods: of the Job.
-            last: there will be no further step, so logs that rest are asked for, too, while ``LOST_SECONDS`` last.
+            last: whether there will be no further step, so that logs in their pause are read, too, while
+                ``LOST_SECONDS`` last.
         """
         said: list[str] = []
         fresh: list[tuple[Instant, str]] = []
         lost = 0.0
-        # Those that failed last time come last, so that they take no time from those that can be read.
+        # Logs that failed last time come last, so that they take no time from those that can be read.
         for pod in sorted(pods, key=lambda pod: (pod["metadata"]["name"] in self._failed, rank_of(pod))):
             name, rank, began = pod["metadata"]["name"], rank_of(pod), time.monotonic()
             if lost >= LOST_SECONDS or (not last and began < self._failed.get(name, began)):
@@ -109,7 +113,7 @@ class RankLogs:
             time, _, text = line.partition(" ")
             try:
                 now = instant(time)
-            except ValueError:  # a line the node wrote without a time: it belongs to the one before
+            except ValueError:  # a line without a time belongs to the one before
                 continue
             if start.time and now <= instant(start.time):
                 repeated += now == instant(start.time)
@@ -121,10 +125,10 @@ class RankLogs:
 
 
 def instant(text: str) -> Instant:
-    """Return a time that sorts, of any offset and any number of digits.
+    """Return a time that sorts, with any offset and number of digits.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no time.
     """
     seconds, dot, rest = text.partition(".")
     digits = rest.rstrip("Zz").partition("+")[0].partition("-")[0] if dot else ""
@@ -133,7 +137,10 @@ def instant(text: str) -> Instant:
 
 
 def recorded(job: Manifest) -> dict[str, Cursor]:
-    """Return the cursors that a Job's annotation holds, none when it has none that can be read."""
+    """Return the cursors in a Job's annotation.
+
+    There are none when the annotation cannot be read.
+    """
     try:
         written = json.loads(job["metadata"]["annotations"][LOGGED])
         return {pod: Cursor.parse(text) for pod, text in written.items()}

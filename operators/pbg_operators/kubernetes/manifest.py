@@ -1,6 +1,7 @@
-"""From a gang to the objects of the Kubernetes API, as JSON: pure functions, no client.
+"""Objects of the Kubernetes API for a gang, as JSON.
 
-The Job is Indexed, and a pod's completion index is its rank. ``podReplacementPolicy`` takes Kubernetes 1.29 or newer.
+The functions are pure and need no client. The Job is Indexed, and a pod's completion index is its rank.
+``podReplacementPolicy`` takes Kubernetes 1.29 or newer.
 """
 
 from __future__ import annotations
@@ -21,34 +22,34 @@ Manifest = dict[str, Any]
 
 CONTAINER = "train"
 RUN = "pbg-tasks/run"
-"""Annotation of a Job: the run it trains."""
+"""Annotation of a Job: the run that it trains."""
 OWNER = "pbg-tasks/owner"
 """Annotation of a Job: the task instance that made it."""
 LOGGED = "pbg-tasks/logged"
-"""Annotation of a Job: up to where each pod's log has been copied into the task's."""
+"""Annotation of a Job: positions up to which each pod's log has been copied into the task's."""
 JOB_UID = "batch.kubernetes.io/controller-uid"
-"""Label that the Job controller gives each pod; a Job of the same name made later has another."""
+"""Label that the Job controller gives each pod; a later Job of the same name has another value."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 LABELS = {"app.kubernetes.io/name": "pbg-train", "app.kubernetes.io/managed-by": "airflow"}
 SCRATCH = "/scratch"
 USER = 65532
-"""Who pods run as; the training image makes this user."""
+"""User id of the pods; the training image makes this user."""
 LONGEST_NAME = 63
-"""Of a DNS label; a pod's host name is the Job's with ``-{index}`` behind it."""
+"""Longest DNS label; a pod's host name is the Job's with ``-{index}`` at its end."""
 HASH_LENGTH = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The pods that train one run together.
+    """Pods that train one run together.
 
     Attributes:
         run: URL of the run.
-        ranks: trainers; ranks 0 to ``ranks - 1``.
-        servers: dedicated partition servers; the ranks after those.
-        owner: the task instance that wants them.
-        launch: what each pod is like.
-        command: what each pod runs; the rank's role follows from its index.
+        ranks: number of trainers; they have ranks 0 to ``ranks - 1``.
+        servers: number of dedicated partition servers; they have the ranks after those.
+        owner: the task instance that starts them.
+        launch: settings of each pod.
+        command: of each pod; the rank's role follows from its index.
     """
 
     run: str
@@ -60,12 +61,15 @@ class Gang:
 
     @property
     def size(self) -> int:
-        """How many pods there are."""
+        """Number of pods."""
         return self.ranks + self.servers
 
 
 def job_name(gang: Gang, attempt: int) -> str:
-    """Return the name of a gang's Job: the same for the same run spec, number of pods' digits and attempt."""
+    """Return the name of a gang's Job.
+
+    It is the same for the same run spec, number of pods' digits and attempt.
+    """
     run_id = gang.run.rstrip("/").rpartition("/")[2]
     snapshot, _, spec_hash = run_id.rpartition("-")
     tail = f"-{spec_hash[:HASH_LENGTH]}-{attempt}"
@@ -75,9 +79,10 @@ def job_name(gang: Gang, attempt: int) -> str:
 
 
 def job(gang: Gang, attempt: int) -> Manifest:
-    """Return the Job, suspended: it is resumed when what its pods need is there, by us or by Kueue.
+    """Return the Job, suspended.
 
-    Any failed pod fails the Job, since a rank cannot come back alone; a new attempt is a new Job.
+    It is resumed, by the task or by Kueue, when the objects that its pods need exist. Any failed pod fails the Job,
+    since a rank cannot come back alone; a new attempt is a new Job.
     """
     launch = gang.launch
     name = job_name(gang, attempt)
@@ -107,7 +112,10 @@ def job(gang: Gang, attempt: int) -> Manifest:
 
 
 def _failure_rules() -> list[Manifest]:
-    """Name the failures that the Job's condition shall tell the reason of; others end it by ``backoffLimit``."""
+    """Return the rules for failures with a reason in the Job's condition.
+
+    Other failures end the Job by ``backoffLimit``.
+    """
     for_good = sorted(status for status, category in BY_EXIT_CODE.items() if not category.retryable)
     return [
         {
@@ -159,7 +167,7 @@ def _container(gang: Gang, name: str) -> Manifest:
         "PYTHONUNBUFFERED": "1",
         **launch.environment,
     }
-    secrets = [name] if launch.secret is None else [launch.secret, name]  # of two that name a variable, the last counts
+    secrets = [name] if launch.secret is None else [launch.secret, name]  # for a variable in both, the last one counts
     resources = {**launch.resources, "ephemeral-storage": launch.resources.get("ephemeral-storage", launch.scratch)}
     return {
         "name": CONTAINER,
@@ -175,7 +183,7 @@ def _container(gang: Gang, name: str) -> Manifest:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
-        # The last lines of a failed rank, its error among them, go where its exit status is.
+        # The last lines of a failed rank, its error among them, are then stored beside its exit status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -185,7 +193,10 @@ def _toleration(taint: Mapping[str, str]) -> Manifest:
 
 
 def service(name: str, uid: str) -> Manifest:
-    """Return the headless Service that gives each rank of a Job a host name, before it is ready too."""
+    """Return the headless Service that gives each rank a host name.
+
+    It has the name before it is ready, too.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -207,7 +218,7 @@ def secret(name: str, uid: str, values: Mapping[str, str]) -> Manifest:
 
 
 def network_policy(name: str, uid: str) -> Manifest:
-    """Return the policy that lets nobody but a Job's own pods connect to them."""
+    """Return the policy that allows connections between a Job's pods only."""
     pods = {"matchLabels": {JOB_UID: uid}}
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -232,5 +243,5 @@ def resumed() -> Manifest:
 
 
 def logged(cursors: Mapping[str, str]) -> Manifest:
-    """Return the change that records up to where logs have been copied."""
+    """Return the change that records the positions of copied logs."""
     return {"metadata": {"annotations": {LOGGED: json.dumps(dict(cursors), separators=(",", ":"))}}}

@@ -1,4 +1,4 @@
-"""Pods that do not start: what they wait for, and when that has taken too long."""
+"""Pods that do not start: the cause, and the time limit."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MISTAKES = frozenset(
         "CreateContainerError",
     }
 )
-"""What a container waits for that somebody has to mend: the image's name, a missing Secret."""
+"""Reasons of a waiting container that a person has to mend: the image's name, a missing Secret."""
 
 
 def overdue(job: Manifest, pods: Sequence[Manifest], seconds: int, now: datetime) -> PbgError | None:
-    """Return why a gang does not start, once it had ``seconds`` for it; None while it may still.
+    """Return why a gang has not started within ``seconds``.
 
-    A Job that waits for Kueue has not begun: its time does not count.
+    None is returned while it may still start. A Job that waits for Kueue has not begun: its time does not count.
     """
     began = job.get("status", {}).get("startTime")
     if job["spec"].get("suspend") or began is None or now - moment(began) < timedelta(seconds=seconds):

@@ -1,4 +1,7 @@
-"""Making a gang's Job exactly once, however often its task is started again."""
+"""Submission of a gang's Job exactly once.
+
+Restarts of the gang's task find the Job again.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Which Job a task waits for. What has the same name and another uid is another Job.
+    """Identity of the Job that a task waits for.
+
+    A Job with the same name and another uid is another Job.
 
     Attributes:
         name: of the Job.
@@ -32,7 +37,7 @@ class Handle:
     attempt: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the task state keeps."""
+        """Return the form of the handle for the task state."""
         return asdict(self)
 
 
@@ -43,17 +48,18 @@ def submit(
     values: Mapping[str, str],
     record: Callable[[Handle], None],
 ) -> Handle:
-    """Return the Job of a gang that is under way or has succeeded, made now if need be, with all its pods need.
+    """Return the Job of a gang, under way or succeeded.
 
-    A Job that failed is history when this is called: the next attempt has a name of its own. Names follow from run and
-    attempt, so a try that was killed before it could record its Job finds it under its name.
+    It is made now if need be, with all objects that its pods need. A Job that failed earlier does not count: the next
+    attempt has a name of its own. Names follow from run and attempt, so that after a try that was killed before it
+    could record its Job, the next one finds the Job under its name.
 
     Args:
-        cluster: where.
-        gang: what.
+        cluster: in which the Job is made.
+        gang: of the Job.
         recorded: the handle an earlier try of this task recorded.
         values: secret environment variables of the pods, beside the gang's token.
-        record: is given the handle before any pod starts.
+        record: gets the handle before any pod starts.
 
     Raises:
         ConfigError: the Job of that name trains another run.
@@ -70,7 +76,7 @@ def submit(
 
 
 def _going_on(cluster: Cluster, recorded: Handle | None) -> Manifest | None:
-    """Return the recorded Job if it is still there and has not failed."""
+    """Return the recorded Job if it still exists and has not failed."""
     if recorded is None:
         return None
     try:
@@ -81,7 +87,10 @@ def _going_on(cluster: Cluster, recorded: Handle | None) -> Manifest | None:
 
 
 def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | None:
-    """Return the Job of an attempt; None when it has failed, or is going."""
+    """Return the Job of an attempt.
+
+    None is returned when it has failed or is being removed.
+    """
     wanted = manifest.job(gang, attempt)
     name = wanted["metadata"]["name"]
     try:
@@ -90,7 +99,7 @@ def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | N
         pass
     try:
         job = cluster.read("Job", name)
-    except NotFoundError:  # deleted in between: its name may still be taken by what it owns
+    except NotFoundError:  # deleted in between: objects of it may still have its name
         return None
     said = job["metadata"].get("annotations", {})
     if said.get(manifest.RUN) != gang.run:
@@ -105,7 +114,7 @@ def _create_or_adopt(cluster: Cluster, gang: Gang, attempt: int) -> Manifest | N
 
 
 def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, values: Mapping[str, str]) -> None:
-    """Make what is still missing of the things that belong to a Job, and let its pods start."""
+    """Make missing objects of a Job, and let its pods start."""
     name, uid = handle.name, handle.uid
     if phase(job) is not Phase.UNDER_WAY or not job["spec"].get("suspend"):
         return
@@ -114,18 +123,18 @@ def _complete(cluster: Cluster, gang: Gang, handle: Handle, job: Manifest, value
     _ensure(cluster, manifest.service(name, uid), uid)
     if gang.launch.network_policy:
         _ensure(cluster, manifest.network_policy(name, uid), uid)
-    if gang.launch.kueue_queue is None:  # Kueue resumes a Job when there is room for all of its pods
+    if gang.launch.kueue_queue is None:  # else Kueue resumes the Job when there is room for all of its pods
         try:
             cluster.change_job(name, uid, manifest.resumed())
-        except ConflictError as error:  # no other training: a Job of the name that is being removed and made again
+        except ConflictError as error:  # not by another training: a Job of this name is being removed and made again
             raise ResourceError(f"Job {name} could not be resumed: {error}") from None
 
 
 def _ensure(cluster: Cluster, wanted: Manifest, uid: str) -> None:
-    """Create an object of a Job unless it is there.
+    """Create an object of a Job unless it exists.
 
     Raises:
-        ResourceError: a deleted Job's is still there; the cluster removes it soon.
+        ResourceError: that of a deleted Job still exists; the cluster removes it soon.
     """
     kind, name = wanted["kind"], wanted["metadata"]["name"]
     try:

@@ -1,4 +1,4 @@
-"""``TrainJobTrigger``: waits for a gang's Job where it holds no worker's slot."""
+"""``TrainJobTrigger``: waits for a gang's Job without a worker's slot."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ BY_KIND = {category.kind: category for category in BY_EXIT_CODE.values()}
 
 
 class TrainJobTrigger(BaseTrigger):
-    """Look at a Job until it has ended, copying what its ranks print; a user's kill deletes it.
+    """Watch a Job until it has ended, and copy its ranks' output.
 
-    Calls to the API block, so they run in threads; between them only the event loop knows of the trigger.
+    A user's kill deletes the Job. Calls to the API block, so they run in threads; between them only the event loop has
+    the trigger in memory.
 
     Args:
         conn_id: Airflow connection of the cluster.
-        namespace: where the Job is.
-        handle: which one, as ``Handle.to_json`` wrote it.
+        namespace: of the Job.
+        handle: of the Job, as ``Handle.to_json`` wrote it.
         startup_seconds: how long its pods may take to start.
         interval: seconds between looks.
     """
@@ -41,7 +42,7 @@ class TrainJobTrigger(BaseTrigger):
         self._watch: Watch | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes the same trigger elsewhere."""
+        """Return the data from which another process makes the same trigger."""
         arguments = {
             "conn_id": self.conn_id,
             "namespace": self.namespace,
@@ -52,7 +53,7 @@ class TrainJobTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: how the Job ended."""
+        """Yield one event about the end of the Job."""
         try:
             error = await self._wait()
         except PbgError as raised:
@@ -60,12 +61,12 @@ class TrainJobTrigger(BaseTrigger):
         yield TriggerEvent(event_of(error))  # type: ignore[no-untyped-call] # Airflow's
 
     async def on_kill(self) -> None:
-        """Delete the Job; the ranks store what they have while their pods end."""
+        """Delete the Job; the ranks store their progress while their pods end."""
         cluster = await self._cluster()
         await asyncio.to_thread(cluster.delete_job, self.handle["name"], self.handle["uid"])
 
     async def cleanup(self) -> None:
-        """Keep how far the logs were read, for the triggerer that goes on."""
+        """Record the positions in the logs, for the triggerer that continues."""
         if self._watch is not None:
             await asyncio.to_thread(self._watch.record)
 
@@ -84,7 +85,7 @@ class TrainJobTrigger(BaseTrigger):
             await asyncio.sleep(watch.pause)
 
     async def _cluster(self) -> Cluster:
-        # Airflow answers a thread's question for a connection only where it knows the loop that the thread came from.
+        # Airflow answers a thread's request for a connection only where it knows the loop from which the thread comes.
         return await sync_to_async(Cluster.connected)(self.conn_id, self.namespace)
 
     def _say(self, line: str) -> None:
@@ -92,10 +93,10 @@ class TrainJobTrigger(BaseTrigger):
 
 
 def event_of(error: PbgError | None) -> dict[str, str]:
-    """Return the event that stands for an end."""
+    """Return the event for an end of the Job."""
     return {} if error is None else {"kind": error.kind, "message": str(error)}
 
 
 def error_of(event: Mapping[str, str]) -> PbgError | None:
-    """Return the end that an event stands for."""
+    """Return the end of the Job for an event."""
     return BY_KIND.get(event["kind"], PbgError)(event["message"]) if event else None

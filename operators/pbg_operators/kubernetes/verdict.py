@@ -1,7 +1,8 @@
-"""Why a gang ended: from what the cluster says of its Job and pods to one of our errors.
+"""Reason of a gang's end, as an error of this package.
 
-When one rank fails, its peers follow: they report a lost rank, or are told to end. So the pods' ends are weighed, and
-what can only be a cause comes before what can be a consequence.
+It is found in the cluster's data about the Job and its pods. When one rank fails, its peers follow: they report a lost
+rank, or get a signal to end. So the pods' ends are weighed, and an end that can only be a cause comes before one that
+can be a consequence.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pbg_operators.kubernetes.manifest import Manifest
 
 SIGNALLED = 128
-"""A shell's and a container's exit status for signal n is this and n."""
+"""Exit status of a shell or container for signal n is this plus n."""
 KILLED = SIGNALLED + signal.SIGKILL
 TOLD_TO_END = SIGNALLED + signal.SIGTERM
 STARTING_FAILED = frozenset({"StartError", "ContainerCannotRun"})
@@ -42,21 +43,21 @@ DISRUPTIONS: dict[str, tuple[type[PbgError], str]] = {
 }
 """Reasons of a pod's condition DisruptionTarget."""
 LOST = frozenset({"NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
-"""Reasons of a pod's status when its node went away."""
+"""Reasons of a pod's status when its node was lost."""
 
 
 LAST = "~"
-"""Sorts after every time."""
+"""Time that sorts after every other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one pod ended.
+    """End of one pod.
 
     Attributes:
-        weight: of two ends, the smaller one is the cause.
+        weight: of two ends, the one with the smaller weight is the cause.
         when: RFC 3339, to the second.
-        error: what it means.
+        error: its meaning.
     """
 
     weight: int
@@ -65,7 +66,7 @@ class Ending:
 
 
 def failure(job: Manifest, pods: Sequence[Manifest]) -> PbgError:
-    """Return why a Job has failed."""
+    """Return the reason why a Job has failed."""
     name = job["metadata"]["name"]
     failed = condition(job, "Failed") or {}
     if failed.get("reason") == "DeadlineExceeded":
@@ -77,7 +78,10 @@ def failure(job: Manifest, pods: Sequence[Manifest]) -> PbgError:
 
 
 def _said_of(failed: Manifest) -> Ending:
-    """Return what the Job's condition knows of a pod that may be gone; what is known of pods comes before it."""
+    """Return the end of a pod that may be gone.
+
+    It is taken from the Job's condition. Facts from the pods themselves come before these.
+    """
     said = f"{failed.get('reason', 'unknown reason')}: {failed.get('message', '')}".strip(": ")
     if "condition DisruptionTarget" in said:
         return Ending(0, LAST, EvictedError(said))
@@ -87,7 +91,7 @@ def _said_of(failed: Manifest) -> Ending:
 
 
 def _ending(pod: Manifest) -> Ending | None:
-    """Return how a pod failed, None when it did not."""
+    """Return the end of a failed pod; None of another pod."""
     state = _terminated(pod)
     rank = f"rank {rank_of(pod)}"
     when = state.get("finishedAt") or pod["metadata"].get("deletionTimestamp") or pod["metadata"]["creationTimestamp"]
@@ -110,7 +114,10 @@ def _ending(pod: Manifest) -> Ending | None:
 
 
 def _from_outside(pod: Manifest, state: Manifest, rank: str) -> PbgError | None:
-    """Return what was done to a pod: by the kernel, its node or the cluster."""
+    """Return an outside cause of a pod's end, if there is one.
+
+    It is the kernel, the pod's node or the cluster.
+    """
     status = pod.get("status", {})
     if state.get("reason") == "OOMKilled":
         limit = pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get("memory")
@@ -160,7 +167,7 @@ def _terminated(pod: Manifest) -> Manifest:
 
 
 def _last_line(text: str) -> str:
-    """Return the error line of a log's end, else its last line."""
+    """Return the error line at a log's end, else its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("error: ")]
     return (said or lines or [""])[-1]

@@ -1,4 +1,7 @@
-"""Waiting for a gang's Job, one look at a time: for a worker that sleeps between looks, and for the triggerer."""
+"""Watch of a gang's Job, one look at a time.
+
+It serves a worker that sleeps between looks, and the triggerer.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,15 @@ if TYPE_CHECKING:
     from pbg_operators.kubernetes.submission import Handle
 
 PATIENCE_SECONDS = 900.0
-"""How long the API may give no answer before the task's next try takes over; the Job goes on meanwhile."""
+"""How long the API may give no answer before the task's next try takes over. The Job goes on meanwhile."""
 LONGEST_PAUSE = 60.0
 RECORD_EVERY = 15.0
-"""Seconds between records of how far the logs were read."""
+"""Seconds between records of the positions in the logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a gang ended.
+    """End of a gang.
 
     Attributes:
         error: why it failed; None when it succeeded.
@@ -39,14 +42,14 @@ class Verdict:
 
 
 class Watch:
-    """Looks at a Job until it has ended, and says what its ranks say.
+    """Watch of a Job until its end, with the output of ranks.
 
     Args:
-        cluster: where the Job is.
-        handle: which one.
+        cluster: of the Job.
+        handle: of the Job.
         startup_seconds: how long its pods may take to start.
         interval: seconds between looks, while the API answers.
-        say: is given each line of the ranks.
+        ``say``: gets each line of the ranks.
     """
 
     def __init__(
@@ -55,17 +58,19 @@ class Watch:
         self.pause = interval
         self._cluster, self._handle, self._say = cluster, handle, say
         self._startup_seconds, self._interval = startup_seconds, interval
-        self._seen: dict[str, Manifest] = {}  # a pod that was evicted is soon gone, and with it the reason
+        self._seen: dict[str, Manifest] = {}  # kept, because an evicted pod soon disappears, and with it the reason
         self._logs: RankLogs | None = None
         self._silent_since: float | None = None
         self._recorded_at = time.monotonic()
         self._recorded: dict[str, str] = {}
 
     def look(self) -> Verdict | None:
-        """Look once; None when the Job goes on and one should look again after ``pause`` seconds.
+        """Look once; return None while the Job goes on.
+
+        Then the next look is due after ``pause`` seconds.
 
         Raises:
-            AccessError: the API refuses us.
+            AccessError: the API refuses the credentials.
             ResourceError: it has given no answer for too long.
         """
         try:
@@ -77,7 +82,10 @@ class Watch:
         return verdict
 
     def record(self) -> None:
-        """Keep at the Job how far the logs were read, for whoever looks next; a failure costs repeated lines only."""
+        """Record the positions in the logs, for the next watch.
+
+        They are stored at the Job. A failure costs nothing but repeated lines.
+        """
         if self._logs is None or self._logs.cursors == self._recorded:
             return
         cursors = self._logs.cursors
@@ -108,7 +116,7 @@ class Watch:
         return None
 
     def _job(self) -> Manifest | None:
-        """Return the Job, None when there is none of that name and uid."""
+        """Return the Job; None without one of that name and uid."""
         try:
             job = self._cluster.read("Job", self._handle.name)
         except NotFoundError:

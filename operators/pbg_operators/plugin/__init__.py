@@ -1,7 +1,8 @@
-"""The pages of runs and nights inside Airflow: a tab on the DAG, a tab on the run, an entry of the navigation.
+"""Pages of runs and nights inside Airflow.
 
-Every Airflow process loads plugins, and only the API server serves pages; so the application is made at its first
-request, and this module imports nothing for it. The plugin also registers ``PublishedBy`` with the scheduler.
+They are a tab on the DAG, a tab on the run, and an entry of the navigation. Every Airflow process loads plugins, and
+only the API server serves pages; so the application is made at its first request, and this module imports nothing for
+it. The plugin also registers ``PublishedBy`` with the scheduler.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _page(path: str) -> str:
-    """Return the address of a page, below the path that Airflow itself lies at."""
+    """Return the address of a page, below Airflow's own path."""
     return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/") + PREFIX + path
 
 
@@ -46,7 +47,7 @@ VIEWS: list[dict[str, Any]] = [
 
 
 class PbgPlugin(AirflowPlugin):
-    """The pages, and the reference that deadlines count from."""
+    """Plugin with the pages, and the reference of deadlines."""
 
     name = "pbg"
 

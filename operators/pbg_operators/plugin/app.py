@@ -1,4 +1,4 @@
-"""The application that serves the pages: what all its answers have in common."""
+"""Application that serves the pages, with common parts of its answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 THREADS = 4
-"""Stores are read in threads of their own, so that a slow one holds up no request of Airflow's."""
+"""Number of threads that read stores, so that a slow store delays no request of Airflow."""
 HEADERS = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -30,7 +30,7 @@ HEADERS = {
 
 @functools.cache
 def make_app() -> FastAPI:
-    """Return the application."""
+    """Return the application, made at the first call."""
     app = FastAPI(title="PBG", docs_url=None, redoc_url=None, openapi_url=None)
     app.state.reader = Reader(Pages(), anyio.CapacityLimiter(THREADS))
     app.include_router(router)
@@ -47,7 +47,7 @@ async def _guard(request: Request, answer: Callable[[Request], Awaitable[Respons
 
 
 async def _explain(request: Request, error: PbgError) -> Response:
-    """Say what is missing, or that the store does not answer, as a page."""
+    """Return a page about missing data or an unreadable store."""
     absent = isinstance(error, ABSENT)
     title = "Nothing to show" if absent else "The store cannot be read"
     status = HTTPStatus.NOT_FOUND if absent else HTTPStatus.BAD_GATEWAY

@@ -1,4 +1,7 @@
-"""Answers that are kept for a while, so that many who look at one page read the store once."""
+"""Cache of answers, for the many readers of one page.
+
+The store is read once for all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Value]):
-    """At most ``capacity`` values, each made once for all who ask for it at a time.
+    """At most ``capacity`` values, each made once for simultaneous requests.
 
     Args:
-        capacity: beyond it, the one that was asked for longest ago goes.
+        capacity: beyond it, the value that was requested longest ago is removed.
         clock: monotonic seconds.
     """
 
@@ -31,8 +34,8 @@ class Recent(Generic[Value]):
 
         Args:
             key: of the value.
-            make: makes it; what it raises is raised here, and nothing is kept, nor does anything go for it.
-            keep: for how many seconds a value stays fresh.
+            make: makes it; its errors are raised here, and then no value is kept or removed.
+            keep: number of seconds for which a value stays fresh.
         """
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())

@@ -1,4 +1,7 @@
-"""What the pages ask Airflow's database: which run of the package a DAG run made, and which DAGs there are."""
+"""Queries of the pages to Airflow's database.
+
+They find the run that a DAG run planned, and the DAGs that exist.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ _LOOKED_AT = 20
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A run that a task planned, with what the DAG says of it.
+    """Run that a task planned, with the DAG's graph and store.
 
     Attributes:
-        run: its URL, as the task returned it: tasks and users of Airflow's API can write anything there.
+        run: its URL, as the task returned it: tasks and users of Airflow's API can write any text there.
         graph: name of the graph of the DAG, in the version that planned the run.
         store: of that graph. Only the DAG's file decides on both.
     """
@@ -47,7 +50,7 @@ def planned(dag_id: str, run_id: str) -> list[Planned]:
 
 
 def last_planned(dag_id: str) -> list[Planned]:
-    """Return the runs that a DAG planned last, the newest first.
+    """Return the last runs that a DAG planned, the newest first.
 
     Raises:
         NotFoundError: it has planned none.
@@ -57,14 +60,14 @@ def last_planned(dag_id: str) -> list[Planned]:
 
 
 def graph_dags(readable: Collection[str]) -> list[str]:
-    """Return those of some DAGs that embed a graph, by id."""
+    """Return the ids of those DAGs that embed a graph."""
     with create_session(scoped=False) as session:
         tagged = session.scalars(select(DagTag.dag_id).where(DagTag.name == TAG)).all()
     return sorted(set(tagged) & set(readable))
 
 
 def _results(dag_id: str) -> Any:  # noqa: ANN401 - a query of SQLAlchemy's
-    """Select what the task returned, with the version of the DAG that it was a task of."""
+    """Select the task's results, with the version of its DAG."""
     task = (
         (TaskInstance.dag_id == XComModel.dag_id)
         & (TaskInstance.run_id == XComModel.run_id)
@@ -88,7 +91,10 @@ def _planned(dag_id: str, query: Any, what: str) -> list[Planned]:  # noqa: ANN4
 
 
 def _decoded(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the value that a text is the JSON of; None where it is none, for users can store any text."""
+    """Return the JSON value of a text; None for other text.
+
+    Users can store any text.
+    """
     try:
         return json.loads(text)
     except ValueError:
@@ -96,7 +102,10 @@ def _decoded(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _place(session: Session, dag_id: str, version: UUID | None) -> tuple[str, str]:
-    """Return graph and store of a version of a DAG; of one that was stored without them, those of the latest."""
+    """Return graph and store of a version of a DAG.
+
+    For a version that was stored without them, they are those of the latest.
+    """
     of_version = select(SerializedDagModel).where(SerializedDagModel.dag_version_id == version)
     latest = SerializedDagModel.latest_item_select_object(dag_id)  # type: ignore[no-untyped-call]
     for query in (of_version, latest):

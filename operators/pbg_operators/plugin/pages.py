@@ -1,4 +1,7 @@
-"""The pages' documents, read from the store through Airflow's connection, and kept for a moment."""
+"""Documents of the pages, read from the store and briefly kept.
+
+The store is opened through Airflow's connection.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 CONN_ID = "pbg_s3"
 LOOKUP_BYTES = 1 << 29
-"""Files of a release that a look-up may copy, unless ``[pbg] lookup_bytes`` says otherwise."""
+"""Default of ``[pbg] lookup_bytes``: bytes of a release's files that a look-up may copy."""
 MOVING_SECONDS, HISTORY_SECONDS, SETTLED_SECONDS, STORE_SECONDS, RELEASE_SECONDS = 2.0, 10.0, 60.0, 300.0, 3600.0
 
 ABSENT = (ConfigError, InputError, NotFoundError)
@@ -41,20 +44,23 @@ OUTSIDE = "This run is not one of the DAG's graph in the store of that graph, an
 
 
 class VersionedRun(RunDocument):
-    """The document of a run; ``version`` tells two states of it apart."""
+    """Document of a run; ``version`` distinguishes its states."""
 
     version: str
 
 
 class Neighbour(TypedDict):
-    """An entity near another."""
+    """Entity near another one."""
 
     name: str
     score: float
 
 
 class LookupDocument(TypedDict):
-    """The page of the look-up of neighbours; ``problem``: the reason against an answer."""
+    """Page of the look-up of neighbours.
+
+    ``problem`` is the reason why there is no answer.
+    """
 
     kind: Literal["lookup"]
     graph: str
@@ -70,7 +76,7 @@ class LookupDocument(TypedDict):
 
 
 class Pages:
-    """Makes documents. Safe from several threads."""
+    """Maker of documents, safe for use by several threads."""
 
     def __init__(self) -> None:
         self._stores: Recent[Store] = Recent(16)
@@ -79,12 +85,13 @@ class Pages:
         self._neighbourhoods: Recent[Neighbourhood] = Recent(2)
 
     def own(self, planned: Sequence[Planned]) -> str:
-        """Return the URL of the first run that is one of its DAG's graph, in the store of that graph.
+        """Return the URL of the first run of its DAG's graph.
 
-        Of what a task returned only the id of the run counts: the store that is opened is the one that the DAG names.
+        It must be in the store of that graph. Only the id of the run is taken from a task's result: the store that is
+        opened is the one that the DAG names.
 
         Raises:
-            NotFoundError: none of them is, or is there any more.
+            NotFoundError: none of them is one, or exists any more.
             StorageError: the store cannot be read.
         """
         problems = []
@@ -120,7 +127,9 @@ class Pages:
         return self._runs.get(run.url, make, _freshness)
 
     def another_run(self, url: str, run_id: str) -> VersionedRun:
-        """Return the document of another run of the same graph: who may read one graph may not read its neighbour.
+        """Return the document of another run of the same graph.
+
+        A user with access to one graph may have no access to another one.
 
         Raises:
             PbgError: there is no such run, or it is another graph's.
@@ -131,7 +140,7 @@ class Pages:
         return found
 
     def history(self, url: str) -> HistoryDocument:
-        """Return the document of the channel that a run belongs to."""
+        """Return the document of a run's channel."""
         run = self._opened(url)
         graph = run.spec.graph
         return self._histories.get(
@@ -147,7 +156,10 @@ class Pages:
     def neighbours(
         self, url: str, *, entity: str, entity_type: str | None, release: int | None, count: int
     ) -> LookupDocument:
-        """Return the document of a look-up; what keeps it from an answer is its ``problem``."""
+        """Return the document of a look-up.
+
+        Where there is no answer, its ``problem`` is the reason.
+        """
         run = self._opened(url)
         channel = Channel(run.store, run.spec.graph.channel)
         document: LookupDocument = {
@@ -206,10 +218,12 @@ class Pages:
 
 
 def _require_inside(store: Store, run_id: str) -> None:
-    """Refuse a run of a directory that a link below it puts elsewhere; the directory itself may be a link.
+    """Refuse a run that a link leads out of its store.
+
+    The store's directory itself may be a link.
 
     Raises:
-        NotFoundError: it is elsewhere.
+        NotFoundError: it is outside.
     """
     if isinstance(store, LocalStore):
         root = Path(store.url).resolve()
@@ -218,7 +232,7 @@ def _require_inside(store: Store, run_id: str) -> None:
 
 
 def _freshness(document: VersionedRun) -> float:
-    """Return for how many seconds a run's document holds."""
+    """Return the number of seconds for which a run's document is fresh."""
     return MOVING_SECONDS if document["state"] == "running" else SETTLED_SECONDS
 
 

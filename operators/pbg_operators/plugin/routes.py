@@ -1,6 +1,7 @@
-"""Addresses of the pages: reading only, and only for those whom Airflow lets read the DAG.
+"""Routes of the pages, for reading only.
 
-Airflow's own dependencies decide that, by the token of the request or the cookie of its UI.
+Only users that Airflow lets read the DAG have access. Airflow's own dependencies decide that, by the token of the
+request or the cookie of its UI.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ OtherRunId = Annotated[str, Query(pattern=RUN_ID)]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Makes documents in a bounded number of threads."""
+    """Reader of documents in a bounded number of threads."""
 
     pages: Pages
     threads: anyio.CapacityLimiter
 
     async def read(self, work: Callable[[], Answer]) -> Answer:
-        """Return what ``work`` returns, done in a thread."""
+        """Return the result of ``work``, run in a thread."""
         return await anyio.to_thread.run_sync(work, limiter=self.threads)
 
 
@@ -60,7 +61,7 @@ ReaderDep = Annotated[Reader, Depends(_reader)]
 router = APIRouter()
 of_dag = APIRouter(
     prefix="/dags/{dag_id}",
-    # the DAG, its runs, and the results of their tasks
+    # access to the DAG, its runs, and the results of their tasks
     dependencies=[
         Depends(requires_access_dag("GET", entity)) for entity in (None, DagAccessEntity.RUN, DagAccessEntity.XCOM)
     ],
@@ -78,7 +79,7 @@ async def asset(name: str, reader: ReaderDep) -> Response:
 
 @router.get("/")
 async def graphs(request: Request, user: GetUserDep, reader: ReaderDep) -> Response:
-    """List the DAGs that embed a graph and that the user may read."""
+    """List the DAGs with a graph that the user may read."""
     allowed = partial(get_auth_manager().get_authorized_dag_ids, user=user, method="GET")
     dags = await reader.read(lambda: database.graph_dags(allowed()))
     base = base_of(request)
@@ -115,7 +116,10 @@ async def live(
     reader: ReaderDep,
     since: Annotated[str, Query(max_length=64)] = "",
 ) -> Response:
-    """Tell what changed on the page of a run: nothing where it still is at version ``since``."""
+    """Return the changes of a run's page since a version.
+
+    There are none where the page still has version ``since``.
+    """
     document = await _night(reader, dag_id, run)
     version, links = document["version"], _links(request, dag_id, document)
     sections = {} if since == version else await reader.read(lambda: live_sections(document, links))
@@ -139,7 +143,7 @@ async def neighbours(
     release: Annotated[int | None, Query(ge=1)] = None,
     k: Annotated[int, Query(ge=1, le=100)] = 10,
 ) -> Response:
-    """Show the form of the look-up, and what it found."""
+    """Show the form of the look-up, and its result."""
     found = partial(reader.pages.neighbours, entity=entity, entity_type=kind, release=release, count=k)
     document = await reader.read(lambda: found(_last(reader, dag_id)))
     return page(document, _links(request, dag_id))
@@ -149,12 +153,12 @@ router.include_router(of_dag)
 
 
 def page(document: Mapping[str, object], links: Links, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """Return a document as an answer."""
+    """Return a response with the page of a document."""
     return HTMLResponse(render(document, links), status)
 
 
 def base_of(request: Request) -> str:
-    """Return the path that the application lies at."""
+    """Return the path of the application."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
@@ -168,7 +172,7 @@ async def _night(reader: Reader, dag_id: str, run: str) -> VersionedRun:
 
 
 def _links(request: Request, dag_id: str, run: VersionedRun | None = None) -> Links:
-    """Return where the pages of a DAG lie; of a run, also those that are its own."""
+    """Return the addresses of the pages of a DAG or a run."""
     dag = f"{base_of(request)}/dags/{quote(dag_id)}"
     comparison = news = None
     if run is not None:
