@@ -34,10 +34,8 @@ class UnknownNameError(InputError, KeyError):
 class NameIndex:
     """Names of all partitions of a type, with a number each.
 
-    The names are one after the other in memory.
-
-    Python's own string hashes are sorted once, so a look-up of many names is one binary search in numpy and one
-    comparison of text. If a name occurs twice, it has the lower number.
+    The names are one after the other in memory. Python's own string hashes are sorted once, so a look-up of many names
+    is one binary search in numpy and one comparison of text. If a name occurs twice, it has the lower number.
 
     Args:
         what: description of the names for messages: ``"entity of type 'user'"``.

@@ -123,9 +123,7 @@ def _foreseen(error: Exception) -> PbgError | None:
 def _bug(error: Exception) -> PbgError:
     """Print the origin of an error; return a one-line error.
 
-    The latter is one of this package.
-
-    Its message is on one line.
+    It is one of this package, and its message is on one line.
     """
     sys.stderr.write(redacted("".join(traceback.format_exception(error))))
     return PbgError(" ".join(f"{type(error).__name__}: {error}".split()))

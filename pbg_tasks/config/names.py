@@ -48,11 +48,10 @@ EntityName = Annotated[str, AfterValidator(check_entity_name)]
 def unsafe_name(name: str, *, hidden: bool = False) -> str | None:
     """Return why an entity type cannot have a name.
 
-    The check is for types of a new graph.
-
-    The reason includes the remedy; None is returned where the name is fine. Exports make files and folders of the name
-    alone. A dot or an underscore in front hides those from other readers, or leads to another folder; wildcards, and
-    characters with a meaning in file systems and URLs, make them unreadable elsewhere.
+    The check is for types of a new graph. The reason includes the remedy; None is returned where the name is fine.
+    Exports make files and folders of the name alone. A dot or an underscore in front hides those from other readers, or
+    leads to another folder; wildcards, and characters with a meaning in file systems and URLs, make them unreadable
+    elsewhere.
 
     Args:
         name: of the entity type.

@@ -154,9 +154,8 @@ def _exclude_known_ends(
 ) -> None:
     """Let the known end of each question count as right.
 
-    It is then left out of the filtered ranks.
-
-    It does not for relations with loops, in which it is a possible answer.
+    It is then left out of the filtered ranks. It does not count as right for relations with loops, of which it is a
+    possible answer.
     """
     if loops is None:
         raise ConfigError(

@@ -1,9 +1,7 @@
 """Work of a night, and the usage of each task.
 
-It follows from measured rates.
-
-The rates are those of one core of an AMD EPYC (Zen 4, AVX-512) with a local store. Where they are wrong, they are so by
-a factor, which earlier nights show (``calibration``).
+It follows from measured rates. The rates are those of one core of an AMD EPYC (Zen 4, AVX-512) with a local store.
+Where they are wrong, they are so by a factor, which earlier nights show (``calibration``).
 """
 
 from __future__ import annotations

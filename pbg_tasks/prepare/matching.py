@@ -44,9 +44,7 @@ class Matching:
     def places(self, partition: int) -> Places:
         """Return the places of a partition's rows by the other ids.
 
-        They are in the order of the rows.
-
-        It is -1 for rows whose entities the other ids lack.
+        They are in the order of the rows; -1 stands for rows whose entities the other ids lack.
         """
         found = self._connection.execute(
             'SELECT to_partition, to_offset FROM matched WHERE partition = ? ORDER BY "offset"', [partition]

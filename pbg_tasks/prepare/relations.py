@@ -60,9 +60,7 @@ def unknown_relation(
 ) -> InputError:
     """Return the error for an edge that no relation fits.
 
-    Its message has the reason.
-
-    The edge is ``(rel, lhs_type, rhs_type)``.
+    Its message has the reason. The edge is ``(rel, lhs_type, rhs_type)``.
     """
     rel, lhs_type, rhs_type = row
     types = sorted(spec.model.entities)
