@@ -18,13 +18,13 @@ _EXPORTS = (
     "parquet, npy, word2vec, word2vec-bin, safetensors, faiss, projector, tsv, angel, angel-line, or one of a package."
 )
 _IMPORTS = "parquet, npy, word2vec, tsv, wikidata-pbg, angel, angel-line, or one of a package."
-_KEY = "angel-line: after the node: colon, space, comma, tab (as Angel's settings say it), or the characters."
+_KEY = "angel-line: after the node: colon, space, comma, tab (words of Angel's settings), or the characters."
 _FEATURE = "angel-line: between numbers: the same."
 Options = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="NAME=VALUE", help="Option of a package's format; may be repeated."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the destination.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the files at the destination.")]
 _OF_PBG = {"entities_output": "entity_embeddings.tsv", "relation_types_output": "relation_types_parameters.tsv"}
 
 
@@ -48,18 +48,20 @@ def export(
         ),
     ] = None,
     channel: Annotated[str | None, typer.Option(help="Export the current release of this channel.")] = None,
-    entity_path: Annotated[str | None, typer.Option(help="Where the names lie, if not where the config says.")] = None,
+    entity_path: Annotated[str | None, typer.Option(help="Directory of the names, if not the config's.")] = None,
     types: Annotated[list[str] | None, typer.Option("--type", help="Export this entity type; may be repeated.")] = None,
     entities_output: Annotated[str | None, typer.Option(help="tsv without DEST: text of embeddings.")] = None,
     relation_types_output: Annotated[str | None, typer.Option(help="tsv without DEST: text of operators.")] = None,
     layout: Annotated[
         Literal["TextColumn", "BinaryColumn"] | None, typer.Option(help="angel: matrix format of the embeddings.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="projector: most points of a type.")] = None,
-    index: Annotated[str | None, typer.Option(help="faiss: the index, as index_factory spells it.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="projector: largest number of points of a type.")] = None,
+    index: Annotated[str | None, typer.Option(help="faiss: the index, in the notation of index_factory.")] = None,
     parameters: Annotated[str | None, typer.Option(help="faiss: search parameters, such as efSearch=128.")] = None,
     neighbors: Annotated[int | None, typer.Option(min=1, help="faiss: the k of recall@k.")] = None,
-    queries: Annotated[int | None, typer.Option(min=1, help="faiss: rows asked for their neighbours.")] = None,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="faiss: number of rows whose neighbours are searched.")
+    ] = None,
     min_recall: Annotated[float | None, typer.Option(min=0, max=1, help="faiss: fail below this recall.")] = None,
     key_separator: Annotated[str | None, typer.Option(help=_KEY)] = None,
     feature_separator: Annotated[str | None, typer.Option(help=_FEATURE)] = None,
@@ -67,7 +69,8 @@ def export(
     param: Override = None,
     *,
     escape: Annotated[
-        bool | None, typer.Option("--escape", help="Percent-encode what names may not hold, instead of refusing them.")
+        bool | None,
+        typer.Option("--escape", help="Percent-encode characters that names may not have, instead of refusing them."),
     ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -156,7 +159,8 @@ def import_embeddings(
         str, typer.Argument(metavar="DEST", help="Folder to write, local or s3://: an init_path.", show_default=False)
     ],
     entity: Annotated[
-        str | None, typer.Option("--type", help="Entity type of the vectors; where SOURCE tells types, read only it.")
+        str | None,
+        typer.Option("--type", help="Entity type of the vectors; where SOURCE has types, read only this one."),
     ] = None,
     id_column: Annotated[str | None, typer.Option(help="parquet: column of the names; id or name by default.")] = None,
     vector_column: Annotated[str, typer.Option(help="parquet: column of the vectors.")] = "embedding",

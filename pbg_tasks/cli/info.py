@@ -14,7 +14,7 @@ app = typer.Typer()
 @app.command()
 def info(
     config: Annotated[
-        str | None, typer.Argument(help="Say which engine trains this PBG config, and why.", metavar="CONFIG")
+        str | None, typer.Argument(help="Report which engine trains this PBG config, and why.", metavar="CONFIG")
     ] = None,
     param: Override = None,
     *,
@@ -37,7 +37,7 @@ def verify(
         str,
         typer.Argument(
             metavar="DIR|RUN|RELEASE",
-            help="What `pbg import` wrote, a checkpoint, a run, a release or an export; local or s3://.",
+            help="Output of `pbg import`, a checkpoint, a run, a release or an export; local or s3://.",
             show_default=False,
         ),
     ],

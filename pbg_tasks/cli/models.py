@@ -27,11 +27,11 @@ Target = Annotated[
 IgnoreMemory = Annotated[bool, typer.Option("--ignore-memory", help="Train even if memory is forecast to run out.")]
 Engine = Annotated[
     Literal["auto", "torch", "native"] | None,
-    typer.Option(help="Who computes; auto is the fastest that can (config only).", show_default="auto"),
+    typer.Option(help="Engine that computes; auto is the fastest that can (config only).", show_default="auto"),
 ]
 Device = Annotated[
     Literal["cpu", "cuda", "auto"] | None,
-    typer.Option(help="Where it computes; auto: a GPU if there is one (config only).", show_default="cpu"),
+    typer.Option(help="Device that computes; auto: a GPU if there is one (config only).", show_default="cpu"),
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Decides every random choice (config only).", show_default="0")]
 
@@ -60,14 +60,16 @@ def train(
     engine: Engine = None,
     device: Device = None,
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="Train with so many processes on this machine.", show_default=False)
+        int | None, typer.Option(min=1, help="Train with this number of processes on this machine.", show_default=False)
     ] = None,
     max_restarts: Annotated[
-        int, typer.Option(min=0, help="With --ranks: start again so often when a process is lost.")
+        int, typer.Option(min=0, help="With --ranks: how often to start again when a process is lost.")
     ] = 0,
     rank: Annotated[
         int | None,
-        typer.Option(min=0, help="Which of the config's num_machines this is (PBG's way).", show_default=False),
+        typer.Option(
+            min=0, help="Number of this machine among the config's num_machines (as in PBG).", show_default=False
+        ),
     ] = None,
     *,
     ignore_memory: IgnoreMemory = False,
@@ -129,7 +131,7 @@ def _config(target: str, param: list[str] | None) -> ConfigSchema:
 @app.command(name="partition-server")
 def partition_server(
     target: Target,
-    rank: Annotated[int, typer.Option(min=0, help="Which of the config's num_partition_servers this is.")],
+    rank: Annotated[int, typer.Option(min=0, help="Number of this server among the config's num_partition_servers.")],
     param: Override = None,
     *,
     ignore_memory: IgnoreMemory = False,

@@ -27,7 +27,8 @@ Partitions = Annotated[int | None, typer.Option(min=1, help="Partitions, instead
 Engine = Annotated[Literal["auto", "torch", "native"] | None, typer.Option(help="Engine, instead of the spec's.")]
 Publish = Annotated[bool, typer.Option("--publish/--no-publish", help="Whether the run may become a release.")]
 AcceptData = Annotated[
-    str | None, typer.Option(help="Go on whatever the data gate and `limits` say, for this reason.", show_default=False)
+    str | None,
+    typer.Option(help="Go on even if the data gate or `limits` refuse the night, for this reason.", show_default=False),
 ]
 Due = Annotated[
     datetime | None,
@@ -157,7 +158,7 @@ def run_all(
 @app.command()
 def show(
     run: Run,
-    task: Annotated[str | None, typer.Option(help="Only what this task found.", show_default=False)] = None,
+    task: Annotated[str | None, typer.Option(help="Only the result of this task.", show_default=False)] = None,
     *,
     as_json: Json = False,
 ) -> None:

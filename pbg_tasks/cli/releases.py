@@ -18,8 +18,10 @@ app = typer.Typer()
 
 Spec = Annotated[Path, typer.Argument(help="Graph spec, a YAML file.", show_default=False)]
 Run = Annotated[str, typer.Argument(help="The run's URL, as `pbg plan` prints it.", show_default=False)]
-Reason = Annotated[str, typer.Option(help="Why; kept with the run.", show_default=False)]
-By = Annotated[str | None, typer.Option(help="Who decides; you, by your login, unless given.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Reason, kept with the run.", show_default=False)]
+By = Annotated[
+    str | None, typer.Option(help="Name of the person who decides; your login by default.", show_default=False)
+]
 Number = Annotated[int, typer.Argument(min=1, help="Number of the release.", show_default=False)]
 
 
@@ -80,7 +82,7 @@ def unpin(spec: Spec, release: Number, *, as_json: Json = False) -> None:
 def skip(
     spec: Spec,
     snapshot: Annotated[str, typer.Argument(help="Key of the snapshot.", show_default=False)],
-    reason: Annotated[str | None, typer.Option(help="Why; kept with it.", show_default=False)] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason, kept with the skip.", show_default=False)] = None,
     *,
     as_json: Json = False,
 ) -> None:
@@ -132,14 +134,15 @@ def gc(
         str | None, typer.Option(help="Only releases and runs of this channel go.", show_default=False)
     ] = None,
     keep_releases: Annotated[
-        int | None, typer.Option(min=0, help="How many of the newest stay; 14 when --keep-days is not given either.")
+        int | None,
+        typer.Option(min=0, help="Number of the newest releases that stay; 14 when --keep-days is not given either."),
     ] = None,
-    keep_days: Annotated[float | None, typer.Option(min=0, help="For how many days a release stays.")] = None,
+    keep_days: Annotated[float | None, typer.Option(min=0, help="Number of days for which a release stays.")] = None,
     grace: Annotated[
         float, typer.Option(min=0, help="Hours for which whatever was written or used stays; 0 only when nothing runs.")
     ] = 72.0,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would go.")] = False,
     trust_clock: Annotated[
         bool,
         typer.Option("--trust-clock", help="In a directory, count by dates: all its writers' clocks are right."),
@@ -173,7 +176,7 @@ def replay(
     ],
     release: Annotated[int | None, typer.Option(min=1, help="Number of the release.", show_default=False)] = None,
     into: Annotated[
-        str | None, typer.Option(help="Store that keeps what is made; else it is removed.", show_default=False)
+        str | None, typer.Option(help="Store for the new files; else they are removed.", show_default=False)
     ] = None,
     *,
     as_json: Json = False,
