@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 """Name of a graph, a channel or an export: part of object keys, and of the ids of DAGs and tasks."""
 
-_NAME_BYTES = 200  # with PBG's prefix and suffix, a file's name then has at most 255
+_NAME_BYTES = 200  # bytes; with PBG's prefix and suffix, a file's name then has at most 255
 _SIGNS = '*?[]{}<>|"%#'
 _ALLOWED = re.compile(rf"[^._{re.escape(_SIGNS)}][^{re.escape(_SIGNS)}]*")
 

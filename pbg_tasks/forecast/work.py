@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import ModelConfig
 
-_EDGE_BYTES = 24  # of an edge in a bucket's file
-_STAGED_BYTES = 15  # of a snapshot's edge, as Parquet
-_HASH_BYTES = 6  # of a snapshot's edge, kept for the next night
-_ID_BYTES = 15  # of an entity's name and place, in Parquet
-_NAME_BYTES = 10  # additional, in PBG's lists of names
+_EDGE_BYTES = 24  # bytes of an edge in a bucket's file
+_STAGED_BYTES = 15  # bytes of a snapshot's edge, as Parquet
+_HASH_BYTES = 6  # bytes of a snapshot's edge that are kept for the next night
+_ID_BYTES = 15  # bytes of an entity's name and place, in Parquet
+_NAME_BYTES = 10  # additional bytes of a name in PBG's lists
 _DRIFT_QUERIES = 2_000
 _DRIFT_FIGURES = 50_000  # bytes of the result with the figures of drift
-_RELEASE_READS = 2.5  # of a warm-started training: one to continue it, one or two to place new entities
+_RELEASE_READS = 2.5  # of a warm start: one to continue the vectors, one or two to place new entities
 
 
 class Speed(NamedTuple):

@@ -31,8 +31,8 @@ SECONDS = 5.0
 """Seconds of computing time that a small file gets."""
 MEMORY = 1 << 30
 """Bytes of address space that a small file gets."""
-_BYTES_PER_SECOND = 20 << 20  # of larger files; today's disks and processors are several times faster
-_MEMORY_PER_BYTE = 6  # for a blob, its parts, and the numbers made of them
+_BYTES_PER_SECOND = 20 << 20  # least speed for larger files; today's machines are several times faster
+_MEMORY_PER_BYTE = 6  # address space for each byte of a blob: itself, its parts, and the numbers made of them
 _WAITING = 12  # clock seconds for each second of computing: the machine may be busy, the disk slow
 _START_SECONDS = 120.0
 _READY = b"ready\n"

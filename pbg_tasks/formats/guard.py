@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT_VERSION", "OpenFile", "dataset", "open_foreign"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_LAYOUT_SHARE = 50  # one of so many bytes of a file may be other than numbers
+_LAYOUT_SHARE = 50  # at most one in this many bytes of a file is not of its numbers
 
 
 class OpenFile:

@@ -27,7 +27,7 @@ _DEFLATE_RATIO = 1032  # zlib compresses to at best 1 in this
 _FLETCHER = 0xFFFF  # modulus of its sums
 _CHECKSUM = 4  # bytes after a chunk
 _MAX_RATIO = 2000
-_MOST_NUMBERS = (1 << 60) - 1  # of 8 bytes; numpy refuses a longer shape, even if one of its lengths is 0
+_MOST_NUMBERS = (1 << 60) - 1  # most numbers of 8 bytes; numpy refuses a longer shape, even if one of its lengths is 0
 _READ = 1 << 30  # Linux reads at most 2 GiB in one call
 
 

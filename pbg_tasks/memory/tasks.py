@@ -22,7 +22,7 @@ _PREPARATION = {"validate": (175_000_000, 75), "partition": (175_000_000, 50), "
 _QUERY_ROWS, _BLOCK_SHARE = 5, 8
 _BLOCK_ROWS, _ROWS_EACH, _TILES = 4096, 4, 13_000_000
 _PIECE_EDGES, _PIECE_BYTES = 1 << 20, 100  # ``evaluate.evaluation``: numbered, looked up, counted
-_KNOWN_BYTES = 16  # of a known edge: both sides' questions and answers, int64
+_KNOWN_BYTES = 16  # bytes of a known edge: both sides' questions and answers, int64
 # Of a known edge: both sides' counts by relation and entity, two int64 each, and one side's being joined with more of
 # them. It is an upper bound, because an entity that is in several edges of a relation is counted once.
 _COUNTED_BYTES = 60

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pbg_tasks.model.operators import Operator
     from pbg_tasks.model.regularizers import Regularizer
 
-_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # it becomes part of an HDF5 path
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # the name becomes part of an HDF5 path
 _LEGACY = {"rotation", "rotations"}  # in PBG's format before its 1.0, these are the matrices of affine
-_DIMENSION = 24  # of trial embeddings; it can be split in halves, thirds, quarters and eighths
+_DIMENSION = 24  # dimension of trial embeddings; it can be split in halves, thirds, quarters and eighths
 
 
 def check_operator(operator: Operator, dimension: int) -> None:

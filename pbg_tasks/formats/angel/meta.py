@@ -23,7 +23,7 @@ MAX_META_BYTES = 1 << 28  # a million rows in one partition take a quarter of it
 
 _LENGTH = struct.Struct(">i")
 _LIMITS = {"int": 1 << 31, "long": 1 << 63}
-_FILE_NAME = re.compile(r"[^/\\\0._][^/\\\0]*")  # in this folder, and not hidden
+_FILE_NAME = re.compile(r"[^/\\\0._][^/\\\0]*")  # a file in this folder that is not hidden
 _SCALARS = (int, str, float, bool)
 
 

@@ -71,7 +71,7 @@ def _kinds(values: np.ndarray) -> np.ndarray:
     small, large = map(values.dtype.type, _PLAIN)
     below = magnitude < large
     kinds = np.where(below & (magnitude >= small), np.int8(_SAME), np.int8(_ODD))
-    if values.dtype == np.float32:  # of a double, finding out whether they are Java's takes as long as making them
+    if values.dtype == np.float32:  # for a double, the check whether digits are Java's takes as long as making them
         # Powers of two and numbers below the smallest normal one may have more digits in Java.
         alike = (magnitude < small) & (magnitude >= _SMALLEST) & (values.view(np.uint32) & _MANTISSA != 0)
         if alike.any():
