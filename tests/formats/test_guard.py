@@ -193,7 +193,7 @@ def test_other_format_versions_are_refused(path, version, reason):
 @pytest.mark.parametrize(
     ("data", "reason"), [(b"", "not an HDF5 file"), (b"lhs\trhs\n" * 100, "not an HDF5 file"), (None, "cannot be read")]
 )
-def test_what_is_no_hdf5_is_refused(path, data, reason):
+def test_other_file_than_hdf5_is_refused(path, data, reason):
     if data is not None:
         path.write_bytes(data)
     with pytest.raises(FormatError, match=rf"v1\.h5: {reason}"):

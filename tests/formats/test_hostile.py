@@ -73,8 +73,6 @@ def model_of_pbg(path, config, iteration):
     """Write a model file whose optimizer sums are in PBG's blob only.
 
     Its config is a text in a heap of the file.
-
-    Its config is a text in a heap of the file.
     """
     params = {"relations/0/operator/rhs/real": np.ones(2, np.float32)}
     write_model(path, ModelState(params, params), config=config, iteration=iteration)

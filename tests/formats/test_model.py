@@ -163,7 +163,7 @@ def test_legacy_matrices_are_renamed_and_transposed(path, old, new):
 
 
 @pytest.mark.parametrize("name", ["relations/x/operator/rhs/real", "relations/0/operator/up/real", "entities/a/b", "w"])
-def test_what_is_no_parameter_is_named(path, name):
+def test_foreign_parameter_is_named(path, name):
     with h5py.File(path, "w") as file:
         file.attrs["format_version"] = 1
         file[f"model/{name}"] = np.zeros(2, np.float32)

@@ -113,7 +113,7 @@ def test_a_folder_without_embeddings(tmp_path):
         ([(np.arange(1), VECTORS[:1]), (np.arange(1, 2), VECTORS[:1, :2])], "expected float32 of one dimension"),
     ],
 )
-def test_what_angel_could_not_take_leaves_nothing(tmp_path, blocks, message):
+def test_vectors_that_angel_cannot_read_leave_nothing(tmp_path, blocks, message):
     with pytest.raises(FormatError, match=message):
         write_line(tmp_path / "embedding", blocks)
     assert not list(tmp_path.iterdir())

@@ -80,7 +80,7 @@ def test_the_files_of_several_servers(tmp_path):
         ({"format": "Unknown"}, "no Angel output format is named 'Unknown'"),
     ],
 )
-def test_what_cannot_be_laid_out(changes, message):
+def test_impossible_layout_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         MatrixLayout(**{"name": "m", "rows": 1, "end_col": 4} | changes)
 
