@@ -46,7 +46,7 @@ class Write:
         ended: moment of the answer.
         expected: the value it replaces; None where it creates the object.
         value: written by this write alone.
-        outcome: what the answer was; ``overtaken``: another's value was there, and it may have taken place before;
+        outcome: of the answer; ``overtaken``: another's value was there, and it may have taken place before;
             ``unknown``: none came, and it may take place at any time after.
     """
 

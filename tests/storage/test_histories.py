@@ -3,8 +3,6 @@
 Reads, creations and swaps happen as if one after the other.
 
 All that decides between two writers rests on this: a run's ``HEAD.json``, a channel's ``CURRENT.json``.
-
-All that decides between two writers rests on this: a run's ``HEAD.json``, a channel's ``CURRENT.json``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 When several writers complete an upload of one object at once, one of them wins. Killed writers leave uploads that no
 listing of objects shows.
-
-When several writers complete an upload of one object together, one of them wins. Killed writers leave uploads that no
-listing of objects shows.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_scratch_without_space_raises(small_disk):
             scratch.require(4 << 20)
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
+def test_leftovers_of_killed_process_are_removed(tmp_path):
     code = (
         "import sys, time; from pathlib import Path; from pbg_tasks.storage.staging import Scratch\n"
         "with Scratch(Path(sys.argv[1])) as scratch:\n"
