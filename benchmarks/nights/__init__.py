@@ -1,1 +1,4 @@
-"""What warm starts are worth: measured on nights of real graphs, both sides in one run."""
+"""The value of warm starts, measured on nights of real graphs.
+
+Both sides are measured in one run.
+"""

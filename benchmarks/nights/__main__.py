@@ -1,4 +1,7 @@
-"""Walk through days of a dated graph, in both ways, and end with one table: what ``make nights`` calls."""
+"""Walk through days of a dated graph, in both ways.
+
+It ends with one table; ``make nights`` calls it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def main(
         "../shared/data"
     ),
 ) -> None:
-    """Walk through days as a chain and independently; status 1 when a night was not released."""
+    """Walk through days as a chain and independently.
+
+    The status is 1 when a night was not released.
+    """
     with tempfile.TemporaryDirectory(prefix="pbg-nights-") as scratch:
         place, specs = store or f"{scratch}/graph", Path(scratch)
         graph = Graph.write(data, source, place=place, specs=specs, count=days, first=first, window=window)

@@ -1,4 +1,7 @@
-"""Dated edges as daily snapshots: of all that is known by then, or of the last days only."""
+"""Dated edges as daily snapshots.
+
+A snapshot has all edges known by then, or those of the last days only.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
 
 PAST = 31
-"""How many days lie before the first night, where there are so many: night one's snapshot holds them."""
+"""Number of days before the first night, where there are so many; night one's snapshot contains them."""
 AHEAD = 14
-"""Of how many days to come the edges are asked for."""
+"""Number of coming days whose edges are ranked."""
 _COLUMNS = 4
 _DAY = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
 _SIGNS = {"+": True, "-": False}
@@ -35,18 +38,20 @@ Edge = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class DatedEdges:
-    """What happened to edges, by day.
+    """Changes of edges, by day.
 
     Attributes:
-        changes: of each day that anything is told of, in order: edges that are (again) there, or no longer.
-        signed: whether edges also go; otherwise each is a fact of its day.
+        changes: by day in order, for each day with any: edges that are (again) there, or no longer.
+        signed: whether edges are also removed; otherwise each is a fact of its day.
     """
 
     changes: dict[str, dict[Edge, bool]]
     signed: bool
 
     def chosen(self, count: int, first: str | None = None) -> list[str]:
-        """Return the days that get a night: ``count``, from ``first`` on, which leaves ``PAST`` days unless given.
+        """Return ``count`` days that get a night, from ``first`` on.
+
+        Without ``first``, ``PAST`` days before them are left.
 
         Raises:
             InputError: there are not so many.
@@ -56,18 +61,18 @@ class DatedEdges:
             first = days[max(0, min(PAST, len(days) - count))]
         chosen = [day for day in days if day >= first][:count]
         if len(chosen) < count:
-            raise InputError(f"only {len(chosen)} days are told of from {first} on; {count} were asked for")
+            raise InputError(f"only {len(chosen)} days have edges from {first} on; {count} were asked for")
         return chosen
 
     def snapshots(self, days: list[str], window: int | None = None) -> Iterator[tuple[str, list[Edge]]]:
         """Walk the snapshots of ``days``, each edge once, in order of names.
 
         Args:
-            days: some of those there are, in order.
-            window: facts of how many days make a snapshot, the night's own included; None: of all days so far.
+            days: some of the existing ones, in order.
+            window: number of days whose facts make a snapshot, its own included; None: all days so far.
 
         Raises:
-            InputError: a window was asked for where edges tell by themselves when they go.
+            InputError: a window was given for edges whose removals are in the data.
         """
         if window is not None and self.signed:
             raise InputError("a window has no meaning here: the data says of every edge when it goes")
@@ -83,7 +88,7 @@ class DatedEdges:
                 yield day, sorted(edge for edge, last in seen.items() if last >= oldest)
 
     def coming(self, day: str) -> set[Edge]:
-        """Return the edges that the ``AHEAD`` days after a day tell of."""
+        """Return the edges of the ``AHEAD`` days after a day."""
         return {
             edge
             for later in [each for each in self.changes if each > day][:AHEAD]
@@ -93,10 +98,10 @@ class DatedEdges:
 
 
 def read_dated_edges(source: Path) -> DatedEdges:
-    """Read every TSV file below a folder, or in an archive: head, relation, tail, day; or day, + or -, head, tail.
+    """Read every TSV file below a folder, or in an archive.
 
-    Without a fourth cell, the day is the one in the name of the file or of a folder it lies in: ``2026-11-20.tsv``,
-    ``day=2026-11-20/part-0.tsv.gz``.
+    A line has head, relation, tail, day; or day, + or -, head, tail. Without a fourth cell, the day is the one in the
+    name of the file or of its folder: ``2026-11-20.tsv``, ``day=2026-11-20/part-0.tsv.gz``.
 
     Raises:
         InputError: there is none, a line has not four cells, or a day is no ISO date.
@@ -143,7 +148,9 @@ def _check_day(day: str, source: Path) -> None:
 
 
 def find(name: str, folder: Path) -> tuple[str, Path]:
-    """Return the name and the place of a data set: ``icews14``, which may be fetched, one in ``folder``, or a path.
+    """Return the name and the path of a data set.
+
+    It is ``icews14``, which may be fetched, one in ``folder``, or a path.
 
     Raises:
         InputError: there is nothing.
@@ -157,7 +164,10 @@ def find(name: str, folder: Path) -> tuple[str, Path]:
 
 
 def write_snapshot(store: Store, day: str, edges: list[Edge], columns: Sequence[str] = ("lhs", "rel", "rhs")) -> None:
-    """Store a snapshot as ``snapshots/DAY/edges.parquet``; one of the same bytes stays, with the runs made of it."""
+    """Store a snapshot as ``snapshots/DAY/edges.parquet``.
+
+    An existing one of the same bytes stays, with the runs made of it.
+    """
     cells = list(zip(*edges, strict=True)) or [(), (), ()]
     table = pa.table({name: pa.array(each, pa.string()) for name, each in zip(columns, cells, strict=True)})
     sink = pa.BufferOutputStream()

@@ -1,4 +1,7 @@
-"""A graph whose snapshots are the chosen days: its store, and the spec that its nights follow."""
+"""A graph with the chosen days as snapshots.
+
+It has a store, and the spec that its nights follow.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ MODEL: dict[str, Any] = {
 }
 SPLIT = {"valid": 0.01, "test": 0.15}
 # No night here may rank a third worse than the one before, on some hundred held-out edges.
-# The walks are what is compared.
+# The walks themselves are compared.
 _LENIENT: dict[str, Any] = {
     "max_mrr_drop": 0.33,
     "max_trend_drop": {"warn": 0.33},
@@ -43,20 +46,20 @@ _LENIENT: dict[str, Any] = {
     "min_over_start": {"warn": 1},
 }
 GATES: dict[str, Any] = {**_LENIENT, "data": {"max_removed_edges": {"block": 0.3}}}
-WINDOW_GATES = _LENIENT  # as many edges as the window loses in a day may go
+WINDOW_GATES = _LENIENT  # as many edges as the window loses in a day may be removed
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Snapshots that were written, and what is the same on all walks through them.
+    """Written snapshots, and the constants of all walks through them.
 
     Attributes:
         name: of the data.
         place: folder or ``s3://`` prefix of the snapshots and of each walk's store.
         specs: local folder for the specs.
         days: keys of the snapshots.
-        dated: what they were made of.
-        window: of how many days each is; None: of all so far.
+        dated: edges they were made of.
+        window: number of days of each; None: all so far.
     """
 
     name: str
@@ -85,7 +88,7 @@ class Graph:
             source: folder of data sets.
             place: folder or ``s3://`` prefix.
             specs: local folder.
-            count: how many days.
+            count: number of days.
             first: of them; see ``DatedEdges.chosen``.
             window: see ``DatedEdges.snapshots``.
 
@@ -100,7 +103,9 @@ class Graph:
         return cls(name, store.url, specs, days, dated, window)
 
     def day_after(self) -> tuple[str, list[Edge]]:
-        """Return the day that follows the last, and what is known by then; its snapshot is not written.
+        """Return the day after the last with the edges known then.
+
+        Its snapshot is not written.
 
         Raises:
             InputError: the data ends before.
@@ -110,11 +115,13 @@ class Graph:
         return after, edges
 
     def spec(self, walk: Walk, **sections: Any) -> Path:  # noqa: ANN401 - parts of a spec
-        """Write the spec of a walk, whose store is named after it, and return its file.
+        """Write the spec of a walk and return its file.
+
+        The store is named after the walk.
 
         Args:
-            walk: which.
-            sections: instead of the spec's own.
+            walk: to be run.
+            sections: replace the spec's own.
         """
         document = {
             "graph": self.name,

@@ -1,7 +1,7 @@
-"""New entities that start from their neighbours, against new entities that start at random.
+"""New entities that start from their neighbours, or at random.
 
 Night one is a snapshot, or the second night's without the edges of some entities; night two continues it both ways. Of
-night two's held-out edges, those with a new end are ranked apart from the others, against everyone, filtered.
+night two's held-out edges, those with a new end are ranked apart from the others, against all entities, filtered.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ WAYS = ("random", "neighbours")
 
 
 def write_days(graph: GraphSpec, before: str | None, after: str, share: float, seed: int, target: Path) -> None:
-    """Write the two snapshots as Parquet; without ``before``, night one is night two without some entities' edges.
+    """Write the two snapshots as Parquet.
+
+    Without ``before``, night one is night two without some entities' edges.
 
     Args:
-        graph: says where snapshots lie and how they are written; text has no quotes and no header of other names.
+        graph: with the location and format of snapshots; text has no quotes and no header of other names.
         before: key of night one.
         after: key of night two.
         share: of the entities that night one lacks, without ``before``.
@@ -65,7 +67,7 @@ def compare(
 
     Yields:
         For each way after 0, 1, ... ``epochs`` epochs of night two: ``seed``, ``way``, ``epoch``; the filtered MRR of
-        held-out edges with a ``new`` end and of the ``others``; how many ``edges`` each are.
+        held-out edges with a ``new`` end and of the ``others``; the number of ``edges`` of each.
     """
     graph = load_graph_spec(spec)
     document = graph.model_dump(mode="json")
@@ -94,7 +96,7 @@ def compare(
 
 
 def _nights(spec: Path, way: str, epochs: int) -> Iterator[Figures]:
-    """Train night two and yield its figures after no epoch and after each."""
+    """Train night two; yield its figures before and after each epoch."""
     start = f"train.new_entities={way}"
     untrained = train(spec, "d2", start, "model.num_epochs=0", "train.warm_epochs=null")
     yield rank_held_out(untrained)

@@ -1,4 +1,4 @@
-"""One night through the real ``pbg run``, and what became of it."""
+"""One night through the real ``pbg run``, and its outcome."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Night:
     Attributes:
         day: key of its snapshot.
         outcome: ``RELEASED``, ``DATA_GATE``, ``QUALITY_GATE``, or the kind of the error that ended it.
-        said: the error's sentences.
+        ``said``: the error's sentences.
         run: URL; empty when it ended before it was planned.
         seconds: wall time of the command.
-        figures: what was found; see ``figures``.
+        figures: measured; see ``figures``.
     """
 
     day: str
@@ -52,7 +52,7 @@ class Night:
         return self.figures.get("manifest")
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the results hold: no places of this machine."""
+        """Return the results' entry, without paths of this machine."""
         return {
             "day": self.day,
             "outcome": self.outcome,
@@ -63,13 +63,13 @@ class Night:
 
 
 def run_nights(spec: Path, days: Iterable[str], *params: str, at_once: int = 1) -> Iterator[Night]:
-    """Do nights, each by a ``pbg run`` of its own; yield them in the order of ``days``.
+    """Run each night by a ``pbg run``; yield them in order.
 
     Args:
         spec: the graph spec.
         days: keys of the snapshots.
         params: changes of the spec, ``key.path=value``.
-        at_once: how many run at a time.
+        at_once: number of runs at the same time.
     """
     days = list(days)
     changes = [word for param in params for word in ("--param", param)]
@@ -79,9 +79,9 @@ def run_nights(spec: Path, days: Iterable[str], *params: str, at_once: int = 1) 
 
 
 def _night(day: str, ended: Ended) -> Night:
-    planned, error = _PLANNED.search(ended.told), _ERROR.search(ended.told)
+    planned, error = _PLANNED.search(ended.errors), _ERROR.search(ended.errors)
     url = planned[1] if planned else ""
-    kind, said = (error[1], error[2].strip()) if error else ("", ended.told.rstrip().rpartition("\n")[2])
+    kind, said = (error[1], error[2].strip()) if error else ("", ended.errors.rstrip().rpartition("\n")[2])
     return Night(
         day=day,
         outcome=RELEASED if ended.status == 0 else _outcome(kind, said, ended.status),
@@ -99,7 +99,7 @@ def _outcome(kind: str, said: str, status: int) -> str:
 
 
 def figures(url: str) -> dict[str, Any]:
-    """Return what is known of a run, whatever of it has finished.
+    """Return the known figures of a run, finished or not.
 
     Returns:
         Edges and entities; ``mrr`` and the baseline ``popularity``; ``gate``: the checks; ``frozen``: MRR of the
@@ -135,13 +135,19 @@ def figures(url: str) -> dict[str, Any]:
 
 
 def _frozen(against: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the comparison with the release before; None where there was none to make."""
+    """Return the comparison with the release before.
+
+    None where there was none to compare with.
+    """
     mrr = {name: against.get(side, {}).get("filtered", {}).get("mrr") for name, side in _SIDES.items()}
     return {"edges": against["edges"], **mrr} if None not in mrr.values() else None
 
 
 def _drift(result: dict[str, Any]) -> dict[str, float] | None:
-    """Return mean cosine and overlap over all entities that both nights have; None for a first night."""
+    """Return mean cosine and overlap of entities of both nights.
+
+    None for a first night.
+    """
     types = [each for each in result.get("types", {}).values() if each["common"]]
     common = sum(each["common"] for each in types)
     if result.get("release") is None or not common:

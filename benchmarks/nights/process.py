@@ -1,4 +1,7 @@
-"""``pbg`` commands, each a process of its own that is forked from one that has imported all they need."""
+"""``pbg`` commands in forked processes of their own.
+
+The parent has imported everything they need.
+"""
 
 from __future__ import annotations
 
@@ -24,38 +27,38 @@ _FORKING.set_forkserver_preload(
 
 
 class Ended(NamedTuple):
-    """How a command ended.
+    """Outcome of a command.
 
     Attributes:
         status: its exit status.
-        told: all of its stderr.
+        errors: its whole stderr.
         seconds: of wall time, without the imports.
     """
 
     status: int
-    told: str
+    errors: str
     seconds: float
 
 
 def run_commands(commands: Iterable[Sequence[str]], *, at_once: int = 1) -> Iterator[Ended]:
-    """Run commands, ``at_once`` at a time; yield how each ended, in their order.
+    """Run commands, ``at_once`` at a time; yield their outcomes in order.
 
     Args:
         commands: each the words that follow ``pbg``.
-        at_once: how many.
+        at_once: number of commands at the same time.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # they run side by side
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the commands run side by side
     with ProcessPoolExecutor(at_once, mp_context=_FORKING, max_tasks_per_child=1) as pool:
         yield from pool.map(_run, commands)
 
 
 def _run(command: Sequence[str]) -> Ended:
-    """Be the command."""
+    """Act as the command in this process."""
     started, status = time.monotonic(), 0
     sys.argv = ["pbg", *command]
-    with tempfile.TemporaryFile() as told, open(os.devnull, "w") as nowhere:  # noqa: PTH123 - /dev/null is no Path's
+    with tempfile.TemporaryFile() as errors, open(os.devnull, "w") as nowhere:  # noqa: PTH123 - /dev/null is no Path's
         os.dup2(nowhere.fileno(), 1)
-        os.dup2(told.fileno(), 2)
+        os.dup2(errors.fileno(), 2)
         try:
             main()
         except SystemExit as ended:
@@ -64,6 +67,6 @@ def _run(command: Sequence[str]) -> Ended:
             traceback.print_exc()
             status = 1
         sys.stderr.flush()
-        told.seek(0)
-        text = told.read().decode(errors="replace")
+        errors.seek(0)
+        text = errors.read().decode(errors="replace")
     return Ended(status, text, time.monotonic() - started)

@@ -1,4 +1,7 @@
-"""Edges of entities that the night before did not know, ranked apart: those held out, or those of the days to come."""
+"""Edges of entities unknown to the night before, ranked apart.
+
+The edges are held-out ones, or those of the days to come.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ SPLITS = ("train", "valid", "test")
 
 
 class Figures(NamedTuple):
-    """Filtered MRR of edges, and how many there are.
+    """Filtered MRR of edges, and their numbers.
 
     Attributes:
         new: of those with a new end; 0 where there are none.
         others: of the others; same.
-        edges: how many of each.
+        edges: number of each.
     """
 
     new: float
@@ -56,7 +59,7 @@ def rank_held_out(url: str, epoch: int | None = None) -> Figures:
 
     Args:
         url: of a run that continues another one and has trained; with one entity type.
-        epoch: one of those that were preserved; None: what was trained last.
+        epoch: one of those that were preserved; None: the last one.
     """
     with _opened(url, epoch) as trained:
         new, others = trained.divided(trained.splits["test"])
@@ -64,14 +67,16 @@ def rank_held_out(url: str, epoch: int | None = None) -> Figures:
 
 
 def rank_coming(url: str, coming: Iterable[Edge]) -> tuple[float, int]:
-    """Rank the edges of days to come that have an end which is new in a run, both ends known there by now.
+    """Rank coming edges with an end that is new in a run.
+
+    Both ends are known in the run.
 
     Args:
         url: as before; the type has one partition.
         coming: edges by name.
 
     Returns:
-        Their filtered MRR, and how many there are.
+        Their filtered MRR, and their number.
     """
     with _opened(url) as trained:
         asked, _ = trained.divided({(0, 0): trained.numbered(coming)})
@@ -83,8 +88,8 @@ class _Trained:
     """A run's edges and vectors, on local disk.
 
     Attributes:
-        run: which.
-        scratch: where they are.
+        run: with these edges.
+        scratch: directory of the files.
         version: of the checkpoint.
         splits: its edges.
     """
@@ -95,7 +100,10 @@ class _Trained:
     splits: dict[str, Buckets]
 
     def mrr(self, asked: Buckets) -> float:
-        """Rank edges on both sides, without answers that are in the run's edges or among those asked."""
+        """Rank edges on both sides, filtered.
+
+        Answers in the run's edges or among those asked are left out.
+        """
         if not _count(asked):
             return 0.0
         config, splits = self.run.config, self.splits
@@ -115,7 +123,10 @@ class _Trained:
         return mrr
 
     def divided(self, edges: Mapping[tuple[int, int], EdgeList]) -> tuple[Buckets, Buckets]:
-        """Return the edges with a new end, and the others; new entities come after those the partition had."""
+        """Return the edges with a new end, and the others.
+
+        New entities follow those that the partition had.
+        """
         known, new, others = self._known(), dict[tuple[int, int], EdgeList](), dict[tuple[int, int], EdgeList]()
         for bucket, listed in edges.items():
             lhs, rhs = (known[part if len(known) > 1 else 0] for part in bucket)
@@ -124,7 +135,7 @@ class _Trained:
         return new, others
 
     def numbered(self, edges: Iterable[Edge]) -> EdgeList:
-        """Return those of the edges that the run lacks, though it knows their ends and relation."""
+        """Return the edges that the run lacks, with known ends and relation."""
         ((entity, _),) = self.run.config.entities.items()
         nodes = {name: number for number, name in enumerate(read_entity_names(self.scratch, entity, 0))}
         relations = {name: number for number, name in enumerate(read_relation_names(self.scratch))}
@@ -140,7 +151,7 @@ class _Trained:
         return EdgeList(lhs=ids[:, 0], rel=ids[:, 1], rhs=ids[:, 2])
 
     def _known(self) -> list[int]:
-        """Return how many entities the night before knew, by partition."""
+        """Return the number of entities in the night before, by partition."""
         previous = self.run.spec.previous
         assert previous is not None, "the run continues none"  # noqa: S101 - a mistake of the caller, not of the user
         before = RunContext.open(f"{self.run.store.url}/runs/{previous.run}")

@@ -1,4 +1,4 @@
-"""``docs/nights.md`` and its plots, made of the results and nothing else."""
+"""``docs/nights.md`` and its plots, written from the results only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ Night = dict[str, Any]
 
 
 def write(results: dict[str, Any]) -> None:
-    """Write the document and its plots, of a month of ICEWS14 and of the new entities of both graphs."""
+    """Write the document and its plots.
+
+    They show a month of ICEWS14 and the new entities of both graphs.
+    """
     story, newcomers = results["stories"][STORY], results.get("newcomers", {})
     text = "\n".join(_document(story, newcomers))
     DOCUMENT.write_text("\n\n".join(map(_wrapped, text.split("\n\n"))) + "\n", encoding="utf-8")
@@ -36,7 +39,10 @@ def write(results: dict[str, Any]) -> None:
 
 
 def _wrapped(block: str) -> str:
-    """Break the lines of a paragraph; headings, tables, plots and code stay as they are."""
+    """Break the lines of a paragraph.
+
+    Headings, tables, plots and code stay unchanged.
+    """
     if block.lstrip().startswith(("#", "|", "!", "```")):
         return block
     return fill(block, WIDTH, break_long_words=False, break_on_hyphens=False)

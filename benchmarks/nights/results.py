@@ -1,4 +1,7 @@
-"""What was measured, in one JSON file: every figure of ``docs/nights.md`` comes from it."""
+"""The measurements in one JSON file.
+
+Every figure of ``docs/nights.md`` comes from it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "nights.json"
 
 
 def read() -> dict[str, Any]:
-    """Return all that was kept."""
+    """Return all kept measurements."""
     if not RESULTS.exists():
         return {}
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
@@ -19,7 +22,7 @@ def read() -> dict[str, Any]:
 
 
 def keep(section: str, name: str, found: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Put what was found in place of what an earlier measurement of that name found."""
+    """Keep a measurement in place of an earlier one of its name."""
     results = read()
     results.setdefault(section, {})[name] = found
     partial = RESULTS.with_suffix(".part")

@@ -1,4 +1,6 @@
-"""A month of nights: both walks, a parallel backfill, a bad day, a bad training, and a rollback: ``docs/nights.md``.
+"""A month of nights for ``docs/nights.md``.
+
+Both walks, a parallel backfill, a bad day, a bad training, and a rollback.
 
 ``python -m benchmarks.nights.story`` measures, and writes the document; with ``--document`` it only writes.
 """
@@ -35,24 +37,25 @@ if TYPE_CHECKING:
 ORDER = 0
 """Seed of the order in which the backfill begins its nights."""
 ABSURD_RATE = "model.lr=1000"
-"""Of a training that forgets all it has learnt, and gives no NaN by which it would end itself."""
+"""Learning rate of a training that forgets all it has learnt without producing NaN, which would end it."""
 
 
 class StoryError(PbgError):
-    """A night ended in another way than it should."""
+    """A night ended in another way than expected."""
 
     kind = "story"
     exit_code = 1
 
 
 def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict[str, Any]:
-    """Do all independent nights again, several at once and in any order, and compare every release.
+    """Run all independent nights again and compare every release.
 
-    Tonight's, the newest, is among them: older days come before it, beside it, and after it.
-    Their store is emptied before: what a night draws at random follows from its spec, which names its store.
+    Several run at once and in any order. Tonight's, the newest, is among them: older days come before it, beside it,
+    and after it. Their store is emptied before: the random draws of a night follow from its spec, which names its
+    store.
 
     Raises:
-        StoryError: one holds other bytes, or the channel does not serve the newest day.
+        StoryError: a release has other bytes, or the channel does not serve the newest day.
     """
     say(f"backfill: {len(graph.days)} nights, {at_once} at once")
     spec, store = graph.spec("independent"), f"{graph.place}/independent"
@@ -77,10 +80,12 @@ def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict
 
 
 def bad_days(graph: Graph, spec: Path) -> list[dict[str, Any]]:
-    """Let the day after the last lose half of its edges, then a column, then be trained absurdly, then be as it is.
+    """Run bad nights of the next day, then a good one.
+
+    The day loses half of its edges, then a column, then it is trained absurdly; in the end it runs unchanged.
 
     Returns:
-        ``what`` was wrong with each, and what became of it.
+        ``what`` was wrong with each, and its outcome.
 
     Raises:
         StoryError: a gate let it pass, or the channel moved.
@@ -109,7 +114,7 @@ def bad_days(graph: Graph, spec: Path) -> list[dict[str, Any]]:
 
 
 def roll_back(graph: Graph, spec: Path) -> dict[str, Any]:
-    """Go back to the release before and forward again, and tell how long each took.
+    """Go one release back and forward again; return both times.
 
     Raises:
         StoryError: the channel serves another release than it should.
@@ -130,10 +135,10 @@ def roll_back(graph: Graph, spec: Path) -> dict[str, Any]:
 
 
 def tell(data: str, source: Path, days: int, store: str | None) -> None:
-    """Do everything, keep the figures, and write the document.
+    """Run everything, keep the figures, and write the document.
 
     Raises:
-        StoryError: something ended in another way than it should.
+        StoryError: a step ended in another way than expected.
     """
     with tempfile.TemporaryDirectory(prefix="pbg-nights-") as scratch:
         graph = Graph.write(data, source, place=store or f"{scratch}/graph", specs=Path(scratch), count=days)
@@ -171,7 +176,10 @@ def main(
     *,
     document: Annotated[bool, typer.Option("--document", help="Only write the document, of what was kept.")] = False,
 ) -> None:
-    """Tell the story of a month of nights; status 1 when a night ended in another way than it should."""
+    """Measure a month of nights, and write the document.
+
+    The status is 1 when a night ended in another way than expected.
+    """
     if not document:
         tell(data, source, days, store)
     write(read())

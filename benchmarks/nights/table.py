@@ -65,11 +65,13 @@ def _shown(value: float | None, form: str = "{:.4f}") -> str:
 
 
 def means(walks: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float | None]:
-    """Return means over all nights but the first, None where nothing was measured.
+    """Return means over all nights but the first.
+
+    A mean is None where nothing was measured.
 
     Returns:
-        ``chain`` and ``independent``: MRR; ``gain``: by how much of its MRR a chain's night is above the one before, on
-        the same edges; ``cosine`` and ``overlap`` of the chain; ``ends``: how many edges of the days to come are at new
+        ``chain`` and ``independent``: MRR; ``gain``: share of MRR that a chain's night is above the one before, on
+        the same edges; ``cosine`` and ``overlap`` of the chain; ``ends``: number of coming edges that are at new
         entities, and ``neighbours`` and ``random``: MRR of all of these.
     """
     found = {walk: _mean(night.get("mrr") for night in nights[1:]) for walk, nights in walks.items()}
@@ -85,7 +87,7 @@ def means(walks: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float |
 
 
 def sentences(walks: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Say the means."""
+    """Write the means as sentences."""
     found = means(walks)
     return f"""\
 mean MRR after the first night: chain {_shown(found["chain"])}, independent {_shown(found["independent"])}

@@ -1,4 +1,7 @@
-"""Walking through days: as a chain, one night after the other, or each night for itself, several at once."""
+"""Walks through days: as a chain, or each night for itself.
+
+Nights of a chain run one after the other, the others several at once.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ RANDOM = "train.new_entities=random"
 
 
 def walk_chain(graph: Graph, spec: Path, *, compare: bool = False) -> list[Night]:
-    """Do the nights one after the other, each continuing the one before.
+    """Run the nights one after the other, each continuing the last.
 
     Args:
         graph: its days.
@@ -42,15 +45,20 @@ def walk_chain(graph: Graph, spec: Path, *, compare: bool = False) -> list[Night
 
 
 def walk_independently(spec: Path, days: Sequence[str], *, at_once: int) -> list[Night]:
-    """Do the nights ``at_once`` at a time, each for itself; return them by their days' order."""
+    """Run independent nights, ``at_once`` at a time.
+
+    They are returned in the order of their days.
+    """
     return [_told("independent", night) for night in run_nights(spec, days, at_once=at_once)]
 
 
 def newcomers(graph: Graph, spec: Path, night: Night) -> dict[str, Any]:
-    """Rank edges of the days to come at tonight's new entities, by the night and by one that began them at random.
+    """Rank coming edges of tonight's new entities, by two starts.
+
+    They are ranked by the night itself, and by one that began its new entities at random.
 
     Returns:
-        How many ``edges``, and their MRR by the way new entities start; only the first where it is 0.
+        Number of ``edges``, and their MRR by the start of new entities; only the number where it is 0.
     """
     coming = graph.dated.coming(night.day)
     neighbours, edges = rank_coming(night.run, coming)
@@ -63,8 +71,8 @@ def newcomers(graph: Graph, spec: Path, night: Night) -> dict[str, Any]:
 
 
 def train(spec: Path, day: str, *changes: str) -> str:
-    """Train a night that is not to be published, with a changed spec; return the run's URL."""
-    with redirect_stderr(io.StringIO()):  # the night itself has said it all
+    """Train an unpublished night with a changed spec; return its URL."""
+    with redirect_stderr(io.StringIO()):  # the night itself has reported everything
         url: str = plan(spec, day, overrides=list(changes), publish=False)["run"]
         for task in UNTIL_TRAINED:
             run_task(task, url)
@@ -72,7 +80,7 @@ def train(spec: Path, day: str, *changes: str) -> str:
 
 
 def remove(url: str) -> None:
-    """Remove everything below a place."""
+    """Remove everything below a path."""
     store = open_store(url)
     for info in list(store.list()):
         store.delete(info.key)
@@ -81,7 +89,7 @@ def remove(url: str) -> None:
 
 
 def failures(nights: Sequence[Night]) -> list[str]:
-    """Return a sentence about each night that should have been released, and was not."""
+    """Return a sentence about each night that was not released."""
     return [f"{night.day}: {night.outcome}: {night.said}" for night in nights if night.outcome != RELEASED]
 
 

@@ -1,1 +1,4 @@
-"""Quality on public data sets, through the commands a user has: ``python -m benchmarks.quality``."""
+"""Quality on public data sets: ``python -m benchmarks.quality``.
+
+It is measured through the commands that users have.
+"""

@@ -1,4 +1,7 @@
-"""Run the experiments that are not in ``results.json`` yet, write the document, and fail when a target is missed."""
+"""Run the experiments that are missing in ``results.json``.
+
+Then write the document, and fail when a target is missed.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Multi-label node classification from embeddings, by the protocol of DeepWalk (Perozzi et al. 2014, section 5.3).
+"""Multi-label node classification from embeddings, by the protocol of DeepWalk.
+
+Perozzi et al. 2014, section 5.3.
 
 One-vs-rest logistic regression is fitted to a share of the labelled nodes; of every other node the ``k`` best labels
-are predicted, where ``k`` is how many it really has. Micro- and macro-F1, averaged over random splits.
+are predicted, where ``k`` is its true number of labels. Micro- and macro-F1 are averaged over random splits.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-INVERSE_L2 = 1.0  # scikit-learn's and liblinear's C, as DeepWalk's own script leaves it
+INVERSE_L2 = 1.0  # scikit-learn's and liblinear's C, unchanged in DeepWalk's own script
 _MAX_ITERATIONS = 200
 
 
@@ -71,7 +73,9 @@ class F1:
 
 
 def fit(x_ND: Tensor, labels_NL: Tensor, inverse_l2: float = INVERSE_L2) -> Tensor:
-    """Fit one logistic regression a label: minimise ``|w|^2 / 2 + inverse_l2 * sum of log losses``, by L-BFGS.
+    """Fit one logistic regression a label, by L-BFGS.
+
+    It minimises ``|w|^2 / 2 + inverse_l2 * sum of log losses``.
 
     Returns:
         (D + 1, L), the last row the intercepts, which are not penalised.
@@ -98,7 +102,10 @@ def _scores(x_ND: Tensor, weights: Tensor) -> Tensor:
 
 
 def best_labels(scores_NL: np.ndarray, count_N: np.ndarray) -> np.ndarray:
-    """Return, bool (N, L), the ``count_N`` labels of each row with the highest scores."""
+    """Return the labels of each row with the highest scores.
+
+    The result is bool (N, L), with ``count_N`` labels in each row.
+    """
     place_NL = np.argsort(np.argsort(-scores_NL, axis=1, kind="stable"), axis=1)
     chosen: np.ndarray = place_NL < count_N[:, np.newaxis]
     return chosen
@@ -117,7 +124,10 @@ def score_split(x_ND: np.ndarray, labels_NL: np.ndarray, *, share: float, seed: 
 def f1_by_share(
     x_ND: np.ndarray, labels_NL: np.ndarray, *, shares: Sequence[float], splits: int, first_seed: int = 0
 ) -> dict[str, dict[str, float]]:
-    """Return mean micro- and macro-F1 in percent, and the deviation between splits, by share of labelled nodes."""
+    """Return F1 and its deviation between splits, by share.
+
+    They are the mean micro- and macro-F1 in percent; a share is that of labelled nodes.
+    """
     result = {}
     for share in shares:
         seeds = range(first_seed, first_seed + splits)

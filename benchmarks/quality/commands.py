@@ -21,12 +21,12 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Wall and CPU seconds by the name of what was done."""
+    """Wall and CPU seconds by the name of the work."""
 
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def add(self, what: str, wall: float, cpu: float) -> None:
-        """Add to what was done before under the same name."""
+        """Add to the seconds of earlier work under the same name."""
         total = self.seconds.setdefault(what, {"wall": 0.0, "cpu": 0.0})
         total["wall"] = round(total["wall"] + wall, 1)
         total["cpu"] = round(total["cpu"] + cpu, 1)
@@ -34,10 +34,12 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Pbg:
-    """Runs ``pbg`` in one directory, which the relative paths of a config refer to.
+    """Runs ``pbg`` in one directory.
+
+    The relative paths of a config refer to it.
 
     Attributes:
-        directory: where it runs.
+        directory: working directory of the commands.
         clock: takes the seconds.
     """
 
@@ -45,14 +47,16 @@ class Pbg:
     clock: Clock
 
     def __call__(self, what: str, *arguments: str) -> Result:
-        """Run one command and return what it prints with ``--json``; its progress goes to stderr.
+        """Run one command with ``--json`` and return its result.
+
+        Its progress goes to stderr.
 
         Args:
-            what: under which name its seconds are counted.
+            what: name under which its seconds are counted.
             *arguments: of the command.
 
         Raises:
-            PbgError: the command failed; of the kind its exit status stands for.
+            PbgError: the command failed; its kind is that of the exit status.
         """
         command = [sys.executable, "-m", "pbg_tasks", *arguments, "--json"]
         started, used = time.monotonic(), _children_cpu()
@@ -72,7 +76,7 @@ def _children_cpu() -> float:
 
 
 def environment() -> dict[str, str | int]:
-    """Return what figures of speed depend on."""
+    """Return the circumstances that figures of speed depend on."""
     import platform
 
     import torch

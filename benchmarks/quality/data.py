@@ -1,4 +1,7 @@
-"""The data sets: where they come from, and what their files must hold whoever brings them."""
+"""The data sets: their sources, and the required contents of files.
+
+The contents are checked, from any source.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ _TIMEOUT = 60
 
 
 class Source(NamedTuple):
-    """Where a file is published: the URL of the file itself, or of an archive with ``member`` in it."""
+    """Published location of a file.
+
+    It is the URL of the file itself, or of an archive with ``member`` in it.
+    """
 
     url: str
     member: str | None = None
@@ -35,7 +41,7 @@ class DataSet:
     Attributes:
         name: of its folder or archive.
         digests: sha256 of each file's lines, sorted, so that an order of lines does not matter.
-        sources: where each file can be fetched; empty when no stable place is known.
+        sources: of each file; empty when no stable place is known.
     """
 
     name: str
@@ -44,7 +50,10 @@ class DataSet:
 
 
 def line_digest(path: Path) -> str:
-    """Return the sha256 of a file's lines in sorted order, each ended by a line feed."""
+    """Return the sha256 of a file's lines in sorted order.
+
+    Each line is ended by a line feed.
+    """
     digest = hashlib.sha256()
     for line in sorted(path.read_bytes().splitlines()):
         digest.update(line + b"\n")
@@ -52,19 +61,22 @@ def line_digest(path: Path) -> str:
 
 
 def cache_directory() -> Path:
-    """Return where data sets and runs lie: ``$PBG_BENCH_CACHE``, else ``.bench`` in the working directory."""
+    """Return the directory of data sets and runs.
+
+    It is ``$PBG_BENCH_CACHE``, else ``.bench`` in the working directory.
+    """
     return Path(os.environ.get("PBG_BENCH_CACHE") or ".bench").absolute()
 
 
 def obtain(data: DataSet, given: Path, cache: Path) -> Path:
-    """Return a directory with the files of a data set, all of them checked.
+    """Return a directory with the checked files of a data set.
 
     They are looked for in ``given`` (a folder with the data set's name, or ``NAME.tar.zst``), then in the cache, then
     fetched.
 
     Raises:
         InputError: a file is missing or holds something else.
-        StorageError: it is nowhere, and cannot be fetched.
+        StorageError: it is missing and cannot be fetched.
     """
     folder, archive, cached = given / data.name, given / f"{data.name}.tar.zst", cache / "data" / data.name
     if folder.is_dir():

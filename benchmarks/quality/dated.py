@@ -1,6 +1,7 @@
-"""Ranking dated facts with a static model, leaving out other true facts of the same date only.
+"""Ranking of dated facts with a static model.
 
-This is the filter of Goel et al. 2020 (DE-SimplE, section 5), by which ICEWS14 is reported.
+Other true facts of the same date are left out, and no others. This is the filter of Goel et al. 2020 (DE-SimplE,
+section 5), by which ICEWS14 is reported.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class Facts:
 
 
 def same_question(asked: Facts, known: Facts, predict: Side) -> list[np.ndarray]:
-    """Return, for each asked fact, the entities that complete it in ``known`` at the same date, its own included."""
+    """Return the entities that complete each asked fact.
+
+    They complete it in ``known`` at the same date, its own entity included.
+    """
     side = "rhs" if predict == "lhs" else "lhs"
     answers: dict[tuple[int, int, int], list[int]] = {}
     keys = zip(known.rel.tolist(), getattr(known, side).tolist(), known.date.tolist(), strict=True)
@@ -114,7 +118,9 @@ def ranks(
 
 
 def predict_dated_links(training: Training, data: Path, interval: int) -> Result:
-    """Predict links, and rank the test edges with the time-aware filter too (figures named ``dated_``).
+    """Predict links, and rank test edges with the time-aware filter too.
+
+    The figures of this filter are named ``dated_``.
 
     Args:
         training: see ``predict_links``.

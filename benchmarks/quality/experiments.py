@@ -1,4 +1,7 @@
-"""The experiments: a config that ships, a data set, what has to be reached, and what others published."""
+"""The experiments: config, data set, targets, and published figures.
+
+The config is one that ships with this repository.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A row of figures that others printed.
+    """A row of figures that others published.
 
     Attributes:
-        system: what reached them, and where they stand.
+        system: that reached them, and their source.
         figures: by the names this benchmark uses.
     """
 
@@ -48,13 +51,13 @@ class Experiment:
     Attributes:
         name: on the command line.
         title: in the document.
-        kind: how it is evaluated.
+        kind: of its evaluation.
         config: a file of this repository, used as it is; of kind ``init`` the presets that ``pbg init`` writes.
-        data: what it is trained on.
-        targets: the least each figure has to be, on the mean of all seeds.
-        aims: what would be better still.
+        data: that it is trained on.
+        targets: lower bound of each figure, on the mean of all seeds.
+        aims: more ambitious bounds.
         interval: epochs between two points of the quality curve.
-        published: rows to stand beside.
+        published: rows for comparison.
         notes: sentences for the document.
         tuned: of kind ``init``, the experiment whose config was tuned for the same data.
     """

@@ -1,4 +1,7 @@
-"""Node classification: embeddings from the edges alone, then a classifier that is shown some labels."""
+"""Node classification with embeddings trained on the edges alone.
+
+A classifier is then trained with some of the labels.
+"""
 
 from __future__ import annotations
 

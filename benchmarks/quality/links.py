@@ -1,4 +1,4 @@
-"""Link prediction: import, train, and rank held-out edges, all by the command."""
+"""Link prediction by commands: import, train, and rank held-out edges."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Splits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A config at work in the directory its relative paths refer to.
+    """A config in use, in the directory of its relative paths.
 
     Attributes:
         pbg: runs the command there.
         path: of the config.
-        config: what it holds, with the changes of ``params``.
+        config: its contents, with the changes of ``params``.
         params: ``key=value``, for every command.
         seed: of every random choice.
     """
@@ -53,7 +53,10 @@ class Training:
         return [option for param in (*self.params, *more) for option in ("-p", param)]
 
     def fill(self, files: Sequence[Path], columns: Sequence[str]) -> None:
-        """Import one file for each edge path; ``columns`` are the options that say where ends and relation stand."""
+        """Import one file for each edge path.
+
+        ``columns`` are the options that name the columns of ends and relation.
+        """
         self.pbg("import", "import", "tsv", str(self.path), *map(str, files), *columns, *self._options())
 
     def train(self, edges: str, interval: int) -> Result:
@@ -62,13 +65,16 @@ class Training:
         return self.pbg("train", "train", str(self.path), *params, "--seed", str(self.seed))
 
     def evaluate(self, edges: str, known: Sequence[str], *, what: str, checkpoint: str | None = None) -> Result:
-        """Rank the edges of one edge path among all entities, with and without those known to be right."""
+        """Rank the edges of one edge path among all entities.
+
+        Figures are given with and without the edges known to be right.
+        """
         params = self._options(f"edge_paths={edges}", *([f"checkpoint_path={checkpoint}"] if checkpoint else []))
         filters = [option for path in known for option in ("--known", path)]
         return self.pbg(what, "eval", str(self.path), *params, "--filtered", *filters)
 
     def preserved(self, interval: int) -> list[tuple[int, str]]:
-        """Return (epochs trained, checkpoint directory) of what was kept."""
+        """Return (epochs trained, checkpoint directory) of each preserved version."""
         epochs = range(interval, self.config.num_epochs + 1, interval)
         return [(epoch, f"{self.config.checkpoint_path}/epoch_{epoch}") for epoch in epochs]
 
@@ -85,7 +91,9 @@ def init_config(pbg: Pbg, data: Path, params: Sequence[str]) -> tuple[Path, tupl
 
 
 def predict_links(training: Training, data: Path, interval: int) -> Result:
-    """Import a data set, train on its train split, and rank its test edges; and its valid edges as training goes on.
+    """Import a data set, train, and rank its test edges.
+
+    It trains on the train split. Its valid edges are ranked as training goes on.
 
     Args:
         training: its config has three edge paths: train, valid, test.
@@ -120,5 +128,5 @@ def loss_curve(trained: Result) -> list[list[float]]:
 
 
 def training_figures(trained: Result) -> Result:
-    """Return what is told of a training beside its losses."""
+    """Return the figures of a training beside its losses."""
     return {name: trained[name] for name in ("epochs", "engine", "workers", "edges_per_second")}

@@ -1,4 +1,7 @@
-"""Line plots as SVG, without a library: rows of panels, each with axes, lines and a legend."""
+"""Line plots as SVG, without a library.
+
+They are rows of panels, each with axes, lines and a legend.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 460, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 34, 44
 _TICKS = 5
-_MOST_LABELS = 6  # that have room along the x axis
+_MOST_LABELS = 6  # number of ticks that have room along the x axis
 _COLUMNS = 3
 _LONG = 10_000  # numbers from here on are shortened
 _LEGEND_LINE = 16
-# Okabe and Ito's colours, which people with any kind of colour vision tell apart.
+# Okabe and Ito's colours, which people with any kind of colour vision can distinguish.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 Points = list[tuple[float, float]]
@@ -66,7 +69,10 @@ def draw(panels: Sequence[Panel]) -> str:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Return round numbers, about ``_TICKS`` of them, that reach from at most ``low`` to at least ``high``."""
+    """Return about ``_TICKS`` round numbers around two values.
+
+    They reach from at most ``low`` to at least ``high``.
+    """
     span = (high - low) or abs(high) or 1.0
     magnitude = 10.0 ** math.floor(math.log10(span / _TICKS))
     step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude * _TICKS >= span * 0.999)
@@ -75,7 +81,10 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten, or of two where these are few, from at most ``low`` to at least ``high``."""
+    """Return powers of ten, or of two, around two values.
+
+    Powers of two are used where powers of ten are few. They reach from at most ``low`` to at least ``high``.
+    """
     base = 10 if high >= low * 100 else 2
     first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
     return [float(base) ** number for number in range(first, max(last, first + 1) + 1)]
@@ -103,7 +112,7 @@ class _Axes:
         return HEIGHT - _BOTTOM - self._share(value, self._y_ticks) * (HEIGHT - _TOP - _BOTTOM)
 
     def _share(self, value: float, marks: Sequence[float]) -> float:
-        """Return how far along an axis a value stands, from 0 to 1."""
+        """Return the position of a value along an axis, 0 to 1."""
         low, high = marks[0], marks[-1]
         if self._panel.logarithmic:
             value, low, high = math.log(value), math.log(low), math.log(high)

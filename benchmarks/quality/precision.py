@@ -1,8 +1,9 @@
-"""What does ``precision: bf16`` cost in quality? The same graph and seeds, with exact products and with rounded ones.
+"""Cost of ``precision: bf16`` in quality.
 
-    python -m benchmarks.quality.precision
+python -m benchmarks.quality.precision
 
-Prints the table that docs/engines.md has; the figures are kept in ``benchmarks/results/precision.json``.
+The same graph and seeds are trained with exact products and with rounded ones. Prints the table of docs/engines.md; the
+figures are kept in ``benchmarks/results/precision.json``.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def measure(pbg: Pbg, *, precision: str, seed: int, epochs: int) -> Row:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of a table: each precision's mean and deviation over the seeds, and the mean difference."""
+    """Yield the lines of a table, a line for each precision.
+
+    Each has the mean and the deviation over the seeds; the last line has the mean difference.
+    """
     yield "| precision | filtered MRR | Hits@1 | Hits@10 |"
     yield "|---|---|---|---|"
     for precision in PRECISIONS:

@@ -1,4 +1,4 @@
-"""``docs/quality.md`` and its plot, made of the results and nothing else."""
+"""``docs/quality.md`` and its plot, written from the results only."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write(results: Results, document: Path, plot: Path) -> None:
     """Write the document and its plot.
 
     Args:
-        results: of the experiments that were run; the others are said to be missing.
+        results: of the experiments that were run; the others are listed as missing.
         document: Markdown.
         plot: SVG, in the same directory.
     """
@@ -82,7 +82,7 @@ def _document(results: Results) -> str:
 
 
 def _initial(results: Results) -> Iterator[str]:
-    """Yield the table of what ``pbg init`` writes beside what was tuned."""
+    """Yield the table of ``pbg init``'s configs beside the tuned ones."""
     yield "| data set | tuned: MRR (seeds) | `pbg init`: MRR (seeds) | share of the tuned |"
     yield "|---|---|---|---|"
     for experiment in EXPERIMENTS:

@@ -1,4 +1,7 @@
-"""``results.json``: every run that was made, the source of every number in ``docs/quality.md``."""
+"""``results.json``: every run, the source of ``docs/quality.md``.
+
+Every number of the document comes from it.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ class Run:
     Attributes:
         experiment: its name.
         seed: of the training.
-        recipe: hash of all that decides the figures beside the code: see ``recipe``.
+        recipe: hash of everything that decides the figures except the code: see ``recipe``.
         date: when it ended, UTC.
-        environment: what figures of speed depend on.
+        environment: circumstances that figures of speed depend on.
         figures: of quality, by name.
         curves: ``loss`` and ``quality``, points (epochs, value) each.
         training: epochs, engine, workers, edges a second.
@@ -53,7 +56,7 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what was written before; nothing when there is no file.
+        """Read the results written before; none when there is no file.
 
         Raises:
             FormatError: the file holds something else.
@@ -77,11 +80,11 @@ class Results:
         partial.replace(path)
 
     def add(self, run: Run) -> None:
-        """Add a run in the place of an older one."""
+        """Add a run and replace an older one of its kind."""
         self.runs[run.experiment, run.seed] = run
 
     def has(self, experiment: str, seed: int, recipe: str) -> bool:
-        """Tell whether a run was made by the same recipe."""
+        """Return whether a run was made by the same recipe."""
         run = self.runs.get((experiment, seed))
         return run is not None and run.recipe == recipe
 
@@ -91,7 +94,10 @@ class Results:
 
 
 def recipe(experiment: Experiment, config: bytes, params: Iterable[str]) -> str:
-    """Hash what decides an experiment's figures: config, changes of it, data, and how it is evaluated."""
+    """Hash everything that decides an experiment's figures.
+
+    It is the config, its changes, the data, and the evaluation.
+    """
     parts = [experiment.kind, str(experiment.interval), *sorted(experiment.data.digests.values()), *params]
     return hashlib.sha256(config + "\n".join(parts).encode()).hexdigest()
 
@@ -104,7 +110,10 @@ def means(runs: list[Run]) -> dict[str, float]:
 
 
 def missed(experiment: Experiment, runs: list[Run]) -> list[str]:
-    """Return one sentence for each target that the mean of the runs does not reach."""
+    """Return a sentence for each target that was missed.
+
+    A target is missed when the mean of the runs does not reach it.
+    """
     reached = means(runs)
     return [
         f"{experiment.name}: {name} is {reached[name]:.4f}, below the target {target:.4g}"

@@ -37,7 +37,7 @@ def run(
         seed: of the training.
         root: directory that the experiment's config path starts from.
         data: directory of its data set.
-        directory: made anew for the run, which the config's relative paths refer to; removed when it succeeded.
+        directory: made anew for the run and removed after success; the config's relative paths refer to it.
         params: changes of the config, ``key=value``.
 
     Raises:

@@ -16,7 +16,7 @@ _COLUMNS = ("--lhs-col", "0", "--rel-col", "1", "--rhs-col", "2")
 
 
 def imported(directory: Path, data: Path, config: Mapping[str, Any]) -> Pbg:
-    """Import its three splits, and return what runs commands on them.
+    """Import its three splits, and return a runner of commands on them.
 
     Args:
         directory: for ``config.json`` and what its paths name.

@@ -1,1 +1,4 @@
-"""How training scales with ranks: simulated with the real scheduler, checked against real runs."""
+"""Scaling of training with ranks.
+
+It is simulated with the real scheduler, and checked against real runs.
+"""

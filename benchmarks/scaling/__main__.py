@@ -34,7 +34,10 @@ def main(
         typer.Option("--real", help="Train real gangs instead of simulating; on a machine with nothing else to do."),
     ] = False,
 ) -> None:
-    """Find out how training scales with ranks: simulate gangs, or train real ones."""
+    """Measure how training scales with ranks.
+
+    Gangs are simulated, or real ones are trained.
+    """
     results: Results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"real": []}
     if real:
         results["real"] = _shown(real_rows())

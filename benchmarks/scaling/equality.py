@@ -1,9 +1,10 @@
-"""Do several ranks learn what one learns? The same graph, epochs and seeds, trained by gangs of every size.
+"""Quality of several ranks compared with one.
 
-    python -m benchmarks.scaling.equality
+python -m benchmarks.scaling.equality
 
-Prints, for each number of ranks, the filtered test MRR of every seed and whether the ledger holds every edge of every
-epoch exactly once; the figures are kept in ``benchmarks/results/scaling.json``.
+The same graph, epochs and seeds are trained by gangs of every size. Prints, for each number of ranks, the filtered test
+MRR of every seed and whether the ledger has every edge of every epoch exactly once; the figures are kept in
+``benchmarks/results/scaling.json``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
-PARTITIONS = 16  # as many as keep eight ranks at work
+PARTITIONS = 16  # as many partitions as keep eight ranks at work
 CONFIG: dict[str, Any] = {
     "entity_path": "data",
     "edge_paths": ["train", "valid", "test"],
@@ -71,7 +72,10 @@ def measure(pbg: Pbg, *, ranks: int, seed: int, epochs: int, servers: int, order
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
-    """Return a line for each number of ranks, with its distance from one rank in seeds' standard deviations."""
+    """Return a line for each number of ranks.
+
+    It has the distance from one rank in standard deviations of the seeds.
+    """
     one = [row["mrr"] for row in rows if row["ranks"] == 1]
     noise = statistics.stdev(one) if len(one) > 1 else float("nan")
     whole = {tuple(row["edges"]) for row in rows}

@@ -1,4 +1,4 @@
-"""The graphs that are simulated, and what PBG's authors measured on two of them."""
+"""The simulated graphs, and measurements of PBG's authors on two."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ class Machines(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A graph of one entity type, as PBG's paper trained it (Lerer et al., SysML 2019).
+    """A graph of one entity type, as in PBG's paper.
+
+    Lerer et al., SysML 2019.
 
     The hours were not checked against the print again; Freebase's dimension is what its memory suggests.
 
     Attributes:
         name: of the graph.
-        entities: how many.
+        entities: number of them.
         dimension: of the vectors.
         epochs: of the training.
         published: hours, by machines.
@@ -81,7 +83,7 @@ def work_of(graph: Graph, partitions: int, *, faster: float = 1.0, ties: str = T
     Args:
         graph: trained.
         partitions: of its entities.
-        faster: how many times faster than PBG a machine trains.
+        faster: ratio of a machine's speed to PBG's.
         ties: ``bucket_order`` of buckets that cost the same I/O, or ``rows`` for row by row.
         seed: of the sizes of buckets and their order.
     """
@@ -100,7 +102,7 @@ def work_of(graph: Graph, partitions: int, *, faster: float = 1.0, ties: str = T
 
 
 def one_type(partitions: int, dimension: int) -> ModelConfig:
-    """Return a config of one entity type, which stands on both sides."""
+    """Return a config of one entity type, used on both sides."""
     return ModelConfig.model_validate(
         {
             "entities": {"node": {"num_partitions": partitions}},

@@ -1,4 +1,7 @@
-"""What partitions travel over: links that carry one transfer after the other, and the two ways of exchange."""
+"""Links of the simulation, and the two ways of exchange.
+
+A link carries one transfer after the other.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a gang runs on. Rates are bytes a second.
+    """Speed of a gang's network and store.
+
+    Rates are bytes a second.
 
     Attributes:
         link: of a process, to others and from others at once.
         store: of a process, to the store and from the store at once.
         store_total: of the store, for all processes together, each way.
         latency: seconds of a request.
-        record: seconds until progress is recorded in the store; what ends meanwhile shares the next record.
-        poll: seconds after which a rank that got no bucket asks again; 0 when it is told at once.
+        record: seconds until progress is recorded in the store; whatever ends meanwhile shares the next record.
+        poll: seconds after which a rank without a bucket asks again; 0 when it is notified at once.
         store_interval: seconds between a memory server's writes to the store.
     """
 
@@ -49,13 +54,16 @@ class Link:
 
 @dataclass(slots=True)
 class Recorder:
-    """Makes one record at a time; what comes meanwhile goes into the next."""
+    """Makes one record at a time.
+
+    Whatever comes meanwhile goes into the next one.
+    """
 
     seconds: float
-    _begins: float = float("-inf")  # the last one so far
+    _begins: float = float("-inf")  # begin of the last record so far
 
     def record(self, now: float) -> float:
-        """Return when what is said now has been recorded."""
+        """Return when progress that is reported now has been recorded."""
         if now > self._begins:
             self._begins = max(now, self._begins + self.seconds)
         return self._begins + self.seconds
@@ -79,11 +87,11 @@ class Exchange(Protocol):
         ...
 
     def write_behind(self, now: float) -> None:
-        """Do what is done every ``store_interval`` seconds."""
+        """Perform the work of every ``store_interval`` seconds."""
         ...
 
     def finish(self, now: float) -> float:
-        """Store what is not stored; return when all is."""
+        """Store all that is unstored; return when it is stored."""
         ...
 
 
@@ -105,10 +113,10 @@ class StoreExchange:
         return self._carry((self._up[rank], self._all_up), keys, now)
 
     def write_behind(self, now: float) -> None:
-        """Nothing is left behind."""
+        """Do nothing: everything is stored already."""
 
     def finish(self, now: float) -> float:
-        """All is stored."""
+        """Return at once: everything is stored."""
         return now
 
     def _carry(self, links: Iterable[Link], keys: Iterable[PartitionKey], now: float) -> float:
@@ -119,7 +127,10 @@ class StoreExchange:
 
 @dataclass(slots=True)
 class _Server:
-    """A memory server: where it is, what it has not stored, and how long it will be storing."""
+    """State of a memory server.
+
+    Its process, its unstored partitions, and the end of its present storing.
+    """
 
     process: int
     dirty: set[PartitionKey] = field(default_factory=set)
@@ -127,10 +138,12 @@ class _Server:
 
 
 class MemoryExchange:
-    """Partition p stays in the memory of server p % servers, which writes it to the store behind the ranks' backs.
+    """Exchange in which partition p stays with a server.
+
+    It is server p % servers, which writes to the store in the background.
 
     Args:
-        network: what carries them.
+        network: that carries them.
         ranks: trainers, processes 0 to ``ranks`` - 1.
         servers: dedicated processes; 0 when the trainers themselves serve (``num_partition_servers: -1``).
         sizes: bytes of each partition.
@@ -158,7 +171,10 @@ class MemoryExchange:
         return end
 
     def write_behind(self, now: float) -> None:
-        """Let every server that is not storing store what is new; ranks do not wait for that, but share its link."""
+        """Let every idle server store its new contents.
+
+        Ranks do not wait for that, but share its link.
+        """
         for server in self._servers:
             if server.storing_until <= now:
                 self._store(server, now)

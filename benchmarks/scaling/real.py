@@ -1,4 +1,4 @@
-"""Real gangs on this machine, and what the simulation says of the same work."""
+"""Real gangs on this machine, and simulations of their work."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 GRAPH = RandomGraph(entities=80_000, edges=800_000, partitions=8)
 IDLE_GRAPH = replace(GRAPH, edges=6_400)
-"""The same with hardly any edges: what its buckets take is I/O."""
+"""The same with hardly any edges: its buckets take the time of their I/O."""
 MODEL = LIVEJOURNAL | {"dimension": 100, "bucket_order": TIES, "distributed_tree_init_order": False}
-_EPOCHS = 2  # the first one starts processes and threads, and does not count
+_EPOCHS = 2  # the first iteration starts processes and threads, and does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,17 @@ class RealRun:
 
     @property
     def overhead(self) -> float:
-        """Seconds a bucket takes beside its training; in a run that hardly waits for leases."""
+        """Seconds a bucket takes beside its training.
+
+        Measured in a run that hardly waits for leases.
+        """
         return (self.seconds * self.ranks - self.trained) / len(self.edges)
 
     def simulated(self, overhead: float) -> Outcome:
-        """Simulate the same buckets, each as long as it took by its edges, and ``overhead`` seconds of I/O."""
+        """Simulate the same buckets with ``overhead`` seconds of I/O.
+
+        Each takes as long as it took, by its edges.
+        """
         side = max(bucket.lhs for bucket in self.edges) + 1
         config = one_type(side, dimension=1)
         pace = self.trained / sum(self.edges.values())
@@ -75,7 +81,7 @@ class RealRun:
 
 
 def has_ranks() -> bool:
-    """Tell whether this version's ``pbg train`` starts gangs."""
+    """Return whether this version's ``pbg train`` starts gangs."""
     return "ranks" in inspect.signature(train).parameters
 
 
@@ -113,5 +119,5 @@ def parsed(checkpoint: Path, ranks: int, servers: int) -> RealRun:
     for entry in entries:
         if entry["epoch_idx"] == last and "lhs_partition" in entry:
             edges[Bucket(entry["lhs_partition"], entry["rhs_partition"])] += entry["stats"]["count"]
-    # "waited" is what the mean rank did not train
+    # "waited" is the time in which the mean rank did not train
     return RealRun(ranks, servers, io["seconds"], (io["seconds"] - io["waited"]) * ranks, edges)

@@ -1,4 +1,4 @@
-"""``docs/distributed-scaling.md`` and its plot, made of the results and nothing else."""
+"""``docs/distributed-scaling.md`` and its plot, written from the results only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is simulated: which ranks, partitions and ways of exchange, and the settings PBG's authors measured."""
+"""The simulations: ranks, partitions, exchange, and PBG's published settings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from benchmarks.scaling.graphs import Graph
 
 Row = dict[str, Any]
-"""One simulation: its settings and what came out."""
+"""One simulation: its settings and its outcome."""
 
 RANKS = (1, 2, 4, 8, 16, 32, 64)
 PARTITIONS = (16, 32, 64, 128, 256)
 FASTER = 4.6
-"""How many times faster our native engine trains than PBG does, by CPU: the LiveJournal step of docs/performance.md."""
+"""Ratio of our native engine's speed to PBG's, by CPU: the LiveJournal step of docs/performance.md."""
 ORDERS = ("rows", "random", "affinity", "inside_out")
 PBG = Network(link=1.1e9, record=0.0, poll=1.0)
 """PBG's lock server records nothing, and its trainers ask it once a second."""
@@ -30,7 +30,10 @@ _TIED = ((16, 4), (32, 8), (64, 16), (16, 8), (32, 16))
 
 
 def scaling(*, quick: bool) -> Iterator[Row]:
-    """Simulate Freebase on 1 to 64 ranks, in as many partitions as let all of them work, and in more."""
+    """Simulate Freebase on 1 to 64 ranks.
+
+    The partitions are as many as let all of them work, and more.
+    """
     for partitions in PARTITIONS:
         for ranks in RANKS:
             useful = ranks <= partitions // 2 and (partitions < _LARGE or ranks == RANKS[-1])
@@ -50,7 +53,7 @@ def ties(*, quick: bool) -> Iterator[Row]:
 
 
 def published() -> Iterator[Row]:
-    """Simulate what PBG's authors measured, as PBG does it."""
+    """Simulate the measurements of PBG's authors, with PBG's own methods."""
     for graph in (FREEBASE, TWITTER):
         alone = graph.published[0].hours
         for machines, partitions, hours in graph.published[1:]:

@@ -1,4 +1,6 @@
-"""A gang's iteration as a sequence of events: the real ``LeaseBook``, with times and transfers that are reckoned.
+"""A gang's iteration as a sequence of events.
+
+The ``LeaseBook`` is the real one; times and transfers are computed.
 
 Not simulated: shared parameters, which travel beside the training and are small; edges, which are read while partitions
 come; the death of a rank.
@@ -30,8 +32,8 @@ class Work:
     """One iteration.
 
     Attributes:
-        config: says what buckets need.
-        seconds: it takes one rank to train each bucket; in the order in which the book prefers them.
+        config: decides what buckets need.
+        seconds: for one rank to train each bucket, in the order in which the book prefers them.
         counts: entities of each partition.
         row_bytes: of an entity's vector and optimizer sum.
         tree: whether it is the first iteration of a cold start with PBG's tree of initialisation.
@@ -46,10 +48,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an iteration took.
+    """Figures of an iteration.
 
     Attributes:
-        seconds: until its commit.
+        seconds: up to its commit.
         trained: rank-seconds of training.
         waited: rank-seconds without a lease, to the end of the last bucket.
         moved: bytes.
@@ -64,7 +66,7 @@ class Outcome:
 
     @property
     def speed_up(self) -> float:
-        """How many times faster than one rank that waits for nothing."""
+        """Ratio of its speed to that of one rank that never waits."""
         return self.trained / self.seconds
 
     @property
@@ -84,8 +86,8 @@ def simulate(work: Work, ranks: int, network: Network, *, servers: int) -> Outco
     Args:
         work: what is trained.
         ranks: trainers.
-        network: what carries partitions.
-        servers: ``num_partition_servers``: 0 through the store, -1 the trainers serve, else so many dedicated ones.
+        network: that carries partitions.
+        servers: ``num_partition_servers``: 0 for the store, -1 for the trainers, else that many dedicated ones.
     """
     sizes = {key: count * work.row_bytes for key, count in work.counts.items()}
     exchange: Exchange = (
@@ -100,8 +102,8 @@ class _Gang:
         self._recorder = Recorder(network.record)
         self._book = LeaseBook(work.config, work.counts, list(work.seconds), tree=work.tree)
         self._events: list[tuple[float, int, Callable[[int, float], None], int]] = []
-        self._sequence = itertools.count()  # events of one moment happen as they were planned
-        self._last: dict[PartitionKey, int] = {}  # who trained it last, and so has it in memory
+        self._sequence = itertools.count()  # events of one moment happen in the order in which they were planned
+        self._last: dict[PartitionKey, int] = {}  # the rank that trained it last, and so has it in memory
         self._old: dict[int, Lease] = {}
         self._idle: dict[int, float] = {}  # since when
         self._waited = 0.0
@@ -141,7 +143,7 @@ class _Gang:
 
     def _has(self, rank: int, key: PartitionKey) -> bool:
         if key not in self._last:
-            return self._work.tree  # begins at random; else it is in the store, or with its server
+            return self._work.tree  # it begins at random; otherwise it is in the store, or with its server
         return self._last[key] == rank and key in self._old[rank].keys
 
     def _hand_over(self, rank: int, now: float) -> None:

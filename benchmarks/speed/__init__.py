@@ -1,1 +1,4 @@
-"""Benchmarks of speed and memory, each against torchbiggraph in the same run: ``python -m benchmarks.speed``."""
+"""Benchmarks of speed and memory: ``python -m benchmarks.speed``.
+
+Each is compared with torchbiggraph in the same run.
+"""

@@ -1,4 +1,7 @@
-"""Measure what was not measured on this code yet, write the document, and print a table."""
+"""Measure what is missing for this code, and write the document.
+
+Prints a table.
+"""
 
 from __future__ import annotations
 

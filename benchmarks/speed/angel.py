@@ -1,4 +1,7 @@
-"""Angel's formats: embeddings of 100 floats out to a matrix folder and back, nothing of it held in memory."""
+"""Angel's formats: embeddings written to a folder and read back.
+
+They have 100 floats each, and are never in memory as a whole.
+"""
 
 from __future__ import annotations
 

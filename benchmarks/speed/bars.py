@@ -1,4 +1,4 @@
-"""Horizontal bars as SVG: a median, how far rounds lay apart, and a target."""
+"""Horizontal bars as SVG: median, range of rounds, and target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _LABELS, _RIGHT = 920, 430, 60
 _TOP, _ROW, _BOTTOM = 12, 24, 44
-_NUMBER = 36  # what a bar's value takes beside it
+_NUMBER = 36  # room for the text of a bar's value
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Bar:
 
     Attributes:
         name: beside the bar.
-        value: how long it is.
-        low: where the line across its end begins.
-        high: where that line ends.
+        value: its length.
+        low: begin of the line across its end.
+        high: end of that line.
         target: a mark, or None.
     """
 
@@ -36,7 +36,10 @@ class Bar:
 
 
 def bars(listed: Sequence[Bar], label: str) -> str:
-    """Return the bars, one below the other, with an axis from 0, as an SVG document."""
+    """Return the bars as an SVG document.
+
+    They stand one below the other, with an axis from 0.
+    """
     height = _TOP + _ROW * len(listed) + _BOTTOM
     marks = ticks(0, max(max(bar.high, bar.target or 0) for bar in listed))
     size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'

@@ -1,4 +1,4 @@
-"""The benchmarks there are, and the order they are run in."""
+"""The existing benchmarks, in the order of their runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Benchmark:
         name: of the module, and on the command line.
         title: in the document.
         quick: whether it is one of ``make bench-quick``.
-        apart: whether it is run only when it is asked for, since it takes hours.
-        against: whom ours is compared with.
+        apart: whether it is run on request only, since it takes hours.
+        against: program that ours is compared with.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Our engines, as the results tell them apart."""
+"""Our engines, by their names in the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Variant(NamedTuple):
-    """An engine, what it changes of a config, and where it computes."""
+    """An engine, its changes of a config, and its device."""
 
     engine: EngineName
     changes: Mapping[str, Any]
@@ -42,7 +42,9 @@ def engine_of(variant: str, document: Mapping[str, Any], relation_count: int, wo
 
 
 def available(document: Mapping[str, Any]) -> list[str]:
-    """Return the variants that train a config here, and say which do not.
+    """Return the variants that train a config here.
+
+    The others are reported.
 
     Raises:
         ResourceError: the native library was built from other sources than these.

@@ -1,4 +1,4 @@
-"""What figures of speed depend on beside the code."""
+"""Circumstances that figures of speed depend on beside the code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def revision(root: Path) -> str | None:
-    """Return the commit that last changed the code, and a hash of what was changed since; None outside git."""
+    """Return the code's last commit, and a hash of later changes.
+
+    None outside git.
+    """
     try:
         commit = _git(root, "log", "-1", "--format=%h", "--", *_CODE).strip()
         changes = _git(root, "diff", "HEAD", "--", *_CODE) + _untracked(root)
@@ -40,7 +43,7 @@ def revision(root: Path) -> str | None:
 
 
 def _untracked(root: Path) -> str:
-    """Return a line with name and hash for each file of the code that git does not know yet."""
+    """Return name and hash of each file unknown to git."""
     names = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_CODE).split("\0")[:-1]
     return "".join(f"{name} {hashlib.sha256((root / name).read_bytes()).hexdigest()}\n" for name in names)
 
@@ -50,7 +53,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def counts_here(measured: Mapping[str, str | int | float], here: Mapping[str, str | int | float]) -> bool:
-    """Tell whether figures are of such a machine, which had little else to do.
+    """Return whether figures come from a machine like this, little used.
 
     Args:
         measured: the environment in which they were.
@@ -77,7 +80,7 @@ def environment() -> dict[str, str | int | float]:
 
 
 def _cpu(field: str) -> str:
-    """Return a field of the first CPU; empty where the system does not tell."""
+    """Return a field of the first CPU; empty where it is unknown."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

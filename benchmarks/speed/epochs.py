@@ -1,4 +1,7 @@
-"""Whole epochs of a graph in 16 partitions: buckets in and out, training, and a checkpoint."""
+"""Whole epochs of a graph in 16 partitions.
+
+Buckets in and out, training, and a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ _BUFFERS = {4: "the default", 2: "PBG's, with which nothing is read ahead"}
 
 
 class Ours:
-    """``pbg train`` an epoch at a time, each from the checkpoint of the one before.
+    """``pbg train`` an epoch at a time.
+
+    Each starts from the checkpoint of the one before.
 
     Args:
         config: its number of epochs counts for ``shares`` only.
@@ -55,13 +60,19 @@ class Ours:
         return sum(line["stats"]["count"] for line in self._lines(FILE_NAME))
 
     def shares(self) -> list[float]:
-        """Train all epochs at once; return the share of each that the trainer waited for partitions and edges."""
+        """Train all epochs at once; return each one's share of waiting.
+
+        The trainer waits for partitions and edges.
+        """
         train_directory(ConfigSchema(**self._config))
         return [line["io"]["share"] for line in self._lines(IO_FILE_NAME)]
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Compare epochs of a small graph, each by one worker; then (not ``quick``) see what a large one of ours waits."""
+    """Compare epochs of a small graph, each by one worker.
+
+    Then, unless ``quick``, measure the waiting of a large one of ours.
+    """
     found = _compared(tools)
     return found if quick else [*found, *_waiting(tools)]
 

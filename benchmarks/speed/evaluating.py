@@ -1,4 +1,7 @@
-"""Filtered ranking of FB15k's test edges on both sides among all 14,951 entities."""
+"""Filtered ranking of FB15k's test edges among all 14,951 entities.
+
+Edges are ranked on both sides.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ class Ours:
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Rank test edges by a model that was trained for one pass over the valid edges: some in turns, all of them once.
+    """Rank test edges: some in turns, all of them once.
+
+    The model was trained for one pass over the valid edges.
 
     ``quick``: fewer, and not all of them.
     """
@@ -61,7 +66,7 @@ def _compared(tools: Tools, config: Document, known: list[str], edges: int, pair
     Raises:
         PbgError: the MRR of both is not the same.
     """
-    # PBG ranks among all entities only where a relation says so; the checkpoint is the same.
+    # PBG ranks among all entities only where a relation asks for it; the checkpoint is the same.
     everything = config | {"relations": [config["relations"][0] | {"all_negs": True}], "num_uniform_negs": 0}
     with tools.ours(f"{__name__}:Ours", config=config) as ours, tools.theirs("Evaluation", config=everything) as pbg:
         sides = {"ours": partial(ours, "rank", known=known), "theirs": partial(pbg, "rank", known=known)}

@@ -1,4 +1,7 @@
-"""Export of a checkpoint as PBG's text: FB15k's 14,951 entities in 400 dimensions."""
+"""Export of a checkpoint as PBG's text.
+
+It has FB15k's 14,951 entities in 400 dimensions.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,17 @@ class Ours:
 
     Args:
         config: names the checkpoint.
-        entities: of it.
+        entities: of the checkpoint.
     """
 
     def __init__(self, config: dict[str, Any], entities: int) -> None:
         self._config, self._entities = ConfigSchema(**config), entities
 
     def export_tsv(self, entities: str, relations: str) -> int:
-        """Write the text several times, since it is done so soon; return the rows of entities."""
+        """Write the text several times; return the rows of entities.
+
+        Once would be too short to measure.
+        """
         for _ in range(_TIMES):
             export_directory(self._config, entities_output=entities, relation_types_output=relations, overwrite=True)
         return _TIMES * self._entities

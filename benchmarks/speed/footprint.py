@@ -1,4 +1,6 @@
-"""Peak memory of the same training on both sides, with all the processes each starts, in one partition and in sixteen.
+"""Peak memory of the same training on both sides.
+
+All the processes of each side count. The graph is in one partition and in sixteen.
 
 ``memory`` has a graph of Freebase's kind, which PBG would train for too long; this one it trains in minutes, and yet
 in one partition the embeddings are most of what a process holds.
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 _GRAPH, _QUICK = Communities(2_000_000, 4_000_000), Communities(200_000, 400_000)
 _FLOAT_BYTES = 4
-_PARTED = {"2 in memory": 2, "4 of ours in memory, the default": None}  # PBG has two, and nothing to choose
+_PARTED = {"2 in memory": 2, "4 of ours in memory, the default": None}  # PBG always has two partitions in memory
 _NOTE = (
     f"{MODEL['workers']} workers and one epoch on both sides, one round; of all processes of a side together, with "
     f"their Python and torch, looked at every {WATCH_SECONDS * 1000:.0f} ms; what they share, in /dev/shm too, counts "
@@ -31,7 +33,10 @@ _NOTE = (
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Train the graph by both in one partition, and in sixteen with two of them in memory and with our default."""
+    """Train the graph by both in one partition and in sixteen.
+
+    Of sixteen, two are in memory, or our default.
+    """
     graph = _QUICK if quick else _GRAPH
     return _compared(tools, graph, 1, {"": None}) + _compared(tools, graph, PARTITIONS, _PARTED)
 
@@ -39,7 +44,10 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
 def _compared(
     tools: Tools, graph: Communities, partitions: int, buffers: Mapping[str, int | None]
 ) -> list[Measurement]:
-    """Train once by PBG, and by us with each number of partitions in memory; what is told of it is its key."""
+    """Train once by PBG, and by us with each buffer.
+
+    A buffer is the number of partitions in memory; its key describes it.
+    """
     with tools.scratch() as root:
         with tools.ours("benchmarks.speed.memory:Graph", **asdict(graph)) as maker:
             config = maker("write", root=str(root), partitions=partitions).value | {"num_epochs": 1}
@@ -54,7 +62,7 @@ def _compared(
 
 
 def _peak(side: Worker) -> int:
-    """Return the most bytes that a training took."""
+    """Return the most bytes that a training used."""
     with side, MemoryWatch(side.pid) as watch:
         side("train")
     return watch.peak

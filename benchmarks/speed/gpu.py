@@ -1,4 +1,7 @@
-"""Training steps on a GPU, where there is one, beside those of this machine's CPU by the fastest engine."""
+"""Training steps on a GPU beside those of the CPU.
+
+They are measured where there is a GPU; the CPU uses its fastest engine.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,15 @@ from pbg_tasks.progress import say
 if TYPE_CHECKING:
     from benchmarks.speed.harness import Tools
 
-_EDGES = 400_000  # of a round on the GPU: well beyond the batches after which steps are recorded
+_EDGES = 400_000  # edges of a round on the GPU: well beyond the batches after which steps are recorded
 _CPU_EDGES = 40_000
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Compare both workloads by wall time; nothing is measured, and the reason is said, where torch finds no GPU."""
+    """Compare both workloads by wall time.
+
+    Nothing is measured, and the reason is reported, where torch finds no GPU.
+    """
     if not torch.cuda.is_available():
         say("gpu: not measured, torch finds no GPU here")
         return []

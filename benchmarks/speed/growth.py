@@ -1,4 +1,7 @@
-"""How the cost of an epoch, and of an import, grows with the graph: CPU seconds at sizes a factor apart."""
+"""Growth of the cost of an epoch and an import.
+
+Costs are CPU seconds, at sizes of the graph a factor apart.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _QUICK_PART = 10
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Measure an epoch of our default engine, by one worker, and an import, at every size (``quick``: all smaller)."""
+    """Measure an epoch and an import at every size.
+
+    The epoch is of our default engine, by one worker; ``quick``: all sizes are smaller.
+    """
     part = _QUICK_PART if quick else 1
     epochs = [
         _fitted(f"growth of an epoch with {what}", [(size, _epoch(tools, *job)) for size, job in jobs.items()])
@@ -38,7 +44,10 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
 
 
 def _jobs(part: int) -> Iterator[tuple[str, dict[int, tuple[RandomGraph, int]]]]:
-    """Yield what grows, and the graph and dimension at each size; all else stays."""
+    """Yield the growing quantity, with graph and dimension by size.
+
+    Everything else stays.
+    """
     entities, edges, dimension = _DEFAULT.entities // part, _DEFAULT.edges // part, MODEL["dimension"]
     yield "edges", {size: (RandomGraph(entities, size), dimension) for size in _parts(_EDGES, part)}
     yield "entities", {size: (RandomGraph(size, edges), dimension) for size in _parts(_ENTITIES, part)}
@@ -51,7 +60,10 @@ def _parts(sizes: tuple[int, ...], part: int) -> list[int]:
 
 
 def _epoch(tools: Tools, graph: RandomGraph, dimension: int) -> float:
-    """Return the CPU seconds of an epoch, with reading and writing; the first, which starts anew, does not count."""
+    """Return the CPU seconds of an epoch, with input and output.
+
+    The first epoch, which starts anew, does not count.
+    """
     with tools.scratch() as directory:
         config = graph.write(MODEL | {"dimension": dimension}, directory)
         with tools.ours("benchmarks.speed.epochs:Ours", config=config) as ours:
@@ -60,7 +72,10 @@ def _epoch(tools: Tools, graph: RandomGraph, dimension: int) -> float:
 
 
 def _import(tools: Tools, edges: int) -> float:
-    """Return the CPU seconds of an import; the first, which loads libraries, does not count."""
+    """Return the CPU seconds of an import.
+
+    The first one, which loads libraries, does not count.
+    """
     with tools.scratch() as directory:
         source = directory / "edges.tsv"
         write_edges_tsv(source, edges=edges, entities=_DEFAULT.entities)

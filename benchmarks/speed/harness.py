@@ -1,4 +1,4 @@
-"""What every benchmark is handed.
+"""Tools that every benchmark gets.
 
 A benchmark is a module of this package with ``measure(tools, *, quick) -> list[Measurement]``::
 
@@ -40,7 +40,7 @@ class Tools:
 
     Attributes:
         directory: for the benchmark's files, empty when it begins and removed when it ends.
-        cache: for what is made or fetched once.
+        cache: for files that are made or fetched once.
         data: folder with data sets, as folders or ``NAME.tar.zst``.
         pairs: rounds of each side.
         race_epochs: that PBG trains in the race.
@@ -57,7 +57,9 @@ class Tools:
     edges: int | None = None
 
     def ours(self, place: str, *, environment: Mapping[str, str] | None = None, **arguments: object) -> Worker:
-        """Return a process of this environment with a ``module:Class`` of ours, to be used in a ``with`` block.
+        """Return a process of this environment with an object of ours.
+
+        The object is of a class ``module:Class``; the process is used in a ``with`` block.
 
         Args:
             place: of the class.
@@ -80,7 +82,9 @@ class Tools:
         return self.worker(self.pbg_python(), f"{_THEIRS}:{name}", environment=environment, **arguments)
 
     def pbg_python(self) -> Path:
-        """Return the interpreter of an environment with PBG, which is made when it is not there.
+        """Return the interpreter of an environment with PBG.
+
+        The environment is made when it is missing.
 
         Raises:
             ResourceError: it cannot be made.
@@ -93,13 +97,15 @@ class Tools:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a directory of its own, and remove it when the ``with`` block ends."""
+        """Yield a directory, and remove it after the ``with`` block."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.directory) as directory:
             yield Path(directory)
 
     def fb15k(self) -> Path:
-        """Return the folder with ``train.tsv``, ``valid.tsv`` and ``test.tsv`` of FB15k, fetched when it is not here.
+        """Return the folder of FB15k's splits, fetched when missing.
+
+        The splits are ``train.tsv``, ``valid.tsv`` and ``test.tsv``.
 
         Raises:
             InputError: a file holds something else.

@@ -40,14 +40,17 @@ class Ours:
         self._config, self._memory_gb = ConfigSchema(**config), memory_gb
 
     def import_tsv(self, files: list[str]) -> int:
-        """Import files of ``lhs rel rhs``, anew each time; return their edges."""
+        """Import files of ``lhs rel rhs`` again; return their edges."""
         for directory in (self._config.entity_path, *self._config.edge_paths):
             shutil.rmtree(directory, ignore_errors=True)
         return int(import_edges(self._config, files, TRIPLES, memory_gb=self._memory_gb)["edges"])
 
 
 def write_edges_tsv(path: Path, *, edges: int, entities: int) -> None:
-    """Write random edges of one relation; entity ``n`` is drawn as often as the square of a uniform number says."""
+    """Write random edges of one relation.
+
+    Entity ``n`` is drawn with the distribution of a uniform number's square.
+    """
     import duckdb
 
     end = f"'n' || floor(power(random(), 2) * {entities})::INT"
@@ -59,14 +62,18 @@ def write_edges_tsv(path: Path, *, edges: int, entities: int) -> None:
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Compare, unless ``quick`` up to 10 M edges, which take PBG a quarter of an hour; 50 M within 2 GB are ours only.
+    """Compare imports of 10 M edges; 50 M are ours only.
+
+    10 M edges take PBG a quarter of an hour, and are left out when ``quick``; 50 M are imported within 2 GB.
 
     Into one partition: PBG sets aside 50 MiB for each list of a bucket, and more buckets would count that against it.
     """
     ours, theirs = (placed(LIVEJOURNAL, tools.directory / side) for side in ("ours", "theirs"))
     with tools.ours(f"{__name__}:Ours", config=ours) as mine, tools.theirs("Conversion", config=theirs) as pbg:
         few = _sides(tools, mine, pbg, _PAIRED)
-        mine("import_tsv", files=[str(_random_edges(tools, _PAIRED))])  # what is slow only once: a large part of so few
+        mine(
+            "import_tsv", files=[str(_random_edges(tools, _PAIRED))]
+        )  # the first import has work that happens once: a large part of so few edges
         paired = in_turns(tools.pairs, few, warm_up=False)
         once = {
             edges: in_turns(1, _sides(tools, mine, pbg, edges), warm_up=False)
@@ -84,7 +91,7 @@ def _title(edges: int) -> str:
 
 
 def _random_edges(tools: Tools, edges: int) -> Path:
-    """Return a file of so many edges, made when it is not there yet."""
+    """Return a file of random edges, made when it is missing."""
     path = tools.directory / f"{edges}.tsv"
     if not path.exists():
         write_edges_tsv(path, edges=edges, entities=int(edges * _ENTITIES_PER_EDGE))

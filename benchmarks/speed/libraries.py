@@ -1,7 +1,7 @@
-"""Import and export beside the least that anyone could do with DuckDB or Arrow, which ours are made of.
+"""Import and export compared with bare DuckDB and Arrow.
 
-Each pipeline here turns the same file into a directory that PBG trains from, or a checkpoint into the same table, and
-does nothing beyond: it shows what our checks and promises cost.
+Ours are made of these libraries. Each pipeline here turns the same file into a directory that PBG trains from, or a
+checkpoint into the same table, and does nothing beyond: it shows the cost of our checks and promises.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ _PARQUET_NOTE = (
 
 
 class Bare:
-    """An import by a library alone, into one entity type and one relation.
+    """An import by a library alone.
+
+    It has one entity type and one relation.
 
     Args:
         config: names both, and the paths.
@@ -71,7 +73,7 @@ class Bare:
         self._entities, self._edges = Path(config["entity_path"]), Path(config["edge_paths"][0])
 
     def import_tsv(self, files: list[str]) -> int:
-        """Import one file of ``lhs rel rhs``, anew each time; return its edges."""
+        """Import one file of ``lhs rel rhs`` again; return its edges."""
         (file,) = files
         for directory in (self._entities, self._edges):
             shutil.rmtree(directory, ignore_errors=True)
@@ -92,7 +94,7 @@ class Bare:
     def _read(self, file: str) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
         """Return names, and edges in the order of their buckets.
 
-        Entity i lies in partition ``i % PARTITIONS`` at offset ``i // PARTITIONS``.
+        Entity i is in partition ``i % PARTITIONS`` at offset ``i // PARTITIONS``.
 
         Returns:
             The names in the order of their numbers; bucket (N,) and both offsets, int64 (N,), of each edge.
@@ -147,7 +149,7 @@ class Arrow(Bare):
         names, ids = ends.dictionary.to_pylist(), ends.indices.to_numpy()
         lhs, rhs = ids[: len(table)], ids[len(table) :]
         bucket = (lhs % PARTITIONS * PARTITIONS + rhs % PARTITIONS).astype(np.uint8)
-        order = np.argsort(bucket, kind="stable")  # of bytes: a radix sort
+        order = np.argsort(bucket, kind="stable")  # the sort of bytes is a radix sort
         lhs, rhs = ((side[order] // PARTITIONS).astype(np.int64) for side in (lhs, rhs))
         return names, bucket[order], lhs, rhs
 
@@ -170,7 +172,7 @@ class OurExport:
         return int(export_directory(self._config, **outputs, overwrite=True)["entities"])
 
     def parquet(self) -> int:
-        """Write the Parquet of ``pbg export parquet``, anew each time; return its rows."""
+        """Write the Parquet of ``pbg export parquet`` again; return its rows."""
         target = self._folder / "parquet"
         shutil.rmtree(target, ignore_errors=True)
         types = export("parquet", self._config, str(target))["types"]
@@ -197,7 +199,10 @@ class ArrowExport:
             return pa.array(json.loads(self._names.read_text(encoding="ascii"))), file["embeddings"][:]
 
     def tsv(self) -> int:
-        """Write a column of names and one for each dimension; return the rows."""
+        """Write a column of names and one for each dimension.
+
+        Returns the rows.
+        """
         names, vectors = self._read()
         columns = [names, *np.ascontiguousarray(vectors.T)]
         table = pa.table(columns, names=list(map(str, range(len(columns)))))

@@ -1,4 +1,4 @@
-"""Rounds taken in turns, and what is told of them."""
+"""Rounds taken in turns, and the measurements made of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Round:
     """One piece of timed work.
 
     Attributes:
-        value: what the worker's method returned: how much was done, or whatever the benchmark asks for.
+        value: result of the worker's method: the amount of work, or another one that the benchmark requests.
         cpu: CPU seconds of the process and all it started.
         wall: seconds.
         peak: most bytes the process has had resident so far.
@@ -43,12 +43,14 @@ def per_second(done: Round) -> float:
 
 
 def in_turns(count: int, sides: Mapping[str, Callable[[], Round]], *, warm_up: bool = True) -> dict[str, list[Round]]:
-    """Take rounds A B A B ..., so that whatever else the machine does meets every side; return those of each.
+    """Take rounds A B A B ...; return those of each side.
+
+    Other load on the machine so affects every side.
 
     Args:
         count: rounds of each side.
-        sides: what does a round, by name.
-        warm_up: whether each first does a round that is not counted, since some things are slow only once.
+        sides: functions for one round, by name.
+        warm_up: whether each first does an uncounted round, since some work is slow only once.
     """
     for work in sides.values() if warm_up else ():
         work()
@@ -61,16 +63,16 @@ class Measurement:
     """One line of the results.
 
     Attributes:
-        name: what was measured.
+        name: of the measurement.
         unit: of ``ours`` and ``theirs``.
         ours: median of our rounds.
         theirs: median of theirs; None where there is nothing to compare with.
-        ratios: for each pair of rounds, how many times better ours is.
-        target: what ``figure`` has to reach.
+        ratios: of our figure to theirs, for each pair of rounds; above 1 is better.
+        target: for ``figure`` to reach.
         at_most: whether ``figure`` has to stay below the target instead.
-        note: what a reader has to know.
+        note: for the reader.
         points: (size, cost) each, of a measurement of growth.
-        details: further figures by name, such as what the time was spent on.
+        details: further figures by name, such as the shares of the time.
     """
 
     name: str
@@ -109,13 +111,19 @@ class Measurement:
         figure: Callable[[Round], float] = cpu_seconds,
         **more: Any,  # noqa: ANN401 - the other attributes
     ) -> Self:
-        """Compare a figure of which less is better, such as CPU seconds of the same work."""
+        """Compare a figure of which less is better, such as seconds.
+
+        An example are CPU seconds of the same work.
+        """
         found = cls.rate(name, unit, ours, theirs, figure, **more)
         return replace(found, ratios=tuple(1 / ratio for ratio in found.ratios))
 
     @property
     def figure(self) -> float:
-        """What the target is held against: the median ratio, or our figure where there is none."""
+        """The figure compared with the target.
+
+        It is the median ratio, or our figure where there is none.
+        """
         return statistics.median(self.ratios) if self.ratios else self.ours
 
     @property
@@ -126,7 +134,10 @@ class Measurement:
         return self.figure <= self.target if self.at_most else self.figure >= self.target
 
     def to_json(self) -> dict[str, Any]:
-        """Return the line; what says nothing is left out, but for the figures and ratios, which are null."""
+        """Return the line, without empty fields.
+
+        Figures and ratios stay even when they are null.
+        """
         compared = bool(self.ratios)
         entry: dict[str, Any] = {
             "name": self.name,
@@ -148,5 +159,5 @@ class Measurement:
 
 
 def _rounded(value: float) -> float:
-    """Keep four significant digits: more would only seem to be known."""
+    """Round to four significant digits: more would suggest false precision."""
     return float(f"{value:.4g}")

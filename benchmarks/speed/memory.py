@@ -1,4 +1,6 @@
-"""Peak memory of training one graph in one partition and in sixteen, and what it costs in quality.
+"""Peak memory of training one graph in one and sixteen partitions.
+
+Its cost in quality is measured too.
 
 The graph has communities, so that there is something to learn, and as many edges an entity as Freebase has, on which
 PBG's paper reports 88 % less memory. Both trainings have the same entities, edges and held-out edges. Two of sixteen
@@ -57,7 +59,10 @@ class Communities:
     edges: int
 
     def write(self, root: Path, partitions: int) -> Document:
-        """Write the graph below ``root`` and return a config: entity ``i`` lies in partition ``i % partitions``."""
+        """Write the graph below ``root`` and return a config.
+
+        Entity ``i`` is in partition ``i % partitions``.
+        """
         for directory in ("entities", "edges", "held_out"):
             (root / directory).mkdir(parents=True)
         (entity,) = MODEL["entities"]
@@ -88,7 +93,9 @@ def _write_buckets(directory: Path, lhs: np.ndarray, rhs: np.ndarray, partitions
 
 
 class Graph:
-    """Makes the files, in a process of its own: it takes more memory than any training.
+    """Makes the files in a process of its own.
+
+    It takes more memory than any training.
 
     Args:
         entities: of the graph.
@@ -114,7 +121,7 @@ class Ours:
         self._config = config
 
     def train(self) -> dict[str, Any]:
-        """Train, and return what it says of its memory."""
+        """Train, and return its report on memory."""
         memory: dict[str, Any] = train_directory(ConfigSchema(**self._config))["memory"]
         return memory
 
@@ -126,7 +133,10 @@ class Ours:
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Train the graph in one partition, and in sixteen with two and with four of them in memory."""
+    """Train the graph in one partition, and in sixteen.
+
+    Of sixteen, two or four are in memory.
+    """
     graph = Communities(400_000, 9_000_000) if quick else Communities(4_000_000, 90_000_000)
     name = f"peak memory, {graph.entities / 1e6:g} M entities, {graph.edges / 1e6:g} M edges, dimension 100"
     whole = _trained(tools, graph, 1)
@@ -153,12 +163,12 @@ def _compared(name: str, parted: Trained, whole: Trained, target: float | None) 
 
 
 class Trained(NamedTuple):
-    """What a training took, and what it is worth.
+    """Memory of a training, and its quality.
 
     Attributes:
         peak: measured, of the whole process.
-        forecast: of the same.
-        base: what the process held before, with what the forecast allows for the first use of libraries.
+        forecast: of the peak.
+        base: memory of the process before, with the forecast's allowance for the first use of libraries.
         mrr: of the held-out edges.
     """
 
@@ -169,11 +179,11 @@ class Trained(NamedTuple):
 
     @property
     def own(self) -> int:
-        """Bytes of the training alone: what was measured beyond ``base``."""
+        """Bytes of the training alone: the measured peak beyond ``base``."""
         return self.peak - self.base
 
     def details(self, mrr_in_one: float) -> dict[str, float]:
-        """Return the figures that stand beside the peak."""
+        """Return the figures shown beside the peak."""
         return {
             "MRR": self.mrr,
             "MRR in 1 partition": mrr_in_one,

@@ -66,7 +66,7 @@ class Task:
     Attributes:
         cpu: seconds of its process and all it started.
         wall: seconds.
-        memory: most bytes they held together.
+        memory: most bytes they used together.
         read: bytes from the store.
         written: bytes to it.
     """
@@ -196,7 +196,9 @@ def _task(words: list[str], log: Path) -> tuple[dict[str, Any], Task]:
     if process.returncode:
         raise PbgError(f"pbg {' '.join(words)}: {log.read_text(encoding='utf-8', errors='replace')[-2000:].strip()}")
     result = json.loads(out.read_text())
-    usage = result.get("usage", {"store_bytes_read": result.get("bytes", 0)})  # plan has the size of the snapshot
+    usage = result.get(
+        "usage", {"store_bytes_read": result.get("bytes", 0)}
+    )  # the result of plan has the size of the snapshot
     traffic = [usage.get(f"store_bytes_{way}", 0) for way in ("read", "written")]
     return result, Task(used.ru_utime + used.ru_stime, time.monotonic() - started, watch.peak, *traffic)
 

@@ -1,4 +1,7 @@
-"""Our step on FB15k beside PyKEEN's, where it can be installed: not the same mathematics, but the same model."""
+"""Our step on FB15k beside PyKEEN's, where installed.
+
+The mathematics differs, the model is the same.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ _NOTE = (
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Compare steps; nothing is measured, and the reason is said, where PyKEEN cannot be installed."""
+    """Compare steps.
+
+    Nothing is measured, and the reason is reported, where PyKEEN cannot be installed.
+    """
     python = _installed(tools.cache / "pykeen")
     if python is None:
         return []
@@ -54,7 +60,10 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
 
 
 def _installed(home: Path) -> Path | None:
-    """Return the interpreter of an environment with PyKEEN that borrows this one's torch; None, said why, without."""
+    """Return the interpreter of an environment with PyKEEN.
+
+    It borrows this one's torch. None, with a report of the reason, where that fails.
+    """
     python, ready = home / "bin" / "python", home / "ready"
     if ready.exists():
         return python

@@ -1,4 +1,7 @@
-"""PyKEEN's training of ComplEx, in an environment of its own that knows nothing of this project."""
+"""PyKEEN's training of ComplEx, in an environment of its own.
+
+It knows nothing of this project.
+"""
 
 from __future__ import annotations
 

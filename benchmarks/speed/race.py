@@ -1,9 +1,11 @@
-"""The user's race: from FB15k's text files to a filtered MRR of 0.79, every command and its start-up included.
+"""Race from FB15k's text files to a filtered MRR of 0.79.
+
+It is a user's race, every command and its start-up included.
 
 Ours is ``pbg import``, ``pbg train`` and ``pbg eval`` on the config that ships, in PBG's dimension. PBG 1.0.0 runs the
 config of its own example, by its own commands; its evaluation starts in a process that has loaded it. Each side can be
-run alone, at another time: how it came to its end is kept in the cache. PBG needs an hour or more, so what is done is
-kept after every few epochs, and a race that was cut off goes on from there.
+run alone, at another time: its finish is kept in the cache. PBG needs an hour or more, so its progress is kept after
+every few epochs, and a race that was cut off goes on from there.
 """
 
 from __future__ import annotations
@@ -43,13 +45,13 @@ _COLUMNS = ("--lhs-col", "0", "--rel-col", "1", "--rhs-col", "2")
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How one side came to its end.
+    """Finish of one side.
 
     Attributes:
         seconds: wall time by what it was spent on.
         mrr: filtered, of the test split.
         epochs: trained.
-        note: what a reader has to know.
+        note: for the reader.
     """
 
     seconds: dict[str, float]
@@ -64,7 +66,10 @@ class Finish:
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:  # noqa: ARG001 - never quick
-    """Race, by the sides that ``tools`` names; compare when both have come to their end, now or before."""
+    """Race, and compare when both sides have finished.
+
+    The sides are those that ``tools`` names; a finish may be an earlier one.
+    """
     ends = {side: _KeptFinish(tools.cache / "race" / f"{side}.json") for side in RACERS}
     for side, race in (("ours", _our_race), ("theirs", _their_race)):
         if side in tools.racers:
@@ -107,13 +112,13 @@ def _compared(alone: Measurement, ours: Finish, theirs: Finish) -> Measurement:
 
 
 class _KeptFinish:
-    """How a side came to its end, in a file."""
+    """Finish of a side, kept in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> Finish | None:
-        """Return it; None when the side has not come to its end yet."""
+        """Return it; None when the side has not finished yet."""
         return Finish(**json.loads(self._path.read_text(encoding="utf-8"))) if self._path.exists() else None
 
     def write(self, finish: Finish) -> None:
@@ -150,7 +155,10 @@ def _our_race(tools: Tools) -> Finish:
 
 
 def _their_race(tools: Tools) -> Finish:
-    """Run PBG's commands, from where they were left; once they have come to their end, the next race begins anew."""
+    """Run PBG's commands from where they were left.
+
+    Once they have finished, the next race begins anew.
+    """
     race = _TheirRace.of(tools)
     finish = race.run(tools.race_epochs)
     if race.ended:
@@ -159,7 +167,7 @@ def _their_race(tools: Tools) -> Finish:
 
 
 class _Record:
-    """What PBG has done so far, kept in a file.
+    """PBG's progress so far, kept in a file.
 
     Attributes:
         seconds: wall time by what it was spent on.
@@ -187,7 +195,7 @@ class _TheirRace:
         tools: of the benchmark.
         root: for its files.
         document: PBG's config; its edges are the three splits.
-        record: what was done before.
+        record: of earlier work.
     """
 
     tools: Tools
@@ -236,7 +244,10 @@ class _TheirRace:
         )
 
     def _mrr(self) -> float:
-        """Rank by our evaluation, which gives the same figure sooner; no seconds are counted for it."""
+        """Rank by our evaluation, which gives the same figure sooner.
+
+        No seconds are counted for it.
+        """
         config = ConfigSchema(**self.document | {"edge_paths": self.document["edge_paths"][-1:]})
         found = evaluate_directory(config, filtered=True, known=self.document["edge_paths"])
         return float(found["filtered"]["mrr"])

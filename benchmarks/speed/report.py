@@ -1,4 +1,4 @@
-"""``docs/performance.md`` and its plots, made of the results and nothing else."""
+"""``docs/performance.md`` and its plots, written from the results only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write(results: Results, document: Path, ratios: Path, growth: Path) -> None:
     """Write the document and its plots.
 
     Args:
-        results: of what was measured; the rest is said to be missing.
+        results: of the measurements; the others are listed as missing.
         document: Markdown.
         ratios: SVG in the same directory, of the ratios to torchbiggraph.
         growth: SVG in the same directory, of how cost grows.
@@ -72,7 +72,10 @@ def _bar(entry: Entry) -> Bar:
 
 
 def _panel(entry: Entry) -> Panel:
-    """Draw what was measured and the line with the fitted slope through the middle of it."""
+    """Draw the measurements and a line of the fitted slope.
+
+    The line goes through their middle.
+    """
     points = [(x, y) for x, y in entry["points"]]
     xs, ys = zip(*points, strict=True)
     middle = [math.exp(sum(map(math.log, side)) / len(side)) for side in (xs, ys)]
@@ -95,15 +98,15 @@ def _section(benchmark: Benchmark, entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _remarks(entries: Sequence[Entry]) -> Iterator[str]:
-    """Tell what is to be known of each; once for all of whom the same is told."""
+    """Yield the remarks on entries; equal remarks share one line."""
     names: dict[str, list[str]] = {}
     for entry in entries:
         details = ", ".join(f"{name} {_shown(value)}" for name, value in entry.get("details", {}).items())
-        told = "; ".join(part for part in (entry.get("note", ""), details) if part)
-        if told:
-            names.setdefault(told, []).append(entry["name"])
-    for told, of in names.items():
-        yield f"- {'; '.join(of)}: {told}."
+        remark = "; ".join(part for part in (entry.get("note", ""), details) if part)
+        if remark:
+            names.setdefault(remark, []).append(entry["name"])
+    for remark, of in names.items():
+        yield f"- {'; '.join(of)}: {remark}."
     yield ""
 
 

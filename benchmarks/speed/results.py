@@ -1,4 +1,7 @@
-"""``latest.json``: a list with one object a measurement, the source of every number in ``docs/performance.md``."""
+"""``latest.json``: every measurement, the source of ``docs/performance.md``.
+
+It is a list with one object a measurement, and every number of the document comes from it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what was measured before; nothing when there is no file.
+        """Read earlier measurements; none when there is no file.
 
         Raises:
             FormatError: the file holds something else.
@@ -55,7 +58,10 @@ class Results:
         partial.replace(path)
 
     def has(self, benchmark: str, revision: str | None, here: Mapping[str, str | int | float]) -> bool:
-        """Tell whether a benchmark was run on this very code and on a machine like ``here``, which had little to do."""
+        """Return whether a benchmark was run on this code here.
+
+        The machine of its run was like ``here``, and had little else to do.
+        """
         return revision is not None and any(
             entry.get("revision") == revision and counts_here(entry.get("environment", {}), here)
             for entry in self.of(benchmark)
@@ -71,7 +77,7 @@ class Results:
         Args:
             benchmark: its name.
             measurements: all of it.
-            **common: what every entry of it says beside.
+            **common: further fields of every entry.
         """
         found = [measurement.to_json() | {"benchmark": benchmark, **common} for measurement in measurements]
         place = next((at for at, entry in enumerate(self.entries) if entry["benchmark"] == benchmark), None)

@@ -1,4 +1,7 @@
-"""Running benchmarks one after the other: what fails is told, and the others go on."""
+"""Running of benchmarks one after the other.
+
+A failing one is reported, and the others go on.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ class Runner:
 
     Attributes:
         results: taken over and added to.
-        keep: called whenever there is more in the results.
-        cache: below which benchmarks have their files.
+        keep: called after every addition to the results.
+        cache: directory of the benchmarks' files.
         data: folder with data sets.
         quick: whether the benchmarks are to be short.
         race_epochs: that PBG trains in the race.
         racers: the sides of the race that are run now.
         edges: of the graph whose nights are measured; None: as many as the benchmark has.
-        failures: what went wrong, by benchmark.
+        failures: errors by benchmark.
     """
 
     results: Results
@@ -47,7 +50,10 @@ class Runner:
     failures: dict[str, str] = field(default_factory=dict)
 
     def run(self, benchmarks: Sequence[Benchmark], *, again: bool) -> None:
-        """Run benchmarks; unless ``again``, those that were run on this very code here are left as they are."""
+        """Run benchmarks.
+
+        Unless ``again``, those that were run on this very code here are left unchanged.
+        """
         for benchmark in benchmarks:
             code = revision(ROOT)
             if not again and self.results.has(benchmark.name, code, environment()):

@@ -1,4 +1,6 @@
-"""A process that holds one object and calls its methods when asked: a line of JSON in, a line of JSON out.
+"""A process that holds one object and calls its methods.
+
+It reads a line of JSON for each call and writes another one.
 
 Ours and theirs are measured alike: each in such a process, in its own environment, one waiting while the other works.
 This module runs in PBG's environment as well and knows nothing of either project.
@@ -17,7 +19,7 @@ from benchmarks.speed.usage import cpu_seconds, peak_bytes
 
 
 def answer(subject: Any, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - whatever is measured
-    """Call a method, and return what it returned with the seconds it took and the process's peak memory."""
+    """Call a method; return its result, seconds and peak memory."""
     me = os.getpid()
     used, started = cpu_seconds(me), time.perf_counter()
     try:
@@ -40,9 +42,9 @@ class _Maker:
 
 
 def main() -> None:
-    """Make the object that the first line describes, then answer each further line."""
+    """Make the object of the first line, then answer further lines."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what is measured may print
+    os.dup2(2, 1)  # the measured code may print
     subject: Any = _Maker()
     for line in sys.stdin:
         print(json.dumps(answer(subject, json.loads(line))), file=answers, flush=True)

@@ -1,4 +1,7 @@
-"""Training steps on FB15k and on a graph of LiveJournal's kind: edges a CPU second, and a second with two workers."""
+"""Training steps on FB15k and a graph of LiveJournal's kind.
+
+Figures are edges a CPU second, and a second with two workers.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +46,13 @@ _SIZE, _PRODUCTS = 2048, 8
 _HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 _PBG, _PBG_HUGE, _PEAK = "PBG", "PBG with huge pages", "roofline"
 _RATE = "edges/cpu-s"
-_BY_TWO = 40_000  # edges of a round of either side: handing them to two workers weighs the same
+_BY_TWO = 40_000  # edges of a round of either side: handing them to two workers costs the same
 
 
 class Ours:
-    """Our engines on the one bucket of a graph with one entity type; all of them train the same table.
+    """Our engines on a graph's only bucket.
+
+    The graph has one entity type; all engines train the same table.
 
     Args:
         config: as PBG reads it.
@@ -75,7 +80,10 @@ class Ours:
         return int(stats.count)
 
     def multiply(self) -> int:
-        """Multiply large matrices by one thread, as fast as this machine can in float32; return the operations."""
+        """Multiply large matrices by one thread; return the operations.
+
+        It is as fast as this machine can be in float32.
+        """
         torch.set_num_threads(1)
         use_fast_float32()
         factor = torch.ones(_SIZE, _SIZE)
@@ -85,14 +93,18 @@ class Ours:
 
 
 def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
-    """Measure both workloads with every engine there is (``quick``: by one worker, LiveJournal's with the best)."""
+    """Measure both workloads with every available engine.
+
+    ``quick``: by one worker, LiveJournal's with the best.
+    """
     fb = fb15k(tools.fb15k(), tools.directory / "fb15k")
     variants = available(fb)
     race = _Race("FB", fb, variants, ours=20_000, theirs=5_000, huge_pages=not quick)
     found = _one_worker(tools, race)
     if not quick:
         found += _two_workers(tools, replace(race, ours=_BY_TWO, theirs=_BY_TWO))
-    # Each round of ours ends with a look at all rows, which weighs more than in a real bucket when rounds are short.
+    # Each round of ours ends with a look at all rows, which costs a larger share than in a real bucket when rounds are
+    # short.
     lj = RandomGraph(1_000_000, 2_000_000).write(LIVEJOURNAL, tools.directory / "livejournal")
     variants = [name for name in variants if "N3" not in name]
     if quick:
@@ -104,7 +116,7 @@ def measure(tools: Tools, *, quick: bool) -> list[Measurement]:
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """A workload, who takes part, and edges of a round."""
+    """A workload, its participants, and the edges of a round."""
 
     workload: str
     config: Document
@@ -145,7 +157,10 @@ def _one_worker(tools: Tools, race: _Race) -> list[Measurement]:
 
 
 def _roofline(title: str, rounds: Sequence[Round], peaks: Sequence[Round], variant: str) -> Measurement:
-    """Hold the rate of FB against that of one large product of matrices by one thread."""
+    """Compare the rate of FB with one large matrix product.
+
+    Both run by one thread.
+    """
     shares = [FB_FLOPS * per_cpu_second(ours) / per_cpu_second(peak) for ours, peak in zip(rounds, peaks, strict=True)]
     gflops = statistics.median(map(per_cpu_second, peaks)) / 1e9
     return Measurement(

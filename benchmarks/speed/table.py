@@ -1,4 +1,4 @@
-"""Entries of the results in words: for the terminal and for the document."""
+"""Entries of the results as text, for terminal and document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADINGS = ("", "ours", "theirs", "unit", "ratio (min - max)", "target")
 
 
 def cells(entry: Entry) -> tuple[str, ...]:
-    """Return what stands under ``HEADINGS``."""
+    """Return the cells under ``HEADINGS``."""
     ratio = ""
     if entry["ratio_median"] is not None:
         ratio = f"{entry['ratio_median']:.3g} ({entry['ratio_min']:.3g} - {entry['ratio_max']:.3g})"
@@ -31,7 +31,7 @@ def number(value: float | None, unit: str) -> str:
 
 
 def target(entry: Entry) -> str:
-    """Say what was asked for, and whether it was reached."""
+    """Describe the target, and whether it was reached."""
     if "target" not in entry:
         return ""
     wanted = number(entry["target"], entry["unit"] if entry["ratio_median"] is None else "")

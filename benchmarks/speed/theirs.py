@@ -1,4 +1,6 @@
-"""The other side of every race: torchbiggraph 1.0.0 as PyPI has it, unpatched, in an environment of its own.
+"""PBG's side of every race: torchbiggraph 1.0.0 from PyPI.
+
+It is unpatched, in an environment of its own.
 
 Runs in PBG's environment and knows nothing of this project. Work is given to PBG's own functions; where PBG would start
 a pool of processes for a single worker, that worker's function runs here, so that no start-up is counted against it.
@@ -38,7 +40,10 @@ def _parsed(document: Document) -> ConfigSchema:
 
 
 def _model(config: ConfigSchema, embeddings: torch.Tensor) -> Any:  # noqa: ANN401 - PBG has no types
-    """Return the model with the embeddings of its one entity type, in the same way on both sides."""
+    """Return the model with the embeddings of its entity type.
+
+    It is made in the same way on both sides.
+    """
     model = make_model(config)
     model.share_memory()
     (entity,) = config.entities
@@ -49,7 +54,9 @@ def _model(config: ConfigSchema, embeddings: torch.Tensor) -> Any:  # noqa: ANN4
 
 
 class Training:
-    """Steps of PBG's trainer over the one bucket of a graph with one entity type.
+    """Steps of PBG's trainer over a graph's only bucket.
+
+    The graph has one entity type.
 
     Args:
         config: PBG's.
@@ -95,7 +102,9 @@ class Training:
 
 
 class Epochs:
-    """PBG's whole training, an epoch at a time: buckets in and out, and a checkpoint.
+    """PBG's whole training, an epoch at a time.
+
+    Buckets go in and out, and a checkpoint is written.
 
     Args:
         config: PBG's, with more epochs than will be asked for.
@@ -107,13 +116,18 @@ class Epochs:
         self._trained: Iterator[Any] = train_and_report_stats(parsed)
 
     def epoch(self) -> int:
-        """Train one pass over all buckets, with the checkpoint of the pass before; return its edges."""
-        # It yields with each bucket; the checkpoint is written when the next is asked for.
+        """Train one pass over all buckets; return its edges.
+
+        The checkpoint of the pass before is written in it.
+        """
+        # It yields with each bucket; the checkpoint is written when the next bucket is requested.
         return sum(next(self._trained)[2].count for _ in range(self._buckets))
 
 
 class WholeTraining:
-    """PBG's whole training as its command does it, with its pool of processes also where one worker is asked for.
+    """PBG's whole training as by its command.
+
+    It has its pool of processes even with one worker.
 
     Args:
         config: PBG's.
@@ -123,12 +137,17 @@ class WholeTraining:
         self._config = ConfigSchema.from_dict(config)
 
     def train(self) -> int:
-        """Train from the first bucket to the last checkpoint; return the edges of all epochs."""
+        """Train from the first bucket to the last checkpoint.
+
+        Returns the edges of all epochs.
+        """
         return sum(stats.count for _, _, stats, _ in train_and_report_stats(self._config))
 
 
 class Evaluation:
-    """PBG's filtered ranking of a checkpoint with one entity type in one partition.
+    """PBG's filtered ranking of a checkpoint.
+
+    It has one entity type in one partition.
 
     Args:
         config: PBG's, its edges those to rank.
@@ -143,7 +162,10 @@ class Evaluation:
         self._model.eval()
 
     def rank(self, known: list[str]) -> float:
-        """Rank every edge on both sides among all entities without those known; return the MRR."""
+        """Rank every edge on both sides; return the MRR.
+
+        Candidates are all entities without those known.
+        """
         evaluator = FilteredRankingEvaluator(self._config, known)
         edges = EDGE_STORAGES.make_instance(self._config.edge_paths[0]).load_edges(0, 0)
         stats = process_in_batches(self._config.batch_size, self._model, evaluator, edges)
@@ -161,7 +183,7 @@ class Conversion:
         self._config = _parsed(config)
 
     def import_tsv(self, files: list[str]) -> int:
-        """Turn files of ``lhs rel rhs`` into its formats, anew each time; return their lines."""
+        """Convert files of ``lhs rel rhs`` again; return their lines."""
         for directory in (self._config.entity_path, *self._config.edge_paths):
             shutil.rmtree(directory, ignore_errors=True)
         convert_input_data(

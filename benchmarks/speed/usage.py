@@ -1,4 +1,4 @@
-"""What a process and all it started have used, as Linux counts it."""
+"""Resources used by a process and its descendants, counted by Linux."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WATCH_SECONDS = 0.05
-"""From one look of a ``MemoryWatch`` to the next."""
+"""Seconds from one look of a ``MemoryWatch`` to the next."""
 
 _PROC = Path("/proc")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is only asked how much it holds
@@ -21,16 +21,22 @@ _WAITED_FOR = slice(13, 15)
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process and its descendants: those of ended ones in steps of a clock tick."""
+    """Return the CPU seconds of a process and its descendants.
+
+    Those of ended ones are in steps of a clock tick.
+    """
     family = list(tree(pid))
     ticks = sum(sum(map(int, _stat(each)[_WAITED_FOR])) for each in family)
     return sum(map(_own_seconds, family)) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _own_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process's threads, ended ones included, to the nanosecond; 0.0 where it is gone."""
+    """Return the CPU seconds of a process's threads, in nanosecond steps.
+
+    Ended threads are included; 0.0 where the process is gone.
+    """
     try:
-        return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) would name its clock
+        return time.clock_gettime(~pid << 3 | 2)  # the clock's number, by clock_getcpuclockid(3)
     except OSError:
         return 0.0
 
@@ -55,11 +61,12 @@ def tree(pid: int) -> Iterator[int]:
 
 
 class MemoryWatch:
-    """Looks at what a process and its descendants hold together, again and again while a ``with`` block runs.
+    """Watches the memory of a process and its descendants.
 
-    Whatever they share counts once. Of memory of their own, and shared memory, that is the sum of their proportional
-    shares (PSS); where more lies in ``/dev/shm`` than they have mapped, that counts. Of mapped files, such as
-    libraries, the share of a process depends on who else runs: what counts is the process that has most of them.
+    It looks again and again while a ``with`` block runs. Shared memory counts once. Of memory of their own, and shared
+    memory, the figure is the sum of their proportional shares (PSS); where more is in ``/dev/shm`` than they have
+    mapped, that counts. Of mapped files, such as libraries, the share of a process depends on the other processes of
+    the machine: the process that has most of them counts.
 
     Args:
         pid: of the process.
@@ -75,7 +82,7 @@ class MemoryWatch:
         self._thread = Thread(target=self._look_on, daemon=True)
 
     def __enter__(self) -> Self:
-        self._look()  # what cannot be read is told here, not in the thread
+        self._look()  # an unreadable file raises here, not in the thread
         self._thread.start()
         return self
 
@@ -112,7 +119,10 @@ class _Held(NamedTuple):
 
 
 def _held(pid: int) -> _Held:
-    """Look at one process; one that has ended, waited for or not, holds nothing."""
+    """Return the memory of one process.
+
+    One that has ended, waited for or not, has none.
+    """
     try:
         rollup, status = _fields(pid, "smaps_rollup"), _fields(pid, "status")
     except (FileNotFoundError, ProcessLookupError):
@@ -123,14 +133,17 @@ def _held(pid: int) -> _Held:
 
 
 def _fields(pid: int, file: str) -> dict[str, int]:
-    """Return the bytes of every line ``name: number kB`` that a process has in one of its files."""
+    """Return the lines ``name: number kB`` of a process's file, in bytes."""
     lines = (_PROC / str(pid) / file).read_text(encoding="utf-8", errors="replace").splitlines()
     split = (line.split() for line in lines if line.endswith(" kB"))
     return {name.rstrip(":"): int(number) << 10 for name, number, _ in split}
 
 
 def _in_shared_memory() -> int:
-    """Return the bytes of all files in ``/dev/shm``, those without a name too."""
+    """Return the bytes of all files in ``/dev/shm``.
+
+    Those without a name are included.
+    """
     try:
         found = os.statvfs(_SHARED_MEMORY)
     except FileNotFoundError:

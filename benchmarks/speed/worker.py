@@ -20,13 +20,15 @@ _END_SECONDS = 30
 
 
 class Worker:
-    """A process with one object in it, while a ``with`` block runs; calling the worker calls the object's methods.
+    """A process with one object in it, for a ``with`` block.
+
+    Calling the worker calls the object's methods.
 
     Args:
         python: interpreter of its environment.
         place: ``module:Class`` of the object.
         arguments: of the class.
-        log: takes what it prints.
+        log: for its output.
         environment: variables beside those of this process.
     """
 
@@ -62,11 +64,13 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process, in the ``with`` block."""
+        """Number of the process, in the ``with`` block."""
         return self._process.pid
 
     def __call__(self, method: str, **arguments: object) -> Round:
-        """Call a method of the object; arguments and what it returns have to be JSON.
+        """Call a method of the object.
+
+        Arguments and result have to be JSON.
 
         Raises:
             PbgError: it raised, or the process ended.

@@ -1,4 +1,7 @@
-"""The graphs and configs that steps are measured on: files in PBG's formats, which both sides read."""
+"""Graphs and configs of the steps, in files of PBG's formats.
+
+Both sides read them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ Document = dict[str, Any]
 TRIPLES = EdgeLists("tsv", lhs="0", rel="1", rhs="2")
 SPLITS = ("train", "valid", "test")
 
-# PBG's own example without the N3 that came after 1.0.0.
+# PBG's own example without the N3 regularizer, which came after 1.0.0.
 FB15K: Document = {
     "entities": {"all": {"num_partitions": 1}},
     "relations": [{"name": "all_edges", "lhs": "all", "rhs": "all", "operator": "complex_diagonal"}],
@@ -57,7 +60,7 @@ LIVEJOURNAL: Document = {
 
 
 def placed(document: Mapping[str, Any], root: Path, *edges: str) -> Document:
-    """Return a config whose files lie below ``root``."""
+    """Return a config whose files are below ``root``."""
     return {
         **document,
         "entity_path": str(root / "entities"),
@@ -67,14 +70,20 @@ def placed(document: Mapping[str, Any], root: Path, *edges: str) -> Document:
 
 
 def fb15k(data: Path, root: Path) -> Document:
-    """Import FB15k's three splits from ``data`` and return its config, whose edges are the train split."""
+    """Import FB15k's three splits and return its config.
+
+    The config's edges are the train split.
+    """
     document = placed(FB15K, root, *SPLITS)
     import_edges(ConfigSchema(**document), [str(data / f"{split}.tsv") for split in SPLITS], TRIPLES)
     return placed(FB15K, root, "train")
 
 
 def trained_fb15k(data: Path, root: Path) -> Document:
-    """Import FB15k, train one short epoch on its valid split, and return its config, whose edges are the test split."""
+    """Import FB15k, train briefly, and return its config.
+
+    It is trained for one short epoch on its valid split; the config's edges are the test split.
+    """
     fb15k(data, root)
     train_directory(ConfigSchema(**placed(FB15K, root, "valid")))
     return placed(FB15K, root, "test")
@@ -82,13 +91,15 @@ def trained_fb15k(data: Path, root: Path) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class RandomGraph:
-    """A graph of one entity type and one relation, its edges drawn uniformly.
+    """A graph of one entity type and one relation.
+
+    Its edges are drawn uniformly.
 
     Attributes:
-        entities: how many.
-        edges: how many.
-        partitions: into which the entities fall evenly.
-        names: whether files of names are written too, which only an export reads.
+        entities: number of them.
+        edges: number of them.
+        partitions: of the entities, in equal parts.
+        names: whether files of names are written too; only an export reads them.
     """
 
     entities: int
