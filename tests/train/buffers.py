@@ -1,4 +1,4 @@
-"""Partitions of a small model, on a disk that holds calls back."""
+"""Partitions of a small model, on a slow disk."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def first_table(key):
 
 
 class Disk:
-    """Sleeps at each read and write, and watches what is in memory.
+    """Disk that sleeps at each access and counts tables in memory.
 
     A table that two threads have at once would change while it sleeps, or be seen half changed.
     """

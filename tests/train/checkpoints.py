@@ -27,7 +27,7 @@ def make_config(init_path=None, *, partitions=2, dimension=4, types=("user", "it
 
 
 def rows(entity, partition, count, dimension=4):
-    """Return embeddings and row sums that no other partition has."""
+    """Return embeddings and row sums unique to a partition."""
     generator = np.random.default_rng([len(entity), partition])
     return generator.normal(size=(count, dimension)).astype(np.float32), generator.random(count, dtype=np.float32)
 

@@ -1,4 +1,6 @@
-"""A training step written the plain way, with autograd: what the engine's analytic gradients are compared with.
+"""A training step written plainly, with autograd.
+
+The engine's analytic gradients are compared with it.
 
 Formulas are spelled out edge by edge and negative by negative; nothing is shared with the package but the config.
 """
@@ -15,7 +17,7 @@ EPSILON = 1e-10
 
 @dataclass
 class State:
-    """Everything a step changes; float64, keyed by entity type or parameter path."""
+    """Numbers that a step changes; float64, by entity type or parameter path."""
 
     embeddings: dict[str, torch.Tensor]
     row_sums: dict[str, torch.Tensor]
@@ -28,7 +30,10 @@ class State:
 
 
 def operate(name, x, params):
-    """Apply one relation's operator to one vector; ``params`` in PBG's order (matrix, then vector)."""
+    """Apply one relation's operator to one vector.
+
+    ``params`` are in PBG's order (matrix, then vector).
+    """
     if name == "none":
         return x
     if name == "translation":
@@ -85,7 +90,10 @@ def edge_loss(config, positive, negatives, columns):
 
 
 def candidates(config, relation, ends, drawn, count):
-    """Yield, for each edge, the offsets of its negatives, and how many columns PBG has for it."""
+    """Yield the offsets of each edge's negatives.
+
+    With them comes the number of columns that PBG has for it.
+    """
     edges = len(ends)
     if relation.all_negs:
         for end in ends:
@@ -153,7 +161,10 @@ class ReferenceStep:
         return row
 
     def compared(self, side, offset, rel, *, query):
-        """Return an end as it is compared: which one the operator works on depends on the mode."""
+        """Return an end in its compared form.
+
+        The mode decides to which end the operator is applied.
+        """
         operated = query if self.config.dynamic_relations else side == "rhs"
         row = self.embedding(side, offset)
         if not operated:

@@ -14,7 +14,7 @@ SHARED = ("relations/0/operator/rhs/translation", "entities/n/global_embedding")
 
 
 def release(directory, config):
-    """Make a release that knows all but three rows of each partition."""
+    """Make a release without three rows of each partition."""
     keys = dict.fromkeys(partition_keys(config), KNOWN)
     write_checkpoint(directory, config, keys, model=model_state(0.1, *SHARED, shape=(4,)))
     return open_directory(open_store(directory), "", expect=checkpoint_names(config))

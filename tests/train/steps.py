@@ -1,4 +1,7 @@
-"""One training step from random numbers, and what it must come to: cases for every engine."""
+"""One training step from random numbers, and its expected result.
+
+There are cases for every engine.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ ONE_TYPE = {name for name in FEATURES if name.startswith(("one_type", "self_nega
 
 
 class Draws:
-    """Gives prepared draws."""
+    """Returns prepared draws."""
 
     def __init__(self, draws):
         self.left = list(draws)
@@ -118,7 +121,7 @@ class Case:
         params = {path: random(*value.shape) * spread for path, value in self.engine.shared.values.items()}
         self.state = State(
             embeddings={name: random(count, dimension) * spread for name, count in counts.items()},
-            # sums above 0: the first step of Adagrad would blow up rounding where a gradient is 0
+            # sums above 0: the first step of Adagrad would amplify rounding where a gradient is 0
             row_sums={name: random(count).square() + 0.1 for name, count in counts.items()},
             params=params,
             param_sums={path: value.square() + 0.1 for path, value in params.items()},
@@ -142,7 +145,7 @@ class Case:
         }
 
     def step(self, observe=None, dtype=torch.float64):
-        """Do the step with the engine; return what it showed and the state afterwards."""
+        """Do the step; return its figures and the new state."""
         after = self.state.copy(dtype)
         self.engine.shared.values.update(after.params)
         self.engine.shared.sums.update(after.param_sums)

@@ -1,4 +1,7 @@
-"""Vectors that are drawn to those of the night before: by how much, when, and whoever trains."""
+"""Vectors that are drawn to those of the night before.
+
+By the right amount, at the right time, in one process and in gangs.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def buckets(tmp_path_factory):
 
 
 def train(config, buckets, root, *, weight=0.0, engine=None):
-    """Train in one process, and return what is committed."""
+    """Train in one process, and return the committed objects."""
     root.mkdir(parents=True, exist_ok=True)
     before, store = release(root / "release", config), LocalStore(root / "store")
     with claim(store, "", SPEC) as writer:
@@ -65,7 +68,7 @@ def vectors(store, config, version):
     }
 
 
-def test_it_is_the_proximal_step_of_the_penalty_for_known_rows_alone(tmp_path):
+def test_anchor_takes_proximal_step_for_known_rows(tmp_path):
     config = make_config()
     anchor, key = Anchor(release(tmp_path / "release", config), 3.0, tmp_path), PartitionKey("n", 2)
     known = torch.from_numpy(rows(*key, KNOWN)[0])
@@ -89,7 +92,7 @@ def test_nothing_is_drawn_before_an_epoch_ends(tmp_path, path, chunk):
 
 
 @pytest.mark.parametrize("buffer", [2, 3, None])
-def test_an_epoch_is_trained_as_without_it_and_then_drawn_once(tmp_path, buckets, buffer):
+def test_epoch_is_trained_freely_then_drawn_once(tmp_path, buckets, buffer):
     config = make_config(num_epochs=1, partition_buffer=buffer, eval_fraction=0.0)
     free = vectors(train(config, buckets, tmp_path / "free"), config, 1)
     drawn = vectors(train(config, buckets, tmp_path / "drawn", weight=0.5), config, 1)
@@ -101,7 +104,7 @@ def test_an_epoch_is_trained_as_without_it_and_then_drawn_once(tmp_path, buckets
         np.testing.assert_array_equal(drawn[key][1], sums)
 
 
-def test_a_training_that_is_resumed_gives_the_same_bits(tmp_path, buckets):
+def test_resumed_training_gives_the_same_bits(tmp_path, buckets):
     whole, first = make_config(num_epochs=2), make_config(num_epochs=1)
     direct = train(whole, buckets, tmp_path / "direct", weight=0.5)
     train(first, buckets, tmp_path / "resumed", weight=0.5)
@@ -111,7 +114,7 @@ def test_a_training_that_is_resumed_gives_the_same_bits(tmp_path, buckets):
 
 @pytest.mark.parametrize("servers", [-1, 0])
 @pytest.mark.parametrize(("partitions", "world"), [(PARTITIONS, 2), (1, 1)])
-def test_a_gang_draws_every_partition_and_what_its_ranks_share(tmp_path, buckets, partitions, world, servers):
+def test_gang_draws_all_partitions_and_shared_rows(tmp_path, buckets, partitions, world, servers):
     config = make_config(
         num_epochs=2, entities={"n": {"num_partitions": partitions}}, num_partition_servers=servers, eval_fraction=0.0
     )

@@ -12,10 +12,10 @@ from pbg_tasks.train.data.background import Background
 
 
 class Thing:
-    """Something that can be watched."""
+    """Object that can be watched."""
 
 
-def test_jobs_are_done_in_order_by_one_thread():
+def test_jobs_run_in_order_in_one_thread():
     done = []
     with Background("test") as thread:
         for number in range(100):
@@ -32,7 +32,7 @@ def test_jobs_may_be_submitted_before_it_starts():
 
 
 class Clock:
-    """A clock that goes on when it is told to, and tells when it is first looked at."""
+    """Clock that advances on demand, and reports its first reading."""
 
     def __init__(self):
         self.now = 0.0
@@ -48,7 +48,7 @@ def test_waiting_is_counted_and_working_is_not(monkeypatch):
     monkeypatch.setattr(background, "time", clock)
 
     def take():
-        clock.looked_at.wait()  # somebody waits for this
+        clock.looked_at.wait()  # the main thread waits for this job
         clock.now += 0.25
 
     with Background("test") as thread:
@@ -59,7 +59,7 @@ def test_waiting_is_counted_and_working_is_not(monkeypatch):
     assert thread.waited == 0.25
 
 
-def test_the_first_error_is_everybodys_and_the_last_thing_that_happens():
+def test_first_error_is_raised_to_all_waiting():
     ran = []
 
     def fail():
@@ -79,7 +79,7 @@ def test_the_first_error_is_everybodys_and_the_last_thing_that_happens():
     assert ran == [1]
 
 
-def test_nothing_begins_after_its_end_and_the_job_under_way_is_finished():
+def test_end_finishes_active_job_and_begins_none():
     begun, ended = threading.Event(), []
 
     def work():
@@ -96,7 +96,7 @@ def test_nothing_begins_after_its_end_and_the_job_under_way_is_finished():
     assert not thread._thread.is_alive()
 
 
-def test_its_end_waits_no_longer_than_its_patience():
+def test_end_waits_no_longer_than_its_patience():
     over = threading.Event()
     started = time.monotonic()
     with Background("test", patience=0.1) as thread:
@@ -105,12 +105,12 @@ def test_its_end_waits_no_longer_than_its_patience():
     over.set()
 
 
-def test_what_a_job_was_given_is_let_go_of_when_it_is_done():
+def test_arguments_of_finished_job_are_released():
     with Background("test") as thread:
         thing = Thing()
         watched = weakref.ref(thing)
         done = thread.submit(id, thing)
         del thing
         thread.wait(done)
-        time.sleep(0.1)  # nothing else to do: it must not hold on to the last job
+        time.sleep(0.1)  # the idle thread must not hold on to the last job
         assert watched() is None

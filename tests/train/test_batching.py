@@ -45,7 +45,7 @@ def rows(lookup):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_every_edge_comes_once_with_its_own_columns(edges, dynamic):
+def test_every_edge_comes_once_with_its_columns(edges, dynamic):
     seen = []
     for batch in cut(edges, dynamic=dynamic):
         rel = batch.rel.tolist() if dynamic else [batch.family] * len(batch)
@@ -55,7 +55,7 @@ def test_every_edge_comes_once_with_its_own_columns(edges, dynamic):
     )
 
 
-def test_standard_batches_are_full_but_the_last_of_a_relation(edges):
+def test_standard_batches_are_full_except_the_last(edges):
     sizes = {}
     for batch in cut(edges, dynamic=False):
         sizes.setdefault(batch.family, []).append(len(batch))
@@ -70,7 +70,7 @@ def test_relations_alternate_at_random(edges):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_the_seed_decides(edges, dynamic):
+def test_seed_decides_the_batches(edges, dynamic):
     def order(seed):
         return [rows(batch.lhs) for batch in cut(edges, dynamic=dynamic, seed=seed)]
 
@@ -79,7 +79,7 @@ def test_the_seed_decides(edges, dynamic):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_no_edges_are_no_batches(dynamic):
+def test_no_edges_give_no_batches(dynamic):
     none = np.empty(0, np.int64)
     assert cut(EdgeList(none, none, none), dynamic=dynamic) == []
 
@@ -94,7 +94,7 @@ def test_no_edges_are_no_batches(dynamic):
         ("rhs", 1, -1, "column rhs holds -1"),
     ],
 )
-def test_edges_that_name_what_is_not_there_are_refused(column, row, value, message):
+def test_edges_with_unknown_numbers_are_refused(column, row, value, message):
     config = ModelConfig.model_validate(
         {
             "entities": {"a": {"num_partitions": 1}, "b": {"num_partitions": 1}},
@@ -111,7 +111,10 @@ def test_edges_that_name_what_is_not_there_are_refused(column, row, value, messa
 
 
 def several_types():
-    """Four relations trained together as far as their types and operators allow: 0 with 2, the others alone."""
+    """Return a config of four relations in families by type and operator.
+
+    Relations 0 and 2 share a family, the others are alone.
+    """
     relations = [
         {"name": "r0", "lhs": "a", "rhs": "b", "operator": "diagonal"},
         {"name": "r1", "lhs": "b", "rhs": "a", "operator": "diagonal"},
@@ -121,7 +124,7 @@ def several_types():
     return make_config(dynamic=True, types=("a", "b"), relations=relations)
 
 
-def test_dynamic_relations_of_several_types_share_batches_by_family():
+def test_dynamic_relations_share_batches_by_family():
     config = several_types()
     families = Families(config, 0)
     assert families.first.tolist() == [0, 1, 0, 3]
@@ -137,7 +140,7 @@ def test_dynamic_relations_of_several_types_share_batches_by_family():
     assert sorted(seen) == list(enumerate(rel.tolist()))
 
 
-def test_ends_of_a_featurized_type_are_bags():
+def test_ends_of_featurized_type_are_bags():
     config = make_config(
         dynamic=False,
         types=("a", "b"),
@@ -165,7 +168,7 @@ def test_ends_of_a_featurized_type_are_bags():
         check_edges(EdgeList(edges.rhs, edges.rhs, edges.rel), config, Families(config, 1), tables, tables)
 
 
-def test_relations_of_one_family_that_are_trained_differently_share_parameters_but_no_batch():
+def test_differently_trained_relations_of_family_share_no_batch():
     kind = {"lhs": "a", "rhs": "b", "operator": "diagonal"}
     relations = [kind | {"name": "r0"}, kind | {"name": "r1", "weight": 2.0}, kind | {"name": "r2"}]
     config = make_config(dynamic=True, types=("a", "b"), relations=relations)

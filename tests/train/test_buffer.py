@@ -39,7 +39,7 @@ class SlowFiles(PartitionFiles):
 
 
 def train(bucket, step, lhs, rhs, pause=lambda: None):
-    """Change every table in a way that depends on the others and on the order of the steps."""
+    """Change every table by the others and the order of steps."""
     tables = [(side, name, each[name]) for side, each in (("lhs", lhs), ("rhs", rhs)) for name in sorted(each)]
     mean = sum(float(table.embeddings[0, 0]) for _, _, table in tables) / len(tables)
     for side, _, table in tables:
@@ -49,7 +49,10 @@ def train(bucket, step, lhs, rhs, pause=lambda: None):
 
 
 def serially(config, orders):
-    """Return the arrays after each iteration, by a training whose partitions are all in memory."""
+    """Train with all partitions in memory.
+
+    Returns the arrays after each iteration.
+    """
     layout = Layout(config)
     tables = {key: first_table(key) for key in partition_keys(config)}
     after = []
@@ -62,7 +65,10 @@ def serially(config, orders):
 
 
 def run(config, orders, directory, disk):
-    """Train through a buffer and return the arrays of the files after each iteration."""
+    """Train through a buffer.
+
+    Returns the arrays of the files after each iteration.
+    """
     final: list[str] = []
     buffer = PartitionBuffer(
         config, disk, SlowFiles(config, directory, disk), on_final=lambda path: final.append(path.name)
@@ -104,7 +110,7 @@ def trainings(draw):
 
 @given(trainings(), st.integers(0, 2**32))
 @settings(max_examples=25, deadline=None)
-def test_whatever_is_slow_the_bits_are_those_of_a_training_in_memory(tmp_path_factory, training, seed):
+def test_slow_disk_gives_bits_of_training_in_memory(tmp_path_factory, training, seed):
     config, orders = training
     found = run(config, orders, tmp_path_factory.mktemp("scratch"), Disk(seed, longest=0.0007))
     for ours, theirs in zip(found, serially(config, orders), strict=True):
@@ -115,7 +121,7 @@ def test_whatever_is_slow_the_bits_are_those_of_a_training_in_memory(tmp_path_fa
 
 
 @pytest.mark.parametrize("buffer", [2, 3, 4, 6])
-def test_no_more_is_in_memory_than_the_plan_says(tmp_path, buffer):
+def test_memory_stays_within_the_plan(tmp_path, buffer):
     gc.collect()
     config = make_config({"n": 6}, [("n", "n")], buffer)
     orders = [grid(6, 6), grid(6, 6)[::-1]]
@@ -126,7 +132,7 @@ def test_no_more_is_in_memory_than_the_plan_says(tmp_path, buffer):
     assert peak == buffer
 
 
-def test_the_next_partition_is_read_while_a_bucket_is_trained(tmp_path):
+def test_next_partition_is_read_during_training(tmp_path):
     config, disk = make_config({"n": 4}, [("n", "n")]), Disk()
     buffer = PartitionBuffer(config, disk, PartitionFiles(config, tmp_path))
     with buffer.io:
@@ -139,7 +145,7 @@ def test_the_next_partition_is_read_while_a_bucket_is_trained(tmp_path):
         assert buffer.io.waited - waited < 0.01
 
 
-def test_what_was_last_stays_for_the_next_iteration(tmp_path):
+def test_last_partitions_stay_for_next_iteration(tmp_path):
     config, disk = make_config({"n": 4}, [("n", "n")], 2), Disk()
     buffer = PartitionBuffer(config, disk, PartitionFiles(config, tmp_path))
     with buffer.io:
@@ -150,7 +156,7 @@ def test_what_was_last_stays_for_the_next_iteration(tmp_path):
     assert disk.read.count(PartitionKey("n", 0)) == disk.read.count(PartitionKey("n", 1)) == 1
 
 
-def test_who_changes_nothing_writes_nothing(tmp_path):
+def test_unchanged_partitions_are_not_written(tmp_path):
     config, disk = make_config({"n": 4}, [("n", "n")], 2), Disk()
     buffer = PartitionBuffer(config, disk, PartitionFiles(config, tmp_path), keep=False)
     order = grid(4, 4)
@@ -173,7 +179,7 @@ class Damaged(Disk):
         return super().table(key)
 
 
-def test_what_cannot_be_read_fails_the_bucket_that_needs_it(tmp_path):
+def test_unreadable_partition_fails_bucket_that_needs_it(tmp_path):
     config = make_config({"n": 4}, [("n", "n")])
     buffer = PartitionBuffer(config, Damaged(), PartitionFiles(config, tmp_path))
     with buffer.io:
@@ -184,7 +190,7 @@ def test_what_cannot_be_read_fails_the_bucket_that_needs_it(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_told_at_the_next_occasion_and_leaves_nothing_half_written(small_disk):
+def test_full_disk_raises_and_leaves_no_file(small_disk):
     config = make_config({"n": 3}, [("n", "n")], 2)
 
     class Large(Disk):

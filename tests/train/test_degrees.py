@@ -47,7 +47,7 @@ def chances(power):
 
 
 @pytest.mark.parametrize("power", [0.5, 0.75, 1.0])
-def test_chances_are_powers_of_degrees_on_the_side(power):
+def test_chances_are_powers_of_degrees(power):
     degrees = {("lhs", "a"): [3, 1, 1, 0], ("rhs", "a"): [0, 3, 0, 1, 0], ("rhs", "b"): [0, 1, 0]}
     found = chances(power)
     assert found.keys() == degrees.keys()
@@ -56,7 +56,7 @@ def test_chances_are_powers_of_degrees_on_the_side(power):
         np.testing.assert_allclose(found[key], weights / weights.sum(), rtol=1e-12)
 
 
-def test_draws_have_their_chances_and_repeat_with_the_seed():
+def test_draws_follow_chances_and_repeat_by_seed():
     config = make_config()
     tables = {"lhs": {"a": range(4)}, "rhs": {"a": range(5), "b": range(3)}}
 
@@ -74,7 +74,7 @@ def test_draws_have_their_chances_and_repeat_with_the_seed():
 
 
 def test_every_number_leads_to_an_entity():
-    """The largest and the least that a generator gives."""
+    """Try the largest and the smallest number of a generator."""
     summed = torch.from_numpy(np.cumsum(chances(1.0)["lhs", "a"]))
     summed = summed / summed[-1]
     found = torch.searchsorted(summed, torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64), right=True)
@@ -107,7 +107,7 @@ def trained(make, *, parts=(None,), **changes):
 
 
 @pytest.mark.parametrize("name", ["torch", "native"])
-def test_training_repeats_with_the_seed_and_differs_without_it(name):
+def test_training_by_degree_repeats_with_the_seed(name):
     if name == "native" and library() is None:
         pytest.skip("no native library: it is built where a C++ compiler is")
     make = {"torch": TorchEngine, "native": NativeEngine}[name]
@@ -123,7 +123,7 @@ def test_both_engines_draw_the_same():
 
 
 def test_zero_draws_as_before():
-    """PBG's stream of numbers, bit for bit."""
+    """Compare with PBG's stream of numbers, bit for bit."""
     config, generator = make_config(negatives_by_degree=0.0), torch.Generator().manual_seed(9)
     (sampler,) = bucket_samplers(config, Families(config, 2), [generator], EDGES, {"lhs": {}, "rhs": {}})
     expected = torch.randint(7, (2, 3), generator=torch.Generator().manual_seed(9))
@@ -134,12 +134,12 @@ def test_zero_draws_as_before():
 @pytest.mark.parametrize(
     "changes", [{"num_uniform_negs": 0}, {"relations": [{"name": "r", "lhs": "a", "rhs": "a", "all_negs": True}]}]
 )
-def test_a_config_that_draws_nothing_is_refused(changes):
+def test_config_that_draws_nothing_is_refused(changes):
     with pytest.raises(ConfigError, match="negatives_by_degree has no effect, because no negatives are drawn"):
         make_config(**changes)
 
 
 @pytest.mark.parametrize("power", [-0.1, 1.5])
-def test_a_power_out_of_range_is_refused(power):
+def test_power_out_of_range_is_refused(power):
     with pytest.raises(ConfigError, match="negatives_by_degree"):
         make_config(negatives_by_degree=power)

@@ -1,8 +1,8 @@
 """The torch engine on another device.
 
 The CPU stands in for one wherever numbers are compared. That the host waits for nothing is shown on ``meta``, a device
-whose tensors have no numbers: whatever would ask for one fails. Both take the same configs and batches, so that they
-stand in one file though it is long.
+whose tensors have no numbers: every operation that needs one fails. Both take the same configs and batches, so they are
+in one file although it is long.
 """
 
 from __future__ import annotations
@@ -66,9 +66,12 @@ def test_features_keep_the_gradients_of_autograd(mode, feature):
 
 
 class Watched(TorchDispatchMode):
-    """Fails where an operation has to do with a tensor that is not on the device, or makes the host wait unseen."""
+    """Fails where an operation would make the host wait.
 
-    # They find no numbers missing here, yet on CUDA they ask the device how many there are.
+    It also fails where an operation has a tensor that is not on the device.
+    """
+
+    # They find no numbers missing here, yet on CUDA they ask the device for the number of elements.
     waits = ("embedding_renorm", "unique", "_unique", "masked_select", "multinomial")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -77,7 +80,7 @@ class Watched(TorchDispatchMode):
         name = func.overloadpacket.__name__
         assert not name.startswith(self.waits), name
         for value in tree_leaves((args, kwargs, out)):
-            # a single number of the host's may go into what the device computes
+            # a single number of the host's may enter a computation of the device
             if isinstance(value, torch.Tensor) and value.dim():
                 assert value.device == META, f"{name} has to do with a tensor on {value.device}"
         return out
@@ -108,18 +111,18 @@ def watched_step(case, engine_class=DeviceEngine):
 
 
 @pytest.mark.parametrize(("mode", "operator", "kind"), KINDS)
-def test_the_host_waits_for_no_number_of_a_step(mode, operator, kind):
+def test_host_waits_for_no_number_of_step(mode, operator, kind):
     figures = watched_step(Case(regularized(make_config(mode, operator, *kind), "N3")))
     assert {figure.device for figure in figures} == {META}
 
 
 @pytest.mark.parametrize("mode", ["standard", "dynamic"])
 @pytest.mark.parametrize("feature", FEATURES)
-def test_nor_for_any_that_a_feature_needs(mode, feature):
+def test_host_waits_for_no_number_of_features(mode, feature):
     watched_step(Case(make_config(mode, "complex_diagonal", "dot", "softmax", feature), weighted=feature == "weights"))
 
 
-def test_a_call_that_waits_unseen_would_be_noticed(monkeypatch):
+def test_call_that_waits_unseen_would_be_noticed(monkeypatch):
     monkeypatch.setattr(
         "pbg_tasks.train.engine.lookup.shrink_rows_unseen", lambda *of: torch.embedding_renorm_(*of, 2.0)
     )
@@ -128,14 +131,14 @@ def test_a_call_that_waits_unseen_would_be_noticed(monkeypatch):
         watched_step(case)
 
 
-def test_the_optimizers_of_the_cpu_would_be_noticed(monkeypatch):
+def test_optimizers_of_the_cpu_would_be_noticed(monkeypatch):
     monkeypatch.setattr("pbg_tasks.train.engine.on_device.row_adagrad", optimizers.row_adagrad)
     case = Case(make_config("dynamic", "none", "dot", "softmax"))
     with pytest.raises(NotImplementedError, match="nonzero"):
         watched_step(case)
 
 
-def test_asking_which_relations_there_are_would_be_noticed(monkeypatch):
+def test_request_for_existing_relations_would_be_noticed(monkeypatch):
     monkeypatch.setattr(Groups, "moved", lambda *_: None)
     case = Case(make_config("dynamic", "linear", "dot", "softmax"))
     with pytest.raises(NotImplementedError, match="unique"):
@@ -171,7 +174,10 @@ def some_edges(count=430, *, weighted=False):
 
 
 def trained(engine, edges, tables, **how):
-    """Train a bucket whose two sides are tables drawn from seeds; return the tables and the figures."""
+    """Train a bucket between tables drawn from seeds.
+
+    Returns the tables and the figures.
+    """
     made = [Table.random(ENTITIES, 8, 0.3, torch.Generator().manual_seed(seed)) for seed in tables]
     lhs, rhs = made[0], made[-1]
     before = engine.evaluate(edges, {"e": lhs}, {"e": rhs}, generator=torch.Generator().manual_seed(7))
@@ -207,8 +213,8 @@ def assert_same_training(ours, theirs, close):
     ],
     ids=["dynamic", "standard", "matrices", "all_negs"],
 )
-def test_a_bucket_is_trained_with_the_order_and_the_negatives_of_the_cpu(config, tables, monkeypatch):
-    monkeypatch.setattr(places, "_STAGED_BYTES", 300)  # tables and edges move in several edge chunks
+def test_bucket_has_order_and_negatives_of_cpu(config, tables, monkeypatch):
+    monkeypatch.setattr(places, "_STAGED_BYTES", 300)  # tables and edges are copied in several edge chunks
     edges, engines = some_edges(weighted=True), (on_device(config, 2), TorchEngine(config, 2))
     ours, theirs = (trained(engine, edges, tables) for engine in engines)
     assert_same_training(ours, theirs, torch.testing.assert_close)
@@ -216,7 +222,7 @@ def test_a_bucket_is_trained_with_the_order_and_the_negatives_of_the_cpu(config,
         np.testing.assert_allclose(value, engines[1].parameters()[0][path], rtol=1e-4, atol=1e-6)
 
 
-def test_bags_of_features_move_too():
+def test_bags_of_features_are_copied_too():
     config = graph_config(entities={"e": {"num_partitions": 1, "featurized": True}}, num_uniform_negs=0)
     rng, none = np.random.default_rng(1), np.full(90, -1)
     bags = [Features(np.arange(0, 181, 2), rng.integers(ENTITIES, size=180)) for _ in range(2)]
@@ -225,7 +231,7 @@ def test_bags_of_features_move_too():
     assert_same_training(ours, theirs, torch.testing.assert_close)
 
 
-def test_a_bucket_that_fails_leaves_the_tables_as_they_were():
+def test_failing_bucket_leaves_tables_unchanged():
     engine, table = on_device(graph_config(max_norm=None), 2), Table.random(ENTITIES, 8, 1.0, torch.Generator())
     engine.shared.values["relations/0/operator/rhs/translations"].fill_(float("nan"))
     before = table.embeddings.clone()
@@ -234,7 +240,7 @@ def test_a_bucket_that_fails_leaves_the_tables_as_they_were():
     assert torch.equal(table.embeddings, before)
 
 
-def test_a_gpu_that_is_too_small_is_named_with_the_way_out(monkeypatch):
+def test_too_small_gpu_is_reported_with_remedy(monkeypatch):
     def step(*_, **__):
         raise torch.OutOfMemoryError
 
@@ -244,7 +250,10 @@ def test_a_gpu_that_is_too_small_is_named_with_the_way_out(monkeypatch):
 
 
 class Repeater:
-    """Records by keeping the function: it, too, sees other numbers only where the recorded inputs lie."""
+    """Records by keeping the function.
+
+    As a recording, it sees other numbers only in the recorded inputs' memory.
+    """
 
     def __init__(self):
         self.recorded = 0
@@ -255,7 +264,7 @@ class Repeater:
 
 
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_recorded_steps_are_the_steps(dynamic, monkeypatch):
+def test_recorded_steps_equal_the_steps(dynamic, monkeypatch):
     monkeypatch.setattr("pbg_tasks.train.engine.cuda_graphs.RECORD_AFTER", 8)
     config, edges, repeater = graph_config(dynamic=dynamic), some_edges(), Repeater()
     plain = trained(on_device(config, 2), edges, (1, 2))
@@ -265,7 +274,7 @@ def test_recorded_steps_are_the_steps(dynamic, monkeypatch):
     assert_same_training(recorded, plain, lambda *both: torch.testing.assert_close(*both, rtol=0, atol=0))
 
 
-def test_a_recording_reads_its_own_inputs_and_waits_until_it_pays():
+def test_recording_reads_own_inputs_and_begins_late():
     graphs, calls = Graphs(Repeater()), []
 
     def compute(inputs):
@@ -283,7 +292,7 @@ def test_a_recording_reads_its_own_inputs_and_waits_until_it_pays():
 
 
 class Late(Host):
-    """Readings arrive when they are waited for."""
+    """Readings that arrive when they are waited for."""
 
     class Event:
         arrived = False
@@ -298,7 +307,7 @@ class Late(Host):
         return Reading(tensor.clone(), self.Event())
 
 
-def test_figures_that_come_late_are_told_with_the_edges_they_are_of():
+def test_late_figures_are_reported_with_their_edges():
     told = []
     counters = StepCounters(10 * (3 * CHECK_EVERY + 1), lambda *pair: told.append(pair), Late())
     figures = (Figures(*map(torch.tensor, (10.0 * number, 0.0, 1, 1))) for number in range(3 * CHECK_EVERY + 1))
@@ -311,7 +320,7 @@ def test_figures_that_come_late_are_told_with_the_edges_they_are_of():
     assert told[-1] == (10, pytest.approx(3.0 * CHECK_EVERY))
 
 
-def test_rows_are_shrunk_as_torch_shrinks_them():
+def test_rows_are_shrunk_as_by_torch():
     generator = torch.Generator().manual_seed(0)
     table, rows = torch.randn(9, 5, generator=generator), torch.tensor([3, 1, 3, 8, 0, 1])
     table[8] = 0
@@ -321,7 +330,7 @@ def test_rows_are_shrunk_as_torch_shrinks_them():
 
 
 @pytest.mark.parametrize("rows", [[4], [2, 2, 2], [5, 0, 3, 0, 5, 5, 1]])
-def test_optimizers_step_as_those_of_the_cpu_do(rows):
+def test_optimizers_step_as_those_of_cpu(rows):
     generator, rows = torch.Generator().manual_seed(2), torch.tensor(rows)
     grads, lr = torch.randn(len(rows), 4, generator=generator), torch.tensor(0.1)
     ours, theirs = (Table(torch.ones(6, 4), torch.zeros(6)) for _ in range(2))
@@ -336,7 +345,7 @@ def test_optimizers_step_as_those_of_the_cpu_do(rows):
         torch.testing.assert_close(one, other)
 
 
-def test_bfloat16_rounds_what_is_multiplied_and_not_what_is_summed():
+def test_bfloat16_rounds_factors_but_not_sums():
     generator = torch.Generator().manual_seed(1)
     a, b = torch.randn(2, 3, 64, generator=generator), torch.randn(2, 64, 5, generator=generator)
     expected = a.bfloat16().double() @ b.bfloat16().double()
@@ -347,7 +356,7 @@ def test_bfloat16_rounds_what_is_multiplied_and_not_what_is_summed():
 
 
 @pytest.mark.parametrize("comparator", ["dot", "cos"])
-def test_a_bucket_in_bfloat16_is_nearly_the_same_training(comparator):
+def test_bucket_in_bfloat16_is_nearly_the_same(comparator):
     precise, coarse = (graph_config(comparator=comparator, precision=precision) for precision in ("f32", "bf16"))
     (table,), exact, _ = trained(TorchEngine(precise, 2), some_edges(), (1,))
     (other,), rounded, held_out = trained(TorchEngine(coarse, 2), some_edges(), (1,))
@@ -356,7 +365,7 @@ def test_a_bucket_in_bfloat16_is_nearly_the_same_training(comparator):
     assert held_out == trained(TorchEngine(precise, 2), some_edges(), (1,))[2]  # ranked in full precision
 
 
-def test_a_gpu_is_asked_for_by_device_or_by_pbg_s_key(monkeypatch):
+def test_gpu_is_chosen_by_device_or_num_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config, asking = graph_config(), graph_config(num_gpus=1)
     assert type(make_engine("torch", config, 2, device="auto")) is TorchEngine
@@ -373,7 +382,7 @@ def test_a_gpu_is_asked_for_by_device_or_by_pbg_s_key(monkeypatch):
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """Let torch find so many GPUs; returns those that were made current."""
+    """Let torch find so many GPUs; return those made current."""
     made_current = []
 
     def find(count):
@@ -390,7 +399,7 @@ def gpus(monkeypatch):
     ("count", "rank", "index"),
     [(2, "0", 0), (2, "1", 1), (4, "3", 3), (1, "3", 0), (2, None, 0)],  # a pod has a GPU of its own
 )
-def test_ranks_of_one_machine_have_a_gpu_each(gpus, monkeypatch, count, rank, index):
+def test_each_rank_of_machine_has_a_gpu(gpus, monkeypatch, count, rank, index):
     made_current = gpus(count)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     if rank is not None:
@@ -399,7 +408,7 @@ def test_ranks_of_one_machine_have_a_gpu_each(gpus, monkeypatch, count, rank, in
     assert made_current == [index]
 
 
-def test_more_ranks_than_gpus_on_a_machine_are_refused(gpus, monkeypatch):
+def test_more_ranks_than_gpus_are_refused(gpus, monkeypatch):
     made_current = gpus(2)
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(ConfigError, match="LOCAL_RANK is 2, and this machine has 2 GPUs, from 0 to 1"):
@@ -408,19 +417,19 @@ def test_more_ranks_than_gpus_on_a_machine_are_refused(gpus, monkeypatch):
     assert not made_current
 
 
-def test_a_partition_server_needs_no_gpu(tmp_path, monkeypatch):
-    """It comes after the trainers, and would have the number of a GPU that there is not."""
+def test_partition_server_needs_no_gpu(tmp_path, monkeypatch):
+    """Its number follows the trainers' and exceeds the existing GPUs."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     paths = {"entity_path": "entities", "edge_paths": [], "checkpoint_path": str(tmp_path / "model")}
     how = {"num_machines": 2, "num_partition_servers": 1, "distributed_init_method": f"file://{tmp_path}/meeting"}
     config = ConfigSchema(**graph_config(**how).model_dump(), **paths)
     with pytest.raises(ResourceError, match="device: cuda"):
         train_directory(config, device="cuda", rank=1)
-    with pytest.raises(ConfigError, match="edge_paths: is empty"):  # which is looked at after the GPU
+    with pytest.raises(ConfigError, match="edge_paths: is empty"):  # the store is checked after the GPU
         train_directory(config, device="cuda", rank=2)
 
 
-def test_a_missing_gpu_is_noticed_before_anything_is_written(tmp_path, monkeypatch):
+def test_missing_gpu_is_noticed_before_any_write(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     paths = {"entity_path": "entities", "edge_paths": ["edges"], "checkpoint_path": str(tmp_path / "model")}
     with pytest.raises(ResourceError, match="device: cuda"):
@@ -436,7 +445,7 @@ def test_known_negatives_are_left_to_the_cpu():
 @needs_gpu
 @pytest.mark.parametrize("dynamic", [True, False])
 @pytest.mark.parametrize("record_after", [RECORD_AFTER, 4])
-def test_a_gpu_trains_as_the_cpu_does_with_and_without_recorded_steps(dynamic, record_after, monkeypatch):
+def test_gpu_trains_as_cpu_with_recorded_steps(dynamic, record_after, monkeypatch):
     monkeypatch.setattr("pbg_tasks.train.engine.cuda_graphs.RECORD_AFTER", record_after)
     config, edges = graph_config(dynamic=dynamic), some_edges()
     engines = make_engine("torch", config, 2, device="cuda"), TorchEngine(config, 2)
@@ -446,7 +455,7 @@ def test_a_gpu_trains_as_the_cpu_does_with_and_without_recorded_steps(dynamic, r
 
 @needs_gpu
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_the_host_never_waits_for_a_gpu_in_a_step(dynamic, monkeypatch):
+def test_host_never_waits_for_gpu_in_step(dynamic, monkeypatch):
     step = DeviceEngine.step
 
     def watched(*of, **how):

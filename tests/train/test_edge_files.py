@@ -18,7 +18,10 @@ PIECES = [EdgeChunk(0, Bucket(0, number), 0, 10) for number in range(5)]
 
 
 class Edges:
-    """Edges that tell their bucket, and which buckets were read; ``hold`` keeps the reader from going on."""
+    """Edges that contain their bucket, and a record of reads.
+
+    ``hold`` stops the reader until it is set.
+    """
 
     def __init__(self):
         self.read_buckets: list[Bucket] = []
@@ -42,7 +45,7 @@ def rhs(edge_chunks):
 
 
 @pytest.mark.parametrize(("enough", "expected"), [(1, [0, 1]), (11, [0, 1, 2]), (20, [0, 1, 2]), (10**6, [0, 1, 2, 3])])
-def test_the_next_piece_is_read_ahead_and_more_when_they_are_small(enough, expected, monkeypatch):
+def test_next_edge_chunks_are_read_ahead(enough, expected, monkeypatch):
     monkeypatch.setattr(edge_files, "_EDGES_AHEAD", enough)
     edges = Edges()
     ahead = EdgesAhead(edges)
@@ -52,20 +55,20 @@ def test_the_next_piece_is_read_ahead_and_more_when_they_are_small(enough, expec
         assert [bucket.rhs for bucket in edges.read_buckets] == expected
 
 
-def test_what_was_read_ahead_is_not_waited_for_nor_read_again():
+def test_chunk_read_ahead_is_taken_without_waiting():
     edges = Edges()
     ahead = EdgesAhead(edges)
     with ahead.io:
         ahead.take(PIECES[0], PIECES[1:3])
         ahead.io.drain()
-        edges.hold.clear()  # whatever is read from now on would never come
+        edges.hold.clear()  # every later read would wait forever
         assert set(ahead.take(PIECES[1], PIECES[2:3]).lhs.tolist()) == {1}
         assert set(ahead.take(PIECES[2], []).lhs.tolist()) == {2}
         edges.hold.set()
     assert [bucket.rhs for bucket in edges.read_buckets] == [0, 1, 2]
 
 
-def test_a_piece_that_follows_itself_is_read_once_and_let_go_at_the_end():
+def test_repeated_chunk_is_read_once_and_released():
     edges = Edges()
     ahead = EdgesAhead(edges)
     with ahead.io:
@@ -79,7 +82,7 @@ def test_a_piece_that_follows_itself_is_read_once_and_let_go_at_the_end():
     assert len(edges.read_buckets) == 1
 
 
-def test_no_more_pieces_are_read_ahead_than_a_few():
+def test_only_a_few_chunks_are_read_ahead():
     edges = Edges()
     ahead = EdgesAhead(edges)
     empty = [EdgeChunk(0, Bucket(1, 0), start, start) for start in range(100)]
@@ -89,7 +92,7 @@ def test_no_more_pieces_are_read_ahead_than_a_few():
     assert len(edges.read_buckets) == 1 + edge_files._CHUNKS_AHEAD
 
 
-def test_what_cannot_be_read_is_told_by_its_name():
+def test_unreadable_chunk_is_named():
     ahead = EdgesAhead(Edges())
     with ahead.io:
         ahead.take(PIECES[3], PIECES[4:])

@@ -1,4 +1,7 @@
-"""The native engine against autograd in float64 and against the torch engine, on every instruction set this CPU has."""
+"""The native engine compared with autograd and the torch engine.
+
+Autograd computes in float64; every instruction set of this CPU is used.
+"""
 
 from __future__ import annotations
 
@@ -81,14 +84,15 @@ def test_features_keep_the_gradients_of_autograd(mode, feature, operator, compar
     st.booleans(),
     st.booleans(),
 )
-def test_any_dimension_and_chunk_size(
+def test_any_dimension_and_chunk_size_is_right(
     combination, dimension, edges, batch_negs, uniform, seed, regularizer, bias, weighted, global_emb
 ):
     mode, operator, comparator, loss = combination
     dimension += operator == "complex_diagonal" and dimension % 2
-    # Which way one point lies from another is known the less the nearer they are, and in a plane some of many are near.
+    # The direction from one point to another is known less well the nearer they are, and in a plane some of many are
+    # near.
     assume(comparator != "l2" or dimension - bias > 6)
-    # An error is told in shares of the largest number, and of one or two all may be small.
+    # An error is a share of the largest number, and of one or two numbers all may be small.
     assume(dimension - bias > 2)
     sizes = {"num_batch_negs": batch_negs, "num_uniform_negs": uniform, "batch_size": 100 * max(batch_negs, 1)}
     # Of ranking, what many edges share gets a whole gradient from each negative, and most of them cancel: what is left
@@ -106,7 +110,7 @@ def test_any_dimension_and_chunk_size(
 
 
 @pytest.mark.parametrize("dimension", [2, 4, 6])
-def test_distances_in_few_dimensions(dimension):
+def test_distances_in_few_dimensions_are_right(dimension):
     config = make_config("standard", "translation", "l2", "softmax", global_emb=False, dimension=dimension)
     for seed in range(4):
         assert_same(config, edges=5, seed=seed, spread=2 * dimension**-0.5)
@@ -114,7 +118,7 @@ def test_distances_in_few_dimensions(dimension):
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 @pytest.mark.skipif(not STEPS.exists(), reason="the recorded steps of PBG are not here")
-def test_steps_are_pbgs(name):
+def test_steps_equal_those_of_pbg(name):
     with instructions(name):
         assert pbg_steps.main(STEPS, NativeEngine) == 0
 
@@ -132,7 +136,7 @@ def trained(make, config, edges, *, workers=1, epochs=1, dtype=torch.float32, se
         kept.update({path: value.to(dtype) for path, value in kept.items()})
     start = Table.random(80, config.dimension, 0.3, torch.Generator().manual_seed(1))
     table = Table(start.embeddings.to(dtype), start.row_sums.to(dtype))
-    generator = torch.Generator().manual_seed(seed)  # with 3 no margin is so near 0 that rounding decides its side
+    generator = torch.Generator().manual_seed(seed)  # with 3 no margin is so near 0 that rounding decides its sign
     for _ in range(epochs):
         stats = engine.train_bucket(edges, {"e": table}, {"e": table}, generator=generator)
     return engine, table, stats
@@ -174,8 +178,8 @@ DISTANCES = STANDARD | {"comparator": "squared_l2", "loss_fn": "logistic", "bias
 
 
 @pytest.mark.parametrize("changes", [{}, STANDARD, DISTANCES])
-def test_thirty_batches_take_the_way_of_the_torch_engine(changes):
-    """In float64: so what is left is the native engine's own rounding."""
+def test_thirty_batches_follow_the_torch_engine(changes):
+    """Compare in float64, so that only the native engine's rounding is left."""
     config, edges = graph_config(**changes), random_graph(graph_config(**changes))
     ours, table, stats = trained(NativeEngine, config, edges)
     exact = replace(edges, weight=edges.weight.astype(np.float64))
@@ -187,15 +191,15 @@ def test_thirty_batches_take_the_way_of_the_torch_engine(changes):
     assert stats.count == figures.count
     assert stats.loss == pytest.approx(figures.loss, rel=1e-5)
     assert stats.reg == pytest.approx(figures.reg, rel=1e-5)
-    # Of 50 negatives of an edge about 50 / 80 are its own entity again: such ties go either way by rounding.
+    # Of 50 negatives of an edge about 50 / 80 are its own entity again: rounding decides such ties.
     assert stats.violators_lhs == pytest.approx(figures.violators_lhs, abs=50 / 80)
 
 
 @pytest.mark.skipif("avx512_bf16" not in INSTRUCTIONS, reason="this CPU has no AVX512_BF16")
 @pytest.mark.parametrize("dimension", [6, 16, 50, 96])
 @pytest.mark.parametrize(("comparator", "loss"), [("dot", "softmax"), ("dot", "logistic"), ("cos", "softmax")])
-def test_bfloat16_takes_about_the_way_of_float32(dimension, comparator, loss):
-    """Numbers of 8 bits: each is off by up to 1/256.
+def test_bfloat16_roughly_follows_float32(dimension, comparator, loss):
+    """Numbers have 8 bits: each is off by up to 1/256.
 
     Adagrad's first step has the length of the learning rate however small the gradient is, so that rounding may turn
     one around; hence the median of several seeds.
@@ -231,7 +235,7 @@ def test_frozen_entities_stay_and_operators_learn():
         assert float((engine.shared.values[path] - value).abs().max()) <= BOUND * float(value.abs().max())
 
 
-def test_several_workers_train_every_edge_and_learn_as_much():
+def test_workers_train_every_edge_and_learn_equally():
     config = graph_config()
     ids = np.tile(np.arange(80), 40)
     edges = EdgeList(ids, (ids + 1) % 80, np.zeros(len(ids), np.int64))
@@ -243,7 +247,7 @@ def test_several_workers_train_every_edge_and_learn_as_much():
 
 
 @pytest.mark.parametrize("loss", ["softmax", "ranking", "logistic"])
-def test_a_negative_that_is_not_a_number_shows_in_the_loss(loss):
+def test_negative_that_is_nan_shows_in_loss(loss):
     case = Case(make_config("dynamic", "none", "dot", loss), make_engine=NativeEngine)
     entity, drawn = case.types["rhs"], int(case.draws["rhs"][0, 0])
     case.state.embeddings[entity][drawn] = float("nan")
@@ -253,20 +257,20 @@ def test_a_negative_that_is_not_a_number_shows_in_the_loss(loss):
             assert torch.isnan(case.step(dtype=torch.float32)[0].loss)
 
 
-def test_edges_out_of_range_are_refused_before_memory_is_touched():
+def test_edges_out_of_range_are_refused_early():
     config = graph_config()
     edges = EdgeList(np.array([0, 80]), np.array([1, 2]), np.array([0, 0]))
     with pytest.raises(FormatError, match="column lhs holds 80"):
         trained(NativeEngine, config, edges)
 
 
-def test_it_is_picked_where_it_computes_the_config():
+def test_native_engine_is_chosen_where_it_can_compute():
     assert engine_name("auto", graph_config()) == ("native", "")
     assert make_engine("auto", graph_config(), 4).name == "native"
     assert engine_name("torch", graph_config()) == ("torch", "")
 
 
-def test_what_is_left_to_torch_is_named(capsys):
+def test_configs_left_to_torch_are_named(capsys):
     config = graph_config(mask_known_negatives=True)
     assert make_engine("auto", config, 4).name == "torch"
     assert capsys.readouterr().err.count("mask_known_negatives: true") == 1
@@ -274,7 +278,7 @@ def test_what_is_left_to_torch_is_named(capsys):
         make_engine("native", config, 4)
 
 
-def test_without_the_library_torch_trains(monkeypatch):
+def test_torch_trains_without_the_library(monkeypatch):
     monkeypatch.setattr(engine_native, "library", lambda: None)
     monkeypatch.setattr("pbg_tasks.native.library", lambda: None)
     assert engine_name("auto", graph_config()) == ("torch", "this installation has no native library")

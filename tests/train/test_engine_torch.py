@@ -42,7 +42,7 @@ def make_config(**changes):
 
 @pytest.fixture
 def ring():
-    """Every entity to the next one (relation 0) and to the one before (relation 1)."""
+    """Every entity to the next (relation 0) and previous (relation 1) one."""
     ids = np.arange(ENTITIES)
     lhs, rhs = np.concatenate((ids, ids)), np.concatenate(((ids + 1) % ENTITIES, (ids - 1) % ENTITIES))
     return EdgeList(lhs, rhs, np.repeat([0, 1], ENTITIES))
@@ -75,7 +75,7 @@ def test_training_learns_a_graph(ring):
     assert (1 / ranks).mean() > 0.5
 
 
-def test_all_workers_rank_held_out_edges_and_their_number_changes_no_figure(ring, monkeypatch):
+def test_workers_rank_held_out_edges_with_equal_figures(ring, monkeypatch):
     config, both = make_config(batch_size=7, num_batch_negs=7, eval_num_uniform_negs=30), {"e": random_table()}
 
     def evaluated(workers):
@@ -86,7 +86,7 @@ def test_all_workers_rank_held_out_edges_and_their_number_changes_no_figure(ring
     ended, numbers = threading.Event(), itertools.count()
 
     def step(*given, **how):
-        """The batch that comes first is the last one to be ranked, so somebody else does all others."""
+        """Rank the batch that comes first last, after the other workers'."""
         number = next(numbers)
         assert number or ended.wait(10)
         made = Step(*given, **how)
@@ -100,7 +100,7 @@ def test_all_workers_rank_held_out_edges_and_their_number_changes_no_figure(ring
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_the_same_seed_gives_the_same_bits(ring, dynamic):
+def test_same_seed_gives_the_same_bits(ring, dynamic):
     relation = {"lhs": "e", "rhs": "e", "operator": "complex_diagonal"}
     relations = [relation | {"name": name} for name in (["all"] if dynamic else ["next", "before"])]
     config = make_config(relations=relations, dynamic_relations=dynamic, global_emb=not dynamic)
@@ -118,7 +118,7 @@ def test_the_same_seed_gives_the_same_bits(ring, dynamic):
     assert not torch.equal(one.embeddings, other.embeddings)
 
 
-def test_two_tables_on_the_sides_are_both_trained_and_stay_apart(ring):
+def test_tables_of_two_sides_are_trained_apart(ring):
     lhs, rhs, rest = random_table(1), random_table(2), random_table(2)
     generator = torch.Generator().manual_seed(0)
     TorchEngine(make_config(), 2).train_bucket(ring, {"e": lhs}, {"e": rhs}, generator=generator)
@@ -128,7 +128,7 @@ def test_two_tables_on_the_sides_are_both_trained_and_stay_apart(ring):
     assert not torch.equal(lhs.row_sums, rhs.row_sums)
 
 
-def test_weights_of_one_change_nothing_and_of_zero_stop_everything(ring):
+def test_weights_of_one_change_nothing_zero_stops(ring):
     weightless, ones, zeros = random_table(), random_table(), random_table()
     train(make_config(), ring, weightless)
     train(make_config(), EdgeList(ring.lhs, ring.rhs, ring.rel, np.ones(len(ring), np.float32)), ones)
@@ -137,7 +137,7 @@ def test_weights_of_one_change_nothing_and_of_zero_stop_everything(ring):
     assert torch.equal(zeros.embeddings, random_table().embeddings)
 
 
-def test_batches_are_reported_until_every_edge_is(ring):
+def test_batches_are_reported_until_last_edge(ring):
     told = []
     _, (stats,) = train(make_config(batch_size=10), ring, random_table(), on_batch=lambda *pair: told.append(pair))
     counts, losses = zip(*told, strict=True)
@@ -147,7 +147,7 @@ def test_batches_are_reported_until_every_edge_is(ring):
     assert stats.seconds > 0
 
 
-def test_an_empty_bucket_is_no_work():
+def test_empty_bucket_is_no_work():
     none, table = np.empty(0, np.int64), random_table()
     _, (stats,) = train(make_config(), EdgeList(none, none, none), table)
     assert (stats.count, stats.loss) == (0, 0.0)
@@ -156,14 +156,14 @@ def test_an_empty_bucket_is_no_work():
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_number_that_is_not_one_stops_training(ring, bad):
+def test_infinite_number_stops_training(ring, bad):
     table = random_table()
     table.embeddings[3, 2] = bad
     with pytest.raises(TrainingDivergedError, match=r"batch \d+.*the loss is nan.*smaller lr"):
         train(make_config(), ring, table)
 
 
-def test_the_relation_of_a_lost_batch_is_named(ring):
+def test_relation_of_diverged_batch_is_named(ring):
     table = random_table()
     table.embeddings[:] = float("nan")
     config = make_config(dynamic_relations=False)
@@ -171,7 +171,7 @@ def test_the_relation_of_a_lost_batch_is_named(ring):
         train(config, EdgeList(ring.lhs, ring.rhs, ring.rel * 0), table)
 
 
-def test_a_lost_row_that_no_loss_shows_stops_training(ring):
+def test_diverged_row_without_loss_stops_training(ring):
     table = random_table()
     # the only batch has a finite loss, but leaves rows that overflow
     config = make_config(lr=3e38, relation_lr=0.0, batch_size=1000)
@@ -179,7 +179,7 @@ def test_a_lost_row_that_no_loss_shows_stops_training(ring):
         train(config, ring, table)
 
 
-def test_edges_beyond_the_table_are_refused_before_anything_changes(ring):
+def test_edges_beyond_table_are_refused_first(ring):
     table = Table.random(ENTITIES - 1, 8, 0.1, torch.Generator().manual_seed(0))
     before = table.embeddings.clone()
     with pytest.raises(FormatError, match="holds 59, but there are 59 entities"):
@@ -187,12 +187,12 @@ def test_edges_beyond_the_table_are_refused_before_anything_changes(ring):
     assert torch.equal(table.embeddings, before)
 
 
-def test_what_this_engine_does_not_have_is_refused():
+def test_configs_of_other_engines_are_refused():
     with pytest.raises(ConfigError, match="num_gpus: 2"):
         TorchEngine(make_config(num_gpus=2), 2)
 
 
-def test_random_tables_have_the_scale_asked_for():
+def test_random_tables_have_the_requested_scale():
     table = Table.random(1000, 16, 0.25, torch.Generator().manual_seed(0))
     assert table.embeddings.std().item() == pytest.approx(0.25, rel=0.05)
     assert not table.row_sums.any()
@@ -208,7 +208,7 @@ def test_steps_are_those_of_pbg(capsys):
     assert printed.splitlines()[-1].startswith("torch: 147 of 147")
 
 
-def test_a_lost_parameter_stops_training(ring):
+def test_diverged_parameter_stops_training(ring):
     engine, table = TorchEngine(make_config(relation_lr=0.0), 3), random_table()
     # no edge has this relation, so no loss shows it
     engine.shared.values["relations/0/operator/rhs/translations"][2, 0] = float("nan")
@@ -216,8 +216,11 @@ def test_a_lost_parameter_stops_training(ring):
         engine.train_bucket(ring, {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0))
 
 
-def test_a_bucket_that_was_stopped_goes_on_with_what_is_left(ring):
-    """With relations that are not trained alike, and by another number of workers: its order is the generator's."""
+def test_stopped_bucket_continues_with_its_remaining_edges(ring):
+    """Relations differ in training, and the number of workers changes.
+
+    The order of the bucket is the generator's.
+    """
     relations = [{"name": str(i), "lhs": "e", "rhs": "e", "operator": "translation", "weight": i + 1} for i in range(2)]
     config, trained = make_config(relations=relations, dynamic_relations=False), []
 

@@ -58,7 +58,7 @@ def featurized(config, *names):
 
 
 @pytest.mark.parametrize("max_norm", [None, 0.6])
-def test_an_entity_with_one_feature_is_that_feature(max_norm):
+def test_entity_with_one_feature_equals_that_feature(max_norm):
     config, edges = make_config(num_uniform_negs=0, max_norm=max_norm), random_edges()
     plain, bags = random_tables(), random_tables()
     train(config, edges, plain)
@@ -71,8 +71,11 @@ def test_an_entity_with_one_feature_is_that_feature(max_norm):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_features_get_the_gradient_that_autograd_gives_them(dynamic):
-    """One batch of one chunk, batch negatives only: Adagrad's first sums are the means of the squared gradients."""
+def test_features_get_the_gradient_of_autograd(dynamic):
+    """Train one batch of one chunk with batch negatives only.
+
+    Adagrad's first sums are then the means of the squared gradients.
+    """
     config = make_config(
         num_uniform_negs=0, num_batch_negs=50, dynamic_relations=dynamic, global_emb=False, batch_size=50
     )
@@ -103,7 +106,7 @@ def test_features_get_the_gradient_that_autograd_gives_them(dynamic):
         assert torch.allclose(table.row_sums, leaves[name].grad.square().mean(1), rtol=1e-4, atol=1e-8)
 
 
-def test_a_frozen_type_stays_bit_by_bit_while_the_other_learns():
+def test_frozen_type_stays_while_the_other_learns():
     entities = {"a": {"num_partitions": 1, "trainable": False}, "b": {"num_partitions": 1}}
     config, tables, before = make_config(entities=entities, max_norm=0.3), random_tables(), random_tables()
     engine, _ = train(config, random_edges(), tables)
@@ -115,7 +118,7 @@ def test_a_frozen_type_stays_bit_by_bit_while_the_other_learns():
     assert params["entities/b/global_embedding"].any()
 
 
-def test_listed_dynamic_relations_of_one_kind_are_what_unlisted_ones_are():
+def test_listed_relations_of_one_kind_equal_unlisted():
     kind = {"lhs": "a", "rhs": "b", "operator": "complex_diagonal"}
     listed = make_config([kind | {"name": f"r{n}"} for n in range(3)], dynamic_relations=True, global_emb=False)
     unlisted = make_config([kind | {"name": "all"}], dynamic_relations=True, global_emb=False)
@@ -162,7 +165,7 @@ def test_dynamic_relations_between_several_types_learn_both_directions():
         assert (1 / (scores >= true).sum(1)).mean() > 0.5  # by chance .18 at most
 
 
-def test_workers_train_every_edge_once_and_learn_as_well():
+def test_workers_train_every_edge_once_and_learn():
     edges = random_edges(2000, seed=3)
     losses = []
     for workers in (1, 4):
@@ -172,7 +175,7 @@ def test_workers_train_every_edge_once_and_learn_as_well():
     assert losses[1] == pytest.approx(losses[0], rel=0.1)
 
 
-def test_an_evaluation_changes_nothing():
+def test_evaluation_changes_nothing():
     config = make_config(max_norm=0.3, eval_num_batch_negs=20, eval_num_uniform_negs=30)
     tables, before = random_tables(), random_tables()
     engine = TorchEngine(config, 1)
@@ -182,7 +185,7 @@ def test_an_evaluation_changes_nothing():
     assert all(torch.equal(tables[name].embeddings, before[name].embeddings) for name in COUNTS)
 
 
-def test_the_learning_rate_follows_the_share_that_is_done():
+def test_learning_rate_follows_the_finished_share():
     def moved(rate):
         tables = random_tables()
         engine = TorchEngine(make_config(batch_size=50), 1)

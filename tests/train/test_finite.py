@@ -1,4 +1,7 @@
-"""What is not finite is found in training by one number a row, and whatever happens before it is committed."""
+"""Infinite numbers are found by one sum a row.
+
+Whatever happens, they are found before they are committed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def make_engine(where, config):
 
 @pytest.fixture
 def summed(monkeypatch):
-    """Return the addresses of what is summed up, in order."""
+    """Return the addresses of the summed tensors, in order."""
     found, total = [], torch.Tensor.sum
 
     def watched(self, *args, **kwargs):
@@ -56,7 +59,7 @@ def summed(monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
-def test_a_bucket_is_checked_by_its_sums_alone_each_table_once(summed, where):
+def test_bucket_is_checked_by_sums_once_a_table(summed, where):
     engine, both, other = make_engine(where, make_config()), random_table(), random_table(1)
     check_trained(engine.config, engine.shared, {"n": both, "m": other}, {"n": both})
     shared = engine.shared
@@ -66,7 +69,7 @@ def test_a_bucket_is_checked_by_its_sums_alone_each_table_once(summed, where):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("where", ["host", "device"])
-def test_sums_that_are_not_finite_stop_training(where, bad):
+def test_infinite_sums_stop_training(where, bad):
     engine, table = make_engine(where, make_config()), random_table()
     table.row_sums[7] = bad
     with pytest.raises(TrainingDivergedError, match="sums of squared gradients of entity type 'n': some are not"):
@@ -78,8 +81,11 @@ def test_sums_that_are_not_finite_stop_training(where, bad):
 
 @pytest.mark.parametrize("where", ["host", "device"])
 @pytest.mark.parametrize("gradient", [math.nan, math.inf, -3e38, 2e19, 1e19, 1.0, 1e-30])
-def test_whatever_the_gradient_the_sum_tells_of_the_row(where, gradient):
-    """Also from the largest number there is, with the largest step whose rows are not looked at."""
+def test_sum_reveals_infinite_row_for_any_gradient(where, gradient):
+    """Start from the largest number with the largest unchecked step.
+
+    A larger learning rate makes training look at the rows themselves.
+    """
     from pbg_tasks.train.engine import fixed_shapes, optimizers
 
     table, largest = random_table(), torch.finfo(torch.float32).max
@@ -95,7 +101,7 @@ def test_whatever_the_gradient_the_sum_tells_of_the_row(where, gradient):
     assert bool(table.row_sums.isfinite().all()) == (abs(gradient) <= 1e19)
 
 
-def test_with_steps_that_may_overflow_rows_are_looked_at(summed):
+def test_rows_are_checked_where_steps_may_overflow(summed):
     engine, table = TorchEngine(make_config(lr=1e20), 1), random_table()
     check_trained(engine.config, engine.shared, {"n": table})
     assert table.embeddings.data_ptr() in summed
@@ -105,7 +111,10 @@ def test_with_steps_that_may_overflow_rows_are_looked_at(summed):
 
 
 class Spoiling(TorchEngine):
-    """Leaves numbers behind that no sum tells of, in the last bucket of an epoch."""
+    """Leaves infinite numbers that no sum reveals.
+
+    It does so in the last bucket of an epoch.
+    """
 
     def __init__(self, config, part, value):
         super().__init__(config, 1)
@@ -128,7 +137,7 @@ class Spoiling(TorchEngine):
         ("row_sums", math.inf, "sums of"),
     ],
 )
-def test_a_version_that_is_not_finite_is_never_committed(buckets, tmp_path, buffer, part, value, said):
+def test_infinite_version_is_never_committed(buckets, tmp_path, buffer, part, value, said):
     config, store = make_config(eval_fraction=0.0, partition_buffer=buffer), LocalStore(tmp_path / "store")
     message = rf"^{said}.* of entity type 'n', partition \d: some are not finite; .*; version 0 stays the newest$"
     with pytest.raises(TrainingDivergedError, match=message):
@@ -146,12 +155,12 @@ class Late(TorchEngine):
 
     def train_part(self, *args, **kwargs):
         if self.refused.wait(0.3):
-            time.sleep(0.1)  # for the thread that writes to end
+            time.sleep(0.1)  # time for the writing thread to end
             raise TrainingDivergedError("the bucket under way")
         return super().train_part(*args, **kwargs)
 
 
-def test_what_may_not_be_written_is_not_told_of_the_bucket_under_way(buckets, tmp_path, monkeypatch):
+def test_refused_partition_is_reported_before_active_bucket(buckets, tmp_path, monkeypatch):
     config = make_config(eval_fraction=0.0, partition_buffer=2)
     engine = Late(config)
 
@@ -164,7 +173,7 @@ def test_what_may_not_be_written_is_not_told_of_the_bucket_under_way(buckets, tm
         train(config, buckets, LocalStore(tmp_path / "store"), tmp_path / "scratch", engine=engine)
 
 
-def test_what_is_settled_before_it_is_written_is_checked_after_that(tmp_path):
+def test_partition_is_checked_after_settling(tmp_path):
     config, final = buffers.make_config({"n": 2}, [("n", "n")]), []
 
     def settle(key, table, _iteration):
@@ -182,7 +191,7 @@ def test_what_is_settled_before_it_is_written_is_checked_after_that(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["embeddings", "row_sums"])
-def test_no_rank_stores_what_is_not_finite(tmp_path, part):
+def test_no_rank_stores_infinite_numbers(tmp_path, part):
     partition_store, table = PartitionStore(make_config(), None, tmp_path, 0, buffers.stamp(1)), random_table()
     getattr(table, part)[0] = math.inf
     with pytest.raises(TrainingDivergedError, match="entity type 'n', partition 2: some are not finite"):

@@ -19,7 +19,7 @@ def numbered(count):
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.05, 0.2, 0.999])
-def test_held_out_edges_are_never_trained_and_none_is_lost(fraction):
+def test_held_out_edges_are_never_trained_or_lost(fraction):
     edges = numbered(1003)
     trained, held_out = split_off(edges, fraction, generator())
     assert len(held_out) == int(1003 * fraction)
@@ -29,12 +29,12 @@ def test_held_out_edges_are_never_trained_and_none_is_lost(fraction):
         assert part.weight.tolist() == part.rhs.tolist() == part.lhs_features.data.tolist()
 
 
-def test_the_same_edges_are_held_out_every_time():
+def test_same_edges_are_held_out_every_time():
     first, again, other = (split_off(numbered(100), 0.3, generator(seed))[1] for seed in (1, 1, 2))
     assert first.lhs.tolist() == again.lhs.tolist() != other.lhs.tolist()
 
 
-def test_ranks_count_ties_against_the_edge_and_sides_without_negatives_not_at_all():
+def test_ranks_count_ties_against_the_edge():
     ranking = Ranking.start(generator())
     ranking.add("lhs", torch.tensor([1.0, 2.0]), torch.tensor([[1.0, 0.0, 3.0], [MASKED, 0.0, 1.0]]))
     ranking.add("rhs", torch.tensor([1.0, 2.0]), torch.empty(2, 0))
@@ -43,7 +43,7 @@ def test_ranks_count_ties_against_the_edge_and_sides_without_negatives_not_at_al
     assert (stats.r1, stats.r10, stats.r50) == (0.5, 1.0, 1.0)
 
 
-def test_auc_is_the_share_of_random_negatives_that_an_edge_beats():
+def test_auc_is_share_of_negatives_beaten():
     ranking = Ranking.start(generator())
     ranking.add("lhs", torch.full((20_000,), 0.5), torch.tensor([[MASKED, 0.0, 1.0, 0.25]]).expand(20_000, 4))
     assert ranking.stats(20_000, 0.0).auc == pytest.approx(2 / 3, abs=0.02)

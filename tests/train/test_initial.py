@@ -36,11 +36,11 @@ def check_vectors(start):
         np.testing.assert_array_equal(table.row_sums.numpy(), sums)
 
 
-def test_no_init_path(tmp_path):
+def test_start_without_init_path_is_random(tmp_path):
     assert initial(None, tmp_path) is None
 
 
-def test_a_checkpoint_of_pbg_gives_vectors_parameters_and_sums(tmp_path):
+def test_pbg_checkpoint_provides_vectors_parameters_and_sums(tmp_path):
     write_checkpoint(tmp_path / "pbg", make_config(), COUNTS, model=model_state(2, REAL, IMAG))
     start = initial(tmp_path / "pbg", tmp_path)
     check_vectors(start)
@@ -50,8 +50,8 @@ def test_a_checkpoint_of_pbg_gives_vectors_parameters_and_sums(tmp_path):
     assert not any((tmp_path / "init").iterdir())
 
 
-def test_parameters_are_taken_as_far_as_they_go(tmp_path, capsys):
-    """PBG loads with strict=False and says nothing."""
+def test_parameters_are_loaded_where_they_exist(tmp_path, capsys):
+    """PBG loads with strict=False and reports nothing."""
     write_checkpoint(tmp_path / "pbg", make_config(), COUNTS, model=model_state(2, REAL))
     state = initial(tmp_path / "pbg", tmp_path).model(model_state(1, IMAG))
     np.testing.assert_array_equal(state.params[IMAG], [1, 1])
@@ -61,13 +61,13 @@ def test_parameters_are_taken_as_far_as_they_go(tmp_path, capsys):
     assert f"parameters {REAL} are not of this model" in said
 
 
-def test_a_parameter_of_another_shape_is_refused(tmp_path):
+def test_parameter_of_other_shape_is_refused(tmp_path):
     write_checkpoint(tmp_path / "pbg", make_config(), COUNTS, model=model_state(2, REAL, shape=(3,)))
     with pytest.raises(FormatError, match=rf"model/{REAL} has shape \(3,\), the config needs \(2,\)"):
         initial(tmp_path / "pbg", tmp_path).model(model_state(1, REAL))
 
 
-def test_our_own_checkpoint_and_its_snapshots(tmp_path):
+def test_own_checkpoint_and_its_snapshots_are_read(tmp_path):
     config = make_config()
     write_checkpoint(tmp_path / "files", config, COUNTS, version=1, model=model_state(2, REAL))
     store = open_store(tmp_path / "ours")
@@ -79,7 +79,7 @@ def test_our_own_checkpoint_and_its_snapshots(tmp_path):
         check_vectors(initial(tmp_path / place, tmp_path))
 
 
-def test_a_snapshot_of_pbg(tmp_path):
+def test_snapshot_of_pbg_is_read(tmp_path):
     write_checkpoint(tmp_path / "pbg", make_config(), COUNTS, model=model_state(2, REAL))
     snapshot = tmp_path / "pbg" / "epoch_3"
     snapshot.mkdir()
@@ -90,7 +90,7 @@ def test_a_snapshot_of_pbg(tmp_path):
 
 
 @pytest.mark.s3
-def test_a_checkpoint_in_s3(tmp_path, s3_bucket):
+def test_checkpoint_in_s3_is_read(tmp_path, s3_bucket):
     write_checkpoint(tmp_path / "pbg", make_config(), COUNTS, model=model_state(2, REAL))
     store = open_store(f"{s3_bucket}/pbg")
     for path in (tmp_path / "pbg").iterdir():
@@ -98,7 +98,7 @@ def test_a_checkpoint_in_s3(tmp_path, s3_bucket):
     check_vectors(initial(store.url, tmp_path))
 
 
-def test_a_type_that_the_checkpoint_lacks_starts_at_random(tmp_path, capsys):
+def test_type_missing_in_checkpoint_starts_at_random(tmp_path, capsys):
     old = make_config(types=("user",))
     counts = {key: count for key, count in COUNTS.items() if key.entity == "user"}
     write_checkpoint(tmp_path / "pbg", old, counts, model=model_state(2, REAL))
@@ -107,7 +107,7 @@ def test_a_type_that_the_checkpoint_lacks_starts_at_random(tmp_path, capsys):
     assert "holds no item: these start at random" in capsys.readouterr().err
 
 
-def test_other_rows_are_refused_with_what_to_do(tmp_path):
+def test_other_rows_are_refused_with_remedy(tmp_path):
     write_checkpoint(tmp_path / "pbg", make_config(), COUNTS, model=model_state(2, REAL))
     start = initial(tmp_path / "pbg", tmp_path)
     with pytest.raises(
@@ -123,26 +123,26 @@ def test_other_partitions_are_refused(tmp_path, partitions):
         initial(tmp_path / "pbg", tmp_path, partitions=partitions)
 
 
-def test_a_missing_partition_is_named(tmp_path):
+def test_missing_partition_is_named(tmp_path):
     write_checkpoint(tmp_path / "pbg", make_config(), COUNTS, model=model_state(2, REAL))
     (tmp_path / "pbg" / "embeddings_item_0.v3.h5").unlink()
     with pytest.raises(FormatError, match=r"version 3 lacks embeddings_item_0\.v3\.h5"):
         initial(tmp_path / "pbg", tmp_path)
 
 
-def test_a_checkpoint_without_any_of_the_types(tmp_path):
+def test_checkpoint_without_any_type_is_refused(tmp_path):
     write_checkpoint(tmp_path / "pbg", make_config(), COUNTS, model=model_state(2, REAL))
     with pytest.raises(FormatError, match="none of the types author, paper"):
         initial(tmp_path / "pbg", tmp_path, types=("author", "paper"))
 
 
-def test_a_checkpoint_with_nothing_trained(tmp_path):
+def test_checkpoint_without_trained_version_is_refused(tmp_path):
     (tmp_path / "checkpoint_version.txt").write_text("0\n")
     with pytest.raises(NotFoundError, match="holds no trained version"):
         initial(tmp_path, tmp_path)
 
 
-def test_an_empty_place(tmp_path):
+def test_empty_folder_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=r"neither a checkpoint nor an array.*\(user, item\)"):
         initial(tmp_path / "empty", tmp_path)

@@ -63,8 +63,11 @@ def test_exactly_the_known_edges_are_masked(side, changes, entities, edges, unre
     assert masked
 
 
-def test_training_with_it_differs_and_leaves_known_edges_alone():
-    """Two edges that share relation and left end are each other's negatives on the right."""
+def test_training_with_mask_spares_known_edges():
+    """Train two edges that share relation and left end.
+
+    They are each other's negatives on the right.
+    """
     edges = EdgeList(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]))
     losses = {}
     for masked in (False, True):
@@ -74,11 +77,11 @@ def test_training_with_it_differs_and_leaves_known_edges_alone():
         losses[masked] = engine.train_bucket(
             edges, {"e": table}, {"e": table}, generator=torch.Generator().manual_seed(0)
         ).loss
-    assert losses[True] == pytest.approx(0, abs=1e-6)  # nothing is left to compare with
+    assert losses[True] == pytest.approx(0, abs=1e-6)  # no negative is left to compare with
     assert losses[False] > 0.1
 
 
-def test_ends_that_are_bags_of_features_are_nobodys_answers():
+def test_bags_of_features_are_never_known_answers():
     """Their id, -1, must not be taken for another relation's entity."""
     known = EdgeList(*(np.array(column) for column in ([9, 3, -1], [1, 2, 5], [0, 0, 1])))
     found = KnownEdges(known)._answers["rhs"]

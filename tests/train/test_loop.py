@@ -29,8 +29,8 @@ def buckets(tmp_path_factory):
     return Buckets(tmp_path_factory.mktemp("data") / "edges")
 
 
-def test_the_buffer_decides_about_time_and_memory_only(buckets, tmp_path):
-    """With two partitions nothing can be read ahead; with four nothing is ever swapped."""
+def test_buffer_decides_about_time_and_memory_only(buckets, tmp_path):
+    """With two partitions none is read ahead; with four none swapped."""
     found = {}
     for buffer in (None, 2, 3, 4):
         config, store = make_config(partition_buffer=buffer), LocalStore(tmp_path / f"store-{buffer}")
@@ -41,7 +41,7 @@ def test_the_buffer_decides_about_time_and_memory_only(buckets, tmp_path):
     assert all(each == found[2] for each in found.values())
 
 
-def test_a_training_that_was_interrupted_ends_the_same(buckets, tmp_path):
+def test_interrupted_training_ends_the_same(buckets, tmp_path):
     config = make_config(bucket_order="min_swaps", partition_buffer=3)
     whole, parts = LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "parts")
     train(config, buckets, whole, tmp_path / "scratch")
@@ -56,7 +56,7 @@ def test_a_training_that_was_interrupted_ends_the_same(buckets, tmp_path):
 
 
 class Told:
-    """Tells a process to end when it has looked so many times whether it is to."""
+    """Requests an end after a number of checks for it."""
 
     def __init__(self, looks):
         self._left = looks
@@ -67,7 +67,10 @@ class Told:
 
 
 class Drawn:
-    """Changes a partition that is final, once an iteration, in a way that doing it twice would show."""
+    """Changes a final partition once an iteration.
+
+    Doing it twice would show in the numbers.
+    """
 
     def draw(self, _key, table, iteration):
         table.embeddings.mul_(0.9).add_(0.01 * (iteration.epoch_idx + 1))
@@ -92,8 +95,11 @@ TWO_TYPES = {
     ],
     ids=["min_swaps", "chunks", "two types"],
 )
-def test_training_told_to_end_at_any_batch_ends_the_same(buckets, tmp_path, changes, looks):
-    """Told again and again, a batch or so later each time, and with what is final drawn to where it was."""
+def test_training_stopped_at_any_batch_ends_equally(buckets, tmp_path, changes, looks):
+    """Stop again and again, a batch or so later each time.
+
+    Final partitions are changed, too.
+    """
     config = make_config(num_epochs=2, lr=0.3, **changes)
     whole, parts = LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "parts")
     train(config, buckets, whole, tmp_path / "scratch", anchor=Drawn())
@@ -101,7 +107,7 @@ def test_training_told_to_end_at_any_batch_ends_the_same(buckets, tmp_path, chan
     while not ended:
         tries += 1
         try:
-            # a little more each time: a start looks several times before its first batch
+            # a little more each time: a start checks several times before its first batch
             told = Told(looks + tries // 4)
             train(config, buckets, parts, tmp_path / f"scratch-{tries}", anchor=Drawn(), stopping=told)
             ended = True
@@ -117,7 +123,7 @@ def test_training_told_to_end_at_any_batch_ends_the_same(buckets, tmp_path, chan
 
 
 class Watched(TorchEngine):
-    """Tells what happens while it trains.
+    """Calls a function while it trains.
 
     Args:
         during: called with the number of the bucket, from 0, before it is trained.
@@ -133,11 +139,11 @@ class Watched(TorchEngine):
         return super().train_part(*args, **kwargs)
 
 
-def test_partitions_are_stored_before_the_last_bucket_is_trained(buckets, tmp_path):
+def test_partitions_are_stored_before_last_bucket_trains(buckets, tmp_path):
     store = LocalStore(tmp_path / "store")
 
     def during(number):
-        if number == PARTITIONS**2 - 1:  # the last of the first epoch
+        if number == PARTITIONS**2 - 1:  # the last bucket of the first epoch
             wait_until(lambda: store.head("embeddings_n_3.v1.h5") or store.head("embeddings_n_2.v1.h5"))
             assert store.head("model.v1.h5") is None
             with pytest.raises(NotFoundError, match="no version has been committed"):
@@ -148,12 +154,14 @@ def test_partitions_are_stored_before_the_last_bucket_is_trained(buckets, tmp_pa
     assert objects(store, config)[0] == 3
 
 
-def test_what_is_stored_stays_as_it_is_while_training_goes_on(buckets, tmp_path):
-    """On one file system the store keeps the very files that were in scratch."""
+def test_stored_files_stay_unchanged_while_training_continues(buckets, tmp_path):
+    """On one file system the store keeps the files from scratch."""
     store, checked = LocalStore(tmp_path / "store"), []
 
     def during(number):
-        if number == 2 * PARTITIONS**2 - 1:  # the last of the second epoch: most partitions have left memory again
+        if (
+            number == 2 * PARTITIONS**2 - 1
+        ):  # the last bucket of the second epoch: most partitions have left memory again
             manifest, _ = open_committed(store, "")
             checked.extend(manifest.objects)
             for name, record in manifest.objects.items():
@@ -165,7 +173,7 @@ def test_what_is_stored_stays_as_it_is_while_training_goes_on(buckets, tmp_path)
 
 
 class Failing(LocalStore):
-    """A store that takes no partition of version 2."""
+    """Store that refuses every partition of version 2."""
 
     def put_new(self, key, source, *, metadata=None):
         if key.endswith(".v2.h5"):
@@ -177,7 +185,7 @@ def running():
     return {thread.name for thread in threading.enumerate()} & THREADS
 
 
-def test_what_fails_in_the_background_ends_the_training_before_the_iteration_does(buckets, tmp_path):
+def test_background_failure_ends_training_within_iteration(buckets, tmp_path):
     store, begun = Failing(tmp_path / "store"), []
 
     def during(number):
@@ -199,7 +207,7 @@ def test_what_fails_in_the_background_ends_the_training_before_the_iteration_doe
 
 
 @pytest.mark.parametrize("changes", [{}, {"mask_known_negatives": True, "eval_fraction": 0}])
-def test_the_edges_of_a_single_bucket_are_read_once_and_stay_as_they_are(tmp_path, changes):
+def test_edges_of_single_bucket_are_read_once(tmp_path, changes):
     class Once(FiledEdges):
         def read(self, edge_path_idx, bucket, start, stop):
             edges = super().read(edge_path_idx, bucket, start, stop)
@@ -217,7 +225,7 @@ def test_the_edges_of_a_single_bucket_are_read_once_and_stay_as_they_are(tmp_pat
 
 
 class Unwatched(LocalStore):
-    """Stores everything but the mirror for those who watch."""
+    """Stores everything except the mirror for observers."""
 
     def __init__(self, root):
         super().__init__(root)
@@ -230,7 +238,7 @@ class Unwatched(LocalStore):
         return super().put(key, data, **options)
 
 
-def test_a_mirror_that_cannot_be_stored_does_not_end_the_training(buckets, tmp_path):
+def test_mirror_that_cannot_be_stored_is_ignored(buckets, tmp_path):
     store = Unwatched(tmp_path / "store")
     figures = train(make_config(), buckets, store, tmp_path / "scratch")
     assert store.tried
@@ -254,7 +262,7 @@ def test_edges_are_not_kept_beside_their_parts(buckets, tmp_path, monkeypatch):
     assert kept == [False] * PARTITIONS**2
 
 
-def test_an_interrupt_ends_the_threads(buckets, tmp_path):
+def test_interrupt_ends_the_threads(buckets, tmp_path):
     def during(number):
         if number == 5:
             assert running() == THREADS
@@ -268,7 +276,7 @@ def test_an_interrupt_ends_the_threads(buckets, tmp_path):
     assert not running()
 
 
-def test_a_damaged_bucket_is_named_though_it_is_read_ahead(buckets, tmp_path):
+def test_damaged_bucket_read_ahead_is_named(buckets, tmp_path):
     class Damaged(FiledEdges):
         def read(self, edge_path_idx, bucket, start, stop):
             if bucket == (0, 0):
@@ -289,7 +297,7 @@ class Slow(LocalStore):
 
 
 @pytest.mark.parametrize("eval_fraction", [0.0, 0.1])
-def test_what_was_not_hidden_is_told(buckets, tmp_path, capsys, eval_fraction):
+def test_waiting_times_are_reported(buckets, tmp_path, capsys, eval_fraction):
     store = Slow(tmp_path / "store")
     config = make_config(num_epochs=2, eval_fraction=eval_fraction)
     figures = train(config, buckets, store, tmp_path / "scratch")
@@ -303,7 +311,7 @@ def test_what_was_not_hidden_is_told(buckets, tmp_path, capsys, eval_fraction):
     assert not any("io" in line for line in lines)
     for figure, line in zip(figures, told, strict=True):
         assert line["epoch_idx"] == figure.epoch
-        assert line["io"]["waited"] > 0.1  # for the model at least: nothing is trained while it is stored
+        assert line["io"]["waited"] > 0.1  # for the model at least: no training happens while it is stored
         assert line["io"]["waited"] <= figure.waited < figure.seconds
         assert line["io"]["share"] == pytest.approx(line["io"]["waited"] / line["io"]["seconds"], abs=0.01)
     assert "of it waiting for I/O" in capsys.readouterr().err

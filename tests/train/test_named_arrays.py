@@ -57,7 +57,7 @@ def check(directory, scratch):
 
 
 @pytest.mark.parametrize("array", [vectors(), vectors(np.float64), vectors(np.float16), np.asfortranarray(vectors())])
-def test_npy_and_names(tmp_path, array):
+def test_npy_arrays_and_names_are_read(tmp_path, array):
     write_npy(tmp_path / "given", array)
     start = check(tmp_path / "given", tmp_path)
     current = model_state(1, "relations/0/operator/rhs/real")
@@ -74,19 +74,19 @@ def test_npy_and_names(tmp_path, array):
     ],
     ids=str,
 )
-def test_parquet(tmp_path, kind):
+def test_parquet_is_read(tmp_path, kind):
     values = [list(row) for row in vectors(np.float16 if kind.value_type == pa.float16() else np.float64)]
     write_parquet(tmp_path / "given", pa.array(values, kind))
     check(tmp_path / "given", tmp_path)
 
 
-def test_parquet_in_many_batches_and_row_groups(tmp_path, monkeypatch):
+def test_parquet_of_many_batches_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(named_arrays, "_BLOCK_VALUES", 4)
     write_parquet(tmp_path / "given", row_group_size=2, names=pa.array(list(VECTORS)).dictionary_encode())
     check(tmp_path / "given", tmp_path)
 
 
-def test_what_was_matched_is_said(tmp_path, capsys):
+def test_number_of_matches_is_reported(tmp_path, capsys):
     write_npy(tmp_path / "given")
     check(tmp_path / "given", tmp_path)
     said = capsys.readouterr().err
@@ -96,7 +96,7 @@ def test_what_was_matched_is_said(tmp_path, capsys):
     assert "user.npy: 1 of 4 rows are not used" in said
 
 
-def test_an_array_of_no_rows(tmp_path):
+def test_array_of_no_rows_is_read(tmp_path):
     write_npy(tmp_path / "given", np.empty((0, 4), np.float32), [])
     start = opened(tmp_path / "given", tmp_path)
     assert filled(start, PartitionKey("user", 1)) == {"dan": 0}
@@ -105,7 +105,7 @@ def test_an_array_of_no_rows(tmp_path):
 
 
 @pytest.mark.s3
-def test_arrays_in_s3(tmp_path, s3_bucket):
+def test_arrays_in_s3_are_read(tmp_path, s3_bucket):
     from pbg_tasks.storage import open_store
 
     write_npy(tmp_path / "given")
@@ -122,14 +122,14 @@ def broken(value, dtype=np.float32):
 
 
 @pytest.mark.parametrize("array", [broken(np.nan), broken(-np.inf), broken(1e300, np.float64)])
-def test_vectors_that_are_not_finite_are_refused_by_name(tmp_path, array):
+def test_infinite_vectors_are_refused_by_name(tmp_path, array):
     write_npy(tmp_path / "given", array)
     start = opened(tmp_path / "given", tmp_path)
     with pytest.raises(FormatError, match=r"user\.npy: the vector of 'cid' is not finite"):
         filled(start, PartitionKey("user", 0))
 
 
-def test_a_row_that_is_not_used_may_hold_anything(tmp_path):
+def test_unused_row_may_contain_anything(tmp_path):
     array = vectors()
     array[1] = np.nan
     write_npy(tmp_path / "given", array)
@@ -149,13 +149,13 @@ def test_a_row_that_is_not_used_may_hold_anything(tmp_path):
         (np.array([{}]), None, r"not a readable \.npy array"),
     ],
 )
-def test_arrays_that_do_not_fit(tmp_path, array, names, message):
+def test_arrays_that_do_not_fit_are_refused(tmp_path, array, names, message):
     write_npy(tmp_path / "given", array, names)
     with pytest.raises(FormatError, match=message):
         opened(tmp_path / "given", tmp_path)
 
 
-def test_damaged_arrays(tmp_path):
+def test_damaged_arrays_are_refused(tmp_path):
     write_npy(tmp_path / "given")
     path = tmp_path / "given" / "user.npy"
     path.write_bytes(path.read_bytes()[:-8])
@@ -184,20 +184,20 @@ FIXED = pa.list_(pa.float32(), 4)
         (pa.array([1.0]), ["a"], r"embedding \(double\)"),
     ],
 )
-def test_parquet_that_does_not_fit(tmp_path, embedding, names, message):
+def test_parquet_that_does_not_fit_is_refused(tmp_path, embedding, names, message):
     write_parquet(tmp_path / "given", embedding, names)
     with pytest.raises(FormatError, match=message):
         opened(tmp_path / "given", tmp_path)
 
 
-def test_a_null_inside_a_vector_is_not_finite(tmp_path):
+def test_null_inside_vector_is_not_finite(tmp_path):
     write_parquet(tmp_path / "given", pa.array([[1.0, None, 1.0, 1.0]], FIXED), ["dan"])
     start = opened(tmp_path / "given", tmp_path)
     with pytest.raises(FormatError, match=r"user\.parquet: the vector of 'dan' is not finite"):
         filled(start, PartitionKey("user", 1))
 
 
-def test_damaged_parquet_and_both_forms(tmp_path):
+def test_damaged_parquet_or_both_forms_are_refused(tmp_path):
     write_parquet(tmp_path / "given")
     (tmp_path / "given" / "user.parquet").write_bytes(b"PAR1 and more")
     with pytest.raises(FormatError, match=r"user\.parquet: not a readable Parquet file"):

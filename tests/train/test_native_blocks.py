@@ -1,4 +1,7 @@
-"""Steps with more candidates than the native engine makes the gradients of at once: 50, in ``native/chunk.inc``."""
+"""Steps with more candidates than one native block.
+
+The native engine makes the gradients of 50 at once, in ``native/chunk.inc``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from tests.train.steps import Case, make_config, regularized
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
 
-COUNTS = {"a": 2_000, "b": 3_000}  # many, so that most drawn rows are done with their block and leave it their memory
+COUNTS = {
+    "a": 2_000,
+    "b": 3_000,
+}  # many, so that most drawn rows are finished with their block and leave their memory to the next
 
 
 class Remembering(ReferenceStep):

@@ -1,4 +1,7 @@
-"""The native engine's l2 where a row is stepped while it is compared: its slopes are divided by distances."""
+"""Slopes of the native engine's l2 for rows stepped meanwhile.
+
+They are divided by distances.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,12 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no native library: it
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 @pytest.mark.parametrize("mode", ["standard", "dynamic"])
-def test_rows_are_compared_as_they_were_looked_up(mode, name):
-    """What another worker does by chance, one does here: two tables are the same memory.
+def test_rows_are_compared_as_looked_up(mode, name):
+    """Let one worker change rows that another one compares, for certain.
 
-    The right-hand side's ends are drawn on the left as well, where nothing else needs them: they take their step before
-    they are compared as what they were looked up for.
+    With several workers this happens by chance. Here two tables are the same memory. The right-hand side's ends are
+    drawn on the left as well, where nothing else needs them: they take their step before they are compared with the
+    values they were looked up for.
     """
     config = make_config(mode, "none", "l2", "softmax", global_emb=False, dimension=24)
     start = torch.randn(9, 24, generator=torch.Generator().manual_seed(0))

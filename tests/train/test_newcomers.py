@@ -39,7 +39,10 @@ def make_config(operator="translation", comparator="l2", *, dynamic=True, partit
 
 
 class Graph:
-    """Entities 0 to KNOWN - 1 are known, those after them new; entity e is row e // P of partition e % P."""
+    """A graph with KNOWN known entities, and new ones after them.
+
+    Entity e is row e // P of partition e % P.
+    """
 
     def __init__(self, config, edges, *, new, weights=None):
         self.config, self.parts, self.total = config, config.entities["n"].num_partitions, KNOWN + new
@@ -88,7 +91,10 @@ class Graph:
         )
 
     def placed(self, scratch):
-        """Place the new entities; return their report, vectors and sums in the order of their numbers."""
+        """Place the new entities; return report, vectors and sums.
+
+        They are in the order of the entities' numbers.
+        """
         newcomers = self.newcomers(scratch)
         report = newcomers.place()
         out = scratch / "out"
@@ -111,7 +117,7 @@ def directions(rows):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_a_new_entity_starts_where_its_relations_lead_at_the_usual_length(tmp_path):
+def test_new_entity_starts_where_its_relations_lead(tmp_path):
     # 40 is a right-hand end of two edges and a left-hand end of one; the second weighs three times as much
     graph = Graph(make_config(), [(3, 0, 40), (4, 1, 40), (40, 1, 5)], new=1, weights=[1, 3, 1])
     report, vectors, sums = graph.placed(tmp_path)
@@ -123,7 +129,7 @@ def test_a_new_entity_starts_where_its_relations_lead_at_the_usual_length(tmp_pa
     assert sums[0] == np.median(graph.sums[:KNOWN]) / 4
 
 
-def test_without_dynamic_relations_the_operator_is_undone_where_it_works_on_the_new_end(tmp_path):
+def test_operator_is_inverted_for_standard_relations(tmp_path):
     graph = Graph(make_config(dynamic=False), [(3, 0, 40), (41, 1, 5)], new=2)
     _, vectors, _ = graph.placed(tmp_path)
     shifts = [graph.params[f"relations/{i}/operator/rhs/translation"] for i in range(RELATIONS)]
@@ -147,7 +153,7 @@ def test_without_dynamic_relations_the_operator_is_undone_where_it_works_on_the_
     ],
 )
 def test_edges_of_new_entities_score_far_above_chance(tmp_path, operator, comparator, more, dynamic):
-    if dynamic:  # which have no global embeddings
+    if dynamic:  # the models have no global embeddings
         more = {key: value for key, value in more.items() if key != "global_emb"}
     generator = np.random.default_rng(0)
     new = 12
@@ -166,7 +172,7 @@ def test_edges_of_new_entities_score_far_above_chance(tmp_path, operator, compar
     assert np.mean(better) < len(table) / 8  # by chance it would be half of them
 
 
-def test_who_only_knows_other_new_entities_comes_second_and_the_rest_at_random(tmp_path):
+def test_entities_beside_new_ones_start_after_them(tmp_path):
     # 41 only knows 40; 42 and 43 know each other; 44 has no edge but to itself
     graph = Graph(make_config("none"), [(3, 0, 40), (40, 0, 41), (42, 1, 43), (44, 0, 44)], new=5)
     report, vectors, sums = graph.placed(tmp_path)
@@ -176,7 +182,7 @@ def test_who_only_knows_other_new_entities_comes_second_and_the_rest_at_random(t
     np.testing.assert_array_equal(sums[2:], 0)
 
 
-def test_partitions_change_nothing(tmp_path):
+def test_number_of_partitions_changes_nothing(tmp_path):
     generator = np.random.default_rng(5)
     edges = np.stack([generator.integers(0, 60, 300), generator.integers(0, 2, 300), generator.integers(0, 60, 300)], 1)
     report, vectors, sums = Graph(make_config(), edges, new=20).placed(tmp_path / "one")
@@ -186,7 +192,7 @@ def test_partitions_change_nothing(tmp_path):
     np.testing.assert_array_equal(in_parts[2], sums)
 
 
-def test_the_same_bytes_again_and_nothing_where_nobody_is_new(tmp_path):
+def test_placing_again_gives_the_same_bytes(tmp_path):
     edges = [(n % 50, n % 2, (7 * n + 1) % 50) for n in range(200)]
     graph = Graph(make_config("complex_diagonal", "dot"), edges, new=10)
     files = []
@@ -200,7 +206,7 @@ def test_the_same_bytes_again_and_nothing_where_nobody_is_new(tmp_path):
     assert not list(tmp_path.glob("*.h5"))
 
 
-def test_a_graph_that_knew_nobody_starts_at_random(tmp_path, monkeypatch):
+def test_graph_without_known_entities_starts_at_random(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.KNOWN", 0)
     report, vectors, _ = Graph(make_config(), [(0, 0, 1), (1, 0, 2)], new=3).placed(tmp_path)
     assert report == {"new": 3, "by_known": 0, "by_new": 0, "random": 3}

@@ -24,7 +24,7 @@ def dense(rows, grads, count):
 
 
 @pytest.mark.usefixtures("block_numbers")
-def test_row_adagrad_sums_equal_rows_and_keeps_one_number_a_row(gradients):
+def test_row_adagrad_keeps_one_number_a_row(gradients):
     rows, grads = gradients
     table = Table(torch.randn(11, 4), torch.rand(11))
     embeddings, sums = table.embeddings.clone(), table.row_sums.clone()
@@ -36,7 +36,7 @@ def test_row_adagrad_sums_equal_rows_and_keeps_one_number_a_row(gradients):
     assert torch.equal(table.embeddings[9:], embeddings[9:])
 
 
-def test_a_row_without_a_gradient_stays_where_it_is():
+def test_row_without_a_gradient_stays_unchanged():
     table = Table(torch.ones(2, 3), torch.zeros(2))
     row_adagrad(table, torch.tensor([1]), torch.zeros(1, 3), 0.1)
     assert torch.equal(table.embeddings, torch.ones(2, 3))
@@ -44,7 +44,7 @@ def test_a_row_without_a_gradient_stays_where_it_is():
 
 @pytest.mark.usefixtures("block_numbers")
 @pytest.mark.parametrize("shape", [(), (2, 2)], ids=["vectors", "matrices"])
-def test_stepping_the_rows_present_is_stepping_all(gradients, shape):
+def test_stepping_present_rows_equals_stepping_all(gradients, shape):
     rows, grads = gradients
     grads = grads.view(40, *(shape or (4,)))
     params = torch.randn(9, *grads.shape[1:])
@@ -56,7 +56,7 @@ def test_stepping_the_rows_present_is_stepping_all(gradients, shape):
     torch.testing.assert_close(sums, expected_sums)
 
 
-def test_adagrad_is_torch_s():
+def test_adagrad_equals_that_of_torch():
     param = torch.randn(5, requires_grad=True)
     ours, sums = param.detach().clone(), torch.zeros(5)
     theirs = torch.optim.Adagrad([param], lr=0.1)

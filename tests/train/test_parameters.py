@@ -27,7 +27,7 @@ def stored(count, value):
     return {path: np.full((count, 3), value, np.float32) for path in (LHS, RHS)}
 
 
-def test_relations_that_came_since_keep_their_start():
+def test_new_relations_keep_their_start():
     params = shared(5)
     params.load(stored(3, 7.0), stored(3, 2.0))
     values, sums = params.arrays()
@@ -51,7 +51,7 @@ def test_stored_arrays_are_copied():
         (lambda arrays: arrays.update({RHS: np.ones((5, 4), np.float32)}), r"shape \(5, 4\).* needs \(5, 3\)"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_nothing_is_taken(change, message):
+def test_arrays_that_do_not_fit_are_refused(change, message):
     params, arrays = shared(5), stored(5, 7.0)
     change(arrays)
     with pytest.raises(FormatError, match=message):
@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_taken(change, message):
     assert not params.arrays()[0][LHS].any()
 
 
-def test_checkpoint_without_parameters_keeps_their_start(capsys):
+def test_parameters_missing_in_checkpoint_keep_their_start(capsys):
     params = shared(3)
     before = {path: value.copy() for path, value in params.arrays()[0].items()}
     params.load({}, {})
@@ -69,7 +69,7 @@ def test_checkpoint_without_parameters_keeps_their_start(capsys):
     assert "has no operators or global embeddings" in capsys.readouterr().err
 
 
-def test_a_vector_of_standard_mode_never_grows():
+def test_vector_of_standard_mode_never_grows():
     path = "relations/0/operator/rhs/translation"
     with pytest.raises(FormatError, match="shape"):
         shared(1, dynamic=False).load({path: np.ones(2, np.float32)}, {})

@@ -20,7 +20,7 @@ def test_each_bucket_comes_once(name, lhs, rhs):
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_the_seed_decides(name):
+def test_seed_decides_the_order(name):
     first = bucket_order(name, 6, 6, seed="1")
     assert first == bucket_order(name, 6, 6, seed="1")
     assert any(first != bucket_order(name, 6, 6, seed=str(seed)) for seed in range(2, 6))
@@ -51,13 +51,16 @@ def test_affinity_reads_fewer_partitions_than_random():
 @pytest.mark.parametrize("room", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 12])
-def test_min_swaps_covers_the_grid_whatever_room_there_is(count, room, shared):
+def test_min_swaps_covers_grid_in_any_memory(count, room, shared):
     order = bucket_order("min_swaps", count, count, seed="1", rooms=Rooms(room, room + 1, shared))
     assert len(order) == len(set(order)) == count**2
 
 
 def plain_affinity(lhs_count, rhs_count, seed):
-    """Return the order as it is defined: each step looks at all buckets that are left."""
+    """Return the order by its definition.
+
+    Each step looks at all buckets that are left.
+    """
     rng = random.Random(seed)
     left = [Bucket(lhs, rhs) for lhs in range(lhs_count) for rhs in range(rhs_count)]
     rng.shuffle(left)
@@ -74,14 +77,17 @@ def plain_affinity(lhs_count, rhs_count, seed):
 
 @pytest.mark.parametrize("lhs", [1, 2, 3, 4, 5, 8, 13])
 @pytest.mark.parametrize("rhs", [1, 2, 3, 4, 6, 8, 13])
-def test_affinity_is_the_order_of_its_definition(lhs, rhs):
+def test_affinity_equals_its_definition(lhs, rhs):
     for number in range(12):
         seed = f"{number}/order/1"
         assert bucket_order("affinity", lhs, rhs, seed=seed) == plain_affinity(lhs, rhs, seed)
 
 
-def test_affinity_of_many_partitions_takes_little():
-    """By its definition it takes many times the bound, which is over ten times what it takes."""
+def test_affinity_of_many_partitions_is_fast():
+    """Its plain definition takes many times the bound.
+
+    The bound is over ten times its usual time.
+    """
     started = time.process_time()
     assert len(set(bucket_order("affinity", 128, 128, seed="1"))) == 128**2
     assert time.process_time() - started < 4

@@ -1,4 +1,7 @@
-"""``self_negatives``: an edge's known end is one more negative, but of loops and of relations that have some."""
+"""``self_negatives``: an edge's known end is one more negative.
+
+Loops are excepted, and relations that have some.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from tests.rotation import of_today
 from tests.train.steps import COMBINATIONS, Case, Draws, assert_equal, assert_same_step, make_config, regularized
 
 FEATURE = "self_negatives"
-MANY = {"a": 400, "b": 9}  # so that hardly an end is drawn as a negative too: a distance of 0 is known to few digits
+MANY = {"a": 400, "b": 9}  # so that hardly an end is also drawn as a negative: a distance of 0 is known to few digits
 
 
 def on_device(config, relation_count, **how):
@@ -37,7 +40,7 @@ def on_device(config, relation_count, **how):
 
 @pytest.fixture(params=["torch", "device", "native"])
 def engine(request):
-    """An engine, the bound of its error and the type that it computes in."""
+    """Engine, bound of its error and type that it computes in."""
     if request.param == "native":
         if library() is None:
             pytest.skip("no native library: it is built where a C++ compiler is")
@@ -105,7 +108,10 @@ def test_without_it_there_is_no_column(engine, feature, keys):
 
 
 def mixed_config(**changes):
-    """Return a config with relations of one type, of two, and with ``all_negs``."""
+    """Return a config with relations of one and two types.
+
+    It also has ``all_negs``.
+    """
     relations = [
         {"name": "same", "lhs": "a", "rhs": "a"},
         {"name": "other", "lhs": "a", "rhs": "b"},
@@ -115,7 +121,7 @@ def mixed_config(**changes):
     return make_config("dynamic", "none", "dot", "softmax", **keys)
 
 
-def test_it_applies_to_each_relation_by_itself():
+def test_key_applies_to_each_relation_by_itself():
     config = mixed_config()
     assert [config.has_self_negatives(relation) for relation in config.relations] == [True, False, False]
     engine, table = TorchEngine(config, 3), Table(torch.randn(9, 6), torch.ones(9))
@@ -133,8 +139,8 @@ def test_it_applies_to_each_relation_by_itself():
     assert widths == {"same": [True] * 4, "other": None, "all": None}
 
 
-def test_two_partitions_give_what_one_gives(engine):
-    """An offset on the left and the same on the right are two entities there, and no loop."""
+def test_two_partitions_give_the_result_of_one(engine):
+    """Equal offsets of two partitions are two entities, and no loop."""
     make, bound, dtype = engine
     config = make_config("dynamic", "complex_diagonal", "dot", "softmax", FEATURE)
     counts = {"a": 14, "b": 9}
@@ -200,7 +206,7 @@ def test_evaluation_while_training_ranks_among_pbgs_negatives():
 
 
 @pytest.mark.parametrize("relation", [{"rhs": "b"}, {"rhs": "a", "all_negs": True}, {"lhs": "f", "rhs": "f"}])
-def test_a_config_of_which_no_relation_takes_it_is_refused(relation):
+def test_config_without_any_fitting_relation_is_refused(relation):
     keys = {
         "entities": {
             "a": {"num_partitions": 1},
@@ -218,8 +224,11 @@ def test_a_config_of_which_no_relation_takes_it_is_refused(relation):
     parse(ModelConfig, keys | {"self_negatives": False}, source="here")
 
 
-def test_its_default_is_in_no_dump():
-    """Versions before it refuse keys they do not know, and ids of runs are hashes of dumps."""
+def test_default_of_key_is_in_no_dump():
+    """Earlier versions refuse unknown keys.
+
+    The ids of runs are hashes of dumps.
+    """
     keys = {
         "entities": {"a": {"num_partitions": 1}},
         "relations": [{"name": "r", "lhs": "a", "rhs": "a"}],
@@ -270,7 +279,7 @@ def loops_in(config, edges, count=0):
     return relations_with_loops(config, Families(config, count), edges).tolist()
 
 
-def test_loops_are_found_on_the_diagonal_of_all_edge_paths(tmp_path, monkeypatch):
+def test_loops_are_found_on_diagonal_of_paths(tmp_path, monkeypatch):
     monkeypatch.setattr(self_negatives, "_PIECE_EDGES", 2)
     config = schema({"a": 2}, [("a", "a")] * 5, paths=2)
     edges = write(
@@ -286,7 +295,10 @@ def test_loops_are_found_on_the_diagonal_of_all_edge_paths(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("loops", "found"), [(1, []), (2, [0]), (0, [])])
 def test_relations_with_rare_loops_count_as_without(tmp_path, loops, found):
-    """One loop in 200 edges is an exception, two are one in a hundred."""
+    """One loop in 200 edges is an exception, two are not.
+
+    Two are one in a hundred.
+    """
     listed = [(end, 0, end + (end >= loops)) for end in range(200)]
     config = schema({"a": 1}, [("a", "a")])
     assert loops_in(config, write(tmp_path, {(0, 0, 0): listed})) == found
@@ -294,7 +306,10 @@ def test_relations_with_rare_loops_count_as_without(tmp_path, loops, found):
 
 @pytest.mark.parametrize(("loops", "found"), [(1, []), (2, [0])])
 def test_share_of_loops_is_that_of_all_buckets(tmp_path, loops, found):
-    """Half of the edges are in the buckets that are read, of two partitions."""
+    """Half of the edges are in the buckets read.
+
+    They are of two partitions.
+    """
     config = schema({"a": 2}, [("a", "a")])
     buckets = {(0, 0, 0): [(end, 0, end + (end >= loops)) for end in range(50)]}
     buckets |= {(0, *bucket): [(end, 0, end + 1) for end in range(50)] for bucket in ((0, 1), (1, 0), (1, 1))}
@@ -309,7 +324,7 @@ def test_share_of_loops_with_many_partitions_stays(tmp_path, loops, found):
     assert loops_in(config, write(tmp_path, {(0, 7, 7): listed})) == found
 
 
-def test_loops_of_a_type_in_one_partition_are_found_in_all_buckets(tmp_path):
+def test_loops_of_unpartitioned_type_are_found_everywhere(tmp_path):
     config = schema({"a": 1, "b": 2}, [("a", "a"), ("b", "b"), ("a", "b")])
     edges = write(tmp_path, {(0, 1, 0): [(2, 0, 2), (2, 1, 2), (3, 2, 3)]})
     assert loops_in(config, edges) == [0]
@@ -320,7 +335,7 @@ def test_loops_of_relations_from_the_data_are_found(tmp_path):
     assert loops_in(config, write(tmp_path, {(0, 0, 0): [(1, 2, 1), (0, 0, 3)]}), 4) == [2]
 
 
-def test_a_damaged_bucket_is_named_by_the_search_for_loops(tmp_path):
+def test_damaged_bucket_is_named_by_loop_search(tmp_path):
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / edge_file_name(0, 0)).write_bytes(b"no HDF5")
     with pytest.raises(FormatError, match=r"edges_0_0\.h5"):

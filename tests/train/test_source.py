@@ -16,7 +16,7 @@ START = model_state(1, REAL)
 
 
 class Given:
-    """Initial vectors that are easy to tell."""
+    """Initial vectors that are easy to recognize."""
 
     def fill(self, _key, table):
         table.embeddings.fill_(7)
@@ -49,7 +49,7 @@ def start(config, files, tmp_path, *, counts=None, grows=False, initial=None, ne
     )
 
 
-def test_the_checkpoint_goes_before_initial_vectors(config, files, tmp_path):
+def test_checkpoint_is_preferred_to_initial_vectors(config, files, tmp_path):
     point = start(config, files, tmp_path, initial=Given())
     for key, count in COUNTS.items():
         embeddings, sums = rows(*key, count)
@@ -61,7 +61,7 @@ def test_the_checkpoint_goes_before_initial_vectors(config, files, tmp_path):
     assert not any((tmp_path / "scratch").iterdir())
 
 
-def test_without_a_checkpoint_initial_vectors_or_chance(config, tmp_path):
+def test_initial_vectors_or_random_ones_without_checkpoint(config, tmp_path):
     key = PartitionKey("user", 0)
     assert (start(config, None, tmp_path, initial=Given()).table(key).embeddings == 7).all()
     np.testing.assert_array_equal(start(config, None, tmp_path, initial=Given()).model(START).params[REAL], [7, 7])
@@ -70,7 +70,7 @@ def test_without_a_checkpoint_initial_vectors_or_chance(config, tmp_path):
     assert random.model(START) is None
 
 
-def test_version_zero_gives_what_it_has(config, tmp_path):
+def test_version_zero_provides_its_existing_files(config, tmp_path):
     """PBG looks for each file of version 0 by itself."""
     directory = tmp_path / "checkpoint"
     write_checkpoint(directory, config, {PartitionKey("item", 1): 6}, version=0)
@@ -81,7 +81,7 @@ def test_version_zero_gives_what_it_has(config, tmp_path):
     np.testing.assert_array_equal(point.model(START).params[REAL], [7, 7])
 
 
-def test_a_warm_start_keeps_rows_and_adds_new_ones(config, files, tmp_path):
+def test_warm_start_keeps_rows_and_adds_new(config, files, tmp_path):
     key = PartitionKey("user", 1)
     table = start(config, files, tmp_path, counts={key: 9}, grows=True).table(key)
     np.testing.assert_array_equal(table.embeddings.numpy()[:6], rows(*key, 6)[0])
@@ -90,19 +90,19 @@ def test_a_warm_start_keeps_rows_and_adds_new_ones(config, files, tmp_path):
 
 
 @pytest.mark.parametrize(("count", "grows"), [(4, False), (9, False), (4, True)])
-def test_another_number_of_rows_names_both_files(config, files, tmp_path, count, grows):
+def test_other_number_of_rows_names_both_files(config, files, tmp_path, count, grows):
     key = PartitionKey("user", 1)
     message = rf"embeddings_user_1\.v3\.h5: holds 6 rows, but entity_count_user_1\.txt of entity_path says {count}"
     with pytest.raises(FormatError, match=message):
         start(config, files, tmp_path, counts={key: count}, grows=grows).table(key)
 
 
-def test_another_dimension_is_refused(files, tmp_path):
+def test_other_dimension_is_refused(files, tmp_path):
     with pytest.raises(FormatError, match=r"user_0\.v3\.h5: has dimension 4, the config gives user dimension 8"):
         start(make_config(dimension=8), files, tmp_path).table(PartitionKey("user", 0))
 
 
-def test_another_format_version_is_refused(config, files, tmp_path):
+def test_other_format_version_is_refused(config, files, tmp_path):
     import h5py
 
     with h5py.File(tmp_path / "checkpoint" / "model.v3.h5", "a") as file:
@@ -112,13 +112,13 @@ def test_another_format_version_is_refused(config, files, tmp_path):
 
 
 def drawn(config, key, count):
-    """Return a partition of which nothing is known."""
+    """Return a partition without any stored rows."""
     return Table.random(count, 4, config.init_scale, seeded(1, "init", *key)).embeddings.numpy()
 
 
 @pytest.fixture
 def draws(monkeypatch):
-    """Return how many rows were drawn, draw by draw."""
+    """Return the number of rows of each random draw."""
     found, draw = [], Table.draw
 
     def watched(table, *args):
@@ -137,7 +137,7 @@ def test_nothing_is_drawn_where_every_row_is_stored(config, files, tmp_path, dra
     assert not draws
 
 
-def test_new_rows_are_those_of_a_partition_that_is_drawn_whole(config, files, tmp_path, draws):
+def test_new_rows_equal_those_of_whole_draw(config, files, tmp_path, draws):
     for count in (7, 9, 40, 1000):
         key = PartitionKey("user", 1)
         table = start(config, files, tmp_path, counts={key: count}, grows=True).table(key)
@@ -160,6 +160,6 @@ def test_nothing_is_drawn_beside_newcomers(config, files, tmp_path, draws):
     np.testing.assert_array_equal(point.table(same).embeddings.numpy()[5:], drawn(config, same, 8)[5:])
 
 
-def test_without_a_checkpoint_all_is_drawn(config, tmp_path):
+def test_everything_is_drawn_without_a_checkpoint(config, tmp_path):
     key = PartitionKey("user", 1)
     np.testing.assert_array_equal(start(config, None, tmp_path).table(key).embeddings.numpy(), drawn(config, key, 6))

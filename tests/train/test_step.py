@@ -1,4 +1,7 @@
-"""Every gradient the engine writes out against autograd, in float64: largest difference over largest value <= 1e-9."""
+"""Gradients of the engine compared with autograd, in float64.
+
+The largest difference over the largest value is at most 1e-9.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def test_features_with_matrices(mode, feature, operator):
 
 
 @pytest.mark.parametrize("mode", ["standard", "dynamic"])
-def test_an_operator_with_a_forward_function_only_gets_its_gradient_from_autograd(mode, monkeypatch):
+def test_forward_only_operator_gets_gradients_of_autograd(mode, monkeypatch):
     class ForwardOnly(Operator):
         def initial(self, dimension):
             return {"diagonal": torch.ones(dimension)}
@@ -99,7 +102,7 @@ def test_the_scorer_gives_the_scores_of_training(mode, operator, comparator, fea
         assert_equal(drawn, negatives[side][:5, 5:])
 
 
-def test_own_and_padding_are_masked_and_count_for_nothing():
+def test_own_and_padding_columns_are_masked():
     case = Case(make_config("dynamic", "none", "dot", "softmax"))
     seen = {}
     case.step(lambda side, _, negative_BK: seen.update({side: negative_BK.clone()}))

@@ -43,7 +43,7 @@ def one_type(count, **changes):
         (99, {"user": 8, "item": 8, "country": 1, "unused": 0}),
     ],
 )
-def test_the_buffer_counts_partitions_of_each_type(buffer, expected):
+def test_buffer_counts_partitions_of_each_type(buffer, expected):
     parts = {"user": 8, "item": 8, "country": 1, "unused": 8}
     ends = [("user", "item"), ("item", "item"), ("item", "country")]
     layout = Layout(make_config(parts, ends, partition_buffer=buffer))
@@ -51,7 +51,7 @@ def test_the_buffer_counts_partitions_of_each_type(buffer, expected):
     assert layout.rooms() == Rooms(min(expected["user"], expected["item"]), expected["item"], shared=True)
 
 
-def test_a_bucket_needs_its_partitions_and_the_unpartitioned_types():
+def test_bucket_needs_partitions_and_unpartitioned_types():
     layout = Layout(make_config({"user": 3, "item": 2, "country": 1}, [("user", "item"), ("user", "country")]))
     lhs, rhs = layout.sides(Bucket(2, 1))
     assert lhs == {"user": PartitionKey("user", 2)}
@@ -66,8 +66,11 @@ needs_of = st.lists(
 
 @given(needs_of, st.integers(0, 3))
 @settings(max_examples=200, deadline=None)
-def test_every_bucket_has_what_it_needs_within_the_capacity(needs, spare):
-    """And nothing leaves that comes to be needed before what takes its place."""
+def test_every_bucket_has_its_partitions_within_capacity(needs, spare):
+    """Check that each swap evicts the partition that is needed last.
+
+    No partition leaves that is needed before the one that takes its place.
+    """
     capacity = {
         entity: spare + max((sum(key.entity == entity for key in keys) for keys in needs), default=0) for entity in "ab"
     }
@@ -87,7 +90,7 @@ def test_every_bucket_has_what_it_needs_within_the_capacity(needs, spare):
         assert resident == plan.resident
 
 
-def test_what_is_needed_last_leaves():
+def test_partition_needed_last_leaves():
     a, b, c, d = (PartitionKey("n", number) for number in range(4))
     plan = SwapPlan([frozenset([key]) for key in (a, b, c, d, c, a, b)], {"n": 3})
     assert plan.advance() == [(a, None), (b, None), (c, None)]  # all of them are needed before d
@@ -100,7 +103,10 @@ def test_what_is_needed_last_leaves():
 
 
 def least_by_any_choice(needs, capacity):
-    """Return the fewest loads of all plans that read as early as SwapPlan does, whatever leaves; tries all of them."""
+    """Return the fewest loads of plans with SwapPlan's reading ahead.
+
+    It tries all choices of leaving partitions.
+    """
 
     def next_use(key, at):
         return next((later for later in range(at, len(needs)) if key in needs[later]), math.inf)
@@ -122,7 +128,10 @@ def least_by_any_choice(needs, capacity):
 
 
 def least_without_reading_ahead(needs, capacity):
-    """Return the fewest loads there can be: nothing is read before its bucket begins; tries every set in memory."""
+    """Return the fewest loads possible without reading ahead.
+
+    It tries every set of partitions in memory.
+    """
     loads = {frozenset(): 0}
     for needed in needs:
         after = {}
@@ -141,8 +150,11 @@ def loads_of(needs, capacity):
 
 
 @pytest.mark.parametrize("capacity", [2, 3, 4])
-def test_no_other_choice_of_what_leaves_would_read_less(capacity):
-    """Of a bucket's needs at most two are of one type, as here; with three, another choice is better now and then."""
+def test_no_other_choice_of_partitions_reads_less(capacity):
+    """A bucket here needs at most two partitions of one type.
+
+    With three, another choice is sometimes better.
+    """
     rng = random.Random(capacity)
     keys = [PartitionKey("n", number) for number in range(capacity + 2)]
     for _ in range(150):
@@ -152,8 +164,11 @@ def test_no_other_choice_of_what_leaves_would_read_less(capacity):
 
 @pytest.mark.parametrize("order", ["affinity", "inside_out", "outside_in", "min_swaps", "random"])
 @pytest.mark.parametrize(("partitions", "buffer"), [(4, 3), (5, 3), (6, 4), (6, 5)])
-def test_reading_ahead_costs_less_than_one_room(order, partitions, buffer):
-    """It loads less than any plan without it could that has a room less."""
+def test_reading_ahead_costs_less_than_one_partition(order, partitions, buffer):
+    """It loads less than any plan without it in less memory.
+
+    That memory is smaller by one partition.
+    """
     config = one_type(partitions, bucket_order=order, partition_buffer=buffer)
     for seed in range(3):
         orders = [iteration_order(config, seed=seed, number=number) for number in (1, 2)]
@@ -163,7 +178,7 @@ def test_reading_ahead_costs_less_than_one_room(order, partitions, buffer):
 
 
 @pytest.mark.parametrize("order", ["affinity", "inside_out", "outside_in", "min_swaps"])
-def test_with_room_for_the_next_bucket_only_the_first_one_waits(order):
+def test_only_first_bucket_waits_with_enough_memory(order):
     config = one_type(16, bucket_order=order)
     orders = [iteration_order(config, seed=3, number=number) for number in range(1, 5)]
     assert simulate(config, orders, dict.fromkeys(partition_keys(config), 1)).waits == len(set(orders[0][0]))
@@ -177,8 +192,11 @@ def traffic(order, buffer, iterations=4):
 
 
 @pytest.mark.parametrize("buffer", [3, 4, 6, 8, 12])
-def test_min_swaps_is_near_the_least_there_can_be(buffer):
-    """One room is for the next partition; of the others, Marius' paper tells the fewest swaps once they are full."""
+def test_min_swaps_is_near_the_lower_bound(buffer):
+    """One place is for the next partition.
+
+    For the others, Marius' paper has the fewest swaps once they are full.
+    """
     held = buffer - 1
     least = math.ceil((16 * 15 - held * (held - 1)) / 2 / (held - 1))
     loads, _, _ = traffic("min_swaps", buffer)
@@ -187,11 +205,11 @@ def test_min_swaps_is_near_the_least_there_can_be(buffer):
 
 
 def test_min_swaps_halves_the_traffic_of_pbg():
-    """PBG holds two partitions, and writes and reads them again between epochs."""
+    """PBG holds two partitions, and rewrites them between epochs."""
     assert traffic("inside_out", 2)[0] > 2 * traffic("min_swaps", None)[0]
 
 
-def test_the_peak_is_that_of_the_largest_partitions_that_meet():
+def test_peak_is_that_of_largest_simultaneous_partitions():
     config = one_type(4, partition_buffer=2)
     sizes = {PartitionKey("n", number): size for number, size in enumerate((100, 10, 1, 1))}
     orders = [iteration_order(config, seed=0, number=number) for number in (1, 2)]
@@ -200,7 +218,7 @@ def test_the_peak_is_that_of_the_largest_partitions_that_meet():
     assert traffic("inside_out", 5)[2] == 50
 
 
-def test_the_documented_figures_are_these():
+def test_documented_figures_are_right():
     text = (Path(__file__).parents[2] / "docs/pbg-config.md").read_text()
     rows = re.findall(r"^\| (\d+)(?: \(PBG's\))? \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
     assert len(rows) == 5
@@ -215,7 +233,7 @@ def test_partitions_that_all_fit_are_read_once():
 
 @pytest.mark.parametrize(("lhs", "rhs"), [(8, 8), (6, 12), (12, 6)])
 @pytest.mark.parametrize("buffer", [2, 3])
-def test_sides_of_different_types(lhs, rhs, buffer):
+def test_sides_of_different_types_are_swapped_apart(lhs, rhs, buffer):
     def loads(order):
         config = make_config(
             {"user": lhs, "item": rhs}, [("user", "item")], bucket_order=order, partition_buffer=buffer

@@ -14,7 +14,7 @@ from pbg_tasks.train.data.uploads import Uploads
 
 
 class Store(LocalStore):
-    """Keeps what was put; ``failing`` puts fail first."""
+    """Store that keeps all objects; the first ``failing`` puts fail."""
 
     def __init__(self, root, failing=0):
         super().__init__(root)
@@ -28,11 +28,11 @@ class Store(LocalStore):
 
 
 def writer(store, hold):
-    """Stand in for a checkpoint's writer whose uploads take until ``hold`` is set."""
+    """Checkpoint writer whose uploads take until ``hold`` is set."""
     return SimpleNamespace(store=store, prefix="run", put=lambda name, _file: hold.wait() and name)
 
 
-def test_of_many_mirrors_behind_a_slow_upload_the_newest_is_stored(tmp_path):
+def test_newest_mirror_behind_slow_upload_is_stored(tmp_path):
     store, hold = Store(tmp_path), threading.Event()
     uploads = Uploads(writer(store, hold))
     with uploads.io:
@@ -46,8 +46,8 @@ def test_of_many_mirrors_behind_a_slow_upload_the_newest_is_stored(tmp_path):
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_mirrors_that_follow_one_another_are_all_stored(tmp_path, failing):
-    """Also after one that failed."""
+def test_successive_mirrors_are_all_stored(tmp_path, failing):
+    """They are stored even after one that failed."""
     store, hold = Store(tmp_path, failing), threading.Event()
     uploads = Uploads(writer(store, hold))
     with uploads.io:

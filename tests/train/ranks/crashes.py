@@ -6,7 +6,7 @@ from pbg_tasks.checkpoint import open_committed
 
 
 class Crash(BaseException):
-    """End of a rank as by SIGKILL: nothing is done afterwards."""
+    """End of a rank as by SIGKILL: no clean-up happens."""
 
 
 def ledger(store):

@@ -2,7 +2,7 @@
 
 ``python -m tests.train.ranks.flood COUNT PORT|pid:N KINDS`` presses on a port, or on all at which a process listens.
 Every connection that is closed is opened again at once, so that there are always COUNT of them, until the process is
-killed. By turns they are of the KINDS: ``silent`` says nothing, ``slow`` begins a hello of this protocol a byte at a
+killed. By turns they are of the KINDS: ``silent`` sends nothing, ``slow`` begins a hello of this protocol a byte at a
 time, ``garbage`` sends something else.
 """
 
@@ -27,7 +27,10 @@ class Stranger:
         self.stream = None
 
     def press(self):
-        """Connect where there is no connection, and do a little of what this kind does; never wait."""
+        """Connect again if closed, and act a little, without waiting.
+
+        The action is that of the kind.
+        """
         if self.stream is None or self.is_closed():
             self.connect()
         with contextlib.suppress(OSError):
@@ -55,7 +58,7 @@ class Stranger:
 
 
 def listening_ports(pid):
-    """The TCP ports at which a process listens."""
+    """Return the TCP ports at which a process listens."""
     inodes, ports = set(), set()
     with contextlib.suppress(OSError):  # the process has ended
         for link in Path(f"/proc/{pid}/fd").iterdir():

@@ -42,7 +42,7 @@ def mutated(frame, generator):
                 frame[place:place] = generator.choice(TOKENS)
         if not frame:
             frame = bytearray(b"P")
-    if generator.random() < 0.5 and len(frame) >= 8:  # a header whose length is right comes further
+    if generator.random() < 0.5 and len(frame) >= 8:  # a header with the right length is parsed further
         end = frame.rfind(b"}") + 1
         frame[:8] = struct.pack("!4sI", b"PBG\x01", max(end - 8, 0))
     return bytes(frame)

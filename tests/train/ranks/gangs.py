@@ -1,4 +1,7 @@
-"""Gangs whose ranks are threads of the test, with everything but the wire between them."""
+"""Gangs whose ranks are threads of the test.
+
+Everything but the network between them is real.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ SEED = 7
 
 
 class ToldMember(Member):
-    """Learns of a failure from another thread, not over a heartbeat."""
+    """Member that learns of a failure from another thread, without a heartbeat."""
 
     others = ()
 
@@ -95,9 +98,10 @@ def train(
     counts=None,
     share_every=0.0,
 ):
-    """Train with ``world`` ranks; returns their trainers, or raises the first error of any.
+    """Train with ``world`` ranks; return their trainers.
 
-    With ``crash`` a rank that fails leaves nothing behind, and the others learn of it.
+    Raises the first error of any rank. With ``crash`` a rank that fails leaves nothing behind, and the others learn of
+    it.
     """
     with claim(store, "", SPEC, patience=0.1) as writer, ExitStack() as stack:
         ranks = [
@@ -175,11 +179,14 @@ def run(trainers, left, *, crash):
     for thread in threads:
         thread.join(120)
         assert not thread.is_alive(), "a rank hangs"
-    if errors:  # who was only told to end knows least
+    if errors:  # a rank that was only asked to end has the least informative error
         raise min(errors, key=lambda error: isinstance(error, EvictedError))
 
 
 def withdraw(trainer, error):
-    """Leave as a process that is killed does; whoever only learns of it leaves as usual."""
+    """Leave as a killed process does.
+
+    A rank that only learns of another's end leaves as usual.
+    """
     if isinstance(error, Exception):
         RankTrainer._withdraw(trainer, error)

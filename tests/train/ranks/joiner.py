@@ -1,4 +1,7 @@
-"""What the processes of ``test_gang`` do: forked from one that has imported torch, because that takes seconds."""
+"""The processes of ``test_gang``.
+
+They are forked from one that has imported torch, because that takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,18 @@ importlib.import_module("torch.distributed")
 
 
 def freeze(*_):
-    """Take part no more, without an end: what was offered to others is still there, and answers nothing."""
+    """Stop taking part, without an end.
+
+    Services that were offered still exist, but never answer.
+    """
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def run(out, *, rank, world, servers, method, spec, token, timeout, then, environment):
-    """Join, do what is asked for and write what came of it; this is the whole life of a process."""
+    """Join, act as requested and write the result.
+
+    This is the whole life of a process.
+    """
     signal.alarm(60)
     rendezvous._PORT_SECONDS = gang._GRACE = 0.5
     gang._SILENCE = 4.0

@@ -16,7 +16,7 @@ _TOKEN = bytes(range(32))
 
 
 def credentials(rank: int) -> Credentials:
-    """What a trainer of the test's run shows."""
+    """Return the credentials of a trainer of the test's run."""
     return Credentials(_TOKEN, "the spec's hash", rank, "trainer")
 
 

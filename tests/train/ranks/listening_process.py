@@ -1,4 +1,7 @@
-"""A listener in a process that may open few files: ``python -m tests.train.ranks.listening_process FILES``."""
+"""Listener in a process that may open few files.
+
+``python -m tests.train.ranks.listening_process FILES``
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A rank that is nothing but a member: ``python -m tests.train.ranks.member_process HOST PORT RANK WHAT``."""
+"""Rank that is only a member of the gang.
+
+``python -m tests.train.ranks.member_process HOST PORT RANK WHAT``
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def main(host, port, rank, what):
             membership.check()
             time.sleep(0.01)
         if what == "lock":
-            deque(itertools.repeat(None), maxlen=0)  # never lets another thread run
+            deque(itertools.repeat(None), maxlen=0)  # this loop never lets another thread run
         time.sleep(60)
 
 

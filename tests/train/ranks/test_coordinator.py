@@ -1,4 +1,4 @@
-"""What rank 0 answers, without the ranks."""
+"""Answers of rank 0, without the ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ PARTITIONS = 4
 
 
 class Gone:
-    """The connection of a rank that has gone, perhaps after a question that makes no sense."""
+    """The connection of a rank that has gone.
+
+    Its last question may have been invalid.
+    """
 
     def __init__(self, rank, *asked):
         self.peer, self._asked = Peer(rank, "trainer"), list(asked)
@@ -75,19 +78,19 @@ def coordinator(tmp_path, shared, monkeypatch):
         yield found
 
 
-def test_nobody_goes_on_without_a_rank_that_was_lost_but_to_leave(coordinator):
+def test_ranks_wait_for_lost_one_except_to_leave(coordinator):
     coordinator.serve(Gone(1))
     for left, expected in ((False, "wait"), (True, "go")):
         assert coordinator.answer(0, "meet", {"place": "trained 1", "left": left})[0] == expected
 
 
-def test_a_rank_whose_question_is_refused_is_not_waited_for(coordinator):
+def test_rank_with_refused_question_is_not_waited_for(coordinator):
     with pytest.raises(ConflictError, match="rank 1 asks 'nonsense'"):
         coordinator.serve(Gone(1, "nonsense"))
     assert coordinator.answer(0, "meet", {"place": "left", "left": True})[0] == "go"
 
 
-def test_a_report_that_is_handed_in_again_changes_nothing(coordinator):
+def test_report_sent_again_changes_nothing(coordinator):
     _, grant = coordinator.answer(1, "next", {"iteration": 1})
     report = {"edge_chunk": {"lhs": grant["lhs"], "rhs": grant["rhs"], "rank": 1, "lease": grant["lease"], "edges": 54}}
     coordinator.answer(1, "next", {"iteration": 1, "report": report, "give": False})
@@ -95,7 +98,7 @@ def test_a_report_that_is_handed_in_again_changes_nothing(coordinator):
     assert [edge_chunk.edges for edge_chunk in coordinator.state.done] == [54]
 
 
-def test_what_all_share_is_stored_once_more_when_the_first_leaves(coordinator, shared):
+def test_shared_state_is_stored_when_first_rank_leaves(coordinator, shared):
     for rank in (0, 1):
         coordinator.answer(rank, "next", {"iteration": 1})
     coordinator.wait_shared(10)
@@ -114,7 +117,7 @@ def train_all(coordinator):
     coordinator.wait_shared(10)
 
 
-def test_what_all_share_is_stored_once_more_though_every_bucket_is_trained(coordinator, shared):
+def test_shared_state_is_stored_after_last_bucket(coordinator, shared):
     train_all(coordinator)
     for rank in (0, 1):
         coordinator.answer(rank, "leave", {})
@@ -122,8 +125,8 @@ def test_what_all_share_is_stored_once_more_though_every_bucket_is_trained(coord
     assert shared == [1, 2]
 
 
-def test_what_all_share_is_not_stored_once_more_for_a_version(coordinator, shared):
-    """It may be another by now than whoever resumes has to begin the commit with."""
+def test_shared_state_is_not_stored_for_version(coordinator, shared):
+    """It may differ from the state that a resumed commit begins with."""
     train_all(coordinator)
     for partition in range(PARTITIONS):
         coordinator.answer(0, "stored", stored(partition, lease=PARTITIONS**2))
@@ -135,13 +138,16 @@ def test_what_all_share_is_not_stored_once_more_for_a_version(coordinator, share
 
 
 def stored(partition, *, lease):
-    """What a partition server says."""
+    """Return the message of a partition server about a stored partition."""
     there = {"name": f"partial/{partition}", "record": {"sha256": "0" * 64, "size": 0}, "lease": lease}
     return {"name": f"embeddings_n_{partition}.v1.h5", "object": there}
 
 
 class Slow:
-    """Stores what all ranks share when it is let, under the name of the store's number."""
+    """Store of shared state that waits for permission.
+
+    Its result is named by the store's number.
+    """
 
     def __init__(self):
         self.begun, self.let = threading.Semaphore(0), threading.Semaphore(0)
@@ -158,7 +164,7 @@ def named(writer):
     return [stored.name for stored in writer.progress.shared.values()]
 
 
-def test_ranks_are_answered_while_what_all_share_is_being_stored(tmp_path, monkeypatch):
+def test_ranks_are_answered_during_store_of_shared_state(tmp_path, monkeypatch):
     monkeypatch.setattr(desk_module, "ANSWER_SECONDS", 1.0)
     share = Slow()
     with coordinated(tmp_path, share) as (coordinator, writer), linked(coordinator.serve, 1, server=0) as (connection,):
@@ -168,13 +174,13 @@ def test_ranks_are_answered_while_what_all_share_is_being_stored(tmp_path, monke
         edge_chunk = EdgeChunkRecord(lhs=grant.lhs, rhs=grant.rhs, rank=1, lease=grant.lease, edges=54)
         assert client.next(1, Report(edge_chunk=edge_chunk)) is not None
         assert [lease.lease for lease in writer.progress.active] == [grant.lease, grant.lease + 1]
-        assert named(writer) == []  # a record names what is stored, and nothing else
+        assert named(writer) == []  # a record names stored objects, and nothing else
         share.let.release()
         coordinator.wait_shared(10)
         assert named(writer) == ["partial/shared.1"]
 
 
-def test_a_gang_that_ends_stores_once_more_what_was_being_stored(tmp_path):
+def test_ending_gang_repeats_unfinished_store(tmp_path):
     share = Slow()
     with coordinated(tmp_path, share) as (coordinator, writer):
         coordinator.answer(0, "next", {"iteration": 1})
@@ -187,7 +193,7 @@ def test_a_gang_that_ends_stores_once_more_what_was_being_stored(tmp_path):
 
 
 def busy(at):
-    """Store what all ranks share, but not at the store of this number."""
+    """Store the shared state, except at the store of this number."""
 
     def share(number):
         if number == at:
@@ -200,7 +206,7 @@ def busy(at):
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["nobody has left", "a rank has left before"])
-def test_what_all_share_is_stored_once_more_when_that_failed_before_the_commit(tmp_path, left):
+def test_shared_state_is_stored_after_failed_commit(tmp_path, left):
     store = busy(2)
 
     def share(number):
@@ -217,7 +223,7 @@ def test_what_all_share_is_stored_once_more_when_that_failed_before_the_commit(t
         assert named(writer) == ["partial/shared.3"]
 
 
-def test_the_report_of_a_rank_that_learns_of_a_failed_store_counts(tmp_path):
+def test_report_of_rank_counts_despite_failed_store(tmp_path):
     with (
         coordinated(tmp_path, busy(1)) as (coordinator, writer),
         linked(coordinator.serve, 1, server=0) as (connection,),
@@ -228,7 +234,7 @@ def test_the_report_of_a_rank_that_learns_of_a_failed_store_counts(tmp_path):
         report = Report(edge_chunk=EdgeChunkRecord(lhs=grant.lhs, rhs=grant.rhs, rank=1, lease=grant.lease, edges=54))
         with pytest.raises(StorageError, match="busy"):
             client.next(1, report)
-        for partition in {grant.lhs, grant.rhs}:  # by its server, behind the training
+        for partition in {grant.lhs, grant.rhs}:  # by its server, in the background of the training
             coordinator.answer(0, "stored", stored(partition, lease=grant.lease))
         client.leave(report)
         coordinator.wait_shared(10)
@@ -237,7 +243,7 @@ def test_the_report_of_a_rank_that_learns_of_a_failed_store_counts(tmp_path):
         assert writer.progress.active == ()
 
 
-def test_a_rank_leaves_with_its_report_though_its_next_lease_could_not_be_recorded(tmp_path, monkeypatch):
+def test_rank_leaves_with_report_despite_unrecorded_lease(tmp_path, monkeypatch):
     with coordinated(tmp_path, busy(0)) as (coordinator, writer):
         _, grant = coordinator.answer(0, "next", {"iteration": 1})
         coordinator.wait_shared(10)
@@ -258,7 +264,7 @@ def test_a_rank_leaves_with_its_report_though_its_next_lease_could_not_be_record
         assert [edge_chunk.edges for edge_chunk in coordinator.state.done] == [54]
 
 
-def test_what_ranks_leave_behind_is_recorded_though_the_store_had_failed(tmp_path):
+def test_leaving_ranks_are_recorded_after_failed_store(tmp_path):
     with coordinated(tmp_path, busy(1)) as (coordinator, writer):
         coordinator.answer(0, "next", {"iteration": 1})
         coordinator.wait_shared(10)
@@ -269,7 +275,7 @@ def test_what_ranks_leave_behind_is_recorded_though_the_store_had_failed(tmp_pat
         assert named(writer) == ["partial/shared.2"]
 
 
-def test_ranks_learn_why_what_all_share_cannot_be_stored(tmp_path, monkeypatch):
+def test_failure_to_store_shared_state_reaches_ranks(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
 
     def diverged(number):

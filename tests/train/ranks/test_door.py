@@ -48,8 +48,8 @@ def flooded(port, *kinds):
 
 @pytest.mark.parametrize("kinds", [["silent"], ["slow"], ["silent", "slow", "garbage"]], ids="-".join)
 @pytest.mark.parametrize("files", [64, 1024])
-def test_rank_in_flood_of_its_own_address_gets_in(files, kinds):
-    """Also where the process that listens may open fewer files than there are strangers."""
+def test_rank_in_flood_of_own_address_connects(files, kinds):
+    """The listening process may open fewer files than there are strangers."""
     with started("tests.train.ranks.listening_process", str(files)) as process:
         port = int(process.stdout.readline())
         with flooded(port, *kinds):
@@ -64,7 +64,7 @@ def test_rank_in_flood_of_its_own_address_gets_in(files, kinds):
 
 @pytest.fixture
 def entrance():
-    """A door, the port in front of it, what it let in and why it refused others."""
+    """A door, its port, its accepted connections and its refusals."""
     doors = []
 
     def build(most=8, patience=30.0):
@@ -105,7 +105,7 @@ def is_open(stream):
         return True
 
 
-def test_hello_in_parts_is_let_in(entrance):
+def test_hello_in_parts_is_accepted(entrance):
     port, admitted, refused = entrance()
     said = hello()
     with call(port) as stream:
@@ -124,11 +124,11 @@ def test_full_door_drops_the_oldest_stranger(entrance):
         wait_until(lambda: len(refused) == 12, seconds=5)
         assert [is_open(stream) for stream in strangers] == [False] * 12 + [True] * 8
         strangers[12].setblocking(True)
-        strangers[12].sendall(hello())  # the oldest that is left: known before it is pushed out
+        strangers[12].sendall(hello())  # the oldest that is left: it becomes known before it is dropped
         wait_until(lambda: admitted, seconds=5)
 
 
-def test_flood_of_an_address_spares_others(entrance):
+def test_flood_of_one_address_spares_others(entrance):
     port, admitted, _ = entrance(most=8)
     with contextlib.ExitStack() as stack:
         late = stack.enter_context(call(port, "127.0.0.2"))
@@ -165,7 +165,10 @@ def test_silence_ends_after_its_time(entrance):
 
 
 def test_conversations_after_the_hello_are_bounded(monkeypatch):
-    """Of connections that repeat a hello they have overheard only so many are listened to, and none for long."""
+    """Listen to few connections that repeat an overheard hello.
+
+    None of them is listened to for long.
+    """
     monkeypatch.setattr(wire, "_HANDSHAKE_SECONDS", 1.0)
     monkeypatch.setattr(wire, "_HANDSHAKES", 4)
     under_way, most, lock = [], [], threading.Lock()
@@ -193,7 +196,7 @@ def test_conversations_after_the_hello_are_bounded(monkeypatch):
     assert max(most) == 4
 
 
-def test_hello_is_known_only_when_it_is_whole():
+def test_hello_is_known_only_when_complete():
     said = hello()
     assert [length for length in range(len(said) + 1) if is_hello(said[:length], TOKEN)] == [HELLO_BYTES]
     for place in range(5, HELLO_BYTES):

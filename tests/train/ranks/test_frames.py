@@ -29,7 +29,7 @@ SOME_FIELDS = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | s
 
 
 def received(data, *, limit=LIMIT, into=None):
-    """What comes of bytes after which the stream ends."""
+    """Return the message of some bytes after which the stream ends."""
     here, there = socket.socketpair()
     with here, there:
         sender = threading.Thread(target=lambda: (here.sendall(data), here.shutdown(socket.SHUT_WR)))
@@ -48,7 +48,7 @@ def framed(header, rest=b""):
 
 @settings(deadline=None, max_examples=50)
 @given(st.text(max_size=10), SOME_FIELDS, SOME_ARRAYS)
-def test_arrives_as_it_was_sent(kind, fields, arrays):
+def test_message_arrives_unchanged(kind, fields, arrays):
     message = received(sent(kind, fields, arrays))
     assert (message.kind, message.fields) == (kind, fields)
     assert [(one.dtype, one.shape) for one in message.arrays] == [(one.dtype, one.shape) for one in arrays]
@@ -58,7 +58,7 @@ def test_arrives_as_it_was_sent(kind, fields, arrays):
 
 @settings(deadline=None, max_examples=300)
 @given(st.data())
-def test_spoilt_bytes_give_a_message_or_an_error_of_ours(data):
+def test_spoilt_bytes_give_message_or_own_error(data):
     frame = bytearray(sent("push", {"lease": 7}, [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2, np.int64)]))
     for _ in range(data.draw(st.integers(1, 4))):
         frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
@@ -107,7 +107,7 @@ def test_spoilt_bytes_give_a_message_or_an_error_of_ours(data):
         {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": [1], "strides": [0]}]},
     ],
 )
-def test_a_header_that_is_none(header):
+def test_invalid_header_is_refused(header):
     with pytest.raises(FormatError, match="a header that is none"):
         received(framed(header, bytes(100)))
 
@@ -118,8 +118,11 @@ def test_message_without_json_fields_is_not_sent(number):
         sent_directly("a", {"x": [number]}, [])
 
 
-def test_mutated_frames_neither_crash_nor_hang_the_reader():
-    """A message, or one of the errors that a reader expects, from each of 10,000, and within seconds."""
+def test_mutated_frames_neither_crash_nor_hang_reader():
+    """Each of 10,000 gives a message or an expected error.
+
+    All of them take seconds.
+    """
     generator = random.Random(7)
     frames_ = [
         sent("push", {"lease": 7, "text": "é", "x": 0.5}, [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2)]),
@@ -139,26 +142,26 @@ def test_mutated_frames_neither_crash_nor_hang_the_reader():
                 outcomes[type(error)] += 1
             else:
                 outcomes[type(message)] += 1
-                sent_directly(message.kind, message.fields, [])  # whatever is accepted could be sent
+                sent_directly(message.kind, message.fields, [])  # every accepted message could be sent
     assert outcomes[FormatError] > 1000
     assert outcomes[EOFError] > 100
     assert outcomes[frames.Message] > 100
 
 
 @pytest.mark.parametrize("shape", [[1 << 61], [1 << 40, 1 << 40], [LIMIT // 4 + 1]])
-def test_a_header_that_promises_too_much_is_refused_before_there_is_memory_for_it(shape):
+def test_too_large_header_is_refused_before_allocation(shape):
     header = {"kind": "a", "fields": {}, "arrays": [{"dtype": "<f4", "shape": shape}]}
     with pytest.raises(FormatError, match=f"bytes of arrays, {LIMIT} are allowed"):
         received(framed(header), into=lambda *_: pytest.fail("asked for memory"))
 
 
-def test_many_small_promises_count_together():
+def test_many_small_arrays_count_together():
     header = {"kind": "a", "fields": {}, "arrays": [{"dtype": "|u1", "shape": [LIMIT // 2]}] * 3}
     with pytest.raises(FormatError, match="are allowed"):
         received(framed(header))
 
 
-def test_a_header_of_more_than_a_mebibyte():
+def test_header_of_more_than_a_mebibyte_is_refused():
     with pytest.raises(FormatError, match="promises a header of 1048577 bytes"):
         received(struct.pack("!4sI", b"PBG\x01", (1 << 20) + 1))
     with pytest.raises(FormatError, match="has a header of"):
@@ -166,7 +169,7 @@ def test_a_header_of_more_than_a_mebibyte():
 
 
 @pytest.mark.parametrize("start", [b"PBG\x02", b"GET "])
-def test_another_beginning(start):
+def test_other_first_bytes_are_refused(start):
     with pytest.raises(FormatError, match="begins with"):
         received(start + bytes(100))
 
@@ -174,7 +177,7 @@ def test_another_beginning(start):
 @pytest.mark.parametrize(
     "array", [np.zeros(1, np.float16), np.zeros(1, ">f4"), np.array(["a"]), np.array([None]), np.zeros((1,) * 5)]
 )
-def test_an_array_that_may_not_be_sent(array):
+def test_array_of_forbidden_type_is_not_sent(array):
     with pytest.raises(FormatError, match="cannot hold"):
         sent_directly("a", {}, [array])
 
@@ -185,12 +188,12 @@ def sent_directly(*message):
         frames.send(here, *message)
 
 
-def test_arrays_that_are_not_contiguous():
+def test_arrays_that_are_not_contiguous_are_sent():
     array = np.arange(24, dtype=np.int32).reshape(4, 6)[::2, ::-1].T
     np.testing.assert_array_equal(received(sent("a", {}, [array])).arrays[0], array)
 
 
-def test_more_arrays_than_one_call_of_the_system_takes():
+def test_more_arrays_than_one_system_call_takes():
     arrays = [np.full(3, number) for number in range(1100)]
     np.testing.assert_array_equal(received(sent("a", {}, arrays)).arrays, arrays)
 
@@ -198,12 +201,12 @@ def test_more_arrays_than_one_call_of_the_system_takes():
 class TestInto:
     frame = staticmethod(lambda: sent("a", {}, [np.arange(6, dtype=np.float32).reshape(2, 3)]))
 
-    def test_fills_what_it_is_given(self):
+    def test_given_arrays_are_filled(self):
         place = np.zeros((2, 3), np.float32)
         assert received(self.frame(), into=[place]).arrays[0] is place
         np.testing.assert_array_equal(place, [[0, 1, 2], [3, 4, 5]])
 
-    def test_asks_for_a_place(self):
+    def test_place_for_arrays_is_requested(self):
         big = np.zeros((5, 3), np.float32)
         received(self.frame(), into=lambda _index, _dtype, shape: big[1 : 1 + shape[0]])
         np.testing.assert_array_equal(big.sum(axis=1), [0, 3, 12, 0, 0])
@@ -217,15 +220,15 @@ class TestInto:
             np.zeros((1, 3), np.float32),
         ],
     )
-    def test_refuses_what_does_not_fit(self, place):
+    def test_array_that_does_not_fit_is_refused(self, place):
         with pytest.raises(FormatError, match="there is place for"):
             received(self.frame(), into=[place])
         assert not place.any()
 
-    def test_refuses_another_number_of_arrays(self):
+    def test_other_number_of_arrays_is_refused(self):
         with pytest.raises(FormatError, match="1 arrays instead of 2"):
             received(self.frame(), into=[np.zeros(1), np.zeros(1)])
 
-    def test_an_error_comes_through(self):
+    def test_error_of_place_is_raised(self):
         message = received(sent("error", {"status": 3, "text": "why"}, []), into=[np.zeros(1)])
         assert message == ("error", {"status": 3, "text": "why"}, ())

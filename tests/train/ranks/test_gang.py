@@ -26,7 +26,10 @@ def forks():
 
 @pytest.fixture
 def gather(forks, tmp_path):
-    """Starts processes, each from what is unusual about it, and returns what came of them (None: it was killed)."""
+    """Start processes with given settings; return their results.
+
+    The result is None of a process that was killed.
+    """
 
     def run(*unusual, **common):
         usual = {
@@ -45,7 +48,7 @@ def gather(forks, tmp_path):
             given = {"rank": number, **usual, **own}
             processes.append(forks.Process(target=joiner.run, args=(str(out),), kwargs=given))
             processes[-1].start()
-        for process, own in reversed(list(zip(processes, unusual, strict=True))):  # who is stopped, last
+        for process, own in reversed(list(zip(processes, unusual, strict=True))):  # the stopped process comes last
             if own.get("then") == "freeze":
                 process.kill()
             process.join(60)
@@ -65,7 +68,7 @@ def errors(results, kind):
     return [result["error"][1] for result in results]
 
 
-def test_three_meet_share_and_wait_for_each_other(gather):
+def test_three_processes_meet_share_and_wait(gather):
     environment = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     results = gather({}, {}, {}, world=2, servers=1, method="env://", environment=environment)
     assert len({result["token"] for result in results}) == 1
@@ -76,7 +79,7 @@ def test_three_meet_share_and_wait_for_each_other(gather):
         assert result["shared"] == [{"rank": rank, "text": "x" * rank} for rank in range(3)]
 
 
-def test_a_file_serves_a_gang_after_one_that_was_killed_if_the_token_is_new(gather, tmp_path):
+def test_meeting_file_of_killed_gang_needs_new_token(gather, tmp_path):
     method = f"file://{tmp_path}/meet"
     assert gather({}, {}, method=method, token=OURS, then="vanish") == [None, None]
     results = gather({}, {}, method=method, token=ANOTHERS)
@@ -85,7 +88,7 @@ def test_a_file_serves_a_gang_after_one_that_was_killed_if_the_token_is_new(gath
     assert all("two processes call themselves rank" in text and "then remove it" in text for text in texts)
 
 
-def test_who_does_not_come_is_named(gather):
+def test_missing_process_is_named(gather):
     results = gather({}, {"rank": 2}, world=4, timeout=1.5)
     texts = errors(results, LOST)
     assert any("2 of 4 processes came to 127.0.0.1:" in text and "no rank 1, 3" in text for text in texts)
@@ -101,7 +104,7 @@ def test_who_does_not_come_is_named(gather):
         ({"world": 1, "servers": 1}, "set the same WORLD_SIZE"),
     ],
 )
-def test_processes_that_do_not_fit_together_all_hear_of_it_at_once(gather, unusual, text):
+def test_contradictory_processes_all_fail_at_once(gather, unusual, text):
     results = gather({}, unusual, timeout=30)
     assert all(text in said for said in errors(results, CONFIG))
     assert max(result["seconds"] for result in results) < 20
@@ -114,7 +117,7 @@ def test_arrival_of_this_version_is_read_whole():
     assert rendezvous._read_arrival(json.dumps(ARRIVAL).encode()) == rendezvous.Arrival(**ARRIVAL)
 
 
-def test_arrival_of_another_version_is_known_by_that():
+def test_arrival_of_another_version_is_recognized():
     other = rendezvous._read_arrival(b'{"version": "9.9", "more": 1}')
     assert "9.9" in rendezvous.Arrival(**ARRIVAL).difference(other)
 
@@ -133,28 +136,28 @@ def test_arrival_of_another_version_is_known_by_that():
         json.dumps({**ARRIVAL, "version": None}).encode(),
     ],
 )
-def test_what_no_rank_would_say_is_no_arrival(said):
+def test_message_that_no_rank_writes_is_refused(said):
     assert rendezvous._read_arrival(said) is None
 
 
-def test_two_of_one_rank(gather):
+def test_two_processes_of_one_rank_are_refused(gather):
     texts = errors(gather({}, {}, {"rank": 1}, world=3, timeout=30), CONFIG)
     assert all("two processes call themselves rank 1" in text for text in texts)
 
 
-def test_a_second_rank_zero(gather):
+def test_second_rank_zero_is_refused(gather):
     results = gather({}, {"rank": 0}, timeout=1.5)
     assert sorted(result["error"][0] for result in results) == [CONFIG, LOST]
     assert any("perhaps a second rank 0" in result["error"][1] for result in results)
 
 
-def test_nobody_answers(gather):
+def test_port_without_listener_ends_the_start(gather):
     (text,) = errors(gather({"rank": 1}, timeout=0.5), LOST)
     assert "rank 0 does not answer at 127.0.0.1:" in text
 
 
-def test_somebody_accepts_and_says_nothing(gather):
-    """For which torch would wait without end."""
+def test_silent_listener_ends_the_start(gather):
+    """torch would wait without end for it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         method = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         (result,) = gather({"rank": 1}, timeout=0.5, method=method)
@@ -162,8 +165,11 @@ def test_somebody_accepts_and_says_nothing(gather):
     assert result["seconds"] < 20
 
 
-def test_rank_zero_is_stopped_while_the_others_come(gather):
-    """Its kernel still takes connections; the others wait for the latecomer, but not for the one that is stopped."""
+def test_stopped_rank_zero_ends_start_of_others(gather):
+    """Its kernel still accepts connections.
+
+    The others wait for the latecomer, but not for the stopped one.
+    """
     stopped, first, second = gather({"then": "freeze"}, {}, {}, world=4, timeout=300)
     assert stopped is None
     texts = errors([first, second], LOST)
@@ -171,19 +177,19 @@ def test_rank_zero_is_stopped_while_the_others_come(gather):
     assert max(first["seconds"], second["seconds"]) < 30
 
 
-def test_a_directory_that_is_not_there(gather, tmp_path):
+def test_missing_directory_is_refused(gather, tmp_path):
     (text,) = errors(gather({}, method=f"file://{tmp_path}/no/meet"), CONFIG)
     assert text.endswith(f"there is no directory {tmp_path}/no")
 
 
-def test_one_dies_after_joining(gather):
+def test_process_that_dies_after_joining_is_reported(gather):
     first, second, third = gather({}, {"then": "die"}, {}, world=3)
     assert second is None
     errors([first, third], LOST)
     assert max(first["seconds"], third["seconds"]) < 10
 
 
-def test_one_is_late_for_a_barrier(gather):
+def test_process_late_for_a_barrier_is_reported(gather):
     first, _ = gather({}, {"then": "dawdle"})
     assert "no message of rank 1 for 1 s" in errors([first], LOST)[0]
 

@@ -19,7 +19,7 @@ THERE = Credentials(TOKEN, "spec", 3, "partition-server")
 
 
 class Tap:
-    """A socket that keeps what goes through it, and may change what is sent."""
+    """Socket that records its data, and may change sent bytes."""
 
     def __init__(self, stream, change=lambda data: data):
         self.said, self.heard = [], []
@@ -39,7 +39,10 @@ class Tap:
 
 
 def shake(connecting=THERE, listening=HERE, service="leases", services=("leases",), change=lambda data: data):
-    """Both ends of a handshake; returns what each made of it and the tap of the one that connected."""
+    """Run both ends of a handshake.
+
+    Returns the result of each and the tap of the connecting one.
+    """
     one, other = socket.socketpair()
     tap = Tap(one, change)
 
@@ -56,43 +59,43 @@ def shake(connecting=THERE, listening=HERE, service="leases", services=("leases"
         return introduced, admitted.result(), tap
 
 
-def test_each_learns_who_the_other_is():
+def test_each_end_learns_the_others_identity():
     introduced, admitted, _ = shake()
     assert introduced == Peer(0, "trainer")
     assert admitted == (Peer(3, "partition-server"), "leases")
     assert (str(introduced), str(admitted[0])) == ("rank 0", "rank 3 (partition server)")
 
 
-def test_another_token():
+def test_other_token_is_refused():
     introduced, admitted, tap = shake(Credentials(b"another token of 20", "spec", 3, "trainer"))
     assert isinstance(introduced, ConfigError)
     assert "PBG_RUN_TOKEN" in str(introduced)
     assert str(admitted) == "it does not hold this run's token"
-    assert tap.heard == [b"PBGr\x02"]  # no proof for a stranger, and no greeting to make one from
+    assert tap.heard == [b"PBGr\x02"]  # a stranger gets no proof, and no greeting to make one from
 
 
-def test_another_spec():
+def test_other_spec_is_refused():
     introduced, admitted, _ = shake(Credentials(TOKEN, "other", 3, "trainer"))
     assert isinstance(introduced, ConfigError)
     assert "rank 0 trains another run spec" in str(introduced)
     assert str(admitted) == "it is rank 3 of another run spec"
 
 
-def test_another_service():
+def test_other_service_is_refused():
     introduced, admitted, _ = shake(service="partitions")
     assert isinstance(introduced, ConfigError)
     assert "rank 0 does not offer 'partitions'" in str(introduced)
     assert "asks for 'partitions'" in str(admitted)
 
 
-def test_the_token_stays_at_home():
+def test_token_is_never_sent():
     _, _, tap = shake()
     crossed = b"".join(tap.said + tap.heard)
     assert TOKEN not in crossed
     assert hashlib.sha256(TOKEN).digest() not in crossed
 
 
-def test_what_was_said_once_is_worth_nothing_again():
+def test_recorded_handshake_cannot_be_replayed():
     _, _, tap = shake()
     one, other = socket.socketpair()
     with one, other, ThreadPoolExecutor(1) as pool:
@@ -103,8 +106,8 @@ def test_what_was_said_once_is_worth_nothing_again():
             admitted.result()
 
 
-def test_a_proof_that_is_sent_back_is_none():
-    """A stranger without the token who repeats to the one that connected what it said."""
+def test_reflected_proof_is_refused():
+    """Let a stranger without the token return the connecting side's own bytes."""
     one, other = socket.socketpair()
 
     def mirror():
@@ -120,8 +123,8 @@ def test_a_proof_that_is_sent_back_is_none():
         thread.join()
 
 
-def test_a_proof_for_one_rank_is_none_for_another():
-    """Who changes the greeting on its way changes what has to be proven."""
+def test_proof_is_valid_for_one_rank_only():
+    """Changing a greeting on its way changes the required proof."""
 
     def change(data):
         return data.replace(b"\0\0\0\x03", b"\0\0\0\x02") if len(data) > 32 else data
@@ -141,7 +144,7 @@ def test_a_proof_for_one_rank_is_none_for_another():
         (b"", RankLostError, "hung up"),
     ],
 )
-def test_who_speaks_something_else(data, error, text):
+def test_other_protocol_is_refused(data, error, text):
     one, other = socket.socketpair()
     with one, other:
         one.sendall(data)
@@ -150,7 +153,7 @@ def test_who_speaks_something_else(data, error, text):
             admit(other, HERE, ["leases"], timeout=2)
 
 
-def test_time_counts_for_the_whole_however_often_something_comes():
+def test_timeout_covers_the_whole_handshake():
     one, other = socket.socketpair()
     done = threading.Event()
 
@@ -173,7 +176,7 @@ def test_time_counts_for_the_whole_however_often_something_comes():
 
 @settings(deadline=None)
 @given(st.binary(min_size=300, max_size=300), st.booleans())
-def test_nothing_but_errors_of_ours(data, begun):
+def test_only_own_errors_are_raised(data, begun):
     one, other = socket.socketpair()
     with one, other:
         one.sendall((b"PBGh\x02" if begun else b"") + data)
@@ -181,17 +184,17 @@ def test_nothing_but_errors_of_ours(data, begun):
             admit(other, HERE, ["leases"], timeout=2)
 
 
-def test_a_token_that_can_be_guessed():
+def test_guessable_token_is_refused():
     with pytest.raises(ConfigError, match=r"PBG_RUN_TOKEN: a run token of 6 bytes"):
         Credentials(b"secret", "spec", 0, "trainer")
 
 
-def test_a_token_is_not_printed():
+def test_token_is_not_printed():
     assert "token of a run" not in repr(HERE)
 
 
-def test_the_proof_is_the_one_that_is_documented():
-    """Over both greetings, the connecting side's first, keyed with the token."""
+def test_proof_is_the_documented_one():
+    """It covers both greetings, the connecting side's first, keyed with the token."""
     _, _, tap = shake()
     hello, proof = tap.said
     greeting, early = hello[:-32], hello[-32:]

@@ -1,4 +1,7 @@
-"""Sockets of ranks: strangers, what was recorded of a rank, and a rank that sends nonsense."""
+"""Sockets of ranks under attack.
+
+By strangers, by a recorded conversation of a rank, and by a rank that sends nonsense.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def table(value):
 
 @pytest.fixture
 def served():
-    """A partition server at its listener: its address, and the ranks that it let in."""
+    """Return a partition server's address and the ranks it accepted."""
     ranks = []
     with PartitionServer(lambda *_: None, interval=1e6, on_error=lambda _: None) as server:
 
@@ -51,7 +54,10 @@ def rank(address, number=1):
 
 @contextmanager
 def recorded(address):
-    """A way to an address that keeps what goes there; yields where it begins and what was said."""
+    """Record a connection to an address.
+
+    Yields the address to use and the recorded bytes.
+    """
     said = []
     with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as stack:
 
@@ -77,7 +83,7 @@ def recorded(address):
 
 
 def answer(address, data):
-    """Say something as a stranger and return what is answered until the connection ends."""
+    """Send bytes as a stranger and return everything answered."""
     with socket.create_connection(address, timeout=10) as stream:
         with suppress(OSError):
             stream.sendall(data)
@@ -120,8 +126,11 @@ def test_unknown_peer_reaches_no_service(served, stranger, text):
         assert client.get(USER) is None
 
 
-def test_mutated_frames_of_rank_leave_server_at_work(served):
-    """Of a rank of the run itself: each of its connections has an answer and an end, and another rank is served on."""
+def test_server_survives_mutated_frames_of_rank(served):
+    """Send them as a rank of the run itself.
+
+    Each of its connections gets an answer and an end, and another rank is still served.
+    """
     address, ranks = served
     generator, outcomes = random.Random(11), Counter()
     arrays = [np.ones((5, 3), np.float32), np.ones(5, np.float32)]

@@ -42,7 +42,7 @@ def book_of(config, **arguments):
     return LeaseBook(config, even(config), buckets_of(config), **{"tree": False} | arguments)
 
 
-# What PBG's lock server does, from its description: partitioned types of either side, by name.
+# The behaviour of PBG's lock server, from its description: partitioned types of either side, by name.
 def types_of(config, side):
     names = {getattr(relation, side) for relation in config.relations}
     return sorted(name for name in names if config.entities[name].num_partitions > 1)
@@ -57,7 +57,10 @@ def keys_of(config, bucket):
 
 
 def pbg_choice(config, counts, todo, active, started, old):
-    """The bucket PBG leases; ``started`` are the partitions counted as initialised, None without the tree rule."""
+    """Return the bucket that PBG leases.
+
+    ``started`` are the partitions counted as initialised, None without the tree rule.
+    """
     locked = {key for bucket in active for key in keys_of(config, bucket)}
     free = [bucket for bucket in todo if not keys_of(config, bucket) & locked]
     if started:
@@ -85,7 +88,7 @@ def configs(draw):
 
 
 class Gang(RuleBasedStateMachine):
-    """Ranks that come and go as they like; a book, and beside it what has to be true."""
+    """Ranks that come and go at random, and their book's rules."""
 
     @initialize(config=configs(), tree=st.booleans(), shuffled=st.booleans(), rnd=st.randoms(use_true_random=False))
     def begin(self, config, tree, shuffled, rnd):
@@ -108,7 +111,7 @@ class Gang(RuleBasedStateMachine):
         expected = pbg_choice(self.config, self.counts, todo, active, started if self.tree else None, old)
         lease = self.book.acquire(rank, old)
         assert (None if lease is None else lease.bucket) == expected
-        assert lease is not None or active or not todo  # no deadlock: of an idle gang anyone gets a bucket
+        assert lease is not None or active or not todo  # no deadlock: every rank of an idle gang gets a bucket
         if lease is not None:
             assert (lease.rank, lease.number) == (rank, self.number)
             assert lease.keys == keys_of(self.config, lease.bucket)
@@ -162,8 +165,11 @@ TestGang.settings = settings(max_examples=40, stateful_step_count=40, deadline=N
 
 @given(configs(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_whatever_was_trained_before_a_start_an_idle_gang_gets_a_bucket(config, data):
-    """Also partitions that no bucket of this rule could have left behind alone, as a crash between two stores does."""
+def test_idle_gang_gets_bucket_after_any_past(config, data):
+    """Start also with partitions that no bucket of this rule left alone.
+
+    A crash between two stores leaves such.
+    """
     buckets = buckets_of(config)
     trained = data.draw(st.sets(st.sampled_from(partition_keys(config))))
     done = data.draw(st.sets(st.sampled_from(buckets)))
@@ -174,24 +180,27 @@ def test_whatever_was_trained_before_a_start_an_idle_gang_gets_a_bucket(config, 
         book.release(0)
 
 
-def test_partitions_trained_before_let_a_tree_grow_at_once():
+def test_trained_partitions_let_tree_grow_at_once():
     config = one_type(6)
     cold = book_of(config, tree=True)
     assert cold.acquire(0, None).bucket == Bucket(0, 0)
-    assert cold.acquire(1, None) is None  # nothing else is connected with what is trained
+    assert cold.acquire(1, None) is None  # no other bucket is connected with the trained partitions
     warm = book_of(config, tree=True, trained=[PartitionKey("n", 0), PartitionKey("n", 4)])
     assert [warm.acquire(rank, None).bucket for rank in (0, 1)] == [Bucket(0, 0), Bucket(4, 4)]
 
 
-def test_a_first_lease_given_back_leaves_nothing_trained():
+def test_returned_first_lease_leaves_nothing_trained():
     book = book_of(one_type(4), tree=True)
     book.acquire(0, None)
     book.give_back(0)
     assert book.acquire(1, Bucket(2, 3)).bucket == Bucket(2, 3)
 
 
-def test_a_rank_goes_on_with_what_it_has_in_memory():
-    """PBG's walk from (0, 0): one partition stays, and a transpose costs nothing at all."""
+def test_rank_continues_with_partitions_in_memory():
+    """Follow PBG's walk from (0, 0).
+
+    One partition stays, and a transpose needs no transfer at all.
+    """
     book, old, walk = book_of(one_type(3)), None, []
     while not book.finished:
         old = book.acquire(0, old).bucket
@@ -200,8 +209,8 @@ def test_a_rank_goes_on_with_what_it_has_in_memory():
     assert walk == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2), (0, 2), (2, 0)]
 
 
-def test_types_weigh_by_their_mean_size():
-    """Keeping the partition of the larger type saves more, whatever this very one holds."""
+def test_types_count_by_their_mean_size():
+    """Keeping the larger type's partition saves more, whatever its own size."""
     config = make_config({"big": 2, "small": 2}, [("big", "small")])
     counts = {PartitionKey("big", 0): 1, PartitionKey("big", 1): 99}
     counts |= {PartitionKey("small", part): 20 for part in (0, 1)}
@@ -209,7 +218,7 @@ def test_types_weigh_by_their_mean_size():
     assert book.acquire(0, Bucket(0, 0)).bucket == Bucket(0, 1)
 
 
-def test_a_rank_with_a_lease_gets_no_second():
+def test_rank_with_lease_gets_no_second():
     book = book_of(one_type(4))
     book.acquire(0, None)
     with pytest.raises(RuntimeError, match=r"rank 0 asks .* a bug"):
@@ -218,7 +227,7 @@ def test_a_rank_with_a_lease_gets_no_second():
         book.release(1)
 
 
-def test_an_iteration_done_before_is_finished():
+def test_finished_iteration_is_finished():
     config = one_type(2)
     book = book_of(config, done=buckets_of(config), tree=True)
     assert book.finished
@@ -237,8 +246,11 @@ def test_an_iteration_done_before_is_finished():
         ({"a": 8, "b": 8}, [("a", "b"), ("b", "b")], 4),
     ],
 )
-def test_so_many_ranks_can_work_at_once(partitions, ends, expected):
-    """Whichever buckets they took, but for those that need fewer partitions than most: a type's (0, 0), (1, 1) ..."""
+def test_promised_number_of_ranks_works_at_once(partitions, ends, expected):
+    """Try any choice of buckets, except small ones.
+
+    Buckets such as a type's (0, 0), (1, 1) need fewer partitions than most.
+    """
     config = make_config(partitions, ends)
     assert useful_ranks(config) == expected
     buckets = buckets_of(config)
@@ -252,7 +264,7 @@ def test_so_many_ranks_can_work_at_once(partitions, ends, expected):
 @pytest.mark.parametrize(
     ("partitions", "ends"), [({"n": 5}, [("n", "n")]), ({"u": 4, "i": 6, "k": 1}, [("u", "i"), ("u", "k")])]
 )
-def test_the_last_lease_of_a_partition_knows_that_it_is(partitions, ends):
+def test_last_lease_of_partition_is_marked(partitions, ends):
     config = make_config(partitions, ends)
     chance = random.Random(3)
     book, last = book_of(config), {}

@@ -64,7 +64,7 @@ def start(hall):
         process.communicate()
 
 
-def test_all_leave_in_order(hall):
+def test_all_members_leave_in_order(hall):
     opened = hall(3)
     members = [opened.member(rank) for rank in range(3)]
     for member in members:
@@ -77,7 +77,7 @@ def test_all_leave_in_order(hall):
     assert not any(member.broken.is_set() for member in members)
 
 
-def test_what_ends_rank_zero_ends_all(hall):
+def test_end_of_rank_zero_ends_all(hall):
     opened = hall(2)
     with opened.member(1) as member:
         with pytest.raises(StorageError, match=r"^the disk is full$"), opened.registry:
@@ -87,16 +87,16 @@ def test_what_ends_rank_zero_ends_all(hall):
             member.check()
 
 
-def test_nobody_is_missed_before_the_first_has_come(hall):
+def test_rank_is_not_missed_before_first_arrival(hall):
     opened = hall(1, patience=0.1)
     time.sleep(0.3)
     assert opened.registry.verdict is None
 
 
-def test_rank_zero_may_go_first(hall):
+def test_rank_zero_may_leave_first(hall):
     opened = hall(2)
     member = opened.member(1)
-    wait_until(lambda: 1 in opened.registry._present)  # a member is welcome a moment before it is on the roll
+    wait_until(lambda: 1 in opened.registry._present)  # a member is accepted a moment before it is registered
     opened.registry.close()
     opened.listener.close()
     time.sleep(0.2)
@@ -104,7 +104,7 @@ def test_rank_zero_may_go_first(hall):
     member.leave()
 
 
-def test_who_comes_when_all_is_done_may_go(hall):
+def test_late_member_may_leave_when_all_is_done(hall):
     opened = hall(2)
     opened.registry.close()
     member = opened.member(1)
@@ -115,7 +115,7 @@ def test_who_comes_when_all_is_done_may_go(hall):
     member.leave()
 
 
-def test_a_failure_is_everyones(hall):
+def test_failure_of_one_member_reaches_all(hall):
     opened = hall(3)
     members = [opened.member(rank) for rank in range(3)]
     with pytest.raises(StorageError, match=r"^the disk is full$"), members[2]:
@@ -128,7 +128,7 @@ def test_a_failure_is_everyones(hall):
     assert str(opened.registry.verdict) == "rank 2: the disk is full"
 
 
-def test_the_first_verdict_is_the_one(hall):
+def test_first_verdict_counts(hall):
     opened = hall(3)
     members = [opened.member(rank) for rank in range(3)]
     members[1].fail(EvictedError("told to end"))
@@ -142,7 +142,7 @@ def test_the_first_verdict_is_the_one(hall):
         member.leave()
 
 
-def test_a_defect_is_a_failure_too(hall):
+def test_defect_counts_as_failure(hall):
     opened = hall(2)
     other = opened.member(0)
     with pytest.raises(ZeroDivisionError), opened.member(1):
@@ -153,7 +153,7 @@ def test_a_defect_is_a_failure_too(hall):
     other.leave()
 
 
-def test_a_connection_that_ends_without_a_goodbye(hall):
+def test_connection_without_goodbye_is_a_lost_rank(hall):
     opened = hall(2)
     other = opened.member(0)
     with connect(opened.listener.address, credentials(1), SERVICE, timeout=5) as connection:
@@ -165,7 +165,7 @@ def test_a_connection_that_ends_without_a_goodbye(hall):
     other.leave()
 
 
-def test_who_never_comes(hall):
+def test_member_that_never_comes_is_named(hall):
     opened = hall(4, patience=0.3)
     with opened.member(0) as other:
         assert other.broken.wait(5)
@@ -173,7 +173,7 @@ def test_who_never_comes(hall):
             other.check()
 
 
-def test_who_comes_when_it_is_over(hall):
+def test_member_that_comes_after_end_is_refused(hall):
     opened = hall(2)
     opened.registry.condemn(StorageError("the disk is full"))
     with opened.member(1) as late:
@@ -182,7 +182,7 @@ def test_who_comes_when_it_is_over(hall):
             late.check()
 
 
-def test_two_of_one_rank(hall):
+def test_two_members_of_one_rank_are_refused(hall):
     opened = hall(2)
     with opened.member(1), opened.member(0) as first:
         wait_until(lambda: 1 in opened.registry._present)
@@ -194,7 +194,7 @@ def test_two_of_one_rank(hall):
         first.check()
 
 
-def test_callbacks_run_whatever_one_of_them_does(hall, capsys):
+def test_callbacks_run_despite_errors_of_others(hall, capsys):
     opened = hall(1)
     called = threading.Event()
 
@@ -214,17 +214,17 @@ def test_callbacks_run_whatever_one_of_them_does(hall, capsys):
     assert "while the gang broke: ZeroDivisionError" in said
 
 
-def test_rank_zero_vanishes(hall):
+def test_vanished_rank_zero_ends_members(hall):
     opened = hall(1)
     member = opened.member(0)
-    opened.listener.close()  # with no goodbye of the roll's
+    opened.listener.close()  # without the registry's goodbye
     assert member.broken.wait(5)
     with pytest.raises(RankLostError, match="rank 0 closed the connection"):
         member.check()
     member.leave()
 
 
-def test_rank_zero_falls_silent():
+def test_silent_rank_zero_ends_members():
     over = threading.Event()
 
     with (
@@ -237,8 +237,11 @@ def test_rank_zero_falls_silent():
         over.set()
 
 
-def test_killed_stopped_and_woken_processes(hall, start):
-    """One rank is stopped: the others hear of it when its silence is over, and it hears of it when it wakes up."""
+def test_killed_stopped_and_woken_processes_are_noticed(hall, start):
+    """Stop one rank.
+
+    The others learn of it after the time for silence, and the rank itself when it wakes up.
+    """
     opened = hall(3)
     stopped, other = start(opened, 1), start(opened, 2)
     with opened.member(0) as member:
@@ -257,8 +260,11 @@ def test_killed_stopped_and_woken_processes(hall, start):
         assert reason in stopped.stderr.read()
 
 
-def test_kills_and_hangs(hall, start):
-    """A rank is killed: the others hear of it at once, and those that hang all the same are ended."""
+def test_killed_and_hanging_processes_end(hall, start):
+    """Kill one rank.
+
+    The others learn of it at once, and those that hang all the same are ended.
+    """
     opened = hall(4)
     killed, hanging, locked = (start(opened, rank, what) for rank, what in ((1, "train"), (2, "hang"), (3, "lock")))
     with opened.member(0) as member:

@@ -23,11 +23,11 @@ def config(*, relations=("n", "n"), **partitions):
 @pytest.mark.parametrize(
     ("partitions", "how", "part"),
     [
-        # Two of a bucket; half of all; two on their way in, and one being stored that was replaced.
+        # Two of a bucket; half of all; two that arrive, and one being stored that was replaced.
         (4, {"rank": 1, "world": 2, "servers": -1}, GangPart({"n": 2}, {"n": 2}, {"n": 3}, 1.5)),
         (16, {"rank": 0, "world": 2, "servers": -1}, GangPart({"n": 2}, {"n": 8}, {"n": 3}, 2.5)),
         (2, {"rank": 1, "world": 2, "servers": -1}, GangPart({"n": 2}, {"n": 1}, {"n": 2}, 1.5)),
-        # Through the store: nothing but the bucket.
+        # Through the store: only those of the bucket.
         (16, {"rank": 1, "world": 4, "servers": 0}, GangPart({"n": 2}, {}, {}, 1.25)),
         (16, {"rank": 0, "world": 1, "servers": 0}, GangPart({"n": 2}, {}, {}, 3.0)),
         # Dedicated servers, to each of which four ranks bring four partitions at once.
@@ -35,11 +35,11 @@ def config(*, relations=("n", "n"), **partitions):
         (16, {"rank": 5, "world": 4, "servers": 2}, GangPart({}, {"n": 8}, {"n": 5}, 0.0)),
     ],
 )
-def test_what_a_process_holds_follows_from_its_place(partitions, how, part):
+def test_partitions_held_follow_from_place_of_process(partitions, how, part):
     assert gang_part(config(n=partitions), **how) == part
 
 
-def test_types_with_one_partition_are_everywhere_and_unnamed_ones_are_nowhere_else():
+def test_unpartitioned_types_are_everywhere_unused_ones_elsewhere():
     model = config(relations=("n", "one"), n=6, one=1, alone=1, idle=6)
     part = gang_part(model, rank=1, world=2, servers=-1)
     assert part.trained == {"n": 1, "one": 1, "alone": 1, "idle": 0}

@@ -1,4 +1,7 @@
-"""Numbers here are small integers where sums have to be right to the last bit: float32 adds those without rounding."""
+"""Exchange of shared parameters between ranks.
+
+Numbers here are small integers where sums have to be right to the last bit: float32 adds those without rounding.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,16 @@ from pbg_tasks.train.ranks.parameters.server import ParameterServer
 from pbg_tasks.train.ranks.parameters.step_lock import StepLock
 from tests.train.ranks.links import linked
 
-PATIENCE = 20  # seconds; only what is broken takes so long
+PATIENCE = 20  # seconds; only a defect takes so long
 SHAPES = {"diagonal": (5,), "stacked": (3, 2, 2), "emb/user": (20, 3), "rows/user": (20,)}
 
 
 @contextmanager
 def small_shards():
-    """Cut so small that a few numbers make many shards of several segments."""
+    """Use shards so small that a few numbers make many of them.
+
+    They have several segments.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parameter_plan, "SHARD", 16)
         patch.setattr(parameter_plan, "SEGMENT", 3)
@@ -81,7 +87,7 @@ def assert_equal(rank, wanted):
         assert torch.equal(tensor, wanted[name]), name
 
 
-def test_all_start_with_what_rank_0_has():
+def test_all_ranks_start_with_numbers_of_rank_zero():
     ranks = gang([ParameterServer() for _ in range(3)])
     assert ranks[0].tensors["stacked"].sum() > 0
     for rank in ranks:
@@ -89,11 +95,11 @@ def test_all_start_with_what_rank_0_has():
 
 
 class Meanwhile:
-    """What happens while a rank waits for the answer to its next swap.
+    """Events while a rank waits for the answer to its next swap.
 
     Attributes:
-        before: what happens before the swap is done.
-        after: what happens after it, before the answer arrives.
+        before: called before the swap is done.
+        after: called after it, before the answer arrives.
     """
 
     def __init__(self):
@@ -124,7 +130,7 @@ inner = st.lists(st.one_of(train, swap), max_size=6)
 
 
 @given(actions=st.lists(st.one_of(train, st.tuples(swap, inner, inner)), max_size=20))
-def test_nothing_is_lost_or_counted_twice_in_any_order(actions):
+def test_changes_in_any_order_count_exactly_once(actions):
     meanwhile = Meanwhile()
     with small_shards():
         ranks = gang([BusyServer(meanwhile) for _ in range(3)], shapes=FEW)
@@ -142,7 +148,7 @@ def test_nothing_is_lost_or_counted_twice_in_any_order(actions):
             ranks[rank].exchange._replicas[where[0]].swap()
 
     def hooks(asker, inner):
-        # a rank has one thread that swaps, so meanwhile only others do
+        # a rank has one swapping thread, so meanwhile only others swap
         return [partial(act, action) for action in inner if action[0] == "train" or action[1] != asker]
 
     for action in actions:
@@ -158,7 +164,10 @@ def test_nothing_is_lost_or_counted_twice_in_any_order(actions):
 
 
 def train_hard(rank, worker, workers, *, swaps):
-    """Add 1 to this worker's share of all numbers, slowly enough for others to get in between, and return how often."""
+    """Add 1 to this worker's share of all numbers, slowly.
+
+    Other threads get in between. Returns the number of additions.
+    """
     shares = [tensor.view(-1)[worker::workers] for tensor in rank.tensors.values()]
     deadline = time.monotonic() + PATIENCE
     steps = 0
@@ -174,7 +183,10 @@ def train_hard(rank, worker, workers, *, swaps):
 
 
 def train_side_by_side(ranks, workers, *, swaps):
-    """Train with exchange to the end of an iteration; returns what the sum of it all is."""
+    """Train with exchange to the end of an iteration.
+
+    Returns the expected sum.
+    """
     wanted = copies(ranks[0])
     for rank in ranks:
         rank.exchange.resume()
@@ -191,7 +203,7 @@ def train_side_by_side(ranks, workers, *, swaps):
     return wanted
 
 
-def test_nothing_is_lost_while_hogwild_workers_train():
+def test_hogwild_workers_lose_no_change():
     with small_shards():
         ranks = gang([ParameterServer() for _ in range(3)], interval=0.0, workers=2)
     wanted = train_side_by_side(ranks, 2, swaps=100)
@@ -199,7 +211,7 @@ def test_nothing_is_lost_while_hogwild_workers_train():
         assert_equal(rank, wanted)
 
 
-def test_any_numbers_are_the_same_bits_everywhere_in_the_end():
+def test_any_numbers_end_with_equal_bits_everywhere():
     ranks = gang([ParameterServer(), ParameterServer()], shapes={"a": (3000,), "b": (40, 50)})
     wanted = {name: tensor.double() for name, tensor in copies(ranks[0]).items()}
     generator = torch.Generator().manual_seed(5)
@@ -217,7 +229,7 @@ def test_any_numbers_are_the_same_bits_everywhere_in_the_end():
             assert (tensor.double() - wanted[name]).abs().max() < 0.02
 
 
-def test_what_nobody_changed_costs_nothing_and_a_change_costs_its_segment():
+def test_only_changed_segments_are_transferred():
     servers = [ParameterServer(), ParameterServer()]
     ranks = gang(servers, shapes={"emb/user": (300, 100)})
 
@@ -226,7 +238,7 @@ def test_what_nobody_changed_costs_nothing_and_a_change_costs_its_segment():
 
     assert [moved(rank) for rank in ranks] == [0, 0]
     ranks[0].tensors["emb/user"][7, 7] += 1
-    # what rank 0 gives nobody else has changed: it need not be told the sum
+    # no other rank has changed the numbers of rank 0: it needs no sum in return
     assert [moved(ranks[0]), moved(ranks[1]), moved(ranks[0]), moved(ranks[1])] == [4 * SEGMENT, 4 * SEGMENT, 0, 0]
     for rank in ranks:
         rank.tensors["emb/user"][7, 7] += 1
@@ -234,7 +246,7 @@ def test_what_nobody_changed_costs_nothing_and_a_change_costs_its_segment():
     assert ranks[0].tensors["emb/user"][7, 7] == 707 + 3
 
 
-def test_rounding_does_not_go_on_for_ever():
+def test_rounding_differences_stop_being_exchanged():
     ranks = gang([ParameterServer()] * 2, shapes={"a": (1000,)})
     generator = torch.Generator().manual_seed(1)
     for rank in ranks:
@@ -245,7 +257,7 @@ def test_rounding_does_not_go_on_for_ever():
     assert torch.equal(ranks[0].tensors["a"], ranks[1].tensors["a"])
 
 
-def test_a_second_start_replaces_everything():
+def test_second_start_replaces_everything():
     ranks = gang([ParameterServer(), ParameterServer()])
     ranks[1].tensors["diagonal"] += 5
     end_iteration(ranks)
@@ -256,7 +268,7 @@ def test_a_second_start_replaces_everything():
         assert rank.tensors["diagonal"].tolist() == [42] * 5
 
 
-def test_over_the_wire():
+def test_exchange_works_over_the_network():
     remote = ParameterServer()
     shapes = {"a": (2000,), "b": (3, 4), "c": (5,), "d": (70, 30)}
     with linked(remote.serve, 0, 1) as (first, second):
@@ -274,23 +286,23 @@ def test_over_the_wire():
             assert traffic.requests > 0
             assert traffic.bytes > 0
             assert traffic.seconds > 0
-            assert traffic.requests < rank.exchange.swaps  # what the server of this process has needs none
+            assert traffic.requests < rank.exchange.swaps  # the server of this process needs no connection
 
 
-def test_only_rank_0_starts():
+def test_only_rank_zero_starts():
     with linked(ParameterServer().serve, 1) as (connection,):
         rank = new_rank([connection])
         with pytest.raises(ConflictError, match="rank 1 sent 'seed', which is not its part"):
             rank.exchange.seed()
 
 
-def test_nothing_is_there_before_rank_0_has_started():
+def test_ranks_wait_for_start_of_rank_zero():
     rank = new_rank([ParameterServer()])
     with pytest.raises(ConflictError, match="began before rank 0 had set them"):
         rank.exchange.pull()
 
 
-def test_a_rank_that_trains_another_model_is_refused():
+def test_rank_with_other_model_is_refused():
     server = ParameterServer()
     first, second = new_rank([server]), new_rank([server], {"a": (4000,)})
     first.exchange.seed()
@@ -298,7 +310,7 @@ def test_a_rank_that_trains_another_model_is_refused():
         second.exchange.pull()
 
 
-def test_a_swap_without_an_answer_is_told_and_never_tried_again():
+def test_swap_without_answer_is_reported_and_not_repeated():
     asked, told = [], threading.Event()
     errors = []
 
@@ -327,7 +339,7 @@ def test_a_swap_without_an_answer_is_told_and_never_tried_again():
     assert asked.count("swap") == 1
 
 
-def test_no_more_than_the_bandwidth_is_used():
+def test_exchange_stays_within_the_bandwidth():
     ranks = gang([ParameterServer()], shapes={"a": (1000, 250)}, bandwidth=5e6, interval=0.0)
     exchange, tensor = ranks[0].exchange, ranks[0].tensors["a"]
     before, started = exchange.swaps, time.monotonic()
@@ -340,7 +352,7 @@ def test_no_more_than_the_bandwidth_is_used():
     assert time.monotonic() - started >= 2 * tensor.nbytes / 5e6
 
 
-def test_a_number_is_exchanged_once_an_interval_at_most():
+def test_number_is_exchanged_once_an_interval():
     ranks = gang([ParameterServer()], interval=0.1)
     exchange = ranks[0].exchange
     before, started = exchange.swaps, time.monotonic()
@@ -351,7 +363,7 @@ def test_a_number_is_exchanged_once_an_interval_at_most():
     assert time.monotonic() - started >= 2 * 0.1
 
 
-def test_after_close_nothing_is_exchanged():
+def test_closed_exchange_swaps_nothing():
     ranks = gang([ParameterServer()], interval=0.0)
     ranks[0].exchange.resume()
     ranks[0].exchange.close()

@@ -14,7 +14,7 @@ SMALL = 2_500_000  # numbers in PBG's 10 MB
     sizes=st.dictionaries(st.text(max_size=5), st.one_of(st.integers(0, 5000), st.integers(0, 4 * SMALL)), max_size=30),
     servers=st.integers(1, 9),
 )
-def test_every_number_is_in_one_shard_of_one_server(sizes, servers):
+def test_every_number_is_in_exactly_one_shard(sizes, servers):
     found = {name: [] for name in sizes}
     for shard in plan_shards(sizes, servers):
         assert 0 <= shard.server < servers
@@ -29,7 +29,7 @@ def test_every_number_is_in_one_shard_of_one_server(sizes, servers):
         assert all(stop > start for start, stop in pieces)
 
 
-def test_a_small_parameter_has_one_server_and_a_large_one_has_all():
+def test_small_parameter_has_one_server_large_all():
     shards = plan_shards({"small": SMALL, "large": SMALL + 1}, 4)
     servers = {
         name: Counter(shard.server for shard in shards for extent in shard.extents if extent.name == name)
@@ -46,7 +46,7 @@ def test_many_small_parameters_are_spread_and_share_shards():
     assert min(len(shard.extents) for shard in shards) > 200
 
 
-def test_the_plan_is_the_same_in_every_process():
+def test_plan_is_the_same_in_every_process():
     # literals: with Python's hash of strings, which differs from process to process, they would not hold
     assert plan_shards({"a": 3, "b": 4, "c": 5, "d": 6}, 3) == [
         Shard(1, (Extent("a", 0, 3), Extent("b", 0, 4))),
@@ -54,7 +54,7 @@ def test_the_plan_is_the_same_in_every_process():
     ]
 
 
-def test_segments_lie_within_extents():
+def test_segments_are_within_extents():
     shard = Shard(0, (Extent("a", 0, SEGMENT), Extent("b", 10, 2 * SEGMENT + 15), Extent("c", 7, 8)))
     assert shard.lengths().tolist() == [SEGMENT, SEGMENT, SEGMENT, 5, 1]
 
@@ -63,6 +63,6 @@ sizes_of_two = st.dictionaries(st.sampled_from("ab"), st.integers(1, 2), min_siz
 
 
 @given(one=sizes_of_two, other=sizes_of_two)
-def test_a_shard_of_other_parameters_has_another_key(one, other):
+def test_shard_of_other_parameters_has_another_key(one, other):
     (first,), (second,) = plan_shards(one, 1), plan_shards(other, 1)
     assert (first.key == second.key) == (one == other)

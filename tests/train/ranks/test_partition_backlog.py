@@ -14,7 +14,7 @@ def key(number):
 
 
 def measured(interval, seconds):
-    """A backlog that has seen one write."""
+    """Return a backlog that has measured one write."""
     backlog = Backlog(interval)
     backlog.add(key(0), 0.0)
     backlog.begin(0.0)
@@ -22,11 +22,11 @@ def measured(interval, seconds):
     return backlog
 
 
-def test_one_partition_is_stored_when_its_interval_is_over():
+def test_partition_is_stored_after_its_interval():
     backlog = measured(60.0, 5.0)
     assert backlog.begin_at() is None
     backlog.add(key(1), 100.0)
-    backlog.add(key(1), 130.0)  # again: the change that waits is the first
+    backlog.add(key(1), 130.0)  # again: the age counts from the first waiting change
     assert backlog.begin_at() == 160.0
     assert backlog.age(130.0) == 30.0
     assert backlog.begin(160.0) == key(1)
@@ -35,14 +35,14 @@ def test_one_partition_is_stored_when_its_interval_is_over():
     assert (len(backlog), backlog.age(165.0)) == (0, 0.0)
 
 
-def test_many_at_once_are_begun_so_early_that_each_has_its_turn_in_time():
+def test_many_partitions_begin_early_enough_for_all():
     backlog = measured(60.0, 5.0)
     for number in range(10):
         backlog.add(key(number), 100.0)
     assert backlog.begin_at() == 160.0 - 9 * 5.0
 
 
-def test_before_a_write_was_measured_a_second_partition_makes_the_first_be_stored_at_once():
+def test_second_partition_before_measurement_begins_first():
     backlog = Backlog(60.0)
     backlog.add(key(0), 100.0)
     assert backlog.begin_at() == 160.0
@@ -50,7 +50,7 @@ def test_before_a_write_was_measured_a_second_partition_makes_the_first_be_store
     assert backlog.begin_at() == 110.0
 
 
-def test_what_comes_while_its_predecessor_is_stored_is_a_new_change():
+def test_change_during_store_is_a_new_one():
     backlog = measured(60.0, 5.0)
     backlog.add(key(1), 100.0)
     backlog.begin(160.0)
@@ -65,8 +65,8 @@ def test_what_comes_while_its_predecessor_is_stored_is_a_new_change():
     writes=st.floats(0.1, 5.0),
     changes=st.lists(st.tuples(st.floats(0, 20.0), st.integers(0, 9)), min_size=1, max_size=100),
 )
-def test_a_store_that_is_fast_enough_leaves_nothing_unsaved_for_longer_than_an_interval_and_one_write(writes, changes):
-    interval = 60.0  # 10 partitions, 5 seconds each at most: all can be stored within
+def test_fast_store_bounds_the_unsaved_time(writes, changes):
+    interval = 60.0  # 10 partitions, 5 seconds each at most: all can be stored in time
     backlog, now, end = measured(interval, writes), 10.0, math.inf
     times = []
     for pause, number in changes:

@@ -15,12 +15,12 @@ from tests.train.ranks.links import linked
 from tests.waiting import wait_until
 
 USER = PartitionKey("user", 0)
-PATIENCE = 20  # seconds; only what is broken takes so long
+PATIENCE = 20  # seconds; only a defect takes so long
 NEVER = 1e6
 
 
 class Store:
-    """Keeps what is stored, as slowly as a test wants it."""
+    """Store as slow as a test sets it."""
 
     def __init__(self):
         self.stored, self.begun, self.go_on = [], threading.Semaphore(0), threading.Event()
@@ -56,13 +56,13 @@ def values(held):
     return held.table.embeddings[0, 0].item(), held.table.row_sums[0].item(), held.lease
 
 
-def test_partitions_are_distributed_as_pbg_does():
+def test_partitions_are_distributed_as_by_pbg():
     assert [owner(PartitionKey(name, number), 3) for name in "ab" for number in range(4)] == [0, 1, 2, 0] * 2
 
 
 @pytest.fixture(params=["own", "remote"])
 def client(request, store):
-    """The one server there is: in this process, or over the wire."""
+    """Client of a server in this process, or over the network."""
     with serving(store) as server:
         if request.param == "own":
             yield PartitionClient([server])
@@ -71,7 +71,7 @@ def client(request, store):
                 yield PartitionClient(connections)
 
 
-def test_what_was_put_is_what_others_get(client):
+def test_stored_partition_is_returned_to_others(client):
     assert client.get(USER) is None
     client.put(USER, table(1), 7)
     client.put(PartitionKey("item", 0), table(2, 0), 8)
@@ -82,7 +82,7 @@ def test_what_was_put_is_what_others_get(client):
     assert values(client.get(USER)) == (3.0, 3.5, 9)
 
 
-def test_who_trains_on_changes_nothing_on_the_server(client):
+def test_training_on_changes_nothing_on_the_server(client):
     mine = table(1, 1000, 10)
     client.put(USER, mine, 1)
     got = client.get(USER).table
@@ -93,14 +93,14 @@ def test_who_trains_on_changes_nothing_on_the_server(client):
     assert values(client.get(USER)) == (1.0, 1.5, 1)
 
 
-def test_a_rank_that_lost_its_lease_is_refused(client):
+def test_rank_that_lost_its_lease_is_refused(client):
     client.put(USER, table(1), 7)
     client.put(USER, table(2), 7)  # the same again, as at an eviction
     with pytest.raises(ConflictError, match=r"partition 0 of user: lease 6 brings it, but lease 7 has brought it"):
         client.put(USER, table(3), 6)
 
 
-def test_flush_stores_the_newest_of_everything(client, store):
+def test_flush_stores_the_newest_partitions(client, store):
     client.put(USER, table(1), 1)
     client.put(PartitionKey("user", 1), table(2), 2)
     client.put(USER, table(3), 3)
@@ -112,7 +112,7 @@ def test_flush_stores_the_newest_of_everything(client, store):
     assert len(store.stored) == count
 
 
-def test_a_slow_store_is_an_error_that_says_so(client, store):
+def test_slow_store_ends_flush_with_an_error(client, store):
     store.go_on.clear()
     client.put(USER, table(1), 1)
     with pytest.raises(StorageError, match=r"1 partitions are not stored after 0\.05 s"):
@@ -120,13 +120,13 @@ def test_a_slow_store_is_an_error_that_says_so(client, store):
     store.go_on.set()
 
 
-def test_only_what_is_stored_is_forgotten(client):
+def test_unstored_partition_is_not_dropped(client):
     client.put(USER, table(1), 1)
     with pytest.raises(ConflictError, match="not stored; flush first"):
         client.drop_all()
 
 
-def test_what_is_stored_may_be_forgotten(client):
+def test_stored_partition_may_be_dropped(client):
     client.put(USER, table(1), 1)
     client.flush(PATIENCE)
     client.drop_all()
@@ -134,7 +134,7 @@ def test_what_is_stored_may_be_forgotten(client):
     assert client.get(USER) is None
 
 
-def test_what_came_is_stored_by_itself_after_the_interval_and_once(store):
+def test_partition_is_stored_once_after_the_interval(store):
     with serving(store, interval=0.05) as server:
         server.put(USER, table(1), 1)
         assert server.unsaved_age < PATIENCE
@@ -144,7 +144,7 @@ def test_what_came_is_stored_by_itself_after_the_interval_and_once(store):
     assert [(key, lease) for key, _, lease in store.stored] == [(USER, 1)]
 
 
-def test_what_is_being_stored_stays_as_it_is_while_the_next_comes(store):
+def test_partition_being_stored_stays_beside_its_successor(store):
     with serving(store) as server:
         store.go_on.clear()
         server.put(USER, table(1, 1000), 1)
@@ -160,7 +160,7 @@ def test_what_is_being_stored_stays_as_it_is_while_the_next_comes(store):
         assert torch.equal(rows, torch.full((1000, 3), float(lease)))
 
 
-def test_the_oldest_change_is_stored_first(store):
+def test_oldest_change_is_stored_first(store):
     keys = [PartitionKey("user", number) for number in (3, 1, 2)]
     with serving(store) as server:
         store.go_on.clear()
@@ -172,7 +172,7 @@ def test_the_oldest_change_is_stored_first(store):
     assert [key for key, *_ in store.stored][:3] == keys
 
 
-def test_a_store_that_fails_is_told_and_nothing_more_is_taken(store):
+def test_failing_store_is_reported_and_closes_server(store):
     errors, told = [], threading.Event()
 
     def on_error(error):
@@ -193,7 +193,7 @@ def test_a_store_that_fails_is_told_and_nothing_more_is_taken(store):
     assert errors == [store.error]
 
 
-def test_a_store_that_takes_less_than_what_comes_is_said_once(store, capsys):
+def test_slow_store_is_reported_once(store, capsys):
     with serving(store, interval=0.0) as server:
         store.go_on.clear()
         for lease in (1, 2, 3):
@@ -207,7 +207,7 @@ def test_a_store_that_takes_less_than_what_comes_is_said_once(store, capsys):
     assert capsys.readouterr().err.count("would be trained again if this rank were lost") == 1
 
 
-def test_several_servers_are_one(store):
+def test_several_servers_act_as_one(store):
     with serving(store) as own, serving(store) as other, linked(other.serve, 0) as (connection,):
         client = PartitionClient([own, connection])
         for number in range(4):
@@ -216,21 +216,21 @@ def test_several_servers_are_one(store):
         assert sorted(other.held()) == [("user", 1), ("user", 3)]
         assert client.held() == {PartitionKey("user", number): number for number in range(4)}
         assert [values(client.get(PartitionKey("user", number)))[0] for number in range(4)] == [0, 1, 2, 3]
-        # 5 rows of 3 numbers and a sum, there and back, of the two partitions that another process would have
+        # 5 rows of 3 numbers and a sum, there and back, of the two partitions that another process has
         assert (client.traffic.requests, client.traffic.bytes) == (4, 4 * 5 * (3 + 1) * 4)
         assert client.traffic.seconds > 0
         client.flush(PATIENCE)
         assert {key.partition for key, *_ in store.stored} == {0, 1, 2, 3}
 
 
-def test_a_server_that_is_gone_is_the_loss_of_a_rank(store):
+def test_lost_server_counts_as_lost_rank(store):
     with linked(lambda connection: connection.receive(timeout=PATIENCE), 0) as connections:
         client = PartitionClient(connections)
         with pytest.raises(RankLostError, match="rank 9 closed the connection"):
             client.put(USER, table(1), 1)
 
 
-def test_a_request_that_is_none_is_refused(store):
+def test_invalid_request_is_refused(store):
     with serving(store) as server, linked(server.serve, 0, 1) as (first, second):
         with pytest.raises(FormatError, match="no request 'steal'"):
             first.request("steal", timeout=PATIENCE)

@@ -1,4 +1,7 @@
-"""Ranks that train together, are stopped or crash, and go on; the wire between them is left out."""
+"""Ranks that train together, are stopped or crash, and continue.
+
+The network between them is left out.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from tests.train.releases import release
 
 
 class Hurt(TorchEngine):
-    """Does something before its n-th bucket, or the n-th batch of all."""
+    """Engine that acts before its n-th bucket, or n-th batch of all."""
 
     def __init__(self, config, *, bucket=None, batch=None, act=None):
         super().__init__(config, 1)
@@ -54,7 +57,7 @@ class Hurt(TorchEngine):
 
 
 class Watched(TorchEngine):
-    """Tells of every bucket before it is trained."""
+    """Reports every bucket before it is trained."""
 
     def __init__(self, config, tell):
         super().__init__(config, 1)
@@ -88,7 +91,7 @@ def names(store):
 
 @pytest.mark.parametrize("servers", [0, -1])
 @pytest.mark.parametrize("world", [1, 2])
-def test_every_edge_is_trained_once_whoever_does_it(buckets, tmp_path, world, servers):
+def test_every_edge_is_trained_once_by_any_rank(buckets, tmp_path, world, servers):
     config, store = (
         make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=2),
         LocalStore(tmp_path / "s"),
@@ -102,8 +105,11 @@ def test_every_edge_is_trained_once_whoever_does_it(buckets, tmp_path, world, se
     assert names(store) == ["HEAD.json", "checkpoint_version.txt", *expected, *statistics]
 
 
-def test_a_gang_that_crashed_at_any_bucket_ends_with_the_same_bits(buckets, tmp_path):
-    """With one rank and one worker nothing depends on time, so that a lost bucket is the only thing repeated."""
+def test_gang_crashed_at_any_bucket_gives_equal_bits(buckets, tmp_path):
+    """With one rank and one worker nothing depends on time.
+
+    So the lost bucket alone is repeated.
+    """
     config, whole = make_config(num_epochs=2), LocalStore(tmp_path / "whole")
     train(config, buckets, whole, tmp_path / "scratch")
     expected = objects(whole, config)
@@ -116,12 +122,12 @@ def test_a_gang_that_crashed_at_any_bucket_ends_with_the_same_bits(buckets, tmp_
         assert objects(store, config) == expected
         edges, retrained = ledger(store)
         assert edges == ledger(whole)[0]
-        assert sum(retrained) <= 54  # one bucket's but those held out, whether or not any of it was trained
+        assert sum(retrained) <= 54  # at most one bucket without held-out edges, whether or not any of it was trained
         assert not [name for name in names(store) if name.startswith(("partial/", "progress"))]
 
 
 @pytest.mark.parametrize("share_every", [0.0, 1000.0])
-def test_a_gang_that_cannot_take_over_what_all_share_leaves_it_as_it_is(buckets, tmp_path, monkeypatch, share_every):
+def test_gang_failing_to_load_shared_state_changes_nothing(buckets, tmp_path, monkeypatch, share_every):
     config, whole, store = make_config(num_epochs=1), LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "store")
     train(config, buckets, whole, tmp_path / "scratch")
     engine = Hurt(config, bucket=4, act=lambda: fail(Crash))
@@ -135,7 +141,7 @@ def test_a_gang_that_cannot_take_over_what_all_share_leaves_it_as_it_is(buckets,
     assert objects(store, config) == objects(whole, config)
 
 
-def test_a_gang_told_to_end_after_its_last_bucket_ends_with_the_same_bits(buckets, tmp_path, monkeypatch):
+def test_gang_stopped_after_last_bucket_gives_equal_bits(buckets, tmp_path, monkeypatch):
     config, whole, store = make_config(num_epochs=1), LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "store")
     train(config, buckets, whole, tmp_path / "scratch")
     engine, flush = TorchEngine(config, 1), ParameterExchange.flush
@@ -153,7 +159,7 @@ def test_a_gang_told_to_end_after_its_last_bucket_ends_with_the_same_bits(bucket
     assert objects(store, config) == objects(whole, config)
 
 
-def test_what_all_share_is_drawn_once_though_a_gang_crashed_before_its_commit(buckets, tmp_path, monkeypatch):
+def test_shared_rows_are_drawn_once_despite_crash(buckets, tmp_path, monkeypatch):
     config = make_single_config(entities={"n": {"num_partitions": 1}}, num_epochs=1)
     whole, store, before = LocalStore(tmp_path / "whole"), LocalStore(tmp_path / "store"), tmp_path / "release"
     anchor = partial(Anchor, release(before, config), 0.5)
@@ -169,7 +175,7 @@ def test_what_all_share_is_drawn_once_though_a_gang_crashed_before_its_commit(bu
     assert objects(store, config) != objects(free, config)
 
 
-def test_a_gang_told_to_end_goes_on_with_the_next_batch(buckets, tmp_path):
+def test_stopped_gang_continues_with_the_next_batch(buckets, tmp_path):
     config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
     engine = Hurt(config, batch=10)
     engine.act = engine.stop
@@ -177,7 +183,10 @@ def test_a_gang_told_to_end_goes_on_with_the_next_batch(buckets, tmp_path):
         train(config, buckets, store, tmp_path / "a", engines=[engine])
     with claim(store, "", SPEC, patience=0.1) as writer:
         (begun,) = writer.progress.begun
-        assert (begun.batches, begun.edges) == (2, 40)  # three batches a bucket; the eleventh was under way
+        assert (begun.batches, begun.edges) == (
+            2,
+            40,
+        )  # a bucket has three batches; the eleventh batch was being trained
         assert [edge_chunk.edges for edge_chunk in writer.progress.done if edge_chunk.edges] == [60] * 3
     engine = TorchEngine(config, 1)
     trainers = train(config, buckets, store, tmp_path / "b", engines=[engine])
@@ -186,7 +195,7 @@ def test_a_gang_told_to_end_goes_on_with_the_next_batch(buckets, tmp_path):
 
 
 @pytest.mark.parametrize("servers", [0, -1])
-def test_a_rank_that_crashes_costs_what_was_not_stored_and_the_ledger_says_so(buckets, tmp_path, servers):
+def test_crashed_rank_loses_unstored_edges_by_ledger(buckets, tmp_path, servers):
     config = make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=1, store_interval=0.05)
     store = LocalStore(tmp_path / "store")
     begun = itertools.count(1)
@@ -196,14 +205,14 @@ def test_a_rank_that_crashes_costs_what_was_not_stored_and_the_ledger_says_so(bu
     with claim(store, "", SPEC, patience=0.1) as writer:
         stored = sum(edge_chunk.edges for edge_chunk in (*writer.progress.done, *writer.progress.begun))
     assert stored >= 2 * 60 if servers == 0 else stored >= 0
-    trainers = train(config, buckets, store, tmp_path / "b", world=3)  # another number of ranks may go on
+    trainers = train(config, buckets, store, tmp_path / "b", world=3)  # another number of ranks may continue
     (edges,), retrained = ledger(store)
     assert edges == EDGES
     assert sum(trainer.work.edges for trainer in trainers) == EDGES - stored
     assert 0 < sum(retrained) <= EDGES - stored
 
 
-def test_types_with_one_partition_are_shared_and_types_of_no_relation_are_kept(buckets, tmp_path):
+def test_unpartitioned_types_are_shared_unused_ones_kept(buckets, tmp_path):
     entities = {"n": {"num_partitions": PARTITIONS}, "one": {"num_partitions": 1}, "idle": {"num_partitions": 2}}
     relations = [
         {"name": "r", "lhs": "n", "rhs": "n", "operator": "translation"},
@@ -219,7 +228,7 @@ def test_types_with_one_partition_are_shared_and_types_of_no_relation_are_kept(b
 
 
 @pytest.mark.parametrize("servers", [0, -1])
-def test_a_partition_may_be_empty(buckets, tmp_path, servers):
+def test_empty_partition_is_trained(buckets, tmp_path, servers):
     entities = {"n": {"num_partitions": PARTITIONS}, "few": {"num_partitions": PARTITIONS}}
     relations = [{"name": name, "lhs": "n", "rhs": rhs, "operator": "none"} for name, rhs in (("r", "n"), ("s", "few"))]
     config = make_single_config(
@@ -232,7 +241,7 @@ def test_a_partition_may_be_empty(buckets, tmp_path, servers):
         assert file["embeddings"].shape == (0, config.dimension)
 
 
-def test_partitions_in_memory_are_stored_though_a_rank_cannot_take_its_leave():
+def test_partitions_are_stored_when_leaving_fails():
     done = []
     client = SimpleNamespace(
         leave=lambda _: fail(StorageError("away")), meet=lambda place, *, seconds: done.append((place, seconds > 0))
@@ -243,15 +252,18 @@ def test_partitions_in_memory_are_stored_though_a_rank_cannot_take_its_leave():
     assert done == [("left", True), ("flushed", True), ("stored", True)]
 
 
-def test_a_diverged_training_commits_nothing(buckets, tmp_path):
+def test_diverged_training_commits_nothing(buckets, tmp_path):
     config, store = make_config(lr=1e30, num_epochs=1), LocalStore(tmp_path / "store")
     with pytest.raises(TrainingDivergedError):
         train(config, buckets, store, tmp_path / "scratch", world=2)
     assert not [name for name in names(store) if ".v1.h5" in name and not name.startswith("partial/")]
 
 
-def test_a_gang_that_was_shut_out_changes_nothing(buckets, tmp_path):
-    """Another claims the directory while this one trains: its next record, and so its bucket, does not count."""
+def test_fenced_gang_changes_nothing(buckets, tmp_path):
+    """Let another gang claim the directory while this one trains.
+
+    Its next record, and so its bucket, does not count.
+    """
     config, store = make_config(num_epochs=1), LocalStore(tmp_path / "store")
 
     def take_over():
@@ -271,8 +283,11 @@ def ledger_of_whole(config, buckets, tmp_path):
 
 
 @pytest.mark.parametrize("servers", [0, -1])
-def test_a_rank_told_to_end_while_it_waits_keeps_what_it_trained_before(buckets, tmp_path, servers):
-    """It has handed in its last report, and has partitions in memory that only it can store."""
+def test_rank_stopped_while_waiting_keeps_its_work(buckets, tmp_path, servers):
+    """It has sent its last report and has partitions to store.
+
+    Only this rank can store them.
+    """
     config = make_config(num_partition_servers=servers, eval_fraction=0.0, num_epochs=1, store_interval=1000)
     store, engines, trained = LocalStore(tmp_path / "store"), [], itertools.count(1)
 
@@ -294,7 +309,7 @@ def test_a_rank_told_to_end_while_it_waits_keeps_what_it_trained_before(buckets,
     assert ledger(store) == ((EDGES,), ())
 
 
-def test_a_bucket_whose_order_has_changed_is_trained_again(buckets, tmp_path):
+def test_bucket_with_changed_order_is_trained_again(buckets, tmp_path):
     config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
     engine = Hurt(config, batch=1)
     engine.act = engine.stop
@@ -304,7 +319,7 @@ def test_a_bucket_whose_order_has_changed_is_trained_again(buckets, tmp_path):
     assert ledger(store) == ((EDGES,), (40,))
 
 
-def test_an_iteration_is_not_gone_on_with_on_other_edges(buckets, tmp_path):
+def test_iteration_is_not_continued_on_other_edges(buckets, tmp_path):
     config, store = make_config(num_epochs=1, eval_fraction=0.0), LocalStore(tmp_path / "store")
     engine = Hurt(config, bucket=3, act=lambda: fail(Crash))
     with pytest.raises(Crash):
@@ -314,7 +329,7 @@ def test_an_iteration_is_not_gone_on_with_on_other_edges(buckets, tmp_path):
         train(other, buckets, store, tmp_path / "b")
 
 
-def test_shared_parameters_that_are_not_finite_are_not_stored(buckets, tmp_path):
+def test_infinite_shared_parameters_are_not_stored(buckets, tmp_path):
     config, store = make_config(), LocalStore(tmp_path / "store")
     with claim(store, "", SPEC, patience=0.1) as writer:
         rank = Rank(0, config, buckets, writer, tmp_path)
@@ -324,8 +339,11 @@ def test_shared_parameters_that_are_not_finite_are_not_stored(buckets, tmp_path)
         assert not list(store.list("partial/"))
 
 
-def test_training_goes_on_while_what_all_share_is_written(buckets, tmp_path, monkeypatch):
-    """What is written is as it was when the gate was closed, for the time of a copy."""
+def test_training_continues_while_shared_state_is_written(buckets, tmp_path, monkeypatch):
+    """The written state is that of the closed step lock.
+
+    The lock is closed for the time of a copy.
+    """
     config, store, stored = make_config(), LocalStore(tmp_path / "store"), {}
     writing, trained = threading.Event(), threading.Event()
 

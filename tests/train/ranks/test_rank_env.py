@@ -54,12 +54,12 @@ FOUR = {"num_machines": 4, "distributed_init_method": TCP}
         ({**FOUR, "num_partition_servers": 2}, None, {"RANK": "3", "WORLD_SIZE": "6", **MASTER}, (3, 4, 2, "env://")),
     ],
 )
-def test_finds_its_place(find, capsys, keys, rank, environment, env):
+def test_rank_finds_its_place(find, capsys, keys, rank, environment, env):
     assert find(keys, rank, **environment) == env
     assert not capsys.readouterr().err
 
 
-def test_what_a_place_is(find):
+def test_place_has_rank_and_world(find):
     server = find({**FOUR, "num_partition_servers": 2}, 4)
     assert (server.size, server.role, server.master) == (6, "partition-server", ("10.0.0.1", 29500))
     trainer = find({}, None, RANK="1", WORLD_SIZE="2", **MASTER)
@@ -69,7 +69,7 @@ def test_what_a_place_is(find):
     assert (filed.master, filed.meeting_point) == (None, "file:///shared/meet")
 
 
-def test_another_number_of_processes_is_allowed_and_said_by_rank_zero(find, capsys):
+def test_other_number_of_processes_is_reported_once(find, capsys):
     assert find(FOUR, None, RANK="0", WORLD_SIZE="2", **MASTER) == (0, 2, 0, "env://")
     assert "num_machines is 4; 2 processes make 2 trainers" in capsys.readouterr().err
     find(FOUR, None, RANK="1", WORLD_SIZE="2", **MASTER)
@@ -114,7 +114,7 @@ def test_another_number_of_processes_is_allowed_and_said_by_rank_zero(find, caps
         ),
     ],
 )
-def test_refuses_what_is_missing_or_contradicts_itself(find, keys, rank, environment, text):
+def test_missing_or_contradictory_variables_are_refused(find, keys, rank, environment, text):
     with pytest.raises(ConfigError) as refusal:
         find(keys, rank, **environment)
     assert text in str(refusal.value)

@@ -1,4 +1,6 @@
-"""Two ranks end with the bits of one rank that trains the buckets in the order of their leases.
+"""Two ranks end with the bits of one rank.
+
+The one trains the buckets in the order of their leases.
 
 Two ranks never train in the same order twice, so the results of two gangs cannot be compared with each other. But
 disjoint buckets commute where a model shares nothing (no parameters of operators, no unpartitioned type). So one rank
@@ -28,7 +30,10 @@ CRASHES = (2, 8, 11)
 
 
 class Killed(TorchEngine):
-    """An engine that ends as by SIGKILL: at its n-th bucket, or within a bucket once the other engine has."""
+    """Engine that ends as by SIGKILL.
+
+    It ends at its n-th bucket, or within a bucket once the other engine has ended.
+    """
 
     def __init__(self, config, dead, bucket=-1):
         super().__init__(config, 1)
@@ -63,7 +68,7 @@ def buckets(tmp_path_factory):
 
 @pytest.fixture
 def rounds(monkeypatch):
-    """Give the last round of each epoch, by the number of its iteration."""
+    """Collect the last round of each epoch, by iteration number."""
     found, begin = {}, IterationState.__init__
 
     def recorded(round_, *args, **kwargs):
@@ -75,12 +80,12 @@ def rounds(monkeypatch):
 
 
 def leased(rounds):
-    """Return the buckets of each epoch in the order of the leases that count."""
+    """Return the buckets of each epoch in order of counting leases."""
     return [sorted(rounds[number]._done, key=lambda b: rounds[number]._done[b].lease) for number in sorted(rounds)]
 
 
 def follow(order, monkeypatch):
-    """Have one rank train the buckets of each epoch in an order."""
+    """Let one rank train the buckets of each epoch in order."""
     left, acquire = [bucket for epoch in order for bucket in epoch], LeaseBook.acquire
 
     def chosen(book, rank, old):

@@ -10,7 +10,7 @@ from pbg_tasks.train.ranks.shared_stores import SharedStores
 
 
 class Clock:
-    """Time that passes while something is stored, and when it is told to."""
+    """Time that passes during a store, and on demand."""
 
     def __init__(self):
         self.now = 100.0
@@ -27,25 +27,25 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(("takes", "pause"), [(0.5, 10.0), (7.0, 70.0)])
-def test_the_next_store_begins_long_after_a_slow_one(clock, takes, pause):
-    told = []
+def test_next_store_begins_long_after_slow_one(clock, takes, pause):
+    stored = []
 
     def store(number):
         clock.now += takes
         return {"number": number}
 
-    stores = SharedStores(store, told.append, every=10.0)
+    stores = SharedStores(store, stored.append, every=10.0)
     stores.begin()
     for wait, expected in ((0.0, 1), (pause - 0.1, 1), (0.2, 2)):
         clock.now += wait
         stores.ask()
         assert stores.wait(10)
-        assert told[-1] == {"number": expected}
+        assert stored[-1] == {"number": expected}
 
 
-def test_nothing_is_stored_by_itself_before_the_beginning_and_after_the_last(clock):
-    told = []
-    stores = SharedStores(lambda number: number, told.append, every=10.0)
+def test_nothing_is_stored_before_begin_and_after_last(clock):
+    stored = []
+    stores = SharedStores(lambda number: number, stored.append, every=10.0)
     stores.ask()
     assert stores.wait(10)
     stores.begin()
@@ -54,32 +54,32 @@ def test_nothing_is_stored_by_itself_before_the_beginning_and_after_the_last(clo
     for store in (stores.ask, stores.insist):
         store()
         assert stores.wait(10)
-    assert not told
+    assert not stored
     stores.begin()
     stores.ask()
     assert stores.wait(10)
-    assert told == [2]
+    assert stored == [2]
 
 
-def test_without_an_interval_nothing_is_stored_but_at_once():
-    told = []
-    stores = SharedStores(lambda number: number, told.append, every=0.0)
+def test_nothing_is_stored_in_background_without_interval():
+    stored = []
+    stores = SharedStores(lambda number: number, stored.append, every=0.0)
     stores.begin()
     stores.ask()
     stores.insist()
     assert stores.wait(10)
-    assert (stores.now(), told) == (1, [])
+    assert (stores.now(), stored) == (1, [])
 
 
-def test_one_store_comes_after_the_other():
-    begun, let, told = threading.Semaphore(0), threading.Semaphore(0), []
+def test_stores_never_overlap():
+    begun, let, stored = threading.Semaphore(0), threading.Semaphore(0), []
 
     def store(number):
         begun.release()
         assert let.acquire(timeout=10)
         return number
 
-    stores = SharedStores(store, told.append, every=10.0)
+    stores = SharedStores(store, stored.append, every=10.0)
     stores.begin()
     stores.ask()
     assert begun.acquire(timeout=10)
@@ -89,10 +89,10 @@ def test_one_store_comes_after_the_other():
     assert not stores.wait(0.01)
     let.release(2)
     assert stores.wait(10)
-    assert told == [1, 2]
+    assert stored == [1, 2]
 
 
-def test_what_went_wrong_is_raised_by_whoever_comes_next():
+def test_failed_store_is_raised_to_next_caller():
     def store(number):
         raise StorageError(f"store {number}")
 

@@ -9,10 +9,10 @@ import pytest
 from pbg_tasks.train.ranks.parameters.step_lock import StepLock
 from tests.waiting import wait_until
 
-PATIENCE = 20  # seconds; only a gate that is broken takes so long
+PATIENCE = 20  # seconds; only a defective lock takes so long
 
 
-def test_steps_are_taken_side_by_side():
+def test_steps_run_side_by_side():
     step_lock, inside = StepLock(2), threading.Barrier(2, timeout=PATIENCE)
 
     def step():
@@ -25,7 +25,7 @@ def test_steps_are_taken_side_by_side():
     assert step_lock.stall == 0
 
 
-def test_alone_waits_for_steps_under_way_and_holds_back_new_ones():
+def test_exclusive_holder_waits_for_steps_and_delays_new():
     step_lock, seen = StepLock(2), []
     first_is_in, first_may_go, alone_is_in, alone_may_go = (threading.Event() for _ in range(4))
 
@@ -65,7 +65,7 @@ def test_alone_waits_for_steps_under_way_and_holds_back_new_ones():
     assert step_lock.stall >= 0.05 / 2  # of two workers one waited
 
 
-def test_neither_steps_nor_those_who_want_to_be_alone_starve():
+def test_neither_steps_nor_exclusive_holders_starve():
     step_lock, end, counts = StepLock(3), threading.Event(), {}
 
     def again_and_again(name, enter):
@@ -87,7 +87,7 @@ def test_neither_steps_nor_those_who_want_to_be_alone_starve():
     assert min(counts.values()) >= 20
 
 
-def test_nobody_is_inside_with_one_who_is_alone():
+def test_no_step_runs_beside_exclusive_holder():
     step_lock, steps, alone, wrong = StepLock(4), set(), set(), []
 
     def act(number, enter, mine, others):
@@ -108,7 +108,7 @@ def test_nobody_is_inside_with_one_who_is_alone():
 
 
 @pytest.mark.parametrize("context", ["step", "alone"])
-def test_an_error_inside_leaves_the_gate_open(context):
+def test_error_inside_leaves_the_lock_open(context):
     step_lock = StepLock()
     with pytest.raises(ZeroDivisionError), getattr(step_lock, context)():
         raise ZeroDivisionError

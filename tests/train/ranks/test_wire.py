@@ -46,7 +46,7 @@ def stranger(address):
 
 
 class Counted:
-    """Counts how many calls are under way at most."""
+    """Counts the largest number of simultaneous calls."""
 
     def __init__(self, work):
         self._work, self._lock = work, threading.Lock()
@@ -64,7 +64,7 @@ class Counted:
 
 
 class TestConnection:
-    def test_asks_and_is_answered(self, listen):
+    def test_request_is_answered(self, listen):
         with call(listen()) as connection:
             assert connection.peer == Peer(0, "trainer")
             answer = connection.request("push", np.arange(3), timeout=5, lease=7, kind="a field may be called so")
@@ -76,14 +76,14 @@ class TestConnection:
             numbers = pool.map(lambda number: connection.request("a", timeout=5, number=number), range(200))
             assert [answer.fields["number"] for answer in numbers] == list(range(200))
 
-    def test_receives_into_an_array(self, listen):
+    def test_answer_is_received_into_an_array(self, listen):
         place = np.zeros(1 << 20, np.float32)
         with call(listen()) as connection:
             answer = connection.request("a", np.ones(1 << 20, np.float32), timeout=5, into=[place])
         assert answer.arrays[0] is place
         assert place.all()
 
-    def test_an_error_of_a_service_is_raised_where_it_was_asked(self, listen, capsys):
+    def test_error_of_service_is_raised_at_request(self, listen, capsys):
         def fail(connection):
             connection.receive(timeout=5)
             raise StorageError("the disk is full")
@@ -95,7 +95,7 @@ class TestConnection:
                 connection.receive(timeout=5)
         assert "fail for rank 1: the disk is full" in capsys.readouterr().err
 
-    def test_a_defect_of_a_service_is_told_too(self, listen, capsys):
+    def test_defect_of_service_is_raised_too(self, listen, capsys):
         def fail(connection):
             raise ZeroDivisionError("division by zero")
 
@@ -103,7 +103,7 @@ class TestConnection:
             connection.request("a", timeout=5)
         assert "Traceback" in capsys.readouterr().err
 
-    def test_an_error_arrives_although_more_was_sent_than_is_read(self, listen):
+    def test_error_arrives_before_message_is_fully_read(self, listen):
         def fail(connection):
             connection.receive(timeout=5)
             raise StorageError("enough")
@@ -113,11 +113,11 @@ class TestConnection:
             with pytest.raises(StorageError, match="enough"):
                 connection.request("b", np.zeros(8 << 20, np.uint8), timeout=5)
 
-    def test_too_much_at_once(self, listen):
+    def test_too_large_message_is_refused(self, listen):
         with call(listen(limit=1000)) as connection, pytest.raises(FormatError, match="1000 are allowed"):
             connection.request("a", np.zeros(1001, np.uint8), timeout=5)
 
-    def test_silence(self, listen):
+    def test_silent_peer_is_lost(self, listen):
         with call(listen(wait=lambda connection: connection.receive(timeout=None)), "wait") as connection:
             began = time.monotonic()
             with pytest.raises(RankLostError, match=r"rank 0 was silent for 0.2 s"):
@@ -125,7 +125,7 @@ class TestConnection:
             assert time.monotonic() - began < 2
             assert connection.ended
 
-    def test_no_answer_is_taken_for_that_of_another_question(self, listen):
+    def test_late_answer_is_not_used_for_next_request(self, listen):
         given_up = threading.Event()
 
         def late(connection):
@@ -139,7 +139,7 @@ class TestConnection:
                     connection.request("a", timeout=0.1)
             given_up.set()
 
-    def test_silence_in_the_middle_of_a_message(self, listen):
+    def test_silence_within_a_message_loses_the_peer(self, listen):
         def half(connection):
             connection._outgoing.sendall(b"PBG\x01\0\0\0\x7f{")
             time.sleep(1)
@@ -147,7 +147,7 @@ class TestConnection:
         with call(listen(half=half), "half") as connection, pytest.raises(RankLostError, match=r"silent for 0.2 s"):
             connection.receive(timeout=0.2)
 
-    def test_a_peer_that_takes_nothing(self, listen, monkeypatch):
+    def test_peer_that_reads_nothing_is_lost(self, listen, monkeypatch):
         monkeypatch.setattr(connections, "_PATIENCE", 0.2)
         done = threading.Event()
         with call(listen(wait=lambda _: done.wait(10)), "wait") as connection:
@@ -155,7 +155,7 @@ class TestConnection:
                 connection.send("a", np.zeros(64 << 20, np.uint8))
             done.set()
 
-    def test_closing_wakes_who_waits(self, listen):
+    def test_closing_wakes_waiting_threads(self, listen):
         connection = call(listen(wait=lambda connection: connection.receive(timeout=None)), "wait")
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(connection.receive, timeout=None)
@@ -166,7 +166,7 @@ class TestConnection:
         with pytest.raises(RankLostError, match="closed"):
             connection.send("a")
 
-    def test_one_waits_for_ever_and_the_other_way_still_has_its_timeout(self, listen, monkeypatch):
+    def test_sending_times_out_while_receiving_waits_forever(self, listen, monkeypatch):
         monkeypatch.setattr(connections, "_PATIENCE", 0.2)
         done = threading.Event()
         connection = call(listen(wait=lambda _: done.wait(10)), "wait")
@@ -182,7 +182,7 @@ class TestConnection:
 
 
 class TestListener:
-    def test_offers_several_services(self, listen):
+    def test_several_services_are_offered(self, listen):
         address = listen(a=lambda connection: connection.send("A"), b=lambda connection: connection.send("B"))
         for name in ("a", "b"):
             with call(address, name) as connection:
@@ -196,13 +196,13 @@ class TestListener:
             (ONE, "nothing", "does not offer 'nothing'"),
         ],
     )
-    def test_refuses(self, listen, credentials, service, text):
+    def test_bad_hellos_are_refused(self, listen, credentials, service, text):
         address = listen()
         with pytest.raises(ConfigError, match=text) as refusal:
             call(address, service, credentials)
         assert str(refusal.value).startswith(f"{service!r} at 127.0.0.1:{address[1]}: ")
 
-    def test_says_once_whom_it_refused_and_goes_on(self, listen, capsys):
+    def test_refused_peer_is_reported_once(self, listen, capsys):
         address = listen()
         for data in (b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\x02\0\x01", bytes(10_000)):
             with stranger(address) as stream:
@@ -215,14 +215,14 @@ class TestListener:
         assert said.count("\n") == 1
         assert "refused a connection from 127.0.0.1: it does not speak this protocol" in said
 
-    def test_remembers_a_bounded_number_of_those_it_refused(self, capsys):
+    def test_refused_peers_are_remembered_in_bounded_number(self, capsys):
         with Listener(ZERO, {}, host="127.0.0.1") as listener:
             for number in range(1000):
                 listener._refuse(f"10.0.{number // 256}.{number % 256}", "so")
             assert len(listener._refused) == wire._REFUSALS_SAID
         assert capsys.readouterr().err.count("\n") == wire._REFUSALS_SAID
 
-    def test_silent_strangers_do_not_keep_others_out(self, listen, monkeypatch):
+    def test_silent_strangers_do_not_keep_ranks_out(self, listen, monkeypatch):
         monkeypatch.setattr(wire, "_HANDSHAKE_SECONDS", 1.0)
         monkeypatch.setattr(wire, "admit", counted := Counted(wire.admit))
         address = listen()
@@ -236,7 +236,7 @@ class TestListener:
             with stream, pytest.raises((EOFError, ConnectionError)):
                 hear_the_end(stream)
 
-    def test_closing_ends_its_connections_and_services(self):
+    def test_closing_ends_connections_and_services(self):
         begun, ended = threading.Event(), threading.Event()
 
         def wait(connection):
@@ -255,11 +255,11 @@ class TestListener:
         with pytest.raises(RankLostError, match="nobody answers"):
             call(listener.address)
 
-    def test_an_address_that_is_not_of_this_machine(self):
+    def test_address_of_other_machine_is_refused(self):
         with pytest.raises(ConfigError, match=r"cannot listen at 192.0.2.77"):
             Listener(ZERO, {}, host="192.0.2.77")
 
-    def test_listens_at_its_address_alone(self, listen):
+    def test_listener_uses_its_address_only(self, listen):
         _, port = listen()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port), timeout=5)
@@ -271,20 +271,20 @@ def hear_the_end(stream):
 
 
 class TestConnect:
-    def test_nobody_there(self):
+    def test_port_without_listener_raises(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         with pytest.raises(RankLostError, match=f"'echo' at 127.0.0.1:{port}: nobody answers"):
             call(("127.0.0.1", port))
 
-    def test_somebody_who_says_nothing(self):
+    def test_silent_peer_raises_after_timeout(self):
         with (
             socket.create_server(("127.0.0.1", 0)) as server,
             pytest.raises(RankLostError, match=r"not known after 0\.\d+ s"),
         ):
             call(server.getsockname(), timeout=0.3)
 
-    def test_somebody_else(self):
+    def test_peer_of_other_protocol_raises(self):
         with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
 
             def answer():
