@@ -81,7 +81,10 @@ class Workplace:
 
 @contextmanager
 def workplace(root):
-    """Give a place that outlives one test, for a fixture of a module or a session; its scratch is there, too."""
+    """Yield a workplace for a fixture of a module or session.
+
+    Its scratch is inside it, too.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PBG_SCRATCH", str(root / "scratch"))
         yield Workplace(root)

@@ -1,4 +1,7 @@
-"""A small checkpoint directory with awkward contents, for whatever exports or imports embeddings."""
+"""A small checkpoint directory with awkward contents.
+
+Tests of exports and imports share it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ ODD = ['say "hi"', "#tag", "日本語", "a:b", "1234567890123456789012345", "%41
 
 
 def model(root, **changes):
-    """Write a directory of two types, one of two partitions, whose relations have operators."""
+    """Write a directory of two types whose relations have operators.
+
+    One type has two partitions.
+    """
     keys = {
         "entities": {"user": {"num_partitions": 2}, "item": {"num_partitions": 1}},
         "relations": [
@@ -40,6 +46,6 @@ def imported(folder, entity):
 
 
 def files(folder):
-    """List what lies in a folder, the store's own left out."""
+    """List the files of a folder, except the store's own."""
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return sorted(name for name in found if not name.startswith(".pbg/"))

@@ -1,4 +1,8 @@
-"""Work on an S3 store that is killed at one of its writes, begun again, and held against what was never disturbed.
+"""Work on an S3 store that is killed and repeated.
+
+It is killed at one of its writes and begun again.
+
+The result is compared with that of undisturbed work.
 
 Each day kills other writes, so that runs on ``DAYS`` days come to all of them; a failure names the ``PBG_ROTATION``
 that repeats it. With ``PBG_EVERY_WRITE=1`` in the environment work is killed at every write, in some ten minutes.
@@ -22,23 +26,23 @@ WRITES = ("put_new", "swap", "put", "copy", "delete")
 KILLED = 77
 DAYS = 40
 OBJECTS_OF_A_TRY = re.compile(r"/((held|HEAD|training_stats|training_io)\.json|checkpoint/manifest\.v\d+\.json)$")
-"""They tell of times and of writers; that they are there is all that can be compared."""
+"""They contain times and writers, so only their existence can be compared."""
 BY_THE_CLOCK = re.compile(r"/(lease|live)\.json$|^\.looks/")
 """Written every few seconds, so seldom by a small training, or not at all; or with the time of a collection."""
 DOCUMENTS = re.compile(r"/(results|decisions)/|/CURRENT\.json$|^gc/")
 FIGURES_OF_A_TRY = {"usage", "seconds", "second", "memory", "resumed", "at", "nonce"}
-"""What tells of one try: when it was, where it began, how fast it was; and the random number of a swapped document."""
+"""Fields that depend on the try: its time, its start, its speed; and the random number of a swapped document."""
 
 
 class State:
-    """All objects of a store as they lie now, with their metadata, to come back to."""
+    """All objects of a store with their metadata, to be restored."""
 
     def __init__(self, store):
         self._store = store
         self._blobs = {info.key: store.get(info.key) for info in list(store.list())}
 
     def restore(self):
-        """Let the store be as it was."""
+        """Restore the store to this state."""
         there = {info.key: info.tag for info in self._store.list()}
         for key in there.keys() - self._blobs.keys():
             self._store.delete(key)
@@ -48,25 +52,31 @@ class State:
 
 
 def objects(store, prefix="", *, without=BY_THE_CLOCK):
-    """Return what the objects below a prefix hold that no try may change, by key."""
+    """Return the contents below a prefix that no try may change.
+
+    They are by key.
+    """
     keys = [info.key for info in store.list(prefix) if not without.search(info.key)]
     return {key: None if OBJECTS_OF_A_TRY.search(key) else comparable(key, store.get(key).data) for key in keys}
 
 
 def comparable(key, data):
-    """Return the SHA-256 of an object; a document of the tasks without what tells of the try."""
+    """Return the SHA-256 of an object.
+
+    Of a document of the tasks, the fields of the try are left out.
+    """
     return timeless(json.loads(data)) if DOCUMENTS.search(key) else hashlib.sha256(data).hexdigest()
 
 
 def timeless(value):
-    """Leave what tells of one try out of a task's result."""
+    """Remove the fields that depend on the try from a result."""
     if isinstance(value, dict):
         return {name: timeless(each) for name, each in value.items() if not FIGURES_OF_A_TRY & set(name.split("_"))}
     return [timeless(each) for each in value] if isinstance(value, list) else value
 
 
 def writes_of(work):
-    """Do something and return how often it wrote to S3."""
+    """Do some work and return its number of writes to S3."""
     with pytest.MonkeyPatch.context() as patch:
         written = []
         _at_writes(patch, written.append, lambda _: None)
@@ -76,7 +86,10 @@ def writes_of(work):
 
 @contextmanager
 def bucket(object_store, name, folder):
-    """Give the URL of a new bucket, to which the environment gives access; scratch is in a folder."""
+    """Yield the URL of a new bucket.
+
+    The environment gives access to it; scratch is in a folder.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in object_store.environment().items():
             patch.setenv(variable, value)
@@ -85,13 +98,19 @@ def bucket(object_store, name, folder):
 
 
 def deaths(count):
-    """Return the writes of some to be killed today, and whether each arrives; ``DAYS`` days come to all of them."""
+    """Return today's writes to be killed, and whether each arrives.
+
+    ``DAYS`` days come to all of them.
+    """
     every = [{"write": write, "sent": sent} for write in range(count) for sent in (False, True)]
     return every if os.environ.get("PBG_EVERY_WRITE") else of_today(every, DAYS)
 
 
 def killed(work, write, *, sent):
-    """Do something in a process that ends at a write: before it is sent, or before its answer is seen."""
+    """Do some work in a process that ends at a write.
+
+    It ends before the write is sent, or before its answer is seen.
+    """
     child = os.fork()
     if not child:
         try:
@@ -104,7 +123,10 @@ def killed(work, write, *, sent):
 
 
 def _at_writes(patch, before, after):
-    """Have the number of each write to S3 told before it is sent and when the server has it."""
+    """Report the number of each write to S3, before and after.
+
+    Before it is sent and when the server has it.
+    """
     numbers = itertools.count()
     for name in WRITES:
         real = getattr(S3Store, name)

@@ -40,7 +40,7 @@ def descriptors(spare: int) -> None:
     """Let the process open so many files more."""
     taken = {int(path.name) for path in Path("/proc/self/fd").iterdir()}
     free = (number for number in itertools.count() if number not in taken)
-    limit = next(itertools.islice(free, spare, None))  # of the listing itself there is one more
+    limit = next(itertools.islice(free, spare, None))  # the listing itself has one more open
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
@@ -57,14 +57,14 @@ def file_size(kilobytes: int) -> None:
 
 
 def clock_jump(hours: float) -> None:
-    """Let the clock jump after some looks at it."""
+    """Let the clock jump after some readings of it."""
     true, looks = time.time, iter(range(10**9))
     time.time = lambda: true() + (hours * HOUR if next(looks) > 3 else 0.0)
     time.time_ns = lambda: int(time.time() * 1e9)
 
 
 def fill(disk: Path, kilobytes: int) -> Path:
-    """Fill a disk but for some room; return the file that does."""
+    """Fill a disk except for some space; return the file that does."""
     filler = disk / "filler"
     with filler.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(disk).free - kilobytes * KIB))
@@ -86,7 +86,7 @@ def pbg(
             sys.argv = ["pbg", *map(str, arguments)]
             if scratch is not None:
                 os.environ["PBG_SCRATCH"] = str(scratch)
-            signal.alarm(DEADLINE_SECONDS)  # a command that hangs ends by it
+            signal.alarm(DEADLINE_SECONDS)  # a command that hangs is ended by it
             limit()
             command_line.main()
             status = 0

@@ -1,4 +1,4 @@
-"""Nights that a gate refused, and somebody approved or rejected."""
+"""Nights that a gate refused, and a user approved or rejected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused(place):
     return plan(place.spec, "d1")["run"]
 
 
-def test_an_approved_night_is_published_and_its_release_says_by_whom_when_and_why(place, refused):
+def test_release_of_approved_night_records_the_approval(place, refused):
     with pytest.raises(QualityGateError, match="`pbg approve RUN`"):
         run_task("publish", refused)
     called = CliRunner().invoke(app, ["approve", refused, "--reason", "a first night", "--by", "ada", "--json"])
@@ -64,16 +64,20 @@ def test_an_approved_night_is_published_and_its_release_says_by_whom_when_and_wh
     )
     assert timedelta(0) <= datetime.now(UTC) - datetime.fromisoformat(decision["at"]) < timedelta(minutes=5)
     assert show(refused)["decisions"] == [decision]
-    assert show(refused)["gate"]["passed"] is False  # the verdict stays what it was
+    assert show(refused)["gate"]["passed"] is False  # the verdict stays unchanged
     assert "gate approved by ada" in table([show(refused)])
 
 
-def test_approving_says_which_newer_night_it_costs(place, refused, capsys):
-    """The nights after a refused one do not wait for an answer; who is published first costs the other its place."""
+def test_approving_names_the_newer_night_it_costs(place, refused, capsys):
+    """Publish one of two nights first, at the other's cost.
+
+    The nights after a refused one do not wait for an answer; the night that is published first costs the other its
+    place.
+    """
     for day in ("d2", "d3", "d4"):
         place.snapshot(day, ring(44))
     at_work = plan(place.spec, "d2")["run"]
-    plan(place.spec, "d2", publish=False)  # an experiment takes nobody's place
+    plan(place.spec, "d2", publish=False)  # an experiment takes no other night's place
     with pytest.raises(QualityGateError):
         run_chain(place.spec, "d3")  # it waits for an answer as well
     place.write_spec(model=QUICK, gates=STRICT, channel="other")
@@ -85,7 +89,7 @@ def test_approving_says_which_newer_night_it_costs(place, refused, capsys):
     assert f"run {at_work} of snapshot 'd2' was planned on no release, as this night was" in warned
     assert "that one ends with conflict, its training is lost, and its snapshot has to be planned again" in warned
 
-    # Which is what happens: the night under way has to be planned again.
+    # So it happens: the active night has to be planned again.
     assert run_task("publish", refused)["published"]
     for task in [task for task in TASKS if task != "publish"]:
         with suppress(QualityGateError):
@@ -95,7 +99,7 @@ def test_approving_says_which_newer_night_it_costs(place, refused, capsys):
         run_task("publish", at_work)
 
 
-def test_approving_says_that_it_costs_a_night_that_was_refused_and_planned_again(place, refused, capsys):
+def test_approving_names_a_refused_night_planned_again(place, refused, capsys):
     place.snapshot("d2", ring(44))
     night = RunContext.open(plan(place.spec, "d2")["run"])
     night.refuse("its training diverged")
@@ -105,7 +109,7 @@ def test_approving_says_that_it_costs_a_night_that_was_refused_and_planned_again
     assert f"warning: run {night.url} of snapshot 'd2'" in capsys.readouterr().err
 
 
-def test_approving_costs_no_night_that_is_over_or_continues_nothing(place, refused, capsys):
+def test_approving_costs_no_finished_or_separate_night(place, refused, capsys):
     place.snapshot("d2", ring(44))
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0})
     assert run_chain(place.spec, "d2")["release"]["published"]
@@ -117,7 +121,7 @@ def test_approving_costs_no_night_that_is_over_or_continues_nothing(place, refus
     assert (published["published"], published["release"]) == (False, 2)
 
 
-def test_a_rejected_night_stays_refused(place, refused):
+def test_rejected_night_stays_refused(place, refused):
     assert reject(refused, by="ada", reason="too weak")["approved"] is False
     with pytest.raises(ConflictError, match="ada has rejected it already"):
         approve(refused, by="bob", reason="I like it")
@@ -126,7 +130,7 @@ def test_a_rejected_night_stays_refused(place, refused):
     assert channel(place).current().release is None
 
 
-def test_a_night_that_no_gate_refused_needs_no_decision(place):
+def test_night_without_refusal_needs_no_decision(place):
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0})
     place.snapshot("d1", ring(40))
     url = plan(place.spec, "d1")["run"]
@@ -135,7 +139,7 @@ def test_a_night_that_no_gate_refused_needs_no_decision(place):
             decide(url, by="ada", reason="just in case")
 
 
-def test_vectors_that_nobody_can_use_cannot_be_approved(place, refused):
+def test_unusable_vectors_cannot_be_approved(place, refused):
     run = RunContext.open(refused)
     key = run.key("results/gate.json")
     verdict = json.loads(run.store.get(key).data)
@@ -148,11 +152,11 @@ def test_vectors_that_nobody_can_use_cannot_be_approved(place, refused):
 
 
 @pytest.mark.parametrize("accepted", [None, "a quiet day"])
-def test_an_empty_snapshot_can_be_approved_by_nobody_and_its_night_be_rejected(place, accepted):
+def test_empty_snapshot_can_be_rejected_only(place, accepted):
     place.write_spec(model=QUICK)
     place.snapshot("d1", [])
     run = plan(place.spec, "d1", accept_data=accepted)["run"]
-    for _ in range(2):  # the second time from the result
+    for _ in range(2):  # the second time from the stored result
         with pytest.raises(UnusableError, match=r"'d1': .*the snapshot has no edges .*later nights go on without it"):
             run_task("validate", run)
     with pytest.raises(ConfigError, match=r"nobody can approve what nobody could use: .* the snapshot has no edges"):
@@ -162,12 +166,12 @@ def test_an_empty_snapshot_can_be_approved_by_nobody_and_its_night_be_rejected(p
 
 
 @pytest.mark.parametrize("text", ["", "x" * 501])
-def test_a_decision_has_a_reason_of_some_length(refused, text):
+def test_decision_needs_a_reason_of_some_length(refused, text):
     with pytest.raises(ConfigError, match="reason"):
         approve(refused, by="ada", reason=text)
 
 
-def test_a_blocked_snapshot_is_approved_at_the_data_gate_and_replayed_as_well(place):
+def test_blocked_snapshot_approved_at_gate_is_replayed(place):
     limits = {"min_edges": {"block": 1000}}
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": limits})
     place.snapshot("d1", ring(40))

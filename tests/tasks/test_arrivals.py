@@ -1,4 +1,4 @@
-"""Which snapshots count as whole, on a disk and in S3."""
+"""Complete snapshots, recognized on a disk and in S3."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVER = Watermark("0")
 
 
 class Place:
-    """A location of snapshots, and a clock that is set."""
+    """A location of snapshots, and a clock that the test sets."""
 
     def __init__(self, root):
         self.root, self.now = str(root), 0.0
@@ -38,12 +38,12 @@ def place(request, tmp_path):
     return Place(tmp_path / "edges" if request.param == "disk" else request.getfixturevalue("s3_bucket"))
 
 
-def test_nothing_there_yet(place):
+def test_empty_location_has_no_arrivals(place):
     assert place.arrivals("success").look(EVER) == []
     assert place.arrivals("settled").look(None) == []
 
 
-def test_a_marker_tells_that_a_snapshot_is_whole(place):
+def test_marker_completes_a_snapshot(place):
     place.put("d1/part.tsv")
     place.put("d2/part.tsv")
     place.put("d1/_SUCCESS", b"")
@@ -54,7 +54,7 @@ def test_a_marker_tells_that_a_snapshot_is_whole(place):
     assert look(EVER.passing(["d2"])) == ["d1"]
 
 
-def test_a_manifest_tells_by_the_sizes_of_all_it_lists(place):
+def test_manifest_with_all_sizes_completes_a_snapshot(place):
     objects = {"a.tsv": {"size": 5, "sha256": "0" * 64}, "deep/b.tsv": {"size": 5}}
     look = place.arrivals("manifest").look
     place.put("d1/_manifest.json", json.dumps({"objects": objects}).encode())
@@ -79,13 +79,13 @@ NO_MANIFESTS = {
 
 
 @pytest.mark.parametrize("data", NO_MANIFESTS.values(), ids=NO_MANIFESTS)
-def test_a_manifest_that_is_none_tells_nothing(tmp_path, data):
+def test_invalid_manifest_completes_nothing(tmp_path, data):
     place = Place(tmp_path)
     place.put("d1/_manifest.json", data)
     assert place.arrivals("manifest").look(EVER) == []
 
 
-def test_a_manifest_of_no_files_tells_of_a_day_without_any(place):
+def test_manifest_of_no_files_completes_empty_day(place):
     look = place.arrivals("manifest").look
     place.put("d1/_manifest.json", b'{"objects": {}}')
     assert look(EVER) == ["d1"]
@@ -93,8 +93,11 @@ def test_a_manifest_of_no_files_tells_of_a_day_without_any(place):
     assert look(EVER) == []
 
 
-def test_a_folder_without_files_settles_where_its_manifest_says_that_there_are_none(place):
-    """A marker may have been copied before the files, whose names come later."""
+def test_folder_without_files_needs_an_empty_manifest(place):
+    """A marker may have been copied before the files.
+
+    Their names come later.
+    """
     arrivals = place.arrivals("settled")
     place.put("d1/_SUCCESS", b"")
     place.put("d2/_temporary/part.tsv")
@@ -104,7 +107,7 @@ def test_a_folder_without_files_settles_where_its_manifest_says_that_there_are_n
     assert arrivals.look(EVER) == ["d3"]
 
 
-def test_files_that_stay_the_same_for_a_while_have_settled(place):
+def test_unchanged_files_have_settled_after_a_while(place):
     arrivals = place.arrivals("settled")
     place.put("d1/a.tsv")
     assert arrivals.look(EVER) == []
@@ -117,7 +120,7 @@ def test_files_that_stay_the_same_for_a_while_have_settled(place):
     assert arrivals.look(EVER) == ["d1"]
 
 
-def test_files_without_a_folder_of_their_own_can_settle(tmp_path):
+def test_files_without_own_folder_can_settle(tmp_path):
     place = Place(tmp_path)
     arrivals = place.arrivals("settled", "edges-{snapshot}.tsv")
     place.put("edges-d1.tsv")
@@ -126,7 +129,7 @@ def test_files_without_a_folder_of_their_own_can_settle(tmp_path):
     assert arrivals.look(EVER) == ["d1"]
 
 
-def test_a_watch_begins_with_the_newest_whole_snapshot(place):
+def test_watch_begins_with_newest_whole_snapshot(place):
     for key in ("v9", "v10", "v11"):
         place.put(f"{key}/part.tsv")
     for key in ("v9", "v10"):
@@ -140,7 +143,10 @@ def chain(tmp_path):
 
 
 def watched(tmp_path, chain, *, incomplete):
-    """Six days, of which some are not whole, as the watch of a chain sees them; and what it has said."""
+    """Return six days, some incomplete, watched for a chain.
+
+    With them comes the list of the watch's messages.
+    """
     place, said = Place(tmp_path / "edges"), []
     for key in ("d1", "d2", "d3", "d4", "d5", "d6"):
         place.put(f"{key}/part.tsv")
@@ -151,7 +157,7 @@ def watched(tmp_path, chain, *, incomplete):
     return place, arrivals, said
 
 
-def test_the_nights_of_a_chain_are_not_begun_before_one_that_they_wait_for(tmp_path, chain):
+def test_nights_of_chain_wait_for_incomplete_snapshot(tmp_path, chain):
     place, arrivals, said = watched(tmp_path, chain, incomplete={"d2", "d6"})
     begun = Watermark("d1").passing(["d1"])
     assert arrivals.look(Watermark("d1")) == ["d1"]
@@ -164,7 +170,7 @@ def test_the_nights_of_a_chain_are_not_begun_before_one_that_they_wait_for(tmp_p
     assert arrivals.look(begun) == ["d3", "d4", "d5"]  # nights that wait for nothing
 
 
-def test_a_chain_goes_on_without_a_snapshot_that_was_skipped_or_released_all_the_same(tmp_path, chain):
+def test_chain_continues_without_skipped_or_released_snapshot(tmp_path, chain):
     _, arrivals, said = watched(tmp_path, chain, incomplete={"d2", "d4"})
     begun = Watermark("d1").passing(["d1"])
     skip(chain, "d2", "it never came")
@@ -175,13 +181,13 @@ def test_a_chain_goes_on_without_a_snapshot_that_was_skipped_or_released_all_the
     assert said == ["d5 waits for d4, which is not whole; `pbg skip SPEC d4` goes on without it"]
 
 
-def test_a_snapshot_that_comes_late_holds_up_none_that_continues_a_later_one(tmp_path, chain):
+def test_late_snapshot_delays_no_later_ones(tmp_path, chain):
     _, arrivals, said = watched(tmp_path, chain, incomplete={"d2"})
     assert arrivals.look(Watermark("d1").passing(["d1", "d3"])) == ["d4", "d5", "d6"]
     assert said == []
 
 
-def test_a_snapshot_that_was_removed_is_not_announced(tmp_path):
+def test_removed_snapshot_is_not_announced(tmp_path):
     place = Place(tmp_path)
     place.put("d1/part.tsv")
     settling = place.arrivals("settled")
@@ -193,7 +199,7 @@ def test_a_snapshot_that_was_removed_is_not_announced(tmp_path):
     assert settling.look(EVER) == []  # it begins to settle anew
 
 
-def test_a_store_that_refuses_or_is_silent_is_told_from_an_empty_one(s3_bucket):
+def test_refusing_or_silent_store_raises(s3_bucket):
     wrong = {**os.environ, "AWS_SECRET_ACCESS_KEY": "wrong"}
     with pytest.raises(AccessError):
         Arrivals(f"{s3_bucket}/{{snapshot}}/*.tsv", "success", 60.0, wrong).look(EVER)

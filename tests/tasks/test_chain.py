@@ -1,4 +1,7 @@
-"""The whole chain on a small graph, without a scheduler: nights, retries, kills, rollbacks."""
+"""The whole chain on a small graph, without a scheduler.
+
+Nights, retries, kills, and rollbacks.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def contents(root):
     }
 
 
-def test_two_nights(place):
+def test_second_night_continues_the_first(place):
     place.snapshot("d1", ring(120))
     first = run_chain(place.spec, "d1")
     assert first["finished"] == ["plan", *TASKS]
@@ -73,7 +76,7 @@ def test_two_nights(place):
     assert "d2" in table([first, second])
 
 
-def test_a_release_is_a_plain_pbg_directory_with_names(place):
+def test_release_is_plain_pbg_directory_with_names(place):
     place.snapshot("d1", ring(40))
     release = Path(run_chain(place.spec, "d1")["release"]["directory"])
     assert (release / "checkpoint_version.txt").read_text() == "3\n"
@@ -91,7 +94,7 @@ def test_a_release_is_a_plain_pbg_directory_with_names(place):
         assert model["model/relations/0/operator/lhs/translations"].shape == (3, 8)
 
 
-def test_ids_stay_and_known_rows_start_where_they_ended(place):
+def test_ids_and_known_rows_stay_at_start(place):
     place.snapshot("d1", ring(60))
     first = Path(run_chain(place.spec, "d1")["release"]["directory"])
     place.snapshot("d2", ring(60)[:150] + ring(30, first=1000))
@@ -106,8 +109,8 @@ def test_ids_stay_and_known_rows_start_where_they_ended(place):
         assert (new_sums[len(old) :] == 0).all()
 
 
-def test_no_held_out_edge_or_inverse_is_ever_trained(place):
-    """Also not through the night before: its vectors are tonight's start."""
+def test_no_held_out_edge_or_inverse_is_trained(place):
+    """Include the night before: its vectors are tonight's start."""
 
     def pairs(run, split):
         names = [read_entity_names(Path(run) / "entities", "n", p) for p in range(2)]
@@ -121,7 +124,7 @@ def test_no_held_out_edge_or_inverse_is_ever_trained(place):
     rows = ring(150)
     rows += [(rhs, f"inverse_{rel}", lhs) for lhs, rel, rhs in rows]
     place.snapshot("d1", rows)
-    # taking edges away makes some candidates the last edge of an entity: they go back to training
+    # removing edges makes some candidates the last edge of an entity: they go back to training
     place.snapshot("d2", rows[::2])
     place.snapshot("d3", rows)
     runs = [run_chain(place.spec, day, epochs=1)["run"] for day in ("d1", "d2", "d3")]
@@ -143,13 +146,13 @@ def test_doing_everything_twice_changes_nothing(place):
     assert time.monotonic() - started < 2
 
 
-def test_other_bytes_of_an_earlier_try_are_told_with_the_way_out(place):
+def test_other_bytes_of_earlier_try_name_remedy(place):
     place.snapshot("d1", ring(40))
     url = plan(place.spec, "d1")["run"]
     run_task("validate", url)
     store = RunContext.open(url).store
     key = RunContext.open(url).key("entities/entity_count_n_0.txt")
-    store.put_new(key, b"9")  # as a try by another version of DuckDB might have left them
+    store.put_new(key, b"9")  # as a try by another version of DuckDB might have left it
     with pytest.raises(ConflictError, match=r"n_0.txt exists already.*; an earlier try .* remove .*/entities and try"):
         run_task("partition", url)
     for info in list(store.list(key.rpartition("/")[0])):
@@ -170,7 +173,7 @@ def test_two_stores_get_the_same_bytes(place):
     assert found[0] == found[1]
 
 
-def test_each_task_asks_for_the_one_before(place):
+def test_each_task_needs_the_one_before(place):
     place.snapshot("d1", ring(50))
     run = plan(place.spec, "d1")["run"]
     for name in list(TASKS)[1:]:
@@ -201,7 +204,7 @@ def prepared(place, day="d1", **options):
     return run
 
 
-def test_a_killed_training_loses_one_epoch_at_most_and_ends_the_same(place):
+def test_killed_training_loses_at_most_one_epoch(place):
     place.snapshot("d1", ring(80))
     run = prepared(place)
     with start_training(run) as process:
@@ -228,7 +231,7 @@ def test_a_killed_training_loses_one_epoch_at_most_and_ends_the_same(place):
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_second_training_of_one_run_loses(place, monkeypatch):
+def test_second_training_of_one_run_is_refused(place, monkeypatch):
     place.snapshot("d1", ring(80))
     run = prepared(place, epochs=15)
     monkeypatch.setattr("pbg_tasks.tasks.training.gang.claim", functools.partial(claim, patience=7))
@@ -254,25 +257,25 @@ def test_divergence_commits_nothing(place):
         assert np.isfinite(read_embeddings(path)[0]).all()
 
 
-def test_the_gate_keeps_a_bad_night_from_readers(place):
+def test_gate_keeps_a_bad_night_from_readers(place):
     place.snapshot("d1", ring(80))
     run_chain(place.spec, "d1")
     place.write_spec(gates={"min_mrr": 0.99})
     place.snapshot("d2", ring(80)[:200])
-    for _ in range(2):  # asking again gives the same answer
+    for _ in range(2):  # the second try gives the same answer
         with pytest.raises(QualityGateError, match=r"filtered MRR 0\.\d+, at least 0.99 asked"):
             run_chain(place.spec, "d2")
     assert Channel(open_store(str(place.store)), "production").current().release.snapshot == "d1"
 
 
-def test_a_run_planned_not_to_be_published_is_not(place):
+def test_run_planned_without_publishing_is_not_published(place):
     place.snapshot("d1", ring(80))
     summary = run_chain(place.spec, "d1", publish=False)
     assert summary["release"] is None
     assert history(place.spec) == []
 
 
-def test_rollback(place):
+def test_rollback_serves_the_release_before(place):
     for day in ("d1", "d2"):
         place.snapshot(day, ring(80 + int(day[1])))
         run_chain(place.spec, day)
@@ -282,7 +285,7 @@ def test_rollback(place):
     assert [release["current"] for release in history(place.spec)] == [True, False]
 
 
-def test_another_model_starts_anew_and_keeps_ids(place):
+def test_other_model_starts_anew_and_keeps_ids(place):
     place.snapshot("d1", ring(60))
     place.snapshot("d2", ring(60))
     run_chain(place.spec, "d1")
@@ -294,11 +297,11 @@ def test_another_model_starts_anew_and_keeps_ids(place):
 
 
 @pytest.mark.parametrize("split", [{"valid": 0.02, "test": 0.2}, {"valid": 0.02, "test": 0.1, "salt": "other"}])
-def test_another_split_starts_anew_because_its_held_out_edges_were_trained(place, split):
+def test_other_split_starts_vectors_anew(place, split):
     place.snapshot("d1", ring(60))
     place.snapshot("d2", ring(60))
     run_chain(place.spec, "d1")
-    place.write_spec(split=split, gates={"max_mrr_drop": 0.000001})  # which nothing that is compared would pass
+    place.write_spec(split=split, gates={"max_mrr_drop": 0.000001})  # no compared night would pass it
     second = run_chain(place.spec, "d2", epochs=1, publish=False)
     (drop,) = (check for check in second["gate"]["checks"] if check["name"] == "max_mrr_drop")
     assert drop["value"] is None
@@ -306,7 +309,7 @@ def test_another_split_starts_anew_because_its_held_out_edges_were_trained(place
     assert second["entities"]["kept"] == 60
 
 
-def test_another_number_of_candidates_draws_them_anew(place, capsys):
+def test_other_number_of_candidates_draws_them_anew(place, capsys):
     def night(key, limit):
         place.write_spec(eval={"max_candidates": limit})
         place.snapshot(key, ring(60))
@@ -327,7 +330,7 @@ def test_another_number_of_candidates_draws_them_anew(place, capsys):
     assert night("d5", 40)[0] == 40
 
 
-def test_snapshots_of_the_run_are_kept_as_pbg_documents(place):
+def test_preserved_versions_are_kept_as_by_pbg(place):
     place.write_spec(model={"num_epochs": 5, "checkpoint_preservation_interval": 2})
     place.snapshot("d1", ring(60))
     checkpoint = Path(run_chain(place.spec, "d1")["run"]) / "checkpoint"
@@ -337,7 +340,7 @@ def test_snapshots_of_the_run_are_kept_as_pbg_documents(place):
     assert not list(checkpoint.glob("*.v4.h5"))
 
 
-def test_where_a_snapshot_of_the_run_would_lie_on_something_else_training_goes_on_without_it(place, capsys):
+def test_training_continues_without_blocked_preserved_version(place, capsys):
     place.write_spec(model={"num_epochs": 2, "checkpoint_preservation_interval": 1})
     place.snapshot("d1", ring(60))
     run = plan(place.spec, "d1")["run"]
@@ -354,7 +357,7 @@ def test_where_a_snapshot_of_the_run_would_lie_on_something_else_training_goes_o
     assert (Path(run) / "checkpoint" / "epoch_2" / "manifest.json").is_file()
 
 
-def test_a_hand_edited_run_spec_is_refused(place):
+def test_hand_edited_run_spec_is_refused(place):
     place.snapshot("d1", ring(60))
     run = plan(place.spec, "d1")["run"]
     spec = Path(run) / "spec.json"
@@ -363,7 +366,7 @@ def test_a_hand_edited_run_spec_is_refused(place):
         run_task("validate", run)
 
 
-def test_a_run_that_a_version_planned_which_knew_fewer_keys_goes_on_and_is_continued(place):
+def test_run_planned_with_fewer_keys_continues(place):
     place.snapshot("d1", ring(60))
     now = Path(plan(place.spec, "d1")["run"])
     document = json.loads((now / "spec.json").read_bytes())
@@ -382,7 +385,7 @@ def test_a_run_that_a_version_planned_which_knew_fewer_keys_goes_on_and_is_conti
     assert (second["release"]["release"], second["entities"]["kept"]) == (2, 60)
 
 
-def test_a_snapshot_that_changed_since_it_was_planned_is_refused(place):
+def test_snapshot_changed_since_planning_is_refused(place):
     place.snapshot("d1", ring(60))
     run = plan(place.spec, "d1")["run"]
     place.snapshot("d1", ring(61))
@@ -390,7 +393,7 @@ def test_a_snapshot_that_changed_since_it_was_planned_is_refused(place):
         run_task("validate", run)
 
 
-def test_what_is_shown_of_a_run_that_has_only_begun(place):
+def test_run_that_has_only_begun_is_shown(place):
     place.snapshot("d1", ring(60))
     summary = show(plan(place.spec, "d1")["run"])
     assert summary["finished"] == ["plan"]

@@ -1,4 +1,4 @@
-"""The order of a chain, kept by what lies in the store."""
+"""The order of a chain, kept by the contents of the store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def continued(channel, snapshots, day, nights=CHAIN):
     return found and found.snapshot
 
 
-def test_a_chain_begins_anywhere_and_goes_on_with_the_next(channel, snapshots):
+def test_chain_begins_anywhere_and_continues_in_order(channel, snapshots):
     assert continued(channel, snapshots, 8) is None
     release(channel, 8)
     assert continued(channel, snapshots, 9) == "d8"
@@ -51,7 +51,7 @@ def test_a_chain_begins_anywhere_and_goes_on_with_the_next(channel, snapshots):
     assert continued(channel, snapshots, 10) == "d9"
 
 
-def test_a_chain_with_a_first_night_waits_for_it(channel, snapshots):
+def test_chain_with_a_first_night_waits_for_it(channel, snapshots):
     nights = Nights(first="d3")
     assert continued(channel, snapshots, 3, nights) is None
     with pytest.raises(OutOfTurnError, match="'d4' continues that of 'd3'"):
@@ -60,27 +60,27 @@ def test_a_chain_with_a_first_night_waits_for_it(channel, snapshots):
         continued(channel, snapshots, 2, nights)
 
 
-def test_days_without_a_snapshot_are_no_gap(channel, snapshots, tmp_path):
+def test_days_without_snapshot_are_no_gap(channel, snapshots, tmp_path):
     release(channel, 5)
     for day in (6, 7):
         (tmp_path / "edges" / f"d{day}").rmdir()
     assert continued(channel, snapshots, 8) == "d5"
 
 
-def test_a_skipped_night_is_passed_over(channel, snapshots):
+def test_skipped_night_is_passed_over(channel, snapshots):
     release(channel, 5)
     skip(channel, "d6", "half of it is missing")
     assert continued(channel, snapshots, 7) == "d5"
 
 
-def test_after_a_roll_back_the_next_night_continues_the_release_that_is_served(channel, snapshots):
+def test_night_after_rollback_continues_the_served_release(channel, snapshots):
     for day in (5, 6):
         release(channel, day)
     channel.rollback()
     assert continued(channel, snapshots, 7) == "d5"
 
 
-def test_older_days_continue_older_days_and_never_a_later_one(channel, snapshots):
+def test_older_days_never_continue_a_later_one(channel, snapshots):
     release(channel, 9)
     assert continued(channel, snapshots, 3) is None
     release(channel, 3)
@@ -91,14 +91,14 @@ def test_older_days_continue_older_days_and_never_a_later_one(channel, snapshots
     assert continued(channel, snapshots, 10) == "d9"
 
 
-def test_a_redo_continues_what_the_first_time_did(channel, snapshots):
+def test_redo_continues_the_release_it_did_before(channel, snapshots):
     for day in (5, 6):
         release(channel, day)
     assert continued(channel, snapshots, 6) == "d5"
 
 
 def redo(channel, snapshots, day):
-    """Do a released day again as a chain does; return what it continues."""
+    """Repeat a released day as a chain does; return its predecessor."""
     before = release_to_continue(channel, CHAIN, snapshots, f"d{day}")
     write_run(channel.store, f"again{day}")
     planned_on = before.seq if before else None
@@ -106,7 +106,7 @@ def redo(channel, snapshots, day):
     return before and before.run
 
 
-def test_days_that_are_redone_one_by_one_continue_each_other_up_to_the_newest(channel, snapshots):
+def test_days_redone_in_order_continue_each_other(channel, snapshots):
     for day in (4, 5, 6, 7):
         release(channel, day)
     assert [redo(channel, snapshots, day) for day in (5, 6, 7)] == ["r4", "again5", "again6"]
@@ -115,7 +115,7 @@ def test_days_that_are_redone_one_by_one_continue_each_other_up_to_the_newest(ch
     assert release_to_continue(channel, CHAIN, snapshots, "d8").run == "again7"
 
 
-def test_a_redo_continues_no_release_that_was_rolled_back_from(channel, snapshots):
+def test_redo_continues_no_rolled_back_release(channel, snapshots):
     for day in (5, 6):
         release(channel, day)
     channel.rollback()
@@ -125,7 +125,7 @@ def test_a_redo_continues_no_release_that_was_rolled_back_from(channel, snapshot
     assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
 
 
-def test_a_redo_of_an_older_day_continues_no_release_that_was_rolled_back_from(channel, snapshots):
+def test_redo_of_older_day_continues_no_rolled_back(channel, snapshots):
     for day in (5, 6):
         release(channel, day)
     channel.rollback()
@@ -137,7 +137,7 @@ def test_a_redo_of_an_older_day_continues_no_release_that_was_rolled_back_from(c
     assert release_to_continue(channel, CHAIN, snapshots, "d7").run == "again6"
 
 
-def test_a_redo_continues_an_older_night_that_was_released_late(channel, snapshots):
+def test_redo_continues_older_night_released_late(channel, snapshots):
     for day in (5, 7, 8):
         if day == 7:
             skip(channel, "d6", "refused")
@@ -147,13 +147,13 @@ def test_a_redo_continues_an_older_night_that_was_released_late(channel, snapsho
     assert continued(channel, snapshots, 8) == "d7"
 
 
-def test_a_redo_from_before_what_is_kept_of_a_chain_continues_the_newest_that_is_older(channel, snapshots):
+def test_redo_without_kept_predecessor_continues_newest_older(channel, snapshots):
     for day in (5, 6, 7, 8):
         release(channel, day)
     channel.store.delete(channel.release_key(3))
     assert continued(channel, snapshots, 7) == "d6"
 
 
-def test_independent_nights_continue_nothing_and_wait_for_nobody(channel, snapshots):
+def test_independent_nights_continue_nothing_and_never_wait(channel, snapshots):
     release(channel, 5)
     assert continued(channel, snapshots, 9, Nights(walk="independent")) is None

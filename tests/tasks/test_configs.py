@@ -1,4 +1,4 @@
-"""PBG configs by URL, and what ``pbg config`` prints of them."""
+"""PBG configs by URL, and the output of ``pbg config``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fb15k(tmp_path):
     return str(path)
 
 
-def test_a_config_is_read_by_path_and_from_s3(fb15k, s3_bucket, tmp_path, monkeypatch):
+def test_config_is_read_by_path_and_from_s3(fb15k, s3_bucket, tmp_path, monkeypatch):
     url = f"{s3_bucket}/configs/fb15k_config.py"
     open_store(f"{s3_bucket}/configs").put("fb15k_config.py", FB15K.encode())
     monkeypatch.chdir(tmp_path)
@@ -31,24 +31,24 @@ def test_a_config_is_read_by_path_and_from_s3(fb15k, s3_bucket, tmp_path, monkey
 
 
 @pytest.mark.parametrize("name", ["nothing.py", "", "folder", "folder/../../x.py"])
-def test_a_config_that_is_not_there_is_named(tmp_path, name):
+def test_missing_config_is_named(tmp_path, name):
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError):
         load_config_from(f"{tmp_path}/{name}")
 
 
-def test_paths_stay_as_they_are_written(fb15k):
+def test_paths_stay_as_written(fb15k):
     assert load_config_from(fb15k).entity_path == "data/FB15k"
 
 
-def test_keys_of_ours_are_shown_when_asked_for(fb15k):
+def test_own_keys_are_shown_on_request(fb15k):
     assert "lr_schedule" not in show_config(fb15k)
     assert show_config(fb15k, "lr_schedule") == "constant"
     assert show_config(fb15k, "entities.all.trainable") is True
     assert show_config(fb15k, overrides=["lr_schedule=cosine"])["lr_schedule"] == "cosine"
 
 
-def test_the_command_prints_all_keys_or_one(fb15k):
+def test_command_prints_all_keys_or_one(fb15k):
     def pbg(*arguments):
         return subprocess.run(
             [sys.executable, "-m", "pbg_tasks", "config", *arguments],
@@ -67,7 +67,7 @@ def test_the_command_prints_all_keys_or_one(fb15k):
     assert "there is no 'oprator'; did you mean 'operator'?" in wrong.stderr
 
 
-def test_a_yaml_config_is_shown_with_its_defaults(tmp_path):
+def test_yaml_config_is_shown_with_its_defaults(tmp_path):
     path = tmp_path / "freebase.yaml"
     path.write_text(FREEBASE_YAML)
     assert show_config(str(path), "batch_size") == 1000

@@ -27,7 +27,7 @@ def test_folder_gets_file_of_one_name(tmp_path):
     assert (tmp_path / "reembed.py").stat().st_mode & 0o777 == 0o644
 
 
-def test_second_call_leaves_file_as_it_is(tmp_path):
+def test_second_call_leaves_file_unchanged(tmp_path):
     path = tmp_path / "pbg.py"
     write_dag_file(str(path))
     before = path.stat()
@@ -50,7 +50,7 @@ def test_file_of_another_version_is_replaced(tmp_path, monkeypatch):
     [b"", b"print('team')\n", b"\xff\xfe", dag_file().encode() + b"print('added')\n"],
     ids=["empty", "other", "not text", "changed"],
 )
-def test_other_file_is_replaced_by_force_alone(tmp_path, content):
+def test_other_file_is_replaced_by_force_only(tmp_path, content):
     path = tmp_path / "pbg.py"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"pbg\.py: not a file as `pbg dag-file` wrote it; .*--force"):

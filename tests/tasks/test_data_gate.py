@@ -1,4 +1,7 @@
-"""The data gate among the tasks: nights blocked before training, accepted by hand, or let through with a warning."""
+"""The data gate among the tasks.
+
+Nights are blocked before training, accepted by hand, or let through with a warning.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def channel(place):
     return Channel(open_store(str(place.store)), "production")
 
 
-def test_a_night_is_blocked_before_training_accepted_by_hand_and_the_next_one_compares_with_it(place, capsys):
+def test_blocked_night_accepted_by_hand_is_compared_next(place, capsys):
     place.write_spec(model=QUICK, gates={"max_mrr_drop": 1.0, "data": LIMITS})
     place.snapshot("d1", NIGHT)
     place.snapshot("d2", HALF)
@@ -45,7 +48,7 @@ def test_a_night_is_blocked_before_training_accepted_by_hand_and_the_next_one_co
     assert first["data"]["passed"] is True
 
     blocked = plan(place.spec, "d2")["run"]
-    for _ in range(2):  # the second time from the result
+    for _ in range(2):  # the second time from the stored result
         with pytest.raises(QualityGateError) as caught:
             run_task("validate", blocked)
         assert str(caught.value) == (
@@ -95,13 +98,13 @@ def test_a_night_is_blocked_before_training_accepted_by_hand_and_the_next_one_co
     assert earlier_edges(channel(place), "d4") == {"d1": 180, "d2": 123, "d3": len(HALF) - 4}
 
 
-def test_fourteen_releases_tell_of_the_rows_of_28_snapshots(tmp_path):
+def test_fourteen_releases_record_rows_of_28_snapshots(tmp_path):
     store = open_store(str(tmp_path))
     releases = Channel(store, "production")
     for day in range(1, 41):
         earlier = earlier_edges(releases, f"d{day}")
         assert list(earlier.items()) == [(f"d{each}", 100 + each) for each in range(max(day - 28, 1), day)]
-        told = {"earlier_edges": earlier} if day > 3 else {}  # older releases tell of none
+        told = {"earlier_edges": earlier} if day > 3 else {}  # older releases record none
         write_run(store, f"r{day}")
         document = candidate(store, f"r{day}", f"d{day}") | {"data": {"edges": 100 + day, **told}}
         releases.publish(document, planned_on=None, independent=True)
@@ -109,7 +112,7 @@ def test_fourteen_releases_tell_of_the_rows_of_28_snapshots(tmp_path):
             store.delete(releases.release_key(day - 14))  # what `pbg gc` does
     assert [(each.window, each.snapshots) for each in volumes(200, [*earlier.values()])] == [(7, 7), (28, 28)]
     store.put(releases.release_key(39), json.dumps(_with_rows(store.get(releases.release_key(39)).data, 7)).encode())
-    assert earlier_edges(releases, "d41")["d39"] == 7  # what a release says of itself counts
+    assert earlier_edges(releases, "d41")["d39"] == 7  # a release's own record counts
 
 
 def _with_rows(document, rows):
@@ -117,7 +120,7 @@ def _with_rows(document, rows):
     return decoded | {"data": decoded["data"] | {"edges": rows}}
 
 
-def test_an_empty_day_is_refused_and_the_next_night_goes_on(place):
+def test_empty_day_is_refused_and_chain_continues(place):
     place.write_spec(model=QUICK)
     place.snapshot("d1", NIGHT)
     place.snapshot("d2", [])
@@ -130,7 +133,7 @@ def test_an_empty_day_is_refused_and_the_next_night_goes_on(place):
 
 
 def headerless(place, watch, pattern="", partitions=2):
-    """Have a folder for each day, of files without a header."""
+    """Use a folder for each day, with files without a header."""
     place.write_spec(
         model={**QUICK, "entities": {"n": {"num_partitions": partitions}}},
         snapshots={"location": f"{place.root}/edges/{{snapshot}}{pattern}", "format": "tsv", "header": False},
@@ -157,7 +160,7 @@ EMPTY_DAYS = {
 
 
 @pytest.mark.parametrize(("watch", "files"), EMPTY_DAYS.values(), ids=EMPTY_DAYS)
-def test_a_day_may_be_empty_in_several_ways_and_have_its_edges_later(place, watch, files):
+def test_empty_day_may_get_its_edges_later(place, watch, files):
     headerless(place, watch)
     whole = {"part": NIGHT, "none": "", "_SUCCESS": "", "_manifest.json": '{"objects": {"none": {"size": 0}}}'}
     put_day(place, "d1", **whole)
@@ -178,7 +181,7 @@ def test_a_day_may_be_empty_in_several_ways_and_have_its_edges_later(place, watc
     assert plan(place.spec, "d3")["previous_release"] == 2
 
 
-def test_partitions_are_chosen_for_an_empty_day_too(place):
+def test_partitions_are_chosen_for_an_empty_day(place):
     headerless(place, MARKED, partitions="auto")
     put_day(place, "d1", _SUCCESS="")
     with pytest.raises(UnusableError, match="its folder holds no files"):
@@ -197,7 +200,7 @@ MISSING_DAYS = {
 
 
 @pytest.mark.parametrize(("watch", "pattern", "files"), MISSING_DAYS.values(), ids=MISSING_DAYS)
-def test_a_missing_day_is_none_that_is_empty(place, watch, pattern, files):
+def test_missing_day_is_not_an_empty_one(place, watch, pattern, files):
     headerless(place, watch, pattern)
     put_day(place, "d1", **files)
     with pytest.raises(InputError, match="no snapshot there"):
@@ -207,7 +210,7 @@ def test_a_missing_day_is_none_that_is_empty(place, watch, pattern, files):
     assert not list(place.store.glob("runs/*"))
 
 
-def test_a_type_that_is_gone_is_told_though_hardly_any_entity_is(place, capsys):
+def test_vanished_type_is_reported_despite_few_entities(place, capsys):
     model = {
         "entities": {name: {"num_partitions": 1} for name in ("user", "item", "tag")},
         "relations": [{"name": "buys", "lhs": "user", "rhs": "item"}, {"name": "tagged", "lhs": "item", "rhs": "tag"}],
@@ -238,7 +241,7 @@ def test_entities_are_judged_once_their_names_are_known(place):
     with pytest.raises(QualityGateError, match=r"gates\.data\.max_gone_entities"):
         run_task("bucket", run)
     place.snapshot("d3", NIGHT)
-    assert plan(place.spec, "d3")["previous_release"] == 1  # the chain goes on without d2
+    assert plan(place.spec, "d3")["previous_release"] == 1  # the chain continues without d2
 
 
 @pytest.mark.parametrize("walk", ["independent", "other partitions"])
@@ -253,13 +256,13 @@ def test_entities_without_kept_ids_judged_by_name(place, walk):
     run_task("validate", run)
     with pytest.raises(QualityGateError, match=r"33\.3% of the entities of 'd1' are in no edge any more"):
         run_task("partition", run)
-    place.snapshot("d3", ring(50))  # sixth of the entities is gone
+    place.snapshot("d3", ring(50))  # a sixth of the entities is gone
     run = plan(place.spec, "d3", partitions=None if walk == "independent" else 3)["run"]
     run_task("validate", run)
     found = run_task("partition", run)
     (check,) = found["data_gate"]["checks"]
     assert (check["name"], check["passed"], check["value"]) == ("max_gone_entities", True, round(1 / 6, 6))
-    assert found["entities"]["gone"] == 0  # ids are given anew, so the night knows of none that is gone
+    assert found["entities"]["gone"] == 0  # ids are assigned anew, so the night knows of no entity that is gone
 
 
 def test_gone_entities_while_night_lacks_only_warn(place):
@@ -290,7 +293,7 @@ def test_training_that_destroys_vectors_is_refused(place):
     assert channel(place).current().release.snapshot == "d1"
 
 
-def test_an_independent_night_is_blocked_by_the_night_before_alone_and_not_by_an_older_one(place):
+def test_independent_night_is_blocked_by_previous_only(place):
     gates = {"max_mrr_drop": 1.0, "data": LIMITS}
     for number, rows in enumerate((180, 144, 108), 1):  # a fifth goes, then a quarter: two fifths of the first
         place.snapshot(f"d{number}", NIGHT[:rows])
@@ -310,21 +313,21 @@ def test_an_independent_night_is_blocked_by_the_night_before_alone_and_not_by_an
     )
     assert (second["difference"]["since"], second["difference"]["awaited"]) == ("d1", None)
 
-    # Once nothing more is to come of the night between, this is what the next one is compared with.
+    # Once the night between is finished for good, the next one is compared with this.
     place.write_spec(model=QUICK, gates=gates, nights={"walk": "independent"}, channel="skipped")
     run_chain(place.spec, "d1")
     skip(Channel(open_store(str(place.store)), "skipped"), "d2", "it is not to come")
     with pytest.raises(QualityGateError, match=r"40\.0% of the edges of 'd1' are gone, at most 30\.0% allowed \("):
         checked("d3")
 
-    # A chain waits, and what does not belong to it is judged as strictly.
+    # A chain waits, and a night outside of it is judged as strictly.
     place.write_spec(model=QUICK, gates=gates, channel="chained")
     run_chain(place.spec, "d1")
     with pytest.raises(QualityGateError, match=r"40\.0% of the edges of 'd1' are gone"):
         checked("d3", publish=False)
 
 
-def test_where_the_edges_before_are_not_known_their_number_is_compared(place, tmp_path, capsys):
+def test_numbers_are_compared_where_edges_are_unknown(place, tmp_path, capsys):
     place.write_spec(gates={"data": {"max_removed_edges": {"block": 0.3}}})
     place.snapshot("d2", NIGHT)
     run = plan(place.spec, "d2")["run"]
@@ -342,7 +345,7 @@ def test_where_the_edges_before_are_not_known_their_number_is_compared(place, tm
     assert (place.store / "runs" / run.rpartition("/")[2] / "snapshot" / EDGE_HASHES).exists()
 
 
-def test_an_empty_reason_is_refused(place):
+def test_empty_reason_is_refused(place):
     place.snapshot("d1", NIGHT)
     with pytest.raises(ConfigError, match="accepted: String should have at least 1 character"):
         plan(place.spec, "d1", accept_data="")

@@ -1,4 +1,7 @@
-"""Exports and imports at their destination: whole, or as it was, or marked as unfinished, whatever stops the writer."""
+"""Exports and imports at their destination.
+
+Whenever the writer is stopped, the destination is complete, unchanged, or marked as unfinished.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def local(tmp_path):
 
 @pytest.fixture
 def send(tmp_path):
-    """Deliver files of the given names and one content, as an export or import does."""
+    """Deliver files of given names and one content.
+
+    Exports and imports do the same.
+    """
 
     def send(store, names, content, *, overwrite=False, **options):
         outbox = Outbox(tmp_path / "outbox")
@@ -43,12 +49,12 @@ def send(tmp_path):
 
 
 def contents(store):
-    """Return what lies at a destination, without the manifest."""
+    """Return the objects at a destination, except the manifest."""
     return {info.key: store.get(info.key).data for info in store.list() if info.key != MANIFEST}
 
 
 def whole(store, tmp_path):
-    """Read what lies there as an import does, verified; return its names."""
+    """Read a destination as an import does, verified; return its names."""
     inbox = Inbox(store.url, tmp_path / "inbox")
     assert inbox.manifest is not None
     for name in inbox.names:
@@ -58,7 +64,10 @@ def whole(store, tmp_path):
 
 
 def stop(monkeypatch, method, at, action):
-    """Have the so many-th call of a local store's method do something else."""
+    """Replace a certain call of a local store's method.
+
+    ``at`` is the number of the call, ``action`` is run in its place.
+    """
     real, calls = getattr(LocalStore, method), []
 
     def called(store, key, *args, **kwargs):
@@ -75,7 +84,7 @@ def fail():
 
 
 def killed(work):
-    """Do something in a process that ends in its middle."""
+    """Do some work in a process that ends in its middle."""
     child = os.fork()
     if not child:
         try:
@@ -85,7 +94,7 @@ def killed(work):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == KILLED
 
 
-def test_files_come_with_a_manifest_and_are_replaced_whole(store, send, tmp_path):
+def test_files_have_manifest_and_are_replaced_whole(store, send, tmp_path):
     send(store, ["a", "d/b"], b"1")
     assert contents(store) == {"a": b"1", "d/b": b"1"}
     store.put("mine", b"mine")
@@ -99,7 +108,7 @@ def test_files_come_with_a_manifest_and_are_replaced_whole(store, send, tmp_path
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_an_interrupted_writer_leaves_the_way_free(local, send, monkeypatch, at):
+def test_interrupted_writer_does_not_block_the_next(local, send, monkeypatch, at):
     stop(monkeypatch, "swap", at, lambda: os.kill(os.getpid(), 2))
     with pytest.raises(KeyboardInterrupt):
         send(local, ["a", "b"], b"1")
@@ -107,7 +116,7 @@ def test_an_interrupted_writer_leaves_the_way_free(local, send, monkeypatch, at)
 
 
 @pytest.mark.parametrize(("method", "at"), [("swap", 2), ("swap", 3), ("put_new", 1)])
-def test_what_a_killed_writer_left_is_no_export_and_is_written_again(local, send, tmp_path, monkeypatch, method, at):
+def test_killed_writer_leaves_no_export_and_is_replaced(local, send, tmp_path, monkeypatch, method, at):
     with monkeypatch.context() as patch:
         stop(patch, method, at, lambda: os._exit(KILLED))
         killed(lambda: send(local, ["a", "b"], b"1"))
@@ -119,7 +128,7 @@ def test_what_a_killed_writer_left_is_no_export_and_is_written_again(local, send
     assert whole(local, tmp_path) == ["b", "c"]
 
 
-def test_what_others_put_beside_the_files_of_a_killed_writer_is_respected(local, send, monkeypatch):
+def test_other_files_beside_killed_writer_are_respected(local, send, monkeypatch):
     with monkeypatch.context() as patch:
         stop(patch, "swap", 3, lambda: os._exit(KILLED))
         killed(lambda: send(local, ["a", "b"], b"1"))
@@ -130,7 +139,7 @@ def test_what_others_put_beside_the_files_of_a_killed_writer_is_respected(local,
 
 @pytest.mark.parametrize("action", [fail, lambda: os._exit(KILLED)])
 @pytest.mark.parametrize("at", [1, 2])
-def test_an_export_stands_until_what_replaces_it_is_there(local, send, tmp_path, monkeypatch, action, at):
+def test_export_stays_until_its_successor_exists(local, send, tmp_path, monkeypatch, action, at):
     send(local, ["a", "b"], b"1")
     with monkeypatch.context() as patch:
         stop(patch, "put_new", at, action)
@@ -145,7 +154,7 @@ def test_an_export_stands_until_what_replaces_it_is_there(local, send, tmp_path,
     assert contents(local) == {"a": b"3", "c": b"3"}
 
 
-def test_a_writer_that_is_stopped_among_names_says_so(local, send, tmp_path, monkeypatch):
+def test_writer_stopped_while_renaming_leaves_its_mark(local, send, tmp_path, monkeypatch):
     send(local, ["a", "b"], b"1")
     with monkeypatch.context() as patch:
         stop(patch, "put_new", 3, fail)  # the manifest
@@ -158,7 +167,7 @@ def test_a_writer_that_is_stopped_among_names_says_so(local, send, tmp_path, mon
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_of_two_writers_the_later_wins(local, send, tmp_path, monkeypatch, overwrite):
+def test_later_of_two_writers_wins(local, send, tmp_path, monkeypatch, overwrite):
     if overwrite:
         send(local, ["old"], b"0")
     later = []
@@ -178,7 +187,7 @@ def test_of_two_writers_the_later_wins(local, send, tmp_path, monkeypatch, overw
 
 
 @pytest.mark.parametrize("marked", [False, True])
-def test_what_goes_before_it_and_came_just_before_its_mark_stays(local, send, tmp_path, marked):
+def test_newer_export_before_the_mark_stays(local, send, tmp_path, marked):
     send(local, ["a", "b"], b"1")
 
     def check():
@@ -191,14 +200,14 @@ def test_what_goes_before_it_and_came_just_before_its_mark_stays(local, send, tm
     assert whole(local, tmp_path) == ["a", "b"]
 
 
-def test_a_file_that_appears_meanwhile_is_kept(local, send, monkeypatch):
+def test_file_that_appears_meanwhile_is_kept(local, send, monkeypatch):
     stop(monkeypatch, "swap", 3, lambda: local.put("b", b"mine"))
     with pytest.raises(ConflictError):
         send(local, ["a", "b"], b"1")
     assert contents(local) == {"b": b"mine"}
 
 
-def test_a_damaged_mark_or_manifest_is_in_nobodys_way(local, send, tmp_path):
+def test_damaged_mark_or_manifest_is_replaced(local, send, tmp_path):
     local.put(MARK, b"{")
     local.put(MANIFEST, b"{")
     local.put(f"{STAGED}x/a", b"1")

@@ -1,4 +1,4 @@
-"""Training and evaluating the data set that a PBG config names."""
+"""Training and evaluation of the data set of a PBG config."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def data(tmp_path):
     return DataSet(tmp_path)
 
 
-def test_training_learns_and_evaluation_sees_it(data):
+def test_training_learns_and_evaluation_shows_it(data):
     config = data.config(num_epochs=40)
     result = train_directory(config)
     assert result["version"] == 40
@@ -37,14 +37,14 @@ def test_training_learns_and_evaluation_sees_it(data):
     assert set(figures["relations"]) == {"next", "skip"}
 
 
-def test_without_known_edges_there_are_no_filtered_figures(data):
+def test_missing_known_edges_give_no_filtered_figures(data):
     train_directory(data.config())
     figures = evaluate_directory(data.config())
     assert figures["raw"]["count"] == 240
     assert "filtered" not in json.dumps(figures)
 
 
-def test_more_epochs_go_on_where_the_last_training_ended(data):
+def test_more_epochs_continue_the_last_training(data):
     train_directory(data.config(num_epochs=2))
     assert train_directory(data.config(num_epochs=2))["edges_per_second"] is None
     result = train_directory(data.config(num_epochs=3))
@@ -54,8 +54,11 @@ def test_more_epochs_go_on_where_the_last_training_ended(data):
     assert np.array_equal(data.embeddings(data.config(), 3), data.embeddings(data.config("other"), 3))
 
 
-def test_what_pbg_trained_on_other_edge_paths_is_not_resumed(data):
-    """Its files say how many there were; a directory without our own files is one that PBG wrote."""
+def test_pbg_training_with_other_paths_is_refused(data):
+    """PBG's files contain the number of edge paths.
+
+    A directory without our own files is one that PBG wrote.
+    """
     train_directory(data.config(num_epochs=1))
     for name in ("HEAD.json", "manifest.v1.json"):
         (data.root / "model" / name).unlink()
@@ -65,7 +68,7 @@ def test_what_pbg_trained_on_other_edge_paths_is_not_resumed(data):
     assert train_directory(data.config(num_epochs=2))["version"] == 2
 
 
-def test_the_seed_decides(data):
+def test_seed_decides_the_result(data):
     for name, seed in (("one", 1), ("same", 1), ("other", 2)):
         train_directory(data.config(name), seed=seed)
     one, same, other = (data.embeddings(data.config(name), 2) for name in ("one", "same", "other"))
@@ -73,7 +76,7 @@ def test_the_seed_decides(data):
     assert not np.array_equal(one, other)
 
 
-def test_several_edge_paths_and_chunks_are_iterations(data):
+def test_edge_paths_and_chunks_are_iterations(data):
     data.write_edges(data.root / "more", seed=1)
     paths = (str(data.edges), str(data.root / "more"))
     config = data.config(edge_paths=paths, num_edge_chunks=2)
@@ -87,8 +90,8 @@ def test_several_edge_paths_and_chunks_are_iterations(data):
         train_directory(data.config(edge_paths=paths, num_edge_chunks=3))
 
 
-def test_max_edges_per_chunk_looks_at_the_largest_bucket(data):
-    """PBG looks at bucket (0, 0) of each edge path only."""
+def test_max_edges_per_chunk_uses_largest_bucket(data):
+    """PBG uses bucket (0, 0) of each edge path only."""
     write_edges(data.edges / edge_file_name(0, 0), EdgeList(*(np.zeros(1, np.int64) for _ in range(3))))
     assert train_directory(data.config(num_epochs=1, max_edges_per_chunk=15))["version"] == 2
 
@@ -110,7 +113,7 @@ def test_edges_of_the_evaluation_are_never_trained(data):
     assert result["held_out"] == averages[-1]["eval_stats_chunk_avg"]
 
 
-def test_held_out_edges_do_not_change_what_is_trained_but_by_their_absence(data):
+def test_evaluation_settings_do_not_change_training(data):
     """The evaluation draws from a stream of its own."""
     quiet = data.config("quiet", eval_fraction=0.25, eval_num_batch_negs=1, eval_num_uniform_negs=1)
     loud = data.config("loud", eval_fraction=0.25, eval_num_batch_negs=10, eval_num_uniform_negs=30)
@@ -121,7 +124,10 @@ def test_held_out_edges_do_not_change_what_is_trained_but_by_their_absence(data)
 
 @pytest.mark.parametrize("empty_group", [False, True])
 def test_checkpoint_of_vectors_alone_serves_every_command(data, empty_group, tmp_path):
-    """PBG takes a model file without parameters for an untrained model; so do training, eval, export and queries."""
+    """Train, evaluate, export and query without a parameter file.
+
+    PBG takes a model file without parameters for an untrained model; so does this package.
+    """
     config = data.config(num_epochs=1)
     train_directory(config)
     for name in ("HEAD.json", "manifest.v1.json"):
@@ -141,14 +147,17 @@ def test_checkpoint_of_vectors_alone_serves_every_command(data, empty_group, tmp
     assert train_directory(data.config(num_epochs=2))["version"] == 2
 
 
-def test_a_missing_bucket_is_an_empty_one(data):
-    """PBG's importer writes no file for a bucket without edges, and its trainer dies of that."""
+def test_missing_bucket_is_an_empty_one(data):
+    """PBG's importer writes no file for a bucket without edges.
+
+    Its trainer fails on that.
+    """
     (data.edges / edge_file_name(0, 0)).unlink()
     assert train_directory(data.config(num_epochs=1))["edges_trained"] == 90
     assert evaluate_directory(data.config())["edges"] == 90
 
 
-def test_what_is_missing_or_contradictory_is_named(data):
+def test_missing_or_contradictory_files_are_named(data):
     with pytest.raises(NotFoundError, match=r"model: .*no trained version"):
         evaluate_directory(data.config())
     with pytest.raises(NotFoundError, match=r"elsewhere: holds no edges_\*\.h5"):
@@ -162,7 +171,7 @@ def test_what_is_missing_or_contradictory_is_named(data):
         train_directory(data.config())
 
 
-def test_a_checkpoint_of_another_model_is_refused(data):
+def test_checkpoint_of_other_model_is_refused(data):
     train_directory(data.config())
     with pytest.raises(ConfigError, match="another spec"):
         train_directory(data.config(comparator="cos", num_epochs=3))
@@ -171,7 +180,7 @@ def test_a_checkpoint_of_another_model_is_refused(data):
         train_directory(data.config(num_epochs=3))
 
 
-def test_featurized_entities_train_and_are_ranked_among_the_batch(data):
+def test_featurized_entities_are_trained_and_ranked(data):
     rng = np.random.default_rng(0)
     write_entity_count(data.entities, "bag", 0, 12)
     config = data.config(
@@ -196,7 +205,7 @@ def test_featurized_entities_train_and_are_ranked_among_the_batch(data):
 
 
 @pytest.mark.s3
-def test_the_same_directory_in_a_store(data, s3_bucket):
+def test_store_gets_the_same_directory(data, s3_bucket):
     local = data.config("here")
     train_directory(local)
     for name in ("entities", "edges"):
@@ -214,8 +223,11 @@ def test_the_same_directory_in_a_store(data, s3_bucket):
     assert evaluate_directory(remote)["raw"] == evaluate_directory(local)["raw"]
 
 
-def test_edges_outside_their_partition_are_refused_by_training_and_evaluation(data):
-    """Offset 40 of partition 0 would be read as offset 10 of partition 1."""
+def test_edges_outside_their_partition_are_refused(data):
+    """Offsets beyond a partition must not reach into the next one.
+
+    Offset 40 of partition 0 would be read as offset 10 of partition 1.
+    """
     train_directory(data.config(num_epochs=1))
     wrong = EdgeList(np.array([40]), np.array([0]), np.array([0]))
     write_edges(data.edges / edge_file_name(0, 1), wrong)
@@ -228,7 +240,7 @@ def test_edges_outside_their_partition_are_refused_by_training_and_evaluation(da
 
 
 @pytest.mark.parametrize("changes", [{"operator": "translation"}, {"operator": "none"}, {"operator": "affine"}])
-def test_a_checkpoint_of_other_operators_is_neither_evaluated_nor_exported(data, changes):
+def test_checkpoint_of_other_operators_is_refused(data, changes):
     train_directory(data.config(num_epochs=1))
     other = data.config(relations=[{"name": "all", "lhs": "n", "rhs": "n"} | changes])
     outputs = {
@@ -241,7 +253,7 @@ def test_a_checkpoint_of_other_operators_is_neither_evaluated_nor_exported(data,
     assert not (data.root / "entities.tsv").exists()
 
 
-def test_a_training_that_is_refused_leaves_the_config_beside_the_checkpoint(data):
+def test_refused_training_leaves_the_config(data):
     train_directory(data.config(num_epochs=1))
     before = (data.root / "model" / "config.json").read_bytes()
     with pytest.raises(ConfigError, match="edge_paths"):
@@ -249,13 +261,13 @@ def test_a_training_that_is_refused_leaves_the_config_beside_the_checkpoint(data
     assert (data.root / "model" / "config.json").read_bytes() == before
 
 
-def test_divergence_that_only_held_out_edges_show_is_told(data):
+def test_divergence_in_held_out_edges_is_reported(data):
     config = data.config(lr=1e19, num_epochs=1, eval_fraction=0.2, eval_num_batch_negs=5)
     with pytest.raises(TrainingDivergedError, match="try a smaller lr"):
         train_directory(config)
 
 
-def test_errors_name_the_checkpoint_and_not_a_copy_in_scratch(data):
+def test_errors_name_checkpoint_instead_of_scratch_copy(data):
     train_directory(data.config(num_epochs=1))
     path = data.root / "model" / "embeddings_n_1.v1.h5"
     with h5py.File(path, "r+") as file:

@@ -95,7 +95,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("file", DAMAGE)
 @pytest.mark.parametrize("read", READERS, ids=["train", "eval", "export", "exchange", "open", "import"])
-def test_names_that_disagree_are_refused_by_every_reader(trained, file, read):
+def test_disagreeing_names_are_refused_by_every_reader(trained, file, read):
     path = Path(trained.entity_path) / file
     before = path.read_bytes()
     DAMAGE[file](path)
@@ -111,7 +111,7 @@ def test_names_that_disagree_are_refused_by_every_reader(trained, file, read):
 
 @pytest.mark.s3
 @pytest.mark.parametrize("file", ["entity_names_item_2.json", "entity_count_user_0.txt", "dynamic_rel_names.json"])
-def test_names_that_disagree_in_a_bucket_are_named(trained, s3_bucket, tmp_path, file):
+def test_disagreeing_names_in_a_bucket_are_named(trained, s3_bucket, tmp_path, file):
     store = open_store(s3_bucket)
     for path in Path(trained.entity_path).glob("*_*.*"):
         copied = tmp_path / path.name
@@ -131,7 +131,7 @@ def test_trained_checkpoint_is_resumed_without_the_names(tmp_path):
     assert train_directory(config.model_copy(update={"num_epochs": 2}))["edges_trained"] == 2 * len(EDGES)
 
 
-def test_import_after_a_cut_off_one_forgives_counts(tmp_path):
+def test_import_after_interrupted_one_forgives_counts(tmp_path):
     config = make(tmp_path, trained=False)
     one_more(tmp_path / "entities" / "entity_count_item_2.txt")
     (tmp_path / "entities" / UNFINISHED).write_text("cut off\n")

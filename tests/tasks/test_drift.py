@@ -1,4 +1,7 @@
-"""A night beside the release before it: on the same edges, by its vectors, and by the edges that explain a move."""
+"""A night compared with the release before it.
+
+On the same edges, by its vectors, and by the edges that explain a move.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def check_of(gate, name):
     return next(check for check in gate["checks"] if check["name"] == name)
 
 
-def test_a_first_night_has_nothing_to_drift_from(place):
+def test_first_night_has_nothing_to_drift_from(place):
     place.write_spec(model(1))
     place.snapshot("d1", ring(40))
     evaluated, drift, gate = results(run_chain(place.spec, "d1"), "eval", "drift", "gate")
@@ -44,7 +47,7 @@ def test_a_first_night_has_nothing_to_drift_from(place):
     assert not {"against", "coverage"} & evaluated.keys()
 
 
-def test_drift_is_from_the_release_that_was_evaluated_against(place):
+def test_drift_compares_with_the_evaluated_release(place):
     place.write_spec(model(1), nights={"walk": "independent"})
     urls = []
     for key in ("d1", "d2"):
@@ -58,7 +61,7 @@ def test_drift_is_from_the_release_that_was_evaluated_against(place):
     assert run_task("gate", urls[1])["against_release"] is None
 
 
-def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
+def test_night_of_chain_is_compared_with_previous(place, monkeypatch):
     place.write_spec(model(2, num_epochs=2))
     place.snapshot("d1", ring(60))
     first = run_chain(place.spec, "d1")
@@ -83,7 +86,7 @@ def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
     assert sum(each["entities"] for each in deciles) == 60
     assert deciles[-1]["max_degree"] > 15
 
-    # each explains itself by those of its edges that came, went or stayed, as many as are shown
+    # each entity is explained by its edges that came, went or stayed, as many as are shown
     before, after = ({tuple(row) for row in rows} for rows in (ring(60), rows))
     moved = drift["most_moved"]
     assert [each["cosine"] for each in moved] == sorted(each["cosine"] for each in moved)
@@ -98,7 +101,7 @@ def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
 
     against = evaluated["against"]
     assert against["candidates"] == {"n": 60}
-    assert 0 < against["edges"] < evaluated["edges"]  # none of the new entities'
+    assert 0 < against["edges"] < evaluated["edges"]  # no edges of the new entities
     check = check_of(gate, "max_mrr_drop")
     assert (gate["against_release"], check["limit"]) == (1, 1)
     expected = 1 - against["candidate"]["filtered"]["mrr"] / against["current"]["filtered"]["mrr"]
@@ -107,7 +110,7 @@ def test_a_night_of_a_chain_beside_the_one_before(place, monkeypatch):
     assert second["against"] == {name: against[name]["filtered"]["mrr"] for name in ("candidate", "current")}
     assert f"{second['drift']['cosine']:.4f}" in table([first, second])
     assert evaluated["coverage"]["n"] == {"new": 10, "trained": 10, "moved": 10, "covered": 10}
-    # what compares with another release is no figure of this one
+    # figures of a comparison with another release are not kept as this one's
     document = json.loads(next(place.store.rglob("channels/production/releases/00000002.json")).read_text())
     assert not {"against", "coverage"} & document["metrics"].keys()
     assert run_task("drift", second["run"]) == drift
@@ -121,7 +124,7 @@ def test_drift_takes_the_figures_of_eval(place):
     evaluated, drift = results({"run": url}, "eval", "drift")
     vectors = sum(path.stat().st_size for path in (Path(url) / "release").glob("embeddings_*"))
     assert drift["usage"]["store_bytes_read"] < vectors < evaluated["usage"]["store_bytes_read"]
-    # the result of an earlier version has none: then drift finds the same by itself
+    # the result of an earlier version has none: then drift computes the same itself
     path = Path(url) / "results" / "eval.json"
     path.write_text(json.dumps({key: value for key, value in evaluated.items() if key != "drift"}))
     (Path(url) / "results" / "drift.json").unlink()
@@ -131,7 +134,10 @@ def test_drift_takes_the_figures_of_eval(place):
 
 
 def written(summary):
-    """Return how many edges of each relation lie in the buckets of each split."""
+    """Return the edges of each relation in each split's buckets.
+
+    They are numbers.
+    """
     run = Path(summary["run"])
     names = read_relation_names(run / "entities")
     found = {name: [] for name in names}
@@ -144,7 +150,10 @@ def written(summary):
 
 @pytest.mark.parametrize("after", [1, 3])
 def test_partitions_on_either_side_change_nothing(place, after):
-    """A night of no epochs after a migration has the very vectors of the release before the migration."""
+    """A night of no epochs after a migration has the same vectors.
+
+    They are those of the release before the migration.
+    """
     place.write_spec(model(2))
     place.snapshot("d1", ring(50))
     run_chain(place.spec, "d1")
@@ -165,12 +174,12 @@ def test_partitions_on_either_side_change_nothing(place, after):
     assert (found["common"], found["cosine"]["p01"], found["overlap"]["p05"]) == (50, pytest.approx(1), 1)
     assert evaluated["against"]["difference"] == {"mrr": 0, "low": 0, "high": 0}
     assert evaluated["against"]["continued"] is True
-    # the release of rows that were moved has the figures of the one before, on the same edges
+    # the release of moved rows has the figures of the one before, on the same edges
     assert evaluated["against"]["current"] == anew["against"]["current"]
     assert drift["most_moved"][0]["edges"]
 
 
-def test_independent_nights_are_matched_by_name_and_turned(place):
+def test_independent_nights_are_matched_and_rotated(place):
     place.write_spec(model(1, dimension=4), nights={"walk": "independent"})
     place.snapshot("d1", ring(80))
     run_chain(place.spec, "d1")
@@ -182,8 +191,11 @@ def test_independent_nights_are_matched_by_name_and_turned(place):
     assert evaluated["against"]["candidates"] == {"n": 70}
 
 
-def test_an_edge_that_the_release_was_trained_on_is_not_held_against_the_candidate(place):
-    """An independent night may hold out what another one had to train, for want of other edges of its end."""
+def test_trained_edge_of_release_is_not_compared(place):
+    """An independent night may hold out an edge another one trained.
+
+    It had to train it for want of other edges of its end.
+    """
     place.write_spec(model(1), nights={"walk": "independent"}, split={"valid": 0.02, "test": 0.45})
     path = [(f"e{i}", "next", f"e{i + 1}") for i in range(60)]  # every second pair is some end's last edge
     place.snapshot("d1", path)
@@ -194,7 +206,7 @@ def test_an_edge_that_the_release_was_trained_on_is_not_held_against_the_candida
     assert 0 < evaluated["against"]["edges"] < evaluated["edges"]
 
 
-def test_what_a_release_may_have_seen_is_not_asked_it(place):
+def test_release_is_not_evaluated_on_possibly_trained_edges(place):
     place.write_spec(model(1))
     place.snapshot("d1", ring(50))
     run_chain(place.spec, "d1")
@@ -210,12 +222,12 @@ def test_what_a_release_may_have_seen_is_not_asked_it(place):
     adopt(f"{url}/checkpoint", f"{url}/entities", place.spec)
     evaluated, drift = results(run_chain(place.spec, "d1", epochs=0), "eval", "drift")
     assert "adopted" in evaluated["against"]["reason"]
-    assert drift["types"]["n"]["cosine"]["mean"] == pytest.approx(1)  # of the vectors it is asked all the same
-    assert drift["most_moved"][0]["edges"] == []  # what edges it knew, nobody knows
+    assert drift["types"]["n"]["cosine"]["mean"] == pytest.approx(1)  # its vectors are compared all the same
+    assert drift["most_moved"][0]["edges"] == []  # the edges that it was trained on are unknown
     assert open_store(nights).head("channels/production/CURRENT.json") is not None
 
 
-def test_a_night_that_moved_too_far_is_stopped(place):
+def test_night_that_moved_too_far_is_stopped(place):
     place.write_spec(model(1), gates={"max_mrr_drop": 1.0, "drift": {"min_overlap": {"warn": 1, "block": 0.999}}})
     place.snapshot("d1", ring(40))
     run_chain(place.spec, "d1")
@@ -224,7 +236,7 @@ def test_a_night_that_moved_too_far_is_stopped(place):
         run_chain(place.spec, "d2")
 
 
-def test_a_night_of_no_epochs_leaves_its_new_entities_uncovered(place):
+def test_night_of_no_epochs_leaves_entities_uncovered(place):
     place.write_spec(model(1), gates={"max_mrr_drop": 1.0, "min_coverage": {"block": 0.5}})
     place.snapshot("d1", ring(40))
     run_chain(place.spec, "d1")

@@ -20,7 +20,7 @@ def url(place):
     return url
 
 
-def test_the_pieces_of_a_bucket_are_all_of_it(url, tmp_path):
+def test_pieces_of_bucket_are_all_of_it(url, tmp_path):
     buckets = EdgeBuckets(RunContext.open(url), tmp_path)
     pieces = {}
     for bucket, piece in buckets.pieces("train", edges=7):
@@ -35,13 +35,13 @@ def test_the_pieces_of_a_bucket_are_all_of_it(url, tmp_path):
     assert not pieces
 
 
-def test_an_evaluation_reads_training_edges_in_pieces(url, monkeypatch):
+def test_evaluation_reads_training_edges_in_pieces(url, monkeypatch):
     for task in ("train", "preserve"):
         run_task(task, url)
     sizes, read = [], edge_buckets.read_edges
     monkeypatch.setattr(edge_buckets, "read_edges", lambda *given: sizes.append(len(edges := read(*given))) or edges)
     monkeypatch.setattr(evaluate, "PIECE_EDGES", 30)
     result = run_task("eval", url)
-    assert max(sizes) == 30  # held-out edges are fewer than that
+    assert max(sizes) == 30  # there are fewer held-out edges than that
     assert sum(sizes) > 150
     assert result["popularity"]["count"] == 2 * result["edges"]

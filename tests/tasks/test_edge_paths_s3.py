@@ -1,4 +1,7 @@
-"""Training on edge paths in a store: a bucket's edges are fetched when its turn comes."""
+"""Training on edge paths in a store.
+
+A bucket's edges are fetched when its turn comes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from tests.directories import PER_PARTITION, DataSet
 
 pytestmark = pytest.mark.s3
 
-EDGES = 20_000  # a bucket; its file has some 7 parts
+EDGES = 20_000  # edges of a bucket; its file has some 7 parts
 
 
 @pytest.fixture
@@ -47,7 +50,10 @@ def store(data, s3_bucket):
 
 @pytest.fixture
 def log(monkeypatch):
-    """What happened, in order: parts and files that were fetched, with their bytes, and buckets that were trained."""
+    """Record fetched parts, fetched files and trained buckets in order.
+
+    Fetched ones come with their bytes.
+    """
     log = []
     get_range, fetch, train = S3Store.get_range, S3Store.fetch, EdgeChunkTrainer.train
 
@@ -76,12 +82,12 @@ def settings(data, store, checkpoint="far", **changes):
 
 
 def trained(data, config):
-    """Vectors and sums of both partitions."""
+    """Return vectors and sums of both partitions."""
     directory = data.root / config.checkpoint_path
     return [array for part in range(2) for array in read_embeddings(directory / f"embeddings_n_{part}.v2.h5")]
 
 
-def test_training_begins_after_a_few_kilobytes_and_its_first_bucket(data, store, log, monkeypatch):
+def test_training_begins_after_few_kilobytes_and_one_bucket(data, store, log, monkeypatch):
     monkeypatch.setattr(edge_files, "_EDGES_AHEAD", 1)
     far, near = settings(data, store), data.config("near", batch_size=1000)
     result = train_directory(far)
@@ -99,7 +105,7 @@ def test_training_begins_after_a_few_kilobytes_and_its_first_bucket(data, store,
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_disk_with_room_for_one_bucket_is_enough(data, store, log, tmp_path, monkeypatch):
+def test_disk_for_one_bucket_is_enough(data, store, log, tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     monkeypatch.setenv("PBG_SCRATCH", str(scratch))
     fetch, beside = S3Store.fetch, []
@@ -114,14 +120,14 @@ def test_a_disk_with_room_for_one_bucket_is_enough(data, store, log, tmp_path, m
     far, near = settings(data, store), data.config("near", batch_size=1000)
     train_directory(far)
     assert beside == [[]] * len(beside)
-    # The two buckets that can hold loops, then two epochs of four; the last of each may be the first of the next.
+    # The two buckets that can contain loops, then two epochs of four; the last of each may be the first of the next.
     assert 8 <= len(beside) <= 10
     train_directory(near)
     for ours, theirs in zip(trained(data, far), trained(data, near), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_what_is_damaged_is_named_before_anything_is_trained(data, store, log):
+def test_damaged_file_is_named_before_training(data, store, log):
     name = edge_file_name(1, 0)
     whole = (data.edges / name).read_bytes()
     for damaged in (whole[:-8000], whole[:300] + b"\0" * (len(whole) - 300), b"", b"no HDF5 at all"):
@@ -131,7 +137,7 @@ def test_what_is_damaged_is_named_before_anything_is_trained(data, store, log):
     assert {what for what, *_ in log} == {"part"}
 
 
-def test_what_is_damaged_inside_is_named_when_it_is_read(data, store):
+def test_damage_inside_file_is_named_when_read(data, store):
     name = edge_file_name(1, 0)
     path = data.edges / name
     columns = {"lhs": np.zeros(EDGES, np.int64), "rhs": np.zeros(EDGES, np.int64), "rel": np.zeros(EDGES, np.int64)}
@@ -147,7 +153,7 @@ def test_what_is_damaged_inside_is_named_when_it_is_read(data, store):
         train_directory(settings(data, store))
 
 
-def test_files_are_looked_at_wherever_they_lie(data, store, log, tmp_path):
+def test_files_are_examined_in_any_location(data, store, log, tmp_path):
     write_edges(data.edges / edge_file_name(0, 1), EdgeList(*np.zeros((3, 5), np.int64), np.ones(5, np.float32)))
     store.put(edge_file_name(0, 1), data.edges / edge_file_name(0, 1))
     store.delete(edge_file_name(1, 1))
@@ -171,7 +177,7 @@ def test_files_are_looked_at_wherever_they_lie(data, store, log, tmp_path):
     assert [name for what, name, _ in log if what == "file"] == [edge_file_name(1, 0)]
 
 
-def test_a_server_that_gives_no_parts_gives_the_whole(store, log, tmp_path, monkeypatch):
+def test_server_without_ranges_gives_whole_files(store, log, tmp_path, monkeypatch):
     def refused(_store, info, _start, _stop):
         raise StorageError(f"the S3 server ignored a range of {info.key}")
 
@@ -181,7 +187,7 @@ def test_a_server_that_gives_no_parts_gives_the_whole(store, log, tmp_path, monk
     assert len([name for what, name, _ in log if what == "file"]) == 4
 
 
-def test_what_was_changed_since_it_was_counted_is_not_trained(store, tmp_path):
+def test_file_changed_since_count_is_not_trained(store, tmp_path):
     paths, name = EdgePaths((store.url,), tmp_path), edge_file_name(0, 1)
     paths.facts(grid(2, 2))
     write_edges(tmp_path / name, EdgeList(*np.zeros((3, EDGES), np.int64)))
@@ -191,7 +197,7 @@ def test_what_was_changed_since_it_was_counted_is_not_trained(store, tmp_path):
     assert not list(tmp_path.glob(f"edges-*/*/{name}"))
 
 
-def test_what_is_gone_since_it_was_listed_is_named(store, tmp_path):
+def test_file_removed_since_listing_is_named(store, tmp_path):
     paths = EdgePaths((store.url,), tmp_path)
     store.delete(edge_file_name(0, 1))
     with pytest.raises(NotFoundError, match=rf"{store.url}/{edge_file_name(0, 1)} does not exist"):

@@ -1,4 +1,7 @@
-"""Errors as users see them: one line each, whatever a library put into its own; with real libraries and servers."""
+"""Errors as users see them: one line each.
+
+Libraries and servers are real, and may put any text into theirs.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,11 @@ def test_escape_sequences_of_names_reach_no_terminal():
     assert str(InputError("name '\x1b[2Jx'")) == r"name '\x1b[2Jx'"
 
 
-def told(action):
-    """Return the message an action ends with, None where it ends well; anything but an error of ours is raised."""
+def message_of(action):
+    """Return the message of an action's error, or None.
+
+    Errors of other kinds are raised.
+    """
     try:
         action()
     except PbgError as error:
@@ -71,7 +77,10 @@ def parquet_edges(path, rows=400):
 
 
 def damages(good, seed, count):
-    """Yield damaged copies of a file: cut off, and with bytes changed all over it, most of them in its footer."""
+    """Yield damaged copies of a file.
+
+    They are cut off, or have bytes changed all over the file, most of them in its footer.
+    """
     rng = random.Random(seed)
     yield from (
         b"",
@@ -106,7 +115,7 @@ def test_damaged_parquet_snapshot_ends_in_one_line(tmp_path, monkeypatch):
                 staged = stage_snapshot(connection, graph, found_lists(str(path)), "list_0")
                 check_rows(connection, graph, staged)
 
-        found.append(told(check))
+        found.append(message_of(check))
         for file in scratch.iterdir():
             if file.is_file():
                 file.unlink()
@@ -124,14 +133,16 @@ def test_damaged_parquet_vectors_end_in_one_line(tmp_path, monkeypatch):
     found = []
     for number, data in enumerate(damages(path.read_bytes(), 2, 150)):
         path.write_bytes(data)
-        found.append(told(lambda out=str(tmp_path / f"out{number}"): import_embeddings("parquet", str(path), out)))
+        found.append(
+            message_of(lambda out=str(tmp_path / f"out{number}"): import_embeddings("parquet", str(path), out))
+        )
     messages = [text for text in found if text is not None]
     assert len(messages) > 50
     assert [text for text in messages if "v.parquet" not in text] == []
 
 
 def test_duckdb_paragraphs_end_in_one_line(place):
-    """A text that DuckDB cannot read is told in ten lines of hints by DuckDB itself."""
+    """DuckDB reports an unreadable text in ten lines of hints."""
     file = place.snapshot("d1", ring(40))
     text = file.read_bytes()
     broken = {
@@ -142,7 +153,7 @@ def test_duckdb_paragraphs_end_in_one_line(place):
     }
     for data in broken.values():
         file.write_bytes(data)
-        message = told(lambda: validate(plan(place.spec, "d1")["run"]))
+        message = message_of(lambda: validate(plan(place.spec, "d1")["run"]))
         assert message is None or "d1.tsv" in message
 
 
@@ -159,11 +170,14 @@ def test_duckdb_memory_error_is_one_line(tmp_path):
     with pytest.raises(duckdb.Error) as bare:
         duckdb.sql("SELECT nothing FROM range(3)")
     assert "\n" in str(bare.value)  # what this is about
-    assert "resources.memory_gb" in told(sort)
+    assert "resources.memory_gb" in message_of(sort)
 
 
 def run(*arguments, **environment):
-    """Run the command in a process of its own; return what it wrote to stderr, and its status."""
+    """Run the command in a process of its own.
+
+    Returns its stderr and its status.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "pbg_tasks", *arguments],
         check=False,
@@ -183,7 +197,7 @@ def last_line(stderr):
 
 @pytest.mark.s3
 def test_botocore_errors_are_one_line(place, s3_bucket):
-    """A server that is not there, a bucket that is not, keys that are wrong, an address that is none."""
+    """Try a missing server or bucket, wrong keys, an invalid address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -203,7 +217,7 @@ def test_botocore_errors_are_one_line(place, s3_bucket):
 
 @pytest.mark.s3
 def test_store_answers_of_paragraphs_are_one_line(s3_bucket, monkeypatch):
-    """botocore quotes what a server says, which may be a page of HTML."""
+    """botocore quotes the server's answer, which may be an HTML page."""
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -224,7 +238,7 @@ def test_store_answers_of_paragraphs_are_one_line(s3_bucket, monkeypatch):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{server.server_port}")
-        message = told(lambda: open_store("s3://bucket/place").get("key"))
+        message = message_of(lambda: open_store("s3://bucket/place").get("key"))
         server.shutdown()
     assert "line one two" in message
 
@@ -250,4 +264,4 @@ def test_damaged_hdf5_ends_in_one_line(tmp_path):
             file.create_dataset(name, data=list(range(50)))
     for data in damages(path.read_bytes(), 3, 60):
         path.write_bytes(data)
-        told(lambda: read_edges(path))
+        message_of(lambda: read_edges(path))

@@ -1,4 +1,7 @@
-"""One real process that trains, told to end at various moments: it ends in time, and the next gives the same bits."""
+"""One real training process that gets SIGTERM at various moments.
+
+It ends in time, and the next one gives the same bits.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +52,17 @@ def start(graph, model, *, epochs=2, **environment):
 
 
 def heeds_sigterm(process):
-    """Whether it has come so far that it has a handler; before, Python is starting, and SIGTERM just ends it."""
+    """Return whether a process has a handler of SIGTERM yet.
+
+    Before, Python is starting, and SIGTERM just ends it.
+    """
     status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
     return int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
 
 
 def tell(process, times=1):
-    """Tell a process to end; return its status, the seconds it took and what it said."""
+    """Send SIGTERM; return status, seconds and stderr of the process."""
     began = time.monotonic()
     for _ in range(times):
         process.send_signal(signal.SIGTERM)
@@ -74,7 +80,10 @@ def data_digest(path):
 
 
 def bits(graph, model):
-    """The digests of the newest version's data sets, whatever the config inside says."""
+    """Return the digests of the newest version's data sets.
+
+    The config inside is left out.
+    """
     manifest, _ = open_committed(open_store(str(graph.directory / model)), "")
     found = {name: data_digest(graph.directory / model / name) for name in sorted(manifest.objects)}
     return manifest.version, manifest.edges, manifest.retrained, found
@@ -113,8 +122,11 @@ def graph(tmp_path_factory):
     return made
 
 
-def test_process_told_often_ends_with_the_same_bits(graph):
-    """Eight times at random moments, those of commits and of the start among them, and then to its end."""
+def test_process_interrupted_often_gives_the_same_bits(graph):
+    """Interrupt it eight times at random moments, then let it end.
+
+    The moments include commits and the start.
+    """
     generator, took = random.Random(3), []
     for _ in range(8):
         process = start(graph, "often")
@@ -130,7 +142,7 @@ def test_process_told_often_ends_with_the_same_bits(graph):
 
 
 @pytest.mark.parametrize("times", of_today([1, 2], days=2))
-def test_process_told_in_training_loses_no_batch(graph, times):
+def test_process_interrupted_in_training_loses_no_batch(graph, times):
     model = f"once-{times}"
     process = start(graph, model)
     wait_until(lambda: live_buckets(graph, model) >= 0, seconds=60)
@@ -147,7 +159,7 @@ def test_process_told_in_training_loses_no_batch(graph, times):
     assert bits(graph, model) == bits(graph, "whole")
 
 
-def test_process_told_while_it_starts_is_evicted(graph):
+def test_process_interrupted_while_starting_is_evicted(graph):
     for pause in (0.0, 0.2, 0.5, 1.0):
         process = start(graph, "starting")
         wait_until(lambda: heeds_sigterm(process), seconds=30)  # noqa: B023 - called at once
@@ -160,12 +172,12 @@ def test_process_told_while_it_starts_is_evicted(graph):
 
 
 def changed(directory, lines):
-    """Return the PYTHONPATH of a process that runs ``lines`` before anything else."""
+    """Return the PYTHONPATH of a process that runs ``lines`` first."""
     (directory / "sitecustomize.py").write_text(lines)
     return f"{directory}{os.pathsep}{os.environ.get('PYTHONPATH', Path.cwd())}"
 
 
-def test_gang_goes_on_with_what_a_process_left(graph, tmp_path):
+def test_gang_continues_the_work_of_a_process(graph, tmp_path):
     """The training may be shorter than the interval of its mirror."""
     path = changed(tmp_path, "from pbg_tasks.checkpoint import live\nlive.INTERVAL_SECONDS, live._SHARE = 0.0, 1.0\n")
     process = start(graph, "gang", PYTHONPATH=path)
@@ -180,7 +192,7 @@ def test_gang_goes_on_with_what_a_process_left(graph, tmp_path):
 
 
 def test_process_that_cannot_store_in_time_commits_nothing(graph, tmp_path):
-    """The library that stores stands still; the grace is 9 seconds."""
+    """The library that stores does not return; the grace is 9 seconds."""
     path = changed(
         tmp_path,
         "import time\nfrom pbg_tasks.checkpoint import partial_record\n"
@@ -193,13 +205,13 @@ def test_process_that_cannot_store_in_time_commits_nothing(graph, tmp_path):
     assert 2 < seconds < 9
     assert "still running 3 s after it was told to end" in said
     assert head(graph, "stuck").get("progress") is None
-    (graph.directory / "stuck" / "lease.json").unlink()  # what a process that was killed leaves is waited for
+    (graph.directory / "stuck" / "lease.json").unlink()  # the lease of a killed process has to expire
     finish(graph, "stuck")
     assert bits(graph, "stuck") == bits(graph, "whole")
 
 
-def test_second_notice_keeps_the_first_ones_status(graph, tmp_path):
-    """It comes while the process says why it ends, which takes a second here."""
+def test_second_signal_keeps_the_first_ones_status(graph, tmp_path):
+    """Send it while the process logs its reason, slowed to a second."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys, time\nfrom pbg_tasks import cli\nfail = cli._fail\n"
         "cli._fail = lambda error: (print('ending', file=sys.stderr, flush=True), time.sleep(1), fail(error))\n"
@@ -224,7 +236,7 @@ def test_interrupt_ends_as_before(graph):
     assert head(graph, "interrupted").get("progress") is None
 
 
-def test_eviction_that_a_library_swallows_is_not_forgotten():
+def test_eviction_swallowed_by_library_is_not_forgotten():
     with pytest.raises(EvictedError), Notice.taken():  # noqa: PT012 - what comes in between is the point
         try:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Exports: read by the tools they are for, whole or not at all, from wherever a model lies.
+"""Exports: read by their tools, complete or absent, from any source.
 
 Longer than other files: every format goes through the same sources, destinations and mishaps.
 """
@@ -55,7 +55,7 @@ def exported(data, exchange, out, **options):
 
 PLAIN = [name for name in FORMATS if name != "faiss"]
 LOOP = [{"name": "r", "lhs": "n", "rhs": "n", "operator": "none"}]
-# What names may not hold, in the formats where names share a text with something else.
+# Characters that names may not have in the formats where names share a text with other values.
 UNSAFE = {
     "word2vec": r"\s",
     "word2vec-bin": r"\s",
@@ -67,7 +67,7 @@ UNSAFE = {
 
 
 @pytest.mark.parametrize("exchange", PLAIN)
-def test_the_manifest_tells_all_that_was_written(data, place, exchange, capsys):
+def test_manifest_lists_everything_written(data, place, exchange, capsys):
     options = {"escape": True} if exchange in {"word2vec", "word2vec-bin", "projector", "tsv"} else {}
     result = exported(data, exchange, place / "out", **options)
     manifest = json.loads((place / "out" / MANIFEST).read_text())
@@ -182,7 +182,7 @@ def test_safetensors_has_the_bytes_of_the_format(data, place):
     )
 
 
-def test_the_projector_gets_points_labels_and_their_config(data, place):
+def test_projector_gets_points_labels_and_their_config(data, place):
     exported(data, "projector", place / "out", limit=25)
     points = np.loadtxt(place / "out" / "user" / "tensors.tsv", delimiter="\t", dtype=np.float32)
     labels = (place / "out" / "user" / "metadata.tsv").read_text(encoding="utf-8").splitlines()
@@ -194,7 +194,7 @@ def test_the_projector_gets_points_labels_and_their_config(data, place):
     assert json.loads((place / "out" / MANIFEST).read_text())["measured"] == {"sampled_from": {"user": 61, "item": 40}}
 
 
-def test_tsv_is_what_pbg_writes(data, place):
+def test_tsv_equals_that_of_pbg(data, place):
     exported(data, "tsv", place / "out")
     lines = (place / "out" / "entity_embeddings.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[0] for line in lines] == [*data.names["user"], *data.names["item"]]
@@ -208,7 +208,7 @@ def test_tsv_is_what_pbg_writes(data, place):
 
 
 @pytest.mark.parametrize("layout", ["BinaryColumn", "TextColumn"])
-def test_angel_gets_a_matrix_a_type_and_a_mapping(data, place, layout):
+def test_angel_gets_matrix_by_type_and_mapping(data, place, layout):
     exported(data, "angel", place / "out", layout=layout)
     for entity in ("user", "item"):
         blocks = list(open_matrix(LocalFolder(place / "out" / f"{entity}_embedding")).vectors())
@@ -230,7 +230,7 @@ def test_angel_line_gets_lines_and_a_mapping(data, place):
 
 
 @pytest.mark.parametrize(("listed", "ends"), [(200_000, [100, 200, 300]), (16, [150, 300])])
-def test_angel_gets_fewer_partitions_where_each_has_many_rows(place, monkeypatch, listed, ends):
+def test_angel_gets_fewer_partitions_of_many_rows(place, monkeypatch, listed, ends):
     data = model(place / "data", sizes={"user": 30, "item": 300})
     monkeypatch.setattr(angel, "_LISTED_ROWS", listed)
     monkeypatch.setattr(layout, "PARTITION_NUMBERS", 800)
@@ -253,7 +253,7 @@ def test_angel_line_takes_other_separators(data, place):
 
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2"])
 @pytest.mark.parametrize("index", ["Flat", "HNSW16", "IVF4,Flat"])
-def test_a_faiss_index_finds_neighbours_as_the_model_compares(place, comparator, index):
+def test_faiss_index_finds_the_models_neighbours(place, comparator, index):
     faiss = pytest.importorskip("faiss", reason="faiss-cpu is not installed")
     data = model(place / "data", comparator=comparator, sizes={"user": 80, "item": 40})
     parameters = "nprobe=4" if index.startswith("IVF") else ""
@@ -270,7 +270,7 @@ def test_a_faiss_index_finds_neighbours_as_the_model_compares(place, comparator,
     assert [names[number] for number in numbers[0]] == expected
 
 
-def test_a_faiss_index_below_the_floor_is_not_exported(place):
+def test_faiss_index_below_floor_is_not_exported(place):
     pytest.importorskip("faiss", reason="faiss-cpu is not installed")
     data = model(place / "data", sizes={"user": 400, "item": 40})
     with pytest.raises(QualityGateError, match=r"index 'IVF64,Flat' of user finds 0\.[0-8]"):
@@ -281,13 +281,13 @@ def test_a_faiss_index_below_the_floor_is_not_exported(place):
 
 
 @pytest.mark.parametrize(("index", "parameters"), [("Nonsense7", ""), ("HNSW32", "sense=1")])
-def test_an_index_that_faiss_does_not_know_is_told(data, place, index, parameters):
+def test_index_unknown_to_faiss_is_refused(data, place, index, parameters):
     pytest.importorskip("faiss", reason="faiss-cpu is not installed")
     with pytest.raises(ConfigError, match="FAISS refuses"):
         exported(data, "faiss", place / "out", index=index, parameters=parameters)
 
 
-def test_the_global_embedding_is_part_of_every_embedding(place):
+def test_global_embedding_is_part_of_every_embedding(place):
     data = model(place / "data", global_emb=True)
     exported(data, "npy", place / "out")
     added = data.params["entities/item/global_embedding"]
@@ -315,7 +315,7 @@ def test_dynamic_relations_have_their_rows(place):
 
 @pytest.mark.parametrize("name", ["two words", "a\ttab", "a\nbreak", "a\rreturn", "\ufeffmark", ""])
 @pytest.mark.parametrize("exchange", PLAIN)
-def test_odd_names_come_back_or_are_refused(data, place, exchange, name):
+def test_odd_names_return_or_are_refused(data, place, exchange, name):
     rename(data, "item", [name, *data.names["item"][1:]])
     unsafe = UNSAFE.get(exchange)
     if unsafe is not None and (not name or re.search(unsafe, name)):
@@ -331,17 +331,19 @@ def test_odd_names_come_back_or_are_refused(data, place, exchange, name):
 
 @pytest.mark.parametrize("exchange", PLAIN)
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_type_may_have_one_entity_or_none(place, exchange, count):
+def test_type_may_have_one_entity_or_none(place, exchange, count):
     data = model(place / "data", entities={"n": {"num_partitions": 1}}, sizes={"n": count}, relations=LOOP)
     result = exported(data, exchange, place / "out")
     assert result["types"] == {"n": {"rows": count, "dimension": 8}}
-    if exchange in READERS and (count or exchange not in {"tsv", "angel-line"}):  # these do not tell a dimension
+    if exchange in READERS and (
+        count or exchange not in {"tsv", "angel-line"}
+    ):  # these formats do not contain the dimension
         import_embeddings(exchange, str(place / "out"), str(place / "back"))
         np.testing.assert_allclose(imported(place / "back", "n")[1], data.vectors["n"], atol=6e-10, rtol=0)
 
 
 @pytest.mark.parametrize("exchange", ["word2vec", "tsv", "angel", "angel-line"])
-def test_escaped_names_come_back(data, place, exchange):
+def test_escaped_names_return_unchanged(data, place, exchange):
     names = ["\ufeffmark", "two words", "a\ttab", "a\nbreak", "\u2028", "100%", "%41", *data.names["item"][7:]]
     rename(data, "item", names)
     exported(data, exchange, place / "out", types=("item",), escape=True)
@@ -358,7 +360,7 @@ def test_half_characters_are_refused_everywhere(data, place, exchange):
     assert not (place / "out").exists()
 
 
-def test_embeddings_that_are_not_finite_are_refused(data, place):
+def test_infinite_embeddings_are_refused(data, place):
     vectors = data.vectors["item"].copy()
     vectors[3, 2] = np.inf
     data.rewrite("item", 0, vectors)
@@ -367,7 +369,7 @@ def test_embeddings_that_are_not_finite_are_refused(data, place):
     assert not (place / "out").exists()
 
 
-def test_a_destination_that_holds_something_is_left_alone(data, place):
+def test_destination_with_other_files_is_left_alone(data, place):
     (place / "out").mkdir()
     (place / "out" / "mine.txt").write_text("mine")
     with pytest.raises(ConflictError, match=r"is not empty \(it holds mine\.txt\)"):
@@ -375,7 +377,7 @@ def test_a_destination_that_holds_something_is_left_alone(data, place):
     assert files(place / "out") == ["mine.txt"]
 
 
-def test_overwriting_leaves_nothing_of_the_export_before(data, place):
+def test_overwriting_leaves_nothing_of_previous_export(data, place):
     exported(data, "npy", place / "out")
     (place / "out" / "mine.txt").write_text("mine")
     options = ExportOptions(types=("item",))
@@ -385,7 +387,7 @@ def test_overwriting_leaves_nothing_of_the_export_before(data, place):
     ]  # fmt: skip
 
 
-def test_a_full_disk_leaves_nothing_half_written(place, small_disk):
+def test_full_disk_leaves_no_partial_export(place, small_disk):
     data = model(place / "data", sizes={"user": 40_000, "item": 40})
     with pytest.raises(ResourceError, match="the disk or its quota is full"):
         exported(data, "word2vec", small_disk / "out", types=("user",))
@@ -401,18 +403,18 @@ def test_a_full_disk_leaves_nothing_half_written(place, small_disk):
         ("npy", {"types": ("user", "thing")}, "has no entity type 'thing'; there are user, item"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(data, place, exchange, options, message):
+def test_contradictory_options_are_refused(data, place, exchange, options, message):
     with pytest.raises(ConfigError, match=message):
         exported(data, exchange, place / "out", **options)
     assert not (place / "out").exists()
 
 
-def test_where_there_is_no_model_nothing_is_exported(place):
+def test_source_without_model_is_refused(place):
     with pytest.raises(NotFoundError, match="no checkpoint here"):
         export("npy", str(place / "nothing"), str(place / "out"))
 
 
-def test_a_config_names_the_checkpoint(data, place):
+def test_config_names_the_checkpoint(data, place):
     export("npy", data.config, str(place / "out"))
     np.testing.assert_array_equal(np.load(place / "out" / "item.npy"), data.vectors["item"])
     with pytest.raises(ConfigError, match="channel"):
@@ -449,7 +451,7 @@ def test_errors_name_the_file_in_its_store(data, place, s3_bucket):
 
 @pytest.mark.s3
 @pytest.mark.parametrize("exchange", ["parquet", "angel"])
-def test_from_store_to_store(data, place, s3_bucket, exchange):
+def test_export_from_store_to_store(data, place, s3_bucket, exchange):
     store = open_store(f"{s3_bucket}/model")
     for folder in (data.checkpoint, data.root / "entities"):
         for path in folder.iterdir():
@@ -469,7 +471,7 @@ def pbg(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_the_command_exports_directories_and_configs(data, place):
+def test_command_exports_directories_and_configs(data, place):
     config = place / "model.json"
     config.write_text(json.dumps(data.config.to_pbg()))
     done = pbg("export", "npy", data.checkpoint, place / "a", "--type", "item", "--json")
@@ -482,7 +484,7 @@ def test_the_command_exports_directories_and_configs(data, place):
     assert (place / "b" / "item.npy").read_bytes() == (place / "a" / "item.npy").read_bytes()
 
 
-def test_tsv_of_a_config_is_pbgs_own_command(data, place):
+def test_tsv_of_config_equals_pbgs_own_command(data, place):
     config = place / "model.json"
     config.write_text(json.dumps(data.config.to_pbg()))
     outputs = [f"--entities-output={place}/e.tsv", f"--relation-types-output={place}/r.tsv"]
@@ -501,7 +503,7 @@ def test_tsv_of_a_config_is_pbgs_own_command(data, place):
         (["npy", "SOURCE", "DEST", "-p", "dimension=3"], "only for a PBG config"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(data, place, arguments, message):
+def test_meaningless_arguments_are_refused(data, place, arguments, message):
     known = {"SOURCE": data.checkpoint, "DEST": place / "out"}
     done = pbg("export", *[known.get(argument, argument) for argument in arguments])
     assert done.exit_code == 2

@@ -1,4 +1,6 @@
-"""Imports: vectors of other tools, under the right names, as a start that training takes.
+"""Imports: vectors of other tools as a start of training.
+
+They get the right names.
 
 Longer than other files: every format goes through the same sources, names and mishaps.
 """
@@ -54,10 +56,10 @@ def same(found, names=NAMES, vectors=VECTORS):
 
 
 @pytest.mark.parametrize("exchange", OURS)
-def test_our_exports_come_back_with_their_types(place, exchange):
+def test_own_exports_return_with_their_types(place, exchange):
     data = model(place / "data")
     escape = {"escape": True} if exchange == "word2vec" else {}
-    types = ("user",) if exchange == "tsv" else ()  # whose text does not tell types
+    types = ("user",) if exchange == "tsv" else ()  # its text does not contain types
     options = ExportOptions(types=types, **escape)
     export(exchange, str(data.checkpoint), str(place / "out"), options=options)
     import_embeddings(exchange, str(place / "out"), str(place / "init"))
@@ -77,7 +79,7 @@ def test_one_type_can_be_chosen(place, exchange):
 
 
 def test_training_starts_from_an_import_by_name(place):
-    """The names lie in other partitions, in another order, and some are missing."""
+    """Use names in other partitions and another order; some are missing."""
     data = DataSet(place)
     first = data.config(num_epochs=1)
     train_directory(first)
@@ -94,7 +96,7 @@ def test_training_starts_from_an_import_by_name(place):
         np.testing.assert_array_equal(after[name], before[name])
 
 
-def test_an_npy_export_is_an_init_path_as_it_is(place):
+def test_npy_export_is_a_valid_init_path(place):
     data = DataSet(place)
     first = data.config(num_epochs=1)
     train_directory(first)
@@ -104,7 +106,7 @@ def test_an_npy_export_is_an_init_path_as_it_is(place):
     np.testing.assert_array_equal(data.embeddings(second, 1), data.embeddings(first, 1))
 
 
-def test_what_is_there_is_kept(place):
+def test_existing_files_are_kept(place):
     np.save(place / "n.npy", VECTORS)
     (place / "n.json").write_text(json.dumps(NAMES))
     take("npy", place / "n.npy", place)
@@ -116,7 +118,7 @@ def test_what_is_there_is_kept(place):
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "f2", "f8"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_of_any_float_type(place, dtype, order):
+def test_arrays_of_any_float_type_are_read(place, dtype, order):
     vectors = np.array([[0.5, -2, 3], [4, 5, 6], [7, 8, 9]], dtype, order=order)
     np.save(place / "v.npy", vectors)
     (place / "ids.txt").write_text("\r\n".join(NAMES) + "\r\n", encoding="utf-8")
@@ -137,7 +139,7 @@ def parquet(path, **columns):
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float32(), 3)])
 @pytest.mark.parametrize("column", ["id", "name"])
-def test_parquet_of_others(place, kind, column):
+def test_parquet_of_others_is_read(place, kind, column):
     vectors = VECTORS.astype(np.float64 if "double" in str(kind) else np.float32).tolist()
     path = parquet(
         place / "v.parquet", **{column: pa.array(NAMES).dictionary_encode(), "embedding": pa.array(vectors, kind)}
@@ -145,7 +147,7 @@ def test_parquet_of_others(place, kind, column):
     same(take("parquet", path, place))
 
 
-def test_parquet_columns_are_chosen_and_whole_numbers_are_names(place):
+def test_parquet_columns_are_chosen_by_name(place):
     folder = place / "in"
     folder.mkdir()
     for part in range(3):
@@ -157,7 +159,7 @@ def test_parquet_columns_are_chosen_and_whole_numbers_are_names(place):
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", " \n"])
 @pytest.mark.parametrize("suffix", ["txt", "vec.gz"])
-def test_word2vec_of_others(place, ending, suffix):
+def test_word2vec_of_others_is_read(place, ending, suffix):
     rows = [f"{name.replace(' ', '_')} {' '.join(map(str, row))}" for name, row in zip(NAMES, VECTORS, strict=True)]
     text = "".join(line + ending for line in ["3 3", *rows]).encode()
     path = place / f"v.{suffix}"
@@ -165,7 +167,7 @@ def test_word2vec_of_others(place, ending, suffix):
     same(take("word2vec", path, place), ["a_b", 'c"', "日本"])
 
 
-def test_word2vec_of_gensim(place):
+def test_word2vec_of_gensim_is_read(place):
     gensim = pytest.importorskip("gensim.models", reason="gensim is not installed")
     vectors = gensim.KeyedVectors(3)
     vectors.add_vectors(["a", "b", "c"], VECTORS)
@@ -174,7 +176,7 @@ def test_word2vec_of_gensim(place):
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "tsv.gz"])
-def test_the_published_wikidata_embeddings(place, suffix):
+def test_published_wikidata_embeddings_are_read(place, suffix):
     names = ["<http://www.wikidata.org/entity/Q5>", '"two words"@en', "#1"]
     relations = ["<P31>", "<P31>_reverse_relation"]
     lines = ["3\t1\t3", *("\t".join([name, *map(str, VECTORS[i % 3])]) for i, name in enumerate([*names, *relations]))]
@@ -203,7 +205,7 @@ def arrays(place, names=(*WIKIDATA, *RELATIONS), rows=None, ending=".gz"):
 
 @pytest.mark.parametrize("ending", [".gz", ""])
 @pytest.mark.parametrize("relations", [RELATIONS, []])
-def test_the_published_wikidata_arrays(place, ending, relations):
+def test_published_wikidata_arrays_are_read(place, ending, relations):
     path, table = arrays(place, [*WIKIDATA, *relations], ending=ending)
     same(take("wikidata-pbg", path, place), WIKIDATA, table[:3])
 
@@ -217,13 +219,13 @@ def test_the_published_wikidata_arrays(place, ending, relations):
         ({"names": ["a", "a"]}, "the name 'a' comes twice"),
     ],
 )
-def test_wikidata_arrays_that_do_not_fit(place, options, message):
+def test_wikidata_arrays_that_do_not_fit_are_refused(place, options, message):
     path, _ = arrays(place, **options)
     with pytest.raises(FormatError, match=message):
         take("wikidata-pbg", path, place)
 
 
-def test_damaged_wikidata_arrays(place):
+def test_damaged_wikidata_arrays_are_refused(place):
     path, _ = arrays(place)
     data, names = path.read_bytes(), place / "v1_names.json.gz"
     wrong_checksum, rest = data[:-8] + bytes(4) + data[-4:], data + gzip.compress(b"more")
@@ -253,7 +255,7 @@ def blocks():
     yield np.arange(2, 3), VECTORS[2:]
 
 
-def test_angel_matrices_of_others(place):
+def test_angel_matrices_of_others_are_read(place):
     write_matrix(place / "model", MatrixLayout(name="layer", rows=3, end_col=3, format="TextColumnFormat"), blocks())
     same(take("angel", place / "model" / "layer", place), ["0", "1", "2"])
     write_mapping(place / "model" / "mapping", [(2, NAMES[2]), (0, NAMES[0]), (1, NAMES[1])])
@@ -261,7 +263,7 @@ def test_angel_matrices_of_others(place):
     same(imported(place / "named", "n"))
 
 
-def test_angel_matrices_of_huge_ids_and_doubles(place):
+def test_angel_matrices_of_huge_ids_are_read(place):
     layout = MatrixLayout(
         name="layer", rows=3, end_col=2**62 + 3, start_col=2**62, row_type=RowType.T_DOUBLE_SPARSE_LONGKEY, block_col=10
     )
@@ -286,14 +288,14 @@ def test_angel_line_with_other_separators(place):
     same(take("angel-line", place / "v", place, key_separator="tab", feature_separator="comma"), ["0", "1", "2"])
 
 
-def test_an_entity_without_a_name_is_told(place):
+def test_entity_without_a_name_is_refused(place):
     write_line(place / "out" / "CP_1" / "embedding", blocks())
     write_mapping(place / "out" / "mapping", enumerate(NAMES[:2]))
     with pytest.raises(FormatError, match="mapping: entity 2 has no line in the mapping"):
         take("angel-line", place / "out", place)
 
 
-def test_a_line_of_the_mapping_may_come_again_but_with_no_other_name(place):
+def test_repeated_mapping_line_needs_the_same_name(place):
     write_line(place / "out" / "CP_1" / "embedding", blocks())
     pairs = [(-(2**63), "far"), *enumerate(NAMES), (1, NAMES[1])]
     write_mapping(place / "out" / "mapping", pairs)
@@ -332,7 +334,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_told_and_leaves_nothing(place, case):
+def test_bad_input_is_reported_and_leaves_nothing(place, case):
     exchange, contents, message = BAD[case]
     (place / "in").mkdir()
     for name, content in contents.items():
@@ -359,13 +361,13 @@ def test_bad_input_is_told_and_leaves_nothing(place, case):
         ({"id": ["a"], "embedding": [[float("inf")]]}, "the vector of 'a' is not finite"),
     ],
 )
-def test_bad_parquet_is_told(place, columns, message):
+def test_bad_parquet_is_reported(place, columns, message):
     path = parquet(place / "v.parquet", **columns)
     with pytest.raises(FormatError, match=message):
         take("parquet", path, place)
 
 
-def test_parquet_whose_texts_are_no_utf_8_is_told(place):
+def test_parquet_with_invalid_utf8_is_reported(place):
     ids = pa.array([b"a", b"b\xff"]).view(pa.string())
     path = parquet(place / "v.parquet", id=ids, embedding=[[1.0], [2.0]])
     with pytest.raises(FormatError, match=r"v\.parquet: not a readable Parquet file \('utf-8' codec"):
@@ -390,7 +392,7 @@ def test_no_type_leads_out_of_the_folder(place, name):
 
 
 @pytest.mark.parametrize("exchange", ["angel", "angel-line"])
-def test_two_places_of_one_type_are_told(place, exchange):
+def test_two_files_of_one_type_are_refused(place, exchange):
     data = model(place / "data", sizes={"user": 4, "item": 20})
     for night in ("monday", "tuesday"):
         export(exchange, str(data.checkpoint), str(place / "in" / night))
@@ -400,14 +402,14 @@ def test_two_places_of_one_type_are_told(place, exchange):
     np.testing.assert_array_equal(imported(place / "init", "item")[1], data.vectors["item"])
 
 
-def test_a_tsv_of_several_types_is_read_as_the_type_that_is_said(place):
+def test_tsv_of_several_types_takes_given_type(place):
     data = model(place / "data", sizes={"user": 4, "item": 20})
     export("tsv", str(data.checkpoint), str(place / "in"))
     take("tsv", place / "in", place, entity="thing")
     assert imported(place / "init", "thing")[0] == [*data.names["user"], *data.names["item"]]
 
 
-def test_a_type_that_nothing_tells_is_asked_for(place):
+def test_unknown_type_has_to_be_given(place):
     (place / "v.txt").write_text("1 1\na 1\n")
     for source in (place / "v.txt", place):
         with pytest.raises(ConfigError, match="nothing here tells the entity type of the vectors; give --type"):
@@ -419,7 +421,7 @@ def test_a_type_that_nothing_tells_is_asked_for(place):
 
 
 @pytest.mark.parametrize("exchange", ["npy", "parquet", "angel"])
-def test_an_export_that_was_damaged_is_refused(place, exchange):
+def test_damaged_export_is_refused(place, exchange):
     data = model(place / "data")
     export(exchange, str(data.checkpoint), str(place / "out"))
     name = {"npy": "item.npy", "parquet": "item.parquet", "angel": "item_embedding/0"}[exchange]
@@ -436,7 +438,7 @@ def test_an_export_that_was_damaged_is_refused(place, exchange):
 
 @pytest.mark.s3
 @pytest.mark.parametrize("exchange", ["npy", "angel"])
-def test_from_store_to_store(place, s3_bucket, exchange):
+def test_import_from_store_to_store(place, s3_bucket, exchange):
     data = model(place / "data")
     export(exchange, str(data.checkpoint), f"{s3_bucket}/out")
     import_embeddings(exchange, f"{s3_bucket}/out", f"{s3_bucket}/init")
@@ -452,7 +454,7 @@ def test_errors_name_the_url(place, s3_bucket):
         import_embeddings("word2vec", f"{s3_bucket}/v.txt", str(place / "init"), options=ReadOptions("n"))
 
 
-def test_the_command_imports(place):
+def test_command_imports(place):
     (place / "v.txt").write_text("1 2\na 1 2\n")
     done = CliRunner().invoke(
         app, ["import-embeddings", "word2vec", f"{place}/v.txt", f"{place}/init", "--type", "n", "--json"]

@@ -1,4 +1,4 @@
-"""Exchange formats of other packages, sound and at fault."""
+"""Exchange formats of other packages, correct and faulty."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_wrong_option_of_package_is_refused(tmp_path, install, options, problem)
     assert not (tmp_path / "out").exists()
 
 
-def test_option_of_package_is_none_of_built_in():
+def test_option_of_package_is_unknown_to_built_in():
     with pytest.raises(ConfigError, match="format parquet has no option 'options'"):
         export("parquet", "nowhere", "out", options=ExportOptions(options={"digits": 2}))
     with pytest.raises(ConfigError, match="format npy has no option 'digits'"):
@@ -148,7 +148,7 @@ def test_fault_of_package_at_write_is_named(tmp_path, install):
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_input_stays_fault_of_file(tmp_path, install):
+def test_bad_input_is_blamed_on_the_file(tmp_path, install):
     install(LINES)
     (tmp_path / "n.jsonl").write_text("")
     with pytest.raises(FormatError, match=r"n\.jsonl: is empty"):

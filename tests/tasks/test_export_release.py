@@ -25,7 +25,7 @@ from tests.tasks.conftest import ring
 from tests.tasks.exchanges import files
 
 
-def test_a_night_exports_what_its_spec_lists(place):
+def test_night_makes_the_exports_of_its_spec(place):
     place.snapshot("d1", ring(40))
     place.write_spec(
         exports=[
@@ -45,7 +45,7 @@ def test_a_night_exports_what_its_spec_lists(place):
     assert (place.root / "vectors" / "d1" / "w2v" / "n.txt").read_text().startswith("40 8\n")
 
 
-def test_an_export_is_made_once_and_replaces_what_a_crash_left(place):
+def test_export_is_made_once_despite_a_crash(place):
     place.snapshot("d1", ring(40))
     place.write_spec(exports=[{"format": "npy", "destination": f"{place.root}/out/{{run}}"}])
     run = run_chain(place.spec, "d1")["run"]
@@ -60,7 +60,7 @@ def test_an_export_is_made_once_and_replaces_what_a_crash_left(place):
     assert MANIFEST in files(out)
 
 
-def test_only_what_was_published_is_exported(place):
+def test_only_published_run_is_exported(place):
     place.snapshot("d1", ring(40))
     place.write_spec(exports=[{"format": "npy"}])
     summary = run_chain(place.spec, "d1", publish=False)
@@ -72,7 +72,7 @@ def test_only_what_was_published_is_exported(place):
 
 
 class Shared:
-    """A graph whose nights export to one place a snapshot."""
+    """A graph whose nights export to one location for each snapshot."""
 
     def __init__(self, place):
         self.place, self.out = place, place.root / "out"
@@ -80,7 +80,7 @@ class Shared:
             place.snapshot(day, ring(40))
 
     def release(self, snapshot, lr, **sections):
-        """Publish a night and do not export it; return its URL."""
+        """Publish a night without its exports; return its URL."""
         exports = [{"format": "npy", "destination": f"{self.out}/{{snapshot}}"}]
         self.place.write_spec({"num_epochs": 1, "lr": lr}, **{"exports": exports, **sections})
         run = plan(self.place.spec, snapshot)["run"]
@@ -89,7 +89,7 @@ class Shared:
         return run
 
     def source(self, snapshot="d1"):
-        """Return the run whose export lies there, whole."""
+        """Return the run of the complete export at the destination."""
         assert not (self.out / snapshot / MARK).exists()
         return json.loads((self.out / snapshot / MANIFEST).read_text())["source"]["url"].removesuffix("/release")
 
@@ -99,7 +99,7 @@ def shared(place):
     return Shared(place)
 
 
-def test_a_late_export_does_not_replace_that_of_a_redo(shared):
+def test_late_export_does_not_replace_newer_one(shared):
     late, redo = shared.release("d1", 0.1), shared.release("d1", 0.2)
     export_release(redo, "npy")
     with pytest.raises(ConflictError, match=r"'d1' was published again as release 2 \(d1-.*, whose export belongs at"):
@@ -111,7 +111,7 @@ def test_a_late_export_does_not_replace_that_of_a_redo(shared):
 
 
 @pytest.mark.parametrize("standing", [False, True])
-def test_a_redo_that_is_exported_while_a_slow_one_writes_stays(shared, monkeypatch, standing):
+def test_export_of_redo_beside_slow_one_stays(shared, monkeypatch, standing):
     slow = shared.release("d1", 0.1)
     if standing:
         export_release(slow, "npy")
@@ -130,9 +130,9 @@ def test_a_redo_that_is_exported_while_a_slow_one_writes_stays(shared, monkeypat
     assert [shared.source()] == redone
 
 
-def test_a_late_export_is_made_where_nothing_else_belongs(shared):
+def test_late_export_is_made_at_free_location(shared):
     late, newer = shared.release("d1", 0.1), shared.release("d2", 0.1)
-    redo = shared.release("d1", 0.2)  # recorded; the channel stays at the newer snapshot
+    redo = shared.release("d1", 0.2)  # recorded only: the channel stays at the newer snapshot
     with pytest.raises(ConfigError, match="was not published"):
         export_release(redo, "npy")
     export_release(late, "npy")
@@ -143,7 +143,7 @@ def test_a_late_export_is_made_where_nothing_else_belongs(shared):
     assert shared.source("d2") == newer
 
 
-def test_an_export_that_is_not_good_enough_leaves_its_night_released(place, monkeypatch):
+def test_refused_export_leaves_its_night_released(place, monkeypatch):
     place.snapshot("d1", ring(40))
     place.write_spec({"num_epochs": 1}, exports=[{"format": "npy"}])
 
@@ -171,12 +171,12 @@ def test_an_export_that_is_not_good_enough_leaves_its_night_released(place, monk
         ([{"format": "faiss", "min_recal": 0.9}], "did you mean 'min_recall'"),
     ],
 )
-def test_a_spec_with_wrong_exports_is_refused(tmp_path, exports, message):
+def test_spec_with_wrong_exports_is_refused(tmp_path, exports, message):
     with pytest.raises(ConfigError, match=message):
         parse(GraphSpec, {**small_spec(tmp_path, "g"), "exports": exports}, source="g.yaml")
 
 
-def test_places_of_an_export(place):
+def test_destinations_of_an_export_are_expanded(place):
     place.write_spec(
         exports=[{"format": "faiss", "min_recall": 0.5}, {"format": "npy", "destination": "s3://b/x-{run}/y"}]
     )

@@ -1,4 +1,4 @@
-"""What a night is forecast to take, what it takes, and nights that would take too much."""
+"""Forecasts of nights, their real costs, and nights beyond limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COSTS = {"hour": 3600.0, "currency": "USD"}  # a second costs 1 USD
 
 
 def night(place, key, size):
-    """Do all tasks of a night; return what is known of it."""
+    """Do all tasks of a night; return its facts."""
     place.snapshot(key, ring(size))
     url = plan(place.spec, key)["run"]
     for task in TASKS:
@@ -35,14 +35,15 @@ def night(place, key, size):
     return show(url)
 
 
-def test_after_two_nights_the_forecast_is_near_what_the_third_takes(place):
-    place.write_spec({"dimension": 400}, costs=COSTS)  # or small documents would outweigh the vectors
+def test_forecast_after_two_nights_is_near_third(place):
+    place.write_spec({"dimension": 400}, costs=COSTS)  # otherwise small documents would outweigh the vectors
     nights = [night(place, *each) for each in (("d1", 100), ("d2", 105), ("d3", 110))]
     first, third = nights[0]["forecast"], nights[2]["forecast"]
     assert first["calibrated_on"] == []
     assert third["calibrated_on"] == [each["run"].rpartition("/")[2] for each in nights[:2]]
     assert list(third["tasks"]) == [task for task in CHAIN if task != "plan"]
-    # What follows from sizes is the same on every machine; the time of such short tasks is hardly the same twice.
+    # Figures that follow from sizes are the same on every machine; the time of such short tasks is hardly the same
+    # twice.
     for task, field in (("train", "store_bytes_written"), ("bucket", "store_bytes_written"), ("train", "memory_bytes")):
         assert 1 / NEAR < third["tasks"][task][field]["ratio"] < NEAR, (task, field)
     assert 1 / 4 < third["total_cpu_seconds"]["ratio"] < 4
@@ -55,7 +56,7 @@ def test_after_two_nights_the_forecast_is_near_what_the_third_takes(place):
     assert told["forecast"] == third
 
 
-def test_a_damaged_night_is_no_night_to_forecast_from(place, capsys):
+def test_damaged_night_is_left_out_of_forecasts(place, capsys):
     first, second = (RunContext.open(night(place, *each)["run"]) for each in (("d1", 50), ("d2", 55)))
     (place.store / "runs" / first.run_id / "results" / "train.json").write_text("{")
     place.snapshot("d3", ring(60))
@@ -63,7 +64,7 @@ def test_a_damaged_night_is_no_night_to_forecast_from(place, capsys):
     assert "train.json: not JSON; it was edited by hand" in capsys.readouterr().err
 
 
-def test_nights_do_not_learn_from_the_last_try_of_an_interrupted_training(place, monkeypatch):
+def test_last_try_of_interrupted_training_is_ignored(place, monkeypatch):
     first = RunContext.open(night(place, "d1", 50)["run"])
     assert first.result("train")["resumed_from"] is None
     place.snapshot("d2", ring(55))
@@ -115,7 +116,7 @@ def test_two_graphs_do_not_continue_each_other(place):
     assert plan(place.spec, "d2")["previous_release"] is None
 
 
-def test_an_independent_night_is_compared_too(place):
+def test_independent_night_is_compared_too(place):
     place.write_spec(nights={"walk": "independent"})
     first = night(place, "d1", 50)["forecast"]["tasks"]["drift"]
     assert first["store_bytes_read"]["forecast"] == 0
@@ -125,7 +126,7 @@ def test_an_independent_night_is_compared_too(place):
     assert second["seconds"] > 0
 
 
-def test_a_night_that_costs_too_much_ends_before_anything_is_spent(place):
+def test_too_expensive_night_ends_before_any_work(place):
     place.write_spec(costs=COSTS, limits={"max_cost": {"block": 0.01}})
     place.snapshot("d1", ring(50))
     with pytest.raises(
@@ -137,12 +138,12 @@ def test_a_night_that_costs_too_much_ends_before_anything_is_spent(place):
     assert [path.name for path in (run / "results").iterdir()] == ["plan.json"]
     assert when_skipped(Channel(LocalStore(place.store), "production"), "d1") is not None
 
-    # The limit is no part of the run: a higher one lets the same run go on.
+    # The limit is no part of the run: a higher one lets the same run continue.
     again = plan(place.spec, "d1", overrides=["limits.max_cost.block=1000"])
     assert again["run"] == str(run)
 
 
-def test_a_night_that_has_begun_is_not_stopped_by_a_later_forecast(place):
+def test_night_that_has_begun_is_not_stopped(place):
     place.write_spec(limits={"max_hours": {"block": 100}})
     place.snapshot("d1", ring(50))
     run = plan(place.spec, "d1")["run"]
@@ -152,21 +153,21 @@ def test_a_night_that_has_begun_is_not_stopped_by_a_later_forecast(place):
     assert when_skipped(Channel(LocalStore(place.store), "production"), "d1") is None
 
 
-def test_someone_may_accept_what_a_night_costs(place, capsys):
+def test_costs_of_a_night_may_be_accepted(place, capsys):
     place.write_spec(limits={"max_hours": {"block": 0}})
     place.snapshot("d1", ring(50))
     assert plan(place.spec, "d1", accept_data="the yearly rebuild")["run"]
     assert "accepted (the yearly rebuild): the night is forecast to take" in capsys.readouterr().err
 
 
-def test_a_mild_limit_warns(place, capsys):
+def test_mild_limit_warns(place, capsys):
     place.write_spec(limits={"max_hours": {"warn": 0, "block": 100}})
     place.snapshot("d1", ring(50))
     plan(place.spec, "d1")
     assert "warning: the night is forecast to take" in capsys.readouterr().err
 
 
-def test_a_run_that_was_planned_without_a_forecast_is_shown_all_the_same(place):
+def test_run_planned_without_forecast_is_shown(place):
     place.snapshot("d1", ring(50))
     run = RunContext.open(plan(place.spec, "d1")["run"])
     path = place.store / run.key("results/plan.json")

@@ -1,4 +1,4 @@
-"""One process of a gang, as far as it comes without the others."""
+"""One process of a gang, up to its need of the others."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from pbg_tasks.train.ranks.parameters.server import ParameterServer
 from tests.directories import DataSet
 
 
-def test_sigterm_ends_a_rank_that_waits_for_the_others(tmp_path, monkeypatch):
-    """A container's first process would not even notice it without a handler."""
+def test_sigterm_ends_rank_that_waits_for_others(tmp_path, monkeypatch):
+    """A container's first process would ignore it without a handler."""
     monkeypatch.setenv("WORLD_SIZE", "2")  # a trainer and a partition server
     data = DataSet(tmp_path)
     config = data.config(num_machines=2, num_partition_servers=1, distributed_init_method=f"file://{tmp_path}/meeting")
@@ -56,7 +56,7 @@ def test_ranks_with_gpus_do_not_share_whole_types():
 
 
 def small_job(tmp_path, monkeypatch, rows, servers):
-    """A training of two ranks on a machine with 600 MB left."""
+    """Return a job of two ranks on a machine with 600 MB."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemAvailable:     600000 kB\n")
     monkeypatch.setattr(machine, "PROC", tmp_path / "proc")
@@ -69,21 +69,21 @@ def small_job(tmp_path, monkeypatch, rows, servers):
 
 
 def kept(tmp_path, monkeypatch, rows):
-    """Go through what a partition server does first, until it would serve."""
+    """Run the first part of a partition server, up to serving."""
     job = small_job(tmp_path, monkeypatch, rows, servers=1)
     here = SimpleNamespace(env=RankEnv(rank=2, world=2, servers=1, init_method="env://"))
     gang._keep(here, None, job, SimpleNamespace(store=LocalStore(tmp_path / "store")), tmp_path, 0, None)
 
 
-def test_a_partition_server_without_the_memory_for_its_partitions_is_refused(tmp_path, monkeypatch):
+def test_partition_server_without_enough_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     with pytest.raises(ResourceError, match=r"partition server would take .* for partitions .*num_partition_servers"):
         kept(tmp_path, monkeypatch, rows=10**7)
 
 
 @pytest.mark.parametrize("together", ["1", "3"])
-def test_ranks_of_one_machine_share_its_memory(tmp_path, monkeypatch, together):
-    """One alone has enough for Python and torch."""
+def test_ranks_of_machine_share_its_memory(tmp_path, monkeypatch, together):
+    """One rank alone has enough memory for Python and torch."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", together)
     job = small_job(tmp_path, monkeypatch, rows=10, servers=-1)
     store, part = LocalStore(tmp_path / "store"), gang._part(RankEnv(0, 2, 0, "env://"), job.config)
@@ -94,14 +94,14 @@ def test_ranks_of_one_machine_share_its_memory(tmp_path, monkeypatch, together):
             job.prepare(store, part)
 
 
-def test_a_partition_server_may_have_more_than_the_trainers_of_its_machine(tmp_path, monkeypatch):
+def test_partition_server_may_exceed_its_machines_trainers(tmp_path, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     job = small_job(tmp_path, monkeypatch, rows=10, servers=1)
     job.prepare_server(LocalStore(tmp_path / "store"), gang._part(RankEnv(2, 2, 1, "env://"), job.config))
 
 
 @pytest.mark.parametrize(("rank", "lines"), [(0, 2.5), (1, 1.5)])
-def test_a_trainer_forecasts_what_the_gang_makes_it_hold(tmp_path, rank, lines):
+def test_trainer_forecasts_partitions_kept_for_gang(tmp_path, rank, lines):
     config, rows = DataSet(tmp_path).config(), 1_000
     counts = dict.fromkeys((PartitionKey("n", partition) for partition in range(2)), rows)
     edges = SimpleNamespace(count=lambda *_: 100)

@@ -1,4 +1,7 @@
-"""A gang of real rank processes that strangers connect to while it forms and trains."""
+"""A gang of real rank processes, flooded by strangers.
+
+They connect while it forms and trains.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ FLOOD = 200
 
 @contextlib.contextmanager
 def flood(process, kinds):
-    """Press on every port at which a process listens, from the address that its ranks have."""
+    """Press on every port of a process from its ranks' address."""
     arguments = ["tests.train.ranks.flood", str(FLOOD), f"pid:{process.pid}", *kinds]
     strangers = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True)
     try:
@@ -37,7 +40,10 @@ FLOODS = list(product([(0, "file"), (-1, "file"), (0, "tcp")], ["silent", "silen
 
 @pytest.mark.parametrize(("place", "kinds"), of_today(FLOODS, days=3))
 def test_gang_forms_and_trains_under_a_flood(tmp_path, place, kinds):
-    """Both ranks are flooded at all their ports, from their own address, from their start to their end."""
+    """Flood both ranks at all their ports.
+
+    From their own address, from their start to their end.
+    """
     servers, meeting = place
     where = f"file://{tmp_path}/meeting"
     if meeting == "tcp":  # a port of torch's store, at which strangers press too

@@ -9,7 +9,7 @@ from pbg_tasks.storage import LocalStore
 from pbg_tasks.tasks.directory.import_claim import UNFINISHED, ImportClaim, claimed
 
 
-def test_of_two_imports_that_start_together_one_wins_at_the_store(tmp_path):
+def test_one_of_two_simultaneous_imports_wins(tmp_path):
     for round_ in range(20):
         stores = [LocalStore(tmp_path / str(round_)) for _ in range(2)]
         barrier, results = threading.Barrier(2), []
@@ -17,7 +17,7 @@ def test_of_two_imports_that_start_together_one_wins_at_the_store(tmp_path):
         def take(store, barrier=barrier, results=results):
             claim = ImportClaim()
             seen = store.head
-            store.head = lambda key: (seen(key), barrier.wait(5))[0]  # both look before either takes
+            store.head = lambda key: (seen(key), barrier.wait(5))[0]  # both look before either takes it
             try:
                 claim.take(store)
                 results.append("won")
@@ -32,14 +32,14 @@ def test_of_two_imports_that_start_together_one_wins_at_the_store(tmp_path):
         assert sorted(results) == ["lost", "won"]
 
 
-def test_a_living_import_is_not_pushed_aside(tmp_path):
+def test_living_import_is_not_pushed_aside(tmp_path):
     store = LocalStore(tmp_path)
     with claimed([store]), pytest.raises(ConflictError, match="alive"), claimed([LocalStore(tmp_path)], patience=7):
         pass
     assert store.head(UNFINISHED) is None
 
 
-def test_one_that_was_taken_over_stops_at_its_next_look(tmp_path):
+def test_import_taken_over_stops_at_next_check(tmp_path):
     store = LocalStore(tmp_path)
 
     def overtaken():
@@ -56,7 +56,7 @@ def test_one_that_was_taken_over_stops_at_its_next_look(tmp_path):
 @pytest.mark.parametrize(
     ("before", "changing", "left"), [(False, False, False), (False, True, True), (True, False, True)]
 )
-def test_a_failure_leaves_the_mark_only_where_something_was_or_is_unfinished(tmp_path, before, changing, left):
+def test_failed_import_leaves_mark_if_unfinished(tmp_path, before, changing, left):
     store = LocalStore(tmp_path)
     if before:
         store.put(UNFINISHED, b"cut off")

@@ -1,4 +1,7 @@
-"""Import and export of PBG's directories, beyond the defects of PBG's own (``tests/defects/test_import.py``)."""
+"""Import and export of PBG's directories.
+
+PBG's own defects have tests in ``tests/defects/test_import.py``.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def work(tmp_path):
     return Import(tmp_path)
 
 
-def test_each_list_goes_to_its_edge_path_with_common_ids(work):
+def test_each_list_goes_to_its_edge_path(work):
     config = work.config(1, paths=("train", "test"))
     result = import_edges(config, [work.write(ring(6)), work.write(ring(4, first=3), "test.tsv")], TSV)
     assert [listed["edges"] for listed in result["edge_paths"].values()] == [6, 4]
@@ -68,7 +71,7 @@ def test_plain_edge_file_with_bad_weight_is_named(work, weight):
 
 
 @pytest.mark.parametrize("checksums", [False, True])
-def test_checksums_are_written_as_the_config_says(work, checksums):
+def test_checksums_are_written_by_the_config(work, checksums):
     config = work.config(2, checksums=checksums)
     import_edges(config, [work.write(ring(9))], TSV)
     train_directory(config)
@@ -95,10 +98,10 @@ def test_empty_buckets_of_fine_grid_are_copies(work, monkeypatch):
     empty = [path for path in files if not count_edges(path)]
     assert len(empty) >= 390
     assert len({path.read_bytes() for path in empty}) == 1
-    assert len({path.stat().st_ino for path in empty}) == len(empty)  # an edge written into one is in no other
+    assert len({path.stat().st_ino for path in empty}) == len(empty)  # an edge written into one file is in no other
 
 
-def test_files_of_fine_grid_are_stored_side_by_side(work, monkeypatch):
+def test_files_of_fine_grid_are_stored_together(work, monkeypatch):
     together = threading.Barrier(4, timeout=20)
     put = LocalStore.put
 
@@ -111,7 +114,7 @@ def test_files_of_fine_grid_are_stored_side_by_side(work, monkeypatch):
     assert import_edges(work.config(2), [work.write(ring(10))], TSV)["edges"] == 10
 
 
-def test_standard_relations_are_matched_by_name_and_unknown_ones_named_with_their_line(work):
+def test_unknown_standard_relation_is_named_with_line(work):
     relations = [{"name": name, "lhs": "n", "rhs": "n"} for name in ("r1", "r0")]
     config = work.config(1, relations=relations, dynamic_relations=False)
     import_edges(config, [work.write(ring(4))], TSV)
@@ -139,14 +142,14 @@ def test_column_missing_with_every_delimiter_blames_none(work):
         import_edges(work.config(1), [work.write(ring(4))], EdgeLists("tsv", "0", "2", "7"))
 
 
-def test_without_a_relation_column_everything_is_the_one_relation(work):
+def test_list_without_relation_column_has_one_relation(work):
     relations = [{"name": "only", "lhs": "n", "rhs": "n"}]
     config = work.config(1, relations=relations, dynamic_relations=False)
     import_edges(config, [work.write([("a", "b"), ("b", "c")])], EdgeLists("tsv", "0", "1"))
     assert read_edges(work.root / "train" / edge_file_name(0, 0)).rel.tolist() == [0, 0]
 
 
-def test_text_may_have_a_header_another_delimiter_and_be_compressed(work):
+def test_text_may_be_compressed_with_header_and_delimiter(work):
     path = work.root / "edges.csv.gz"
     with gzip.open(path, "wt") as file:
         file.write('to;kind;from\nb "quoted";r;a\nc;r;b "quoted"\n')
@@ -157,7 +160,7 @@ def test_text_may_have_a_header_another_delimiter_and_be_compressed(work):
         import_edges(work.config(1), [str(path)], EdgeLists("tsv", "from", "to", "kind"))
 
 
-def test_what_is_rare_is_left_out_and_counted(work):
+def test_rare_entities_are_left_out_and_counted(work):
     rows = [*ring(4), *ring(4), ("e0", "r0", "once"), ("e0", "rare", "e1")]
     minimum = Minimum(entity=2, relation=2)
     result = import_edges(work.config(1), [work.write(rows)], TSV, minimum=minimum)
@@ -167,7 +170,7 @@ def test_what_is_rare_is_left_out_and_counted(work):
     assert json.loads((work.root / "entities" / "dynamic_rel_names.json").read_text()) == ["r0", "r1"]
 
 
-def test_a_type_that_is_not_partitioned_spreads_over_the_buckets(work):
+def test_unpartitioned_type_spreads_over_the_buckets(work):
     config = work.config(
         entities={"n": {"num_partitions": 4}, "tag": {"num_partitions": 1}},
         relations=[{"name": "all", "lhs": "n", "rhs": "tag"}, {"name": "link", "lhs": "n", "rhs": "n"}],
@@ -188,7 +191,10 @@ FEATURIZED = {
 
 
 def imported_edges(work, config):
-    """All edges by names: of a featurized end, the set of its features; and their weights."""
+    """Return all edges by names, and their weights.
+
+    A featurized end is the set of its features.
+    """
     names, features = [work.names(0), work.names(1)], read_entity_names(work.root / "entities", "bag", 0)
     found = []
     for lhs, rhs in ((i, j) for i in range(2) for j in range(2)):
@@ -203,7 +209,7 @@ def imported_edges(work, config):
     return found
 
 
-def test_the_column_of_a_featurized_type_lists_features(work):
+def test_column_of_featurized_type_lists_features(work):
     config = work.config(**FEATURIZED)
     rows = [(f"e{i}", "has", f"f{i % 5};;f{i % 3}", i) for i in range(40)]
     rows += [(f"e{i}", "link", f"e{i + 1}", 0.5) for i in range(39)] + [("e0", "has", ";", 1)]
@@ -218,7 +224,7 @@ def test_the_column_of_a_featurized_type_lists_features(work):
     assert train_directory(config)["edges_trained"] == 79
 
 
-def test_a_rare_feature_leaves_its_entities(work):
+def test_rare_feature_leaves_its_entities(work):
     config = work.config(**FEATURIZED)
     rows = [("e0", "has", "a,b", 1), ("e1", "has", "b,once", 1), ("e0", "has", "a", 1), ("e1", "has", "never", 1)]
     how = EdgeLists("tsv", "0", "2", "1", "3")
@@ -234,7 +240,7 @@ def test_features_of_several_partitions_are_refused(work):
 
 
 def test_entity_types_may_have_any_name(work):
-    """Wildcards of file names in a type's name would read another type's ids."""
+    """Wildcards in a type's name must not read another type's ids."""
     entities = {name: {"num_partitions": 1} for name in ("a*b", "a?b", "a[b]", "m.0 x'")}
     relations = [{"name": f"to {name}", "lhs": "a?b", "rhs": name} for name in entities]
     config = work.config(entities=entities, relations=relations, dynamic_relations=False)
@@ -246,7 +252,7 @@ def test_entity_types_may_have_any_name(work):
     assert train_directory(config)["edges_trained"] == 20
 
 
-def test_a_bad_row_is_named_and_nothing_is_changed(work):
+def test_bad_row_is_named_and_nothing_changes(work):
     import_edges(work.config(), [work.write(ring(9))], TSV)
     before = work.digests()
     with pytest.raises(InputError, match=r"bad\.tsv, line 2: empty id in column rhs"):
@@ -257,7 +263,7 @@ def test_a_bad_row_is_named_and_nothing_is_changed(work):
     assert not (work.root / "entities" / UNFINISHED).exists()
 
 
-def test_another_number_of_partitions_is_refused(work):
+def test_other_number_of_partitions_is_refused(work):
     import_edges(work.config(4), [work.write(ring(9))], TSV)
     for partitions in (2, 5):
         with pytest.raises(ConfigError, match="ids cannot be kept"):
@@ -267,7 +273,7 @@ def test_another_number_of_partitions_is_refused(work):
         import_edges(work.config(4), [work.write(ring(9))], TSV)
 
 
-def test_an_import_that_was_cut_off_is_refused_by_readers_and_finished_by_the_next(work, monkeypatch):
+def test_interrupted_import_is_refused_then_repeated(work, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("cut off")
 
@@ -317,7 +323,7 @@ def test_export_writes_names_and_numbers(work, global_emb):
     export_directory(config, **outputs, overwrite=True)
 
 
-def test_export_refuses_names_that_the_format_cannot_hold(work):
+def test_export_refuses_names_that_no_line_can_hold(work):
     config = work.config(1)
     import_edges(config, [work.write(ring(3))], TSV)
     train_directory(config)
@@ -337,7 +343,7 @@ def test_export_refuses_names_that_the_format_cannot_hold(work):
 
 
 @pytest.mark.s3
-def test_the_same_in_a_store(work, s3_bucket):
+def test_store_gets_the_same_import_and_export(work, s3_bucket):
     local = work.config()
     lists = [work.write(ring(50))]
     import_edges(local, lists, TSV)
@@ -360,7 +366,7 @@ def test_the_same_in_a_store(work, s3_bucket):
     assert open_store(s3_bucket).get("e.tsv").data == (work.root / "e.tsv").read_bytes()
 
 
-def test_nothing_left_to_import_or_to_evaluate_is_an_error(work):
+def test_import_or_evaluation_of_nothing_raises(work):
     config = work.config(1)
     with pytest.raises(InputError, match="nothing is left to import"):
         import_edges(config, [work.write(ring(3))], TSV, minimum=Minimum(entity=9))
@@ -375,7 +381,7 @@ def test_nothing_left_to_import_or_to_evaluate_is_an_error(work):
             evaluate_directory(config, negatives=negatives)
 
 
-def test_an_export_that_cannot_end_leaves_nothing(work):
+def test_failed_export_leaves_nothing(work):
     config = work.config(1)
     import_edges(config, [work.write(ring(3))], TSV)
     train_directory(config)

@@ -35,7 +35,7 @@ def mean(positive_B, negative_BK, margin):
 def square(modulus):
     return modulus ** 2
 """
-# What `info` tells is left to torch, by changes of a config each of which is.
+# Everything that `info` lists as left to torch, with changes of a config that are examples.
 LEFT = {
     "entity types with featurized: true": [{"entities": {"e": {"num_partitions": 1, "featurized": True}}}],
     "operators, comparators, losses and regularizers of other packages": [
@@ -60,14 +60,14 @@ def config(tmp_path):
 
 @pytest.fixture
 def plugins(tmp_path):
-    """Have a package with one of each kind."""
+    """Install a package with one class of each kind."""
     points = {"operators": "Same", "comparators": "dot", "losses": "mean", "regularizers": "square"}
     with package_folder(tmp_path / "plugins") as write:
         write("others", PLUGINS, {f"pbg_tasks.{kind}": {"other": f"others:{name}"} for kind, name in points.items()})
         yield
 
 
-def test_it_tells_what_is_installed():
+def test_info_lists_the_installed_parts():
     found = info()
     assert ("native" in found["engines"]) == (library() is not None)
     assert found["native"] == instruction_set() or "not built" in found["native"]
@@ -75,7 +75,7 @@ def test_it_tells_what_is_installed():
 
 
 @pytest.mark.skipif(library() is None, reason="no native library")
-def test_it_tells_which_engine_trains_a_config_and_why(config):
+def test_info_names_engine_of_config_with_reason(config):
     assert info(config)["engine"] == "native"
     left = info(config, ["mask_known_negatives=true"])
     assert left["engine"] == "torch"
@@ -83,7 +83,7 @@ def test_it_tells_which_engine_trains_a_config_and_why(config):
 
 
 @pytest.mark.skipif(library() is None, reason="no native library")
-def test_all_that_it_tells_is_left_to_torch_is(monkeypatch, plugins):
+def test_everything_listed_is_left_to_torch(monkeypatch, plugins):
     monkeypatch.setattr(coverage, "instruction_set", lambda: "avx512")
     assert engine_name("auto", ModelConfig.model_validate(KEYS)) == ("native", "")
     assert info()["left_to_torch"] == list(LEFT)
@@ -91,13 +91,13 @@ def test_all_that_it_tells_is_left_to_torch_is(monkeypatch, plugins):
         config = ModelConfig.model_validate(KEYS | changes)
         name, reason = engine_name("auto", config)
         assert (name, bool(reason)) == ("torch", True)
-        if not config.num_gpus:  # there may be none
+        if not config.num_gpus:  # there may be no GPU
             assert make_engine("auto", config, 1).name == "torch"
     assert engine_name("auto", ModelConfig.model_validate(KEYS), "cuda")[0] == "torch"
 
 
 @pytest.mark.skipif(library() is None, reason="no native library")
-def test_nothing_built_in_is_left_to_torch_but_what_it_tells(monkeypatch):
+def test_nothing_else_built_in_is_left_to_torch(monkeypatch):
     monkeypatch.setattr(coverage, "instruction_set", lambda: coverage.BFLOAT16)
     relations = [{"name": name, "lhs": "e", "rhs": "e", "operator": name} for name in OPERATORS.built_in]
     for changes in (

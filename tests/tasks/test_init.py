@@ -31,7 +31,7 @@ def lists(tmp_path, monkeypatch):
 STEPS = (("next", 1), ("after_next", 2), ("previous", -1))
 
 
-def test_config_says_what_the_lists_hold(lists):
+def test_config_describes_the_lists(lists):
     told = write_config("ring.yaml", lists, TRIPLES)
     assert {key: told[key] for key in ("entities", "relations", "edges")} == {
         "entities": 40,
@@ -42,7 +42,7 @@ def test_config_says_what_the_lists_hold(lists):
         assert file.readline() == "# For 40 entities, 3 relations, 112 edges: a start, not tuned.\n"
 
 
-def test_config_trains_and_ranks_as_it_is(lists):
+def test_config_trains_and_ranks_unchanged(lists):
     write_config("ring.yaml", lists, TRIPLES)
     config = load_config_from("ring.yaml", ["workers=1"], choose=lambda _, auto: dict.fromkeys(auto, 1))
     assert config.self_negatives
@@ -63,7 +63,7 @@ def test_one_relation_has_no_operator(lists):
     assert not config.dynamic_relations
 
 
-def test_config_that_is_there_stays(lists):
+def test_existing_config_stays(lists):
     write_config("ring.yaml", lists, TRIPLES)
     with open("ring.yaml", "a", encoding="utf-8") as file:  # noqa: PTH123
         file.write("# mine\n")

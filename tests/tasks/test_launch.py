@@ -1,4 +1,7 @@
-"""Gangs of real processes on this machine; the commands they run are small ones where no training is needed."""
+"""Gangs of real processes on this machine.
+
+Their commands are small ones where no training is needed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from tests.kill_ranks import Graph, kill_often
 
 @pytest.fixture
 def ranks(tmp_path, monkeypatch):
-    """Let every rank run an edge chunk of Python instead of ``pbg``."""
+    """Let every rank run a piece of Python instead of ``pbg``."""
 
     python = sys.executable
 
@@ -37,7 +40,7 @@ def ranks(tmp_path, monkeypatch):
     return play
 
 
-def test_the_result_is_what_rank_0_prints_and_all_share_a_token(ranks):
+def test_result_is_that_of_rank_zero(ranks):
     ranks(
         'print(\'{"rank": %d, "world": %s, "token": "%s"}\' % (rank, os.environ[\'WORLD_SIZE\'],'
         " os.environ['PBG_RUN_TOKEN']))"
@@ -47,8 +50,8 @@ def test_the_result_is_what_rank_0_prints_and_all_share_a_token(ranks):
     assert launch([], ranks=2, servers=1, max_restarts=0)["token"] != found["token"]
 
 
-def test_the_error_that_says_most_is_raised(ranks):
-    """One rank diverges; another only sees that it is gone."""
+def test_most_informative_error_is_raised(ranks):
+    """Let one rank diverge; another one only notices its end."""
     ranks(
         "print('error: diverged: loss is nan' if rank == 2 else 'error: rank_lost: rank 2 is gone', file=sys.stderr)\n"
         "sys.exit(11 if rank == 2 else 12)"
@@ -57,7 +60,7 @@ def test_the_error_that_says_most_is_raised(ranks):
         launch([], ranks=3, servers=0, max_restarts=5)
 
 
-def test_only_what_may_pass_is_tried_again(ranks, tmp_path, capsys):
+def test_only_temporary_failures_are_repeated(ranks, tmp_path, capsys):
     log = tmp_path / "log"
     ranks(f"open({str(log)!r}, 'a').write('x')\nos.kill(os.getpid(), signal.SIGKILL)")
     with pytest.raises(RankLostError, match="ended by SIGKILL"):
@@ -69,7 +72,7 @@ def test_only_what_may_pass_is_tried_again(ranks, tmp_path, capsys):
         launch([], ranks=2, servers=0, max_restarts=2)
 
 
-def test_ranks_that_do_not_end_by_themselves_are_ended(ranks, monkeypatch):
+def test_ranks_that_ignore_sigterm_are_killed(ranks, monkeypatch):
     monkeypatch.setattr(module, "NOTICE_SECONDS", 0.2)
     monkeypatch.setattr(module, "GRACE_SECONDS", 1.0)
     ranks("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.exit(12) if rank else time.sleep(60)")
@@ -79,15 +82,15 @@ def test_ranks_that_do_not_end_by_themselves_are_ended(ranks, monkeypatch):
     assert time.monotonic() - started < 20
 
 
-def test_a_gang_is_killed_and_started_again_until_every_edge_is_trained(tmp_path):
-    """The short form of ``python -m tests.kill_ranks``."""
+def test_killed_gang_restarts_until_all_edges_trained(tmp_path):
+    """This is the short form of ``python -m tests.kill_ranks``."""
     graph = Graph.random(tmp_path / "graph", epochs=2, edges=30_000)
     findings = kill_often(graph, ranks=2, times=2, seed=1)
     assert not findings.problems
     assert sum(findings.kills.values()) >= 1
 
 
-def test_a_gang_told_to_end_stores_what_it_has_and_another_size_goes_on(tmp_path):
+def test_stopped_gang_is_continued_by_another_size(tmp_path):
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=200_000)
     command = [sys.executable, "-m", "pbg_tasks", "train", str(graph.config), "--json"]
     first = subprocess.Popen([*command, "--ranks", "2"], stderr=subprocess.PIPE, text=True, env=os.environ.copy())
@@ -108,7 +111,7 @@ def test_a_gang_told_to_end_stores_what_it_has_and_another_size_goes_on(tmp_path
     assert (manifest.edges, manifest.retrained) == ((graph.total,), ())
 
 
-def test_a_full_disk_on_one_rank_ends_all_with_its_reason(tmp_path, small_disk):
+def test_full_disk_of_one_rank_ends_all(tmp_path, small_disk):
     graph = Graph.random(tmp_path / "graph", epochs=1, edges=1_000, rows=20_000)
     meeting, token = f"file://{tmp_path}/meeting", "t" * 32
     scratch = ({}, {"PBG_SCRATCH": str(small_disk)})

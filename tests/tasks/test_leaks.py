@@ -1,4 +1,7 @@
-"""What is ranked tonight was never trained: not tonight, not in a night whose vectors tonight's come from."""
+"""Edges ranked tonight that were never trained before.
+
+Neither tonight, nor in a night whose vectors tonight's come from.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def spec(place, partitions=2, **sections):
 
 
 def pairs(run, *splits):
-    """Return the unordered pairs of names that a run has in some splits."""
+    """Return the unordered pairs of names in some splits."""
     run = Path(run)
     partitions = len(list((run / "entities").glob("entity_count_n_*.txt")))
     names = [read_entity_names(run / "entities", "n", part) for part in range(partitions)]
@@ -57,7 +60,7 @@ def adopted(place, rows):
 
 
 @pytest.mark.parametrize("migration", ["adopt and repartition", "compact"])
-def test_no_pair_is_ranked_that_any_night_of_the_chain_has_trained(place, migration):
+def test_no_ranked_pair_was_trained_in_chain(place, migration):
     rows = both_ways(ring(60))
     if migration != "compact":
         adopted(place, rows)
@@ -79,12 +82,15 @@ def test_no_pair_is_ranked_that_any_night_of_the_chain_has_trained(place, migrat
         held_out = pairs(run, "valid", "test")
         assert held_out
         assert not held_out & trained
-    # what d2 returned to training stays there, though by its hash it would be held out again
+    # pairs that d2 returned to training stay there, though by their hashes they would be held out again
     assert pairs(runs[0], "valid", "test") & pairs(runs[1], "train") <= pairs(runs[2], "train")
 
 
-def test_a_pair_is_one_fate_whatever_edges_of_it_come_and_go(place):
-    """An edge of a held-out pair that comes later, of another relation or the other way round, is not trained."""
+def test_pair_keeps_its_split_with_changing_edges(place):
+    """Add an edge of a held-out pair later; it is not trained.
+
+    It is of another relation or the other way round.
+    """
     spec(place)
     rows = ring(60)
     first = nightly(place, "d1", rows)
@@ -98,8 +104,11 @@ def test_a_pair_is_one_fate_whatever_edges_of_it_come_and_go(place):
         assert not held_out & pairs(run, "train")
 
 
-def test_a_night_of_which_nothing_can_be_held_out_ends_before_it_is_trained(place):
-    """Every end but the hub has one edge, so each pair that is drawn goes back to training."""
+def test_night_without_held_out_edges_ends_early(place):
+    """Every end except the hub has one edge.
+
+    So each pair that is drawn goes back to training.
+    """
     place.snapshot("d1", [(f"e{i}", "likes", "hub") for i in range(200)])
     with pytest.raises(QualityGateError, match=r"no test edges could be held out.*: \d+ pairs of entities were drawn"):
         run_chain(place.spec, "d1")
@@ -107,7 +116,7 @@ def test_a_night_of_which_nothing_can_be_held_out_ends_before_it_is_trained(plac
     assert not (run / "results" / "bucket.json").exists()
     assert not (run / "results" / "train.json").exists()
     assert (run / "refused.json").exists()
-    # later nights go on without it, and one with too few edges to draw any is told what helps
+    # later nights continue without it, and one with too few edges to draw any names the remedy
     place.snapshot("d2", [("a", "likes", "b"), ("b", "likes", "c"), ("c", "likes", "a")])
     place.write_spec(split={"valid": 0.0, "test": 1e-9})
     with pytest.raises(QualityGateError, match=r"nothing to evaluate on: raise split\.test"):

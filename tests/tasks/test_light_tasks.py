@@ -1,4 +1,7 @@
-"""Tasks start without the libraries that they do not need, which would take most of their time."""
+"""Tasks that start without the libraries they do not need.
+
+Importing those would take most of their time.
+"""
 
 from __future__ import annotations
 

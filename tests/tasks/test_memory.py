@@ -22,7 +22,7 @@ def small_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "PROC", directory)
 
 
-def test_it_is_refused_before_anything_is_trained_unless_one_insists(place, small_machine, capsys):
+def test_too_large_training_is_refused_unless_forced(place, small_machine, capsys):
     place.snapshot("d1", ring(50))
     url = plan(place.spec, "d1")["run"]
     for task in ("validate", "partition", "bucket"):
@@ -39,7 +39,7 @@ def test_it_is_refused_before_anything_is_trained_unless_one_insists(place, smal
     assert result["memory"]["measured_peak"] > 0
 
 
-def test_the_forecast_is_said_before_and_kept_beside_the_measured_peak(place, capsys):
+def test_forecast_is_reported_and_kept_beside_measured_peak(place, capsys):
     place.snapshot("d1", ring(50))
     url = plan(place.spec, "d1")["run"]
     assert "peak of train" in capsys.readouterr().err

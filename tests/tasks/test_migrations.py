@@ -1,4 +1,7 @@
-"""Rows that move on purpose: releases in other partitions, without vanished entities, and adopted checkpoints."""
+"""Rows that move on purpose.
+
+Releases in other partitions, releases without vanished entities, and adopted checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ from tests.tasks.conftest import ring
 
 
 def rows_by_name(directory, version, partitions):
-    """Return (embedding bytes, optimizer sum) of every entity, and check that its partition is its name's."""
+    """Return (embedding bytes, optimizer sum) of every entity.
+
+    Checks that its partition is that of its name.
+    """
     found = {}
     for part in range(partitions):
         embeddings, sums = read_embeddings(directory / f"embeddings_n_{part}.v{version}.h5")
@@ -46,7 +52,10 @@ def model(partitions):
 
 
 def sample(release):
-    """Return the names of the candidates that a release was, or stands for being, ranked against."""
+    """Return the names of a release's ranking candidates.
+
+    A moved release stands for the one that was ranked.
+    """
     data = (release.parent / "candidates").read_bytes()
     chosen = EntitySet.from_bytes(data)
     return {
@@ -56,7 +65,7 @@ def sample(release):
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (4, 1)])
-def test_every_row_moves_bit_by_bit_and_the_next_night_continues(place, before, after):
+def test_every_row_moves_exactly_and_nights_continue(place, before, after):
     place.write_spec(model(before), eval={"max_candidates": 30})
     place.snapshot("d1", ring(60))
     first = Path(run_chain(place.spec, "d1", epochs=2)["release"]["directory"])
@@ -77,7 +86,7 @@ def test_every_row_moves_bit_by_bit_and_the_next_night_continues(place, before, 
         assert (release / name).read_bytes() == (first / name).read_bytes()
     assert len(sample(first)) == 30
     assert sample(release) == sample(first)
-    # the same again finds it done
+    # the same move again finds it done
     assert repartition(place.spec) == {
         "task": "repartition",
         "channel": "production",
@@ -98,7 +107,7 @@ def test_every_row_moves_bit_by_bit_and_the_next_night_continues(place, before, 
     }
 
 
-def test_a_plan_with_other_partitions_offers_the_migration(place, capsys):
+def test_plan_with_other_partitions_suggests_the_migration(place, capsys):
     place.snapshot("d1", ring(40))
     run_chain(place.spec, "d1", epochs=1)
     place.write_spec(model(3))
@@ -107,7 +116,7 @@ def test_a_plan_with_other_partitions_offers_the_migration(place, capsys):
     assert "`pbg repartition`" in capsys.readouterr().err
 
 
-def test_a_plan_with_other_entity_types_names_them_and_offers_no_migration(place):
+def test_plan_with_other_entity_types_names_them(place):
     def spec(*relations):
         types = dict.fromkeys(name for _, *ends in relations for name in ends)
         place.write_spec(
@@ -134,7 +143,7 @@ def test_a_plan_with_other_entity_types_names_them_and_offers_no_migration(place
     assert "(item is gone)" in previous.reason
 
 
-def test_compaction_drops_who_was_not_seen_for_so_many_nights(place):
+def test_compaction_drops_entities_unseen_for_some_nights(place):
     place.write_spec(vanished={"nights": 2})
     place.snapshot("d1", ring(50) + ring(6, first=100) + ring(7, first=200))
     run_chain(place.spec, "d1", epochs=1)
@@ -149,13 +158,13 @@ def test_compaction_drops_who_was_not_seen_for_so_many_nights(place):
     everyone = rows_by_name(before, 1, 2)
     assert set(everyone) - set(kept) == {f"e{i}" for i in range(100, 106)}
     assert kept == {name: everyone[name] for name in kept}
-    # who comes back is new, at the end of its partition
+    # a returning entity is new, at the end of its partition
     place.snapshot("d4", ring(50) + ring(6, first=100))
     fourth = run_chain(place.spec, "d4", epochs=1)
     assert fourth["entities"] == {"total": 63, "new": 6, "kept": 50, "gone": 0, "returned": 0, "absent": 7}
 
 
-def test_a_day_again_after_a_move_does_not_undo_it(place):
+def test_repeated_day_does_not_undo_a_move(place):
     place.snapshot("d1", ring(40))
     run_chain(place.spec, "d1", epochs=1)
     place.snapshot("d2", ring(45))
@@ -175,7 +184,7 @@ def test_a_day_again_after_a_move_does_not_undo_it(place):
     assert run_chain(place.spec, "d2", epochs=1)["warm_start"]
 
 
-def test_a_move_that_was_rolled_back_from_says_how_it_comes_back(place):
+def test_move_rolled_back_from_names_its_return(place):
     channel = Channel(open_store(str(place.store)), "production")
     place.snapshot("d1", ring(40))
     run_chain(place.spec, "d1", epochs=1)
@@ -190,8 +199,8 @@ def test_a_move_that_was_rolled_back_from_says_how_it_comes_back(place):
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_a_sample_that_compaction_made_smaller_is_used_on(place, told):
-    """Also one of a version that did not store the limit that it was drawn with."""
+def test_sample_reduced_by_compaction_stays_in_use(place, told):
+    """Include a version that did not store the sample's limit."""
     sections = {"vanished": {"nights": 1}, "eval": {"max_candidates": 50}}
     place.write_spec(**sections)
     place.snapshot("d1", ring(50) + ring(6, first=100))
@@ -214,7 +223,10 @@ def test_only_a_current_release_is_moved(place):
 
 
 def plain_checkpoint(place, partitions=1):
-    """Train what PBG's own commands would, and return the checkpoint and entity paths."""
+    """Train as PBG's own commands would.
+
+    Returns the checkpoint and entity paths.
+    """
     place.write_spec(model(partitions))
     place.snapshot("d0", ring(60))
     url = plan(place.spec, "d0")["run"]
@@ -225,7 +237,7 @@ def plain_checkpoint(place, partitions=1):
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3)])
-def test_an_adopted_checkpoint_is_where_the_first_night_starts(place, before, after):
+def test_adopted_checkpoint_is_start_of_first_night(place, before, after):
     checkpoint, entities = plain_checkpoint(place, before)
     place.write_spec(model(after), store=str(place.root / "nights"))
     adopted = adopt(str(checkpoint), str(entities), place.spec)
@@ -246,7 +258,7 @@ def test_an_adopted_checkpoint_is_where_the_first_night_starts(place, before, af
     assert {name: row for name, (row, _) in there.items()} == {name: row for name, (row, _) in theirs.items()}
 
 
-def test_what_cannot_be_adopted_is_refused_with_a_reason(place):
+def test_checkpoint_that_does_not_fit_is_refused(place):
     checkpoint, entities = plain_checkpoint(place)
     nights = {"store": str(place.root / "nights")}
     place.write_spec(model(1) | {"comparator": "cos", "dimension": 16}, **nights)
@@ -275,11 +287,11 @@ def test_only_an_empty_channel_adopts(place):
 
 
 def candidates(summary):
-    """Return how many candidates a run's edges were ranked against."""
+    """Return the number of candidates that a run's edges were ranked against."""
     return RunContext.open(summary["run"]).require("eval")["candidates"]["n"]
 
 
-def test_an_expired_entity_is_shown_to_nobody_until_it_comes_back(place, tmp_path):
+def test_expired_entity_is_hidden_until_it_returns(place, tmp_path):
     place.write_spec(vanished={"rule": "expire", "nights": 2}, exports=[{"format": "parquet"}])
     place.snapshot("d1", ring(40) + ring(9, first=100))
     run_chain(place.spec, "d1")
@@ -302,7 +314,7 @@ def test_an_expired_entity_is_shown_to_nobody_until_it_comes_back(place, tmp_pat
         found = {answer.name for answer in opened.neighbors("e3", k=60)}
         assert len(found) == 39
         assert not gone & found
-        assert opened.embedding("e100").shape == (8,)  # whoever asks for it by name has it
+        assert opened.embedding("e100").shape == (8,)  # a query by its name still finds it
     # moving keeps it hidden; an edge shows it again, with the vector that it had
     moved = repartition(place.spec, partitions=3)
     assert moved["entities"] == {"n": 49}

@@ -1,4 +1,7 @@
-"""Rows that move on purpose, from S3 to S3: the same releases as on a disk."""
+"""Moves of rows from S3 to S3.
+
+The releases are the same as on a disk.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,17 @@ pytestmark = pytest.mark.s3
 
 
 def released(url, number):
-    """Return the hash of every file of a release, by name; but for the config, which says where it lies."""
+    """Return the hash of every file of a release, by name.
+
+    The config is left out, since it contains the release's location.
+    """
     store = open_store(url)
     records = open_preserved(store, Channel(store, "production").release(number).directory).records
     return {name: record.sha256 for name, record in records.items() if name != "config.json"}
 
 
 def upload(folder, place, name):
-    """Copy a folder into a store as it is, and return its URL there."""
+    """Copy a folder into a store unchanged; return its URL there."""
     store = open_store(f"{place}/{name}")
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -35,7 +41,7 @@ def upload(folder, place, name):
     return store.url
 
 
-def test_a_checkpoint_is_adopted_and_moved_as_on_a_disk_and_a_night_continues_it(place, s3_bucket):
+def test_checkpoint_in_s3_is_adopted_and_moved(place, s3_bucket):
     place.write_spec({"num_epochs": 1}, store=str(place.root / "old"))
     place.snapshot("d0", ring(40))
     old = Path(run_chain(place.spec, "d0")["run"])
@@ -57,5 +63,5 @@ def test_a_checkpoint_is_adopted_and_moved_as_on_a_disk_and_a_night_continues_it
         entities = {"total": 44, "new": 4, "kept": 40, "gone": 0, "returned": 0, "absent": 0}
         assert (night["warm_start"], night["entities"]) == (True, entities)
         assert rollback(place.spec)["release"] == 2
-        found.append([released(store, number) for number in (1, 2)])  # a night's random numbers are its run's own
+        found.append([released(store, number) for number in (1, 2)])  # the random numbers of a night are its run's own
     assert found[0] == found[1]

@@ -1,4 +1,7 @@
-"""Names of entity types: an accepted one goes through every task and export, a refused one is refused at load."""
+"""Names of entity types.
+
+An accepted one passes every task and export, a refused one is refused at load.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ def spec_place(tmp_path_factory):
 @given(name=NAMES)
 @example(name="0E0")
 def test_refused_name_is_named_at_load(spec_place, name):
-    text = name.encode("utf-8", "replace").decode()  # a file holds no lone surrogate
+    text = name.encode("utf-8", "replace").decode()  # a file cannot contain a lone surrogate
     spec_of(spec_place, text)
     if accepted(text):
         assert list(load_graph_spec(spec_place.spec).model.entities) == [text]
@@ -168,7 +171,10 @@ def test_no_export_leaves_its_folder(tmp_path):
 
 
 def test_renamed_type_keeps_its_vectors(place, tmp_path, monkeypatch):
-    """What the documentation says for a graph whose type's name is refused now: a copy, renamed, and adopted."""
+    """Follow the documentation for a type whose name is refused now.
+
+    A copy of the checkpoint is renamed and adopted.
+    """
     monkeypatch.setattr("pbg_tasks.config.loading.check_entity_names", lambda *_, **__: None)  # as older versions
     spec_of(place, "<img>")
     place.snapshot("d1", [(lhs, "/people/person/place_of_birth", rhs) for lhs, _, rhs in ring(30)])

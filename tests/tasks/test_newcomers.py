@@ -1,4 +1,7 @@
-"""Where a night's new entities start: once and for every retry the same."""
+"""Start of a night's new entities.
+
+It happens once, and every retry gets the same.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def two_days(place):
     return place
 
 
-def test_new_entities_start_beside_their_neighbours_and_known_ones_where_they_were(two_days, capsys):
+def test_new_entities_start_beside_their_neighbours(two_days, capsys):
     before = vectors(two_days.first, 3)
     after = vectors(night(two_days, epochs=0) / "release", 0)
     assert "10 new n: 8 start from known neighbours, 0 from new ones, 2 at random" in capsys.readouterr().err
@@ -54,14 +57,14 @@ def test_new_entities_start_beside_their_neighbours_and_known_ones_where_they_we
     assert max(np.linalg.norm(after[name]) for name in ("y0", "y1")) < usual / 10
 
 
-def test_at_random_if_the_spec_says_so(two_days):
+def test_spec_may_start_new_entities_at_random(two_days):
     run = night(two_days, epochs=0, overrides=["train.new_entities=random"])
     assert not (run / "start").exists()
     after = vectors(run / "release", 0)
     assert max(np.linalg.norm(after[f"x{i}"]) for i in range(8)) < 0.1
 
 
-def test_a_retry_starts_from_what_the_first_try_stored(two_days):
+def test_retry_starts_from_stored_first_try(two_days):
     run = night(two_days, epochs=1)
     trained = {path.name: path.read_bytes() for path in (run / "checkpoint").glob("*.v1.h5")}
     stored = {path.relative_to(run): path.read_bytes() for path in (run / "start").rglob("*") if path.is_file()}
@@ -75,7 +78,7 @@ def test_a_retry_starts_from_what_the_first_try_stored(two_days):
         assert {path.name: path.read_bytes() for path in (run / "checkpoint").glob("*.v1.h5")} == trained
 
     train_again()
-    # killed while it stored them: others of a machine that rounds differently lie in a folder of their own
+    # the first try was killed while it stored them: those of a machine that rounds differently are in another folder
     (run / "start" / "manifest.json").unlink()
     (folder / "embeddings_n_0.v0.h5").unlink()
     shutil.copytree(folder, run / "start" / "0123456789ab")

@@ -1,4 +1,7 @@
-"""Nights through the whole chain of tasks: independent ones in any order, refused ones passed over."""
+"""Nights through the whole chain of tasks.
+
+Independent ones in any order, refused ones passed over.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def channel(place):
 
 
 def three_days(place):
-    """Three snapshots of a chain, the first of them embedded."""
+    """Write three snapshots of a chain, the first of them embedded."""
     for number in (1, 2, 3):
         place.snapshot(f"d{number}", ring(40))
     place.write_spec(model=QUICK)
@@ -43,7 +46,7 @@ def assert_d3_waits(place):
         plan(place.spec, "d3")
 
 
-def test_independent_nights_give_the_same_bytes_in_any_order_and_the_channel_stays_at_the_newest(place):
+def test_independent_nights_in_any_order_are_equal(place):
     place.write_spec(model=QUICK, nights={"walk": "independent"})
     for number in (1, 2):
         place.snapshot(f"d{number}", ring(40 + 5 * number))
@@ -58,7 +61,7 @@ def test_independent_nights_give_the_same_bytes_in_any_order_and_the_channel_sta
     assert set(found[0]) == {"d1", "d2"}
 
 
-def test_a_chain_waits_for_the_night_before_and_goes_on_without_one_that_was_refused(place):
+def test_chain_waits_but_passes_refused_night(place):
     place.write_spec(model=QUICK)
     for number in (1, 2, 3):
         place.snapshot(f"d{number}", ring(40))
@@ -73,7 +76,7 @@ def test_a_chain_waits_for_the_night_before_and_goes_on_without_one_that_was_ref
     assert plan(place.spec, "d3")["previous_release"] == 1
 
 
-def test_a_refused_night_that_is_planned_anew_is_waited_for_until_it_has_finished(place):
+def test_refused_night_planned_anew_is_awaited(place):
     three_days(place)
 
     def try_again(lr):
@@ -97,9 +100,9 @@ def test_a_refused_night_that_is_planned_anew_is_waited_for_until_it_has_finishe
     assert plan(place.spec, "d3")["previous_release"] == 2
 
 
-def test_a_night_beyond_its_limits_that_is_planned_again_as_the_same_run_is_waited_for(place):
+def test_night_within_raised_limits_is_awaited_again(place):
     three_days(place)
-    for _ in range(2):  # also when it was refused since
+    for _ in range(2):  # the second time the night has been refused since
         place.write_spec(model=QUICK, limits={"max_hours": {"block": 0}})
         with pytest.raises(QualityGateError, match=r"raise limits\.max_hours"):
             plan(place.spec, "d2")
@@ -112,7 +115,7 @@ def test_a_night_beyond_its_limits_that_is_planned_again_as_the_same_run_is_wait
     assert plan(place.spec, "d3")["previous_release"] == 2
 
 
-def test_a_night_that_is_planned_again_unchanged_is_waited_for_until_it_has_finished(place):
+def test_unchanged_night_planned_again_is_awaited(place):
     three_days(place)
     night = RunContext.open(plan(place.spec, "d2")["run"])
     ends = {
@@ -132,7 +135,7 @@ def test_a_night_that_is_planned_again_unchanged_is_waited_for_until_it_has_fini
     assert refusals == [None, "its training diverged", "nothing was held out", None]
 
 
-def test_a_run_of_a_version_that_did_not_mark_when_it_was_planned_last_stays_refused(place):
+def test_run_without_planning_mark_stays_refused(place):
     three_days(place)
     night = RunContext.open(plan(place.spec, "d2")["run"])
     night.store.delete(night.key(RunLayout.planned))
@@ -143,7 +146,7 @@ def test_a_run_of_a_version_that_did_not_mark_when_it_was_planned_last_stays_ref
     assert night.refusal() == "the reason"
 
 
-def test_a_night_that_is_published_again_says_what_became_of_it(place):
+def test_night_published_again_reports_its_outcome(place):
     place.write_spec(model=QUICK)
     for number in (1, 2):
         place.snapshot(f"d{number}", ring(40))
@@ -164,7 +167,7 @@ def test_a_night_that_is_published_again_says_what_became_of_it(place):
     assert publish(first)["reason"] == "channel 'production' already serves a newer snapshot"
 
 
-def test_who_publishes_again_is_told_whether_the_release_was_announced(place):
+def test_repeated_publish_reports_whether_announced(place):
     place.write_spec(model=QUICK, exports=[{"format": "npy"}])
     place.snapshot("d1", ring(40))
     run = run_chain(place.spec, "d1")["run"]
@@ -178,7 +181,7 @@ def test_who_publishes_again_is_told_whether_the_release_was_announced(place):
         announced(run, "train")
 
 
-def test_a_snapshot_that_is_not_whole_is_planned_by_nobody(place):
+def test_incomplete_snapshot_is_never_planned(place):
     location = f"{place.root}/edges/{{snapshot}}/*.tsv"
     watching = {"snapshots": {"location": location, "format": "tsv"}, "nights": {"watch": {"complete": "success"}}}
     place.write_spec(model=QUICK, **watching)
@@ -218,7 +221,7 @@ def test_snapshot_in_time_is_planned_at_once(place):
     assert plan(place.spec, "d1", due=datetime.now(UTC) + timedelta(seconds=1))["files"] == 1
 
 
-def test_a_snapshot_is_as_whole_as_its_manifest_says(place):
+def test_snapshot_is_complete_by_its_manifest(place):
     location = f"{place.root}/edges/{{snapshot}}/*.tsv"
     watching = {"snapshots": {"location": location, "format": "tsv"}, "nights": {"watch": {"complete": "manifest"}}}
     place.write_spec(model=QUICK, **watching)
@@ -245,7 +248,7 @@ def test_a_snapshot_is_as_whole_as_its_manifest_says(place):
     assert plan(place.spec, "d1")["files"] == 1
 
 
-def test_of_a_snapshot_that_only_settles_whoever_plans_takes_what_is_there(place):
+def test_settling_snapshot_is_planned_with_its_files(place):
     place.write_spec(model=QUICK, nights={"watch": {"complete": "settled"}})
     place.snapshot("d1", ring(40))
     assert plan(place.spec, "d1")["files"] == 1

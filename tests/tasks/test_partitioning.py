@@ -1,4 +1,4 @@
-"""``num_partitions: auto``, and what ``plan`` says of memory."""
+"""``num_partitions: auto``, and ``plan``'s report on memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def planned(place, memory_gb, model=None, snapshot="d1", engine="torch", launch=
     return plan(place.spec, snapshot, **options)
 
 
-def test_the_smallest_number_that_fits_is_chosen_and_stored(place):
+def test_smallest_fitting_number_is_chosen_and_stored(place):
     place.snapshot("d1", ring(3000))  # 240 MB of embeddings
     assert planned(place, 1.0)["partitions"] == {"n": 1}
     chosen = planned(place, 0.42)
@@ -60,8 +60,8 @@ def test_planning_again_makes_the_same_run(place):
     assert plan(place.spec, "d1", overrides=[f"model.entities.n.num_partitions={first['partitions']['n']}"]) == first
 
 
-def test_the_machine_that_plans_has_no_say_in_it(place, monkeypatch):
-    """A plan that is tried again elsewhere has to make the same run."""
+def test_machine_that_plans_has_no_influence(place, monkeypatch):
+    """A plan that is repeated elsewhere has to make the same run."""
     place.snapshot("d1", ring(3000))
     model = {"workers": None}
     here = planned(place, 0.7, model, engine="auto")
@@ -70,7 +70,7 @@ def test_the_machine_that_plans_has_no_say_in_it(place, monkeypatch):
     assert planned(place, 0.7, model, engine="auto")["run"] == here["run"]
 
 
-def test_what_rank_0_will_hold_is_said_where_the_spec_has_ranks_and_makes_no_other_run(place):
+def test_partitions_of_rank_zero_are_forecast_for_gang(place):
     place.snapshot("d1", ring(3000))
     several = planned(place, 0.42, launch={"ranks": 2})
     part = -(-several["partitions"]["n"] // 2)
@@ -79,7 +79,7 @@ def test_what_rank_0_will_hold_is_said_where_the_spec_has_ranks_and_makes_no_oth
     assert planned(place, 0.42)["run"] == several["run"]
 
 
-def test_a_plan_needs_no_torch(place):
+def test_plan_needs_no_torch(place):
     """The scheduler's image has none."""
     place.snapshot("d1", ring(50))
     place.write_spec({"dimension": 8, **AUTO}, resources={"memory_gb": 1, "threads": 1})
@@ -87,13 +87,13 @@ def test_a_plan_needs_no_torch(place):
     subprocess.run([sys.executable, "-c", code, "plan", str(place.spec), "--snapshot", "d1"], check=True)
 
 
-def test_what_no_number_can_fit_is_refused_with_the_keys_that_could(place):
+def test_graph_that_never_fits_names_helpful_keys(place):
     place.snapshot("d1", ring(3000))
     with pytest.raises(ConfigError, match=r"0.28 GB are too little: with 256 partitions of n .* change .*batch_size"):
         planned(place, 0.28)
 
 
-def test_small_types_stay_whole_and_the_partitioned_ones_share_a_number(place):
+def test_small_types_stay_whole_others_share_number(place):
     rows = [(f"user{i}", "buys", f"item{i % 1500}") for i in range(3000)]
     rows += [(f"user{i}", "lives in", f"city{i % 5}") for i in range(3000)]
     place.snapshot("d1", rows)
@@ -109,7 +109,7 @@ def test_small_types_stay_whole_and_the_partitioned_ones_share_a_number(place):
     assert chosen["user"] == chosen["item"] > 1
 
 
-def test_a_number_beside_it_is_the_only_one_it_may_take(place):
+def test_number_beside_auto_is_the_only_choice(place):
     place.snapshot("d1", [(f"user{i}", "buys", f"item{i}") for i in range(3000)])
     model = {
         "entities": {"user": {"num_partitions": 6}, "item": {"num_partitions": "auto"}},
@@ -121,7 +121,7 @@ def test_a_number_beside_it_is_the_only_one_it_may_take(place):
         planned(place, 0.45, model)
 
 
-def test_a_later_night_keeps_the_number_of_the_release(place, capsys):
+def test_later_night_keeps_number_of_the_release(place, capsys):
     place.snapshot("d1", ring(400))
     place.write_spec({"dimension": 400, **AUTO}, resources={"memory_gb": 1, "threads": 1})
     run_chain(place.spec, "d1", epochs=1, partitions=3)
@@ -135,7 +135,7 @@ def test_a_later_night_keeps_the_number_of_the_release(place, capsys):
     assert "num_partitions n 3" in said
     assert "warning" not in said
 
-    # Much larger nights do not fit any more: that is said, and the ids still stay.
+    # Much larger nights do not fit any more: a warning reports that, and the ids still stay.
     place.snapshot("d3", ring(3000))
     place.write_spec({"dimension": 400, **AUTO}, resources={"memory_gb": 0.25, "threads": 1})
     third = plan(place.spec, "d3")
@@ -145,7 +145,7 @@ def test_a_later_night_keeps_the_number_of_the_release(place, capsys):
     assert "more than resources.memory_gb (0.25 GB)" in said
 
 
-def test_a_release_whose_ids_are_lost_anyway_decides_nothing(place):
+def test_release_with_lost_ids_decides_nothing(place):
     rows = [(f"user{i}", "buys", f"item{(i + step) % 300}") for i in range(300) for step in (0, 1, 5)]
     model = {
         "relations": [{"name": "buys", "lhs": "user", "rhs": "item", "operator": "translation"}],
@@ -171,7 +171,7 @@ def test_entities_that_only_the_release_knows_count(place):
     assert embeddings[1] == pytest.approx(embeddings[0], rel=0.1)
 
 
-def test_the_forecast_of_a_plan_is_that_of_its_training(place):
+def test_forecast_of_plan_is_that_of_training(place):
     place.snapshot("d1", ring(3000))
     place.write_spec({"dimension": 4000}, resources={"memory_gb": 1, "threads": 1})
     summary = run_chain(place.spec, "d1", epochs=0)
@@ -183,8 +183,11 @@ def test_the_forecast_of_a_plan_is_that_of_its_training(place):
 
 
 @pytest.mark.parametrize("sample", [1_000_000, 4_000])
-def test_a_plan_knows_how_large_the_largest_bucket_will_be(place, monkeypatch, sample):
-    """Two of three know one user. Cities are not partitioned, so that all live in one makes no bucket larger."""
+def test_plan_estimates_the_largest_bucket(place, monkeypatch, sample):
+    """Let two of three edges end at one user.
+
+    Cities are not partitioned, so that all entities living in one makes no bucket larger.
+    """
     monkeypatch.setattr(bucket_sample, "SAMPLE", sample)
     rng = random.Random(0)
     rows = [(f"u{rng.randrange(3000)}", "knows", f"u{rng.randrange(3000) if i % 3 == 0 else 0}") for i in range(12_000)]
@@ -217,8 +220,8 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", of_today(list(SHAPES), days=3))
-def test_the_peak_that_a_plan_prints_is_within_a_tenth_of_what_training_takes(place, shape):
-    """Each task in a process of its own, as in Airflow."""
+def test_planned_peak_is_near_the_measured_peak(place, shape):
+    """Each task runs in a process of its own, as in Airflow."""
     keys, partitions = SHAPES[shape]
     rng = random.Random(0)
     rows = [(f"e{i % 40_000}", "knows", f"e{rng.randrange(40_000) if i % 2 else 0}") for i in range(400_000)]
@@ -239,13 +242,13 @@ def test_the_peak_that_a_plan_prints_is_within_a_tenth_of_what_training_takes(pl
 
 
 def buffered(place, memory_gb, **model):
-    """Return ``partition_buffer`` and the forecast of a plan that may choose it."""
+    """Return the chosen ``partition_buffer`` and the plan's forecast."""
     chosen = planned(place, memory_gb, {"partition_buffer": "auto", "entities": {"n": {"num_partitions": 16}}, **model})
     graph = RunContext.open(chosen["run"]).spec.graph
     return graph.model.partition_buffer, chosen["memory"]["train"]["peak"]
 
 
-def test_as_many_partitions_are_in_memory_as_it_has_room_for(place, capsys):
+def test_buffer_has_as_many_partitions_as_fit(place, capsys):
     place.snapshot("d1", ring(3000))  # 240 MB of embeddings
     assert buffered(place, 1.0)[0] == 16
     count, peak = buffered(place, 0.5)
@@ -258,7 +261,7 @@ def test_as_many_partitions_are_in_memory_as_it_has_room_for(place, capsys):
     assert "partition_buffer as by default, for want of memory" in capsys.readouterr().err
 
 
-def test_elsewhere_auto_is_the_default():
+def test_auto_is_the_default_in_other_places():
     relations = [{"name": "r", "lhs": "n", "rhs": "n"}]
     config = {"dimension": 4, "entities": {"n": {"num_partitions": 16}}, "relations": relations}
     auto = parse(ModelConfig, {**config, "partition_buffer": "auto"}, source="a dict")
@@ -268,7 +271,7 @@ def test_elsewhere_auto_is_the_default():
         parse(ModelConfig, {**config, "partition_buffer": 0}, source="a dict")
 
 
-def test_a_pbg_config_needs_a_number(tmp_path):
+def test_pbg_config_needs_a_number(tmp_path):
     from pbg_tasks.tasks.directory.configs import load_config_from
 
     config = {
@@ -288,7 +291,7 @@ def test_a_pbg_config_needs_a_number(tmp_path):
         parse(ConfigSchema, config, source="a dict")
 
 
-def test_an_import_chooses_for_a_pbg_config_and_everyone_finds_it_chosen(place, tmp_path):
+def test_import_chooses_number_for_pbg_config(place, tmp_path):
     from pbg_tasks.tasks.directory.configs import load_config_from
 
     lists = place.snapshot("d1", ring(3000))  # 240 MB of embeddings
@@ -311,7 +314,7 @@ def test_an_import_chooses_for_a_pbg_config_and_everyone_finds_it_chosen(place, 
     assert imported("--memory-gb", "4") == chosen  # ids are stable
 
 
-def test_every_command_that_reads_a_spec_takes_auto(place):
+def test_every_command_that_reads_spec_takes_auto(place):
     from pbg_tasks.config.loading import load_graph_spec
 
     place.write_spec(AUTO)
@@ -322,7 +325,7 @@ def test_every_command_that_reads_a_spec_takes_auto(place):
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "many", 1.5, True, None])
-def test_nothing_else_is_a_number_of_partitions(place, wrong):
+def test_other_texts_are_no_number_of_partitions(place, wrong):
     from pbg_tasks.config.loading import load_graph_spec
 
     place.write_spec({"entities": {"n": {"num_partitions": wrong}}})

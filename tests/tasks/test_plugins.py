@@ -1,4 +1,7 @@
-"""A plain directory trained and evaluated with an operator, comparator, loss and regularizer of another package."""
+"""A plain directory trained with classes of another package.
+
+Operator, comparator, loss and regularizer; it is evaluated, too.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def rotations(tmp_path):
 @pytest.mark.usefixtures("rotations")
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_the_example_of_the_documentation_learns_a_ring(tmp_path, dynamic, workers):
+def test_documented_example_learns_a_ring(tmp_path, dynamic, workers):
     entities, edges = tmp_path / "entities", tmp_path / "edges"
     entities.mkdir()
     edges.mkdir()

@@ -1,4 +1,4 @@
-"""A chain that is done again from a corrected day on."""
+"""A chain that is repeated from a corrected day on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAYS = ["d1", "d2", "d3", "d4"]
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
-    """Four released days, the second corrected afterwards, with a copy."""
+    """Return four released days, the second corrected afterwards, with a copy."""
     with workplace(tmp_path_factory.mktemp("chain")) as place:
         place.write_spec(model=QUICK)
         for number, day in enumerate(DAYS):
@@ -81,7 +81,7 @@ def test_releases_from_a_rolled_back_one_are_named(chain):
     assert "3, from 3: rolled back" in history_table(history(chain.spec))
 
 
-def test_redo_that_was_interrupted_goes_on(chain):
+def test_interrupted_redo_continues(chain):
     run_chain(chain.spec, "d2")
     run_chain(chain.spec, "d3")
     assert [each["release"] for each in redo(chain.spec, "d2")["redone"]] == [5, 6, 7]

@@ -1,4 +1,4 @@
-"""Rolling back, drilling, pinning, skipping and collecting, as the commands do it."""
+"""Rolling back, drilling, pinning, skipping and collecting by commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def publish(channel, *days):
         channel.publish(fields, planned_on=before.seq if before else None)
 
 
-def test_a_drill_moves_a_canary_there_and_back_and_leaves_the_channel(place, channel):
+def test_drill_moves_canary_and_leaves_the_channel(place, channel):
     assert drill(place.spec)["drilled"] is False
     publish(channel, 1, 2, 3)
     before = channel.store.get("channels/production/CURRENT.json")
@@ -43,11 +43,11 @@ def test_a_drill_moves_a_canary_there_and_back_and_leaves_the_channel(place, cha
     assert [release.run for release in canary.releases()] == ["r2", "r3"]
     assert channel.store.get("channels/production/CURRENT.json") == before
     rollback(place.spec)
-    assert drill(place.spec)["releases"] == [1, 2]  # what is served has changed, and the canary with it
+    assert drill(place.spec)["releases"] == [1, 2]  # the served release has changed, and the canary follows
     assert canary.current().release.run == "r2"
 
 
-def test_a_drill_fails_when_it_takes_too_long_or_a_file_is_missing(place, channel):
+def test_slow_drill_or_missing_file_fails(place, channel):
     publish(channel, 1, 2)
     with pytest.raises(StorageError, match=r"took \d+\.\d s; at most 0 s are allowed"):
         drill(place.spec, limit=0)
@@ -85,7 +85,7 @@ def test_pins_and_collections_by_command(place, channel):
     assert gc(str(place.store), keep_releases=2, grace_hours=72, trust_clock=True)["runs"] == ["r1"]
 
 
-def test_collection_without_runs_or_releases_says_so(tmp_path, place, channel):
+def test_collection_without_runs_or_releases_reports_it(tmp_path, place, channel):
     mistyped = CliRunner().invoke(app, ["gc", str(tmp_path / "mistyped")])
     assert mistyped.exit_code == 0
     assert f"gc: {tmp_path / 'mistyped'} holds no run and no release" in mistyped.stderr
@@ -99,7 +99,7 @@ def test_unknown_release_is_refused_with_advice(place, channel):
         rollback(place.spec, to=9)
 
 
-def test_a_skip_is_kept_with_its_first_reason(place, channel):
+def test_skip_is_kept_with_its_first_reason(place, channel):
     skip(place.spec, "d6", reason="half of it is missing")
     skip(place.spec, "d6")
     assert when_skipped(channel, "d6") is not None

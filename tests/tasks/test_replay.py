@@ -1,4 +1,7 @@
-"""A release made once more is the same bytes, or it is said which file is not."""
+"""A release made again has the same bytes.
+
+Otherwise the report names the files that differ.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from pbg_tasks.tasks.release.replay import _compare, replay, replay_release
 from tests.tasks.conftest import ring
 
 
-def test_a_night_of_a_chain_is_made_again_bit_for_bit(place):
+def test_night_of_chain_is_replayed_bit_for_bit(place):
     place.write_spec(model={"num_epochs": 1})
     place.snapshot("d1", ring(60))
     run_chain(place.spec, "d1")
@@ -37,7 +40,7 @@ def test_a_night_of_a_chain_is_made_again_bit_for_bit(place):
         made, published = (root / "release" / name for root in (elsewhere / "runs" / run.name, run))
         assert made.read_bytes() == published.read_bytes()
 
-    # what was brought along is a run to the collection, and goes when nobody needs it any more
+    # the copied release counts as a run for the collection, and goes when no other run needs it
     copied = open_store(str(elsewhere))
     collect(copied, Retention(0, 0), grace=0.0)
     assert not list(copied.list("runs/"))
@@ -50,7 +53,7 @@ def test_a_night_of_a_chain_is_made_again_bit_for_bit(place):
     with pytest.raises(InputError, match="has no release 9"):
         replay_release(place.spec, 9)
 
-    # what it needs must still be there, as it was
+    # everything that it needs must still exist unchanged
     place.snapshot("d2", ring(71))
     with pytest.raises(InputError, match="changed since the run was planned"):
         replay(str(run))
@@ -59,7 +62,7 @@ def test_a_night_of_a_chain_is_made_again_bit_for_bit(place):
         replay(str(run))
 
 
-def test_what_would_find_its_work_done_is_refused_instead_of_called_equal(place):
+def test_replay_that_would_find_results_is_refused(place):
     place.write_spec(model={"num_epochs": 1})
     place.snapshot("d1", ring(40))
     run = run_chain(place.spec, "d1")["run"]
@@ -74,7 +77,7 @@ def test_what_would_find_its_work_done_is_refused_instead_of_called_equal(place)
     with pytest.raises(ConfigError, match="was made there before"):
         replay(run, into=str(link))
     made = elsewhere / "runs" / Path(run).name
-    (made / "results" / "preserve.json").unlink()  # as one that was cut off left it
+    (made / "results" / "preserve.json").unlink()  # as left by an interrupted one
     assert replay(run, into=str(elsewhere))["equal"]
 
 
@@ -84,7 +87,7 @@ def test_files_that_differ_are_named():
     assert _compare(records, made) == {"a": "equal", "b": "different", "c": "missing", "d": "new"}
 
 
-def test_a_run_of_several_ranks_is_refused(place):
+def test_run_of_several_ranks_is_refused(place):
     place.write_spec(model={"num_epochs": 1})
     place.snapshot("d1", ring(40))
     run = run_chain(place.spec, "d1")["run"]
@@ -94,7 +97,7 @@ def test_a_run_of_several_ranks_is_refused(place):
         replay(run)
 
 
-def test_a_run_of_several_workers_is_refused(place):
+def test_run_of_several_workers_is_refused(place):
     place.write_spec(model={"num_epochs": 1, "workers": 2})
     place.snapshot("d1", ring(40))
     with pytest.raises(ConfigError, match="workers is 2, so its bytes depend on timing"):

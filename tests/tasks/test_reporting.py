@@ -1,4 +1,7 @@
-"""Pages below the run and the graph: written with every night, brought up to date by hand, never in the way."""
+"""Pages below the run and the graph.
+
+They are written with every night and updated by hand; without them a night succeeds all the same.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def pages(place):
     }
 
 
-def test_a_night_leaves_its_pages_and_those_of_the_channel(place):
+def test_night_writes_its_pages_and_channel_pages(place):
     place.snapshot("d1", ring(40))
     run = Path(run_chain(place.spec, "d1", epochs=1)["run"])
     written = pages(place)
@@ -50,7 +53,7 @@ def test_a_night_leaves_its_pages_and_those_of_the_channel(place):
     assert f"runs/{planned.name}/report/comparison.html" in written
 
 
-def test_a_mended_snapshot_is_not_refused_for_what_it_was(place):
+def test_repaired_snapshot_does_not_inherit_refusal(place):
     place.snapshot("d1", ring(40))
     first = RunContext.open(plan(place.spec, "d1")["run"])
     first.refuse("the data gate refused it")
@@ -68,11 +71,11 @@ def test_a_mended_snapshot_is_not_refused_for_what_it_was(place):
         "the data gate refused it",
         "so did it the second one",
     ]
-    assert plan(place.spec, "d1")["run"] == again.url  # as it is, for another try
+    assert plan(place.spec, "d1")["run"] == again.url  # unchanged, for another try
     assert [reporting.read_run(run).refused for run in (first, again)] == ["the data gate refused it", None]
 
 
-def test_the_channel_went_not_without_what_was_approved(place):
+def test_approved_night_is_listed_as_released(place):
     place.write_spec(gates={"min_mrr": 1.5, "max_mrr_drop": 1.0})
     place.snapshot("d1", ring(40))
     with pytest.raises(QualityGateError):
@@ -94,7 +97,7 @@ def test_the_channel_went_not_without_what_was_approved(place):
     assert history() == ("released", None, ["d2"])
 
 
-def test_a_night_is_good_without_its_pages(place, capsys):
+def test_night_succeeds_without_its_pages(place, capsys):
     place.snapshot("d1", ring(40))
     in_the_way = Path(place.store) / "report"
     in_the_way.parent.mkdir(parents=True)
@@ -103,7 +106,7 @@ def test_a_night_is_good_without_its_pages(place, capsys):
     assert "warning: the pages of this run were not written: " in capsys.readouterr().err
 
 
-def test_a_damaged_run_hides_no_other(place, capsys):
+def test_damaged_run_hides_no_other(place, capsys):
     place.snapshot("d1", ring(40))
     whole = Path(run_chain(place.spec, "d1", epochs=1)["run"])
     place.snapshot("d2", ring(44))
@@ -122,6 +125,6 @@ def test_a_damaged_run_hides_no_other(place, capsys):
     assert states[damaged.run_id] == ("damaged", f"{damaged.url}/results/plan.json: not JSON; it was edited by hand")
 
 
-def test_there_is_no_page_of_no_run(place):
+def test_missing_run_has_no_page(place):
     with pytest.raises(ConfigError, match="no such run"):
         reporting.report(f"{place.store}/runs/none")

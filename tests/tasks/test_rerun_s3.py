@@ -1,4 +1,7 @@
-"""Every task of the chain on a real S3 server, killed at a random write and then done twice: it leaves the same."""
+"""Tasks of the chain on real S3, killed and done twice.
+
+Each is killed at a random write and then leaves the same objects.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ pytestmark = pytest.mark.s3
 
 
 class Nights:
-    """Two nights of a chain in S3; the second is done task by task.
+    """Two nights of a chain in S3, the second task by task.
 
     Attributes:
-        before: all objects as they lay before each task of the second night.
-        after: what of the run's objects is worth comparing after it.
-        writes: how often each task wrote.
+        before: all objects before each task of the second night.
+        after: comparable objects of the run after it.
+        writes: number of writes of each task.
     """
 
     def __init__(self, place, folder):
@@ -39,7 +42,7 @@ class Nights:
 
     @property
     def run(self):
-        """URL of the second night, whose id its inputs give."""
+        """URL of the second night, whose id follows from its inputs."""
         (url,) = {info.key.split("/")[1] for info in self.store.list("runs/d2-")}
         return f"{self.store.url}/runs/{url}"
 
@@ -48,7 +51,10 @@ class Nights:
         return plan(self.place.spec, "d2") if task == "plan" else run_task(task, self.run)
 
     def objects(self):
-        """Return what the run's objects hold that no try may change, by key."""
+        """Return the contents of the run that no try may change.
+
+        They are by key.
+        """
         return objects(self.store, RunContext.open(self.run).key(""))
 
 
@@ -60,7 +66,7 @@ def nights(object_store, tmp_path_factory):
 
 
 @pytest.mark.parametrize("task", ["plan", *TASKS])
-def test_a_task_that_is_killed_and_done_twice_leaves_the_same_objects(nights, task):
+def test_killed_and_repeated_task_leaves_equal_objects(nights, task):
     for death in deaths(nights.writes[task]):
         nights.before[task].restore()
         killed(lambda: nights.do(task), **death)

@@ -1,4 +1,7 @@
-"""What is done beside the chain of a night, on a real S3 server, killed at a random write and then done twice."""
+"""Upkeep commands on a real S3 server, killed and repeated.
+
+Each is killed at a random write and then done twice.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,22 @@ from tests.tasks.reruns import BY_THE_CLOCK, State, bucket, deaths, killed, obje
 pytestmark = pytest.mark.s3
 
 OF_A_TRY = re.compile(rf"{BY_THE_CLOCK.pattern}|^gc/|(^|/)\.probe/")
-"""Tombstones, which the collection after the next removes; what a probe could not remove itself."""
+"""Tombstones, which the collection after the next removes, and leftovers that a probe could not remove itself."""
 OLD = -1 / 60
-"""Grace in hours that makes all objects older than it, of whichever second they are."""
+"""Grace in hours that makes every object older than it, even one stored in the same second."""
 
 
 class Upkeep:
-    """Two released nights in S3, and a third that the quality gate refused.
+    """Two released nights in S3, and a third that was refused.
+
+    The quality gate refused it.
 
     Attributes:
         place: with the spec of the graph.
         released: URL of the second night.
         refused: URL of the third.
         other: a spec of the same graph in a store that has no releases yet.
-        before: all objects as they lay.
+        before: all objects at first.
     """
 
     def __init__(self, place, folder):
@@ -65,7 +70,10 @@ class Upkeep:
         self.place.write_spec({"num_epochs": 1}, store=self.store.url, **sections)
 
     def objects(self):
-        """Return what all objects of the store hold that no try may change, by key."""
+        """Return the contents of the store that no try may change.
+
+        They are by key.
+        """
         return objects(self.store, without=OF_A_TRY)
 
 
@@ -93,12 +101,12 @@ WORKS = {
     "repartition": lambda upkeep: repartition(upkeep.place.spec, partitions=3),
 }
 LEAVES_NOTHING = {"unpin"}
-TOLD_ONCE = {"gc", "repartition", "rollback"}
-"""What tells of what it changed, so something else a second time."""
+LISTS_CHANGES = {"gc", "repartition", "rollback"}
+"""Works whose result lists their changes, so that a second time differs."""
 
 
 @pytest.mark.parametrize("name", WORKS)
-def test_upkeep_that_is_killed_and_done_twice_leaves_the_same_objects(upkeep, name):
+def test_killed_and_repeated_upkeep_leaves_equal_objects(upkeep, name):
     work = partial(WORKS[name], upkeep)
     upkeep.before.restore()
     untouched = upkeep.objects()
@@ -111,5 +119,5 @@ def test_upkeep_that_is_killed_and_done_twice_leaves_the_same_objects(upkeep, na
         first = work()
         assert upkeep.objects() == undisturbed, f"killed at {death}, PBG_ROTATION={rotation()}"
         again = work()
-        assert timeless(again) == timeless(first) or name in TOLD_ONCE
+        assert timeless(again) == timeless(first) or name in LISTS_CHANGES
         assert upkeep.objects() == undisturbed

@@ -1,4 +1,4 @@
-"""Results that tasks store are those that readers accept."""
+"""Results stored by tasks, which readers accept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def test_result_of_export_names_its_destination(place):
 
 @pytest.mark.parametrize("name", ["https://host/page?token={}", "https://user:secret@host/{}"])
 def test_entity_that_looks_like_credentials_is_a_name(place, name):
-    """A graph of web pages has such URLs; results quote the entities that moved."""
+    """A graph of web pages has such URLs.
+
+    Results quote the entities that moved.
+    """
     place.write_spec()
     for number, day in enumerate(("d1", "d2")):
         rows = ring(20, seed=number)

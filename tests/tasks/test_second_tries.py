@@ -1,4 +1,4 @@
-"""A task that is done a second time finds its result and costs next to nothing."""
+"""A repeated task finds its result and costs hardly anything."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pbg_tasks.tasks.nightly.plan import plan
 from tests.tasks.conftest import ring, workplace
 
 SHARE = 0.1
-"""Of the CPU seconds of the first time."""
+"""Share of the first time's CPU seconds."""
 LEAST = 0.02
-"""CPU seconds that a second time may take in any case: opening the run and reading its result."""
+"""CPU seconds allowed to a second time in any case: opening the run and reading its result."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,10 @@ def test_task_done_twice_costs_a_tenth(night, task):
 
 
 def test_chain_done_twice_costs_a_tenth_beside_plan(night):
-    """The plan reads its inputs anew each time: only so does it see that a snapshot has changed."""
+    """The plan reads its inputs again each time.
+
+    Only so does it notice that a snapshot has changed.
+    """
     place, _ = night
     place.snapshot("d3", ring(4040, seed=2))
     first = cpu_seconds(lambda: run_chain(place.spec, "d3"))

@@ -35,7 +35,7 @@ def trained(data, checkpoint, *, engine="auto", **keys):
     return config, data.embeddings(config, 2)
 
 
-def test_model_tells_which_relations_have_loops(data):
+def test_model_records_which_relations_have_loops(data):
     for wanted in (False, True):
         trained(data, f"m{wanted}", self_negatives=wanted)
         assert read_model(data.root / f"m{wanted}" / "model.v2.h5").loops.tolist() == [1]
@@ -48,7 +48,7 @@ def test_same_seed_gives_same_bits(data, engine):
     assert not np.array_equal(first, trained(data, "without", engine=engine)[1])
 
 
-def test_known_end_is_no_answer_of_a_trained_model(data):
+def test_known_end_is_no_answer_of_model(data):
     config, _ = trained(data, "model")
     with Model.open(config.checkpoint_path) as model:
         asked = model.entities()[:10]

@@ -1,4 +1,4 @@
-"""Tasks of a night that are short of something.
+"""Tasks of a night that lack some resource.
 
 Each day tries some of the tasks and limits; ``DAYS`` days come to all of them.
 """
@@ -32,14 +32,14 @@ LIMITS = {
     "disk": (0, 4, 16, 64, 200),
     "clock_jump": (-24, -1, 1, 9600),
 }
-"""What is left: files, MB, kB of a file, kB of the disk; and by how many hours the clock jumps."""
+"""The remaining resource: files, MB, kB of a file, kB of the disk; and the hours by which the clock jumps."""
 CASES = [(kind, value, name) for name in COMMANDS for kind, values in LIMITS.items() for value in values]
 NAMED_BY_TIME = re.compile(r"\.[0-9a-f]+-[0-9a-f]+\.json$")
 OF_A_TRY = re.compile(r"(^|/)(lease|live)\.json$|/locks/")
 
 
 class Night:
-    """A night of which each task can be done again.
+    """A night of which each task can be repeated.
 
     Attributes:
         commands: arguments of ``pbg`` by name.
@@ -77,13 +77,13 @@ class Night:
         return list((self.place.root / "scratch").glob("*"))
 
     def state(self):
-        """Return what the store holds, and the names of all its files."""
+        """Return the store's objects, and the names of its files."""
         paths = [path for path in self.place.store.rglob("*") if path.is_file() and not OF_A_TRY.search(str(path))]
         names = {NAMED_BY_TIME.sub("", str(path.relative_to(self.place.store))) for path in paths}
         return objects(self.store), names
 
     def check(self, name):
-        """Compare with what the task leaves when nothing is short."""
+        """Compare with the result of the unlimited task."""
         found, expected = self.state(), self._after[name]
         differ = [key for key in found[0].keys() | expected[0].keys() if found[0].get(key) != expected[0].get(key)]
         assert not differ
@@ -109,7 +109,7 @@ def night(tmp_path_factory):
 
 
 def limited(night, kind, value, name):
-    """Do a task with so little of something."""
+    """Do a task with a limited resource."""
     if kind != "disk":
         return pbg(night.commands[name], partial(getattr(shortages, kind), value))
     if not night.disk.is_mount():
@@ -122,7 +122,7 @@ def limited(night, kind, value, name):
 
 
 @pytest.mark.parametrize(("kind", "value", "name"), of_today(CASES, DAYS))
-def test_task_short_of_something_ends_with_one_sentence(night, kind, value, name):
+def test_task_with_limited_resource_ends_with_sentence(night, kind, value, name):
     night.restore(name)
     ended = limited(night, kind, value, name)
     repeat = f"PBG_ROTATION={rotation()}: {ended}"
@@ -132,7 +132,7 @@ def test_task_short_of_something_ends_with_one_sentence(night, kind, value, name
         *progress, sentence = ended.text.splitlines()
         assert sentence.startswith("error: resource: "), repeat
         assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in progress), repeat
-        assert kind == "descriptors" or not night.scratch(), repeat  # no directory can be emptied without a file for it
+        assert kind == "descriptors" or not night.scratch(), repeat  # emptying a directory takes an open file
         again = pbg(night.commands[name])
         assert again.status == 0, again
     night.check(name)

@@ -1,4 +1,7 @@
-"""SQL in names of a snapshot, its files and its columns: it stays text in every query of a night."""
+"""SQL in names of a snapshot, its files and columns.
+
+It stays text in every query of a night.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def _no_canary(tmp_path, monkeypatch):
 
 
 def test_names_of_sql_go_through_a_night(place):
-    """As entities, as relations and as columns; the second night is compared with the first."""
+    """Use SQL as entities, relations and columns.
+
+    The second night is compared with the first.
+    """
     columns = dict(zip(("lhs", "rel", "rhs"), SQL[1:4], strict=True))
     snapshots = {"location": f"{place.root}/edges/{{snapshot}}.parquet", "format": "parquet"}
     place.write_spec(model={"num_epochs": 1}, columns=columns, snapshots=snapshots)
@@ -52,7 +58,7 @@ def test_names_of_sql_go_through_a_night(place):
 
 
 @pytest.mark.parametrize("name", ["it's; DROP TABLE raw; --.tsv", "a'b' UNION SELECT 1.tsv", "$(touch CANARY).tsv"])
-def test_file_whose_name_is_sql_is_read_as_one_file(place, name):
+def test_file_with_sql_name_is_one_file(place, name):
     folder = place.root / "edges" / "d1"
     folder.mkdir(parents=True)
     place.snapshot("x", ring(40)).rename(folder / name)
@@ -62,6 +68,6 @@ def test_file_whose_name_is_sql_is_read_as_one_file(place, name):
 
 
 @pytest.mark.parametrize("key", ["d1'; DROP TABLE raw; --", "d1/../d2", "*", "d1\nd2", "${d1}", "{snapshot}", "%2e%2e"])
-def test_snapshot_whose_key_is_no_word_is_refused(place, key):
+def test_snapshot_with_invalid_key_is_refused(place, key):
     with pytest.raises(ConfigError, match="snapshot"):
         plan(place.spec, key)

@@ -17,7 +17,7 @@ from pbg_tasks.tasks.release.releases import gc, rollback
 from tests.tasks.conftest import ring
 
 CHANCE = {"min_over_popularity": {}, "min_over_start": {}}
-"""Limits that are not what is tested here."""
+"""Limits that are not under test here."""
 GATES = CHANCE | {"max_trend_drop": {"warn": 0.13, "block": 0.2}, "max_mrr_drop": 0.2, "min_common_edges": 100}
 SPLIT = {"valid": 0.02, "test": 0.2}
 INDEPENDENT = {"nights": {"walk": "independent"}}
@@ -91,7 +91,7 @@ def check_slow_fall(place, walk, **sections):
         assert night.check("max_mrr_drop")["passed"]
         assert night.eval["best"]["release"] == best
     assert not second.trend["warned"]
-    assert "candidate" not in second.eval["best"]  # the release before is the best: it was asked once
+    assert "candidate" not in second.eval["best"]  # the release before is the best: it was compared once
     assert (third.refused, third.trend["passed"], third.trend["warned"]) == (None, True, True)
     assert (fourth.trend["passed"], fourth.trend["value"]) == (False, pytest.approx(1 - fourth.ratio("best"), abs=1e-6))
     edges, mrr = fourth.eval["best"]["edges"], fourth.eval["best"]["current"]["filtered"]["mrr"]
@@ -103,7 +103,7 @@ def test_slow_fall_warns_then_blocks_independent_nights(place):
     _, third, fourth = check_slow_fall(place, "independent")
     page = (Path(fourth.url) / "report" / "index.html").read_text()
     assert fourth.trend["sentence"].split(":")[0] in page
-    # What leads the next nights to the best is kept with the release; the comparison itself is not.
+    # The facts that lead the next nights to the best one are kept with the release; the comparison itself is not.
     metrics = Channel(open_store(str(place.store)), "production").release(3).metrics
     assert metrics["changes"] == third.eval["changes"]
     assert [each["release"] for each in metrics["changes"]] == [2, 1]
@@ -120,7 +120,7 @@ def test_slow_fall_warns_then_blocks_on_s3(place, s3_bucket):
 
 
 def test_both_ways_to_place_rows_rank_alike(place, monkeypatch):
-    """Rows matched by name give what rows in their places give."""
+    """Rows matched by name give the figures of rows in their places."""
     nights = Nights(place, walk="chain")
     nights("d0", 0.1)
     nights("d1", 0.8)

@@ -1,4 +1,7 @@
-"""Import, train, eval and export of graphs whose two sides have any number of partitions each."""
+"""Graphs whose two sides have any numbers of partitions.
+
+They are imported, trained, evaluated and exported.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,15 @@ from pbg_tasks.tasks.exchange.export_tsv import export_directory
 from pbg_tasks.tasks.training.train import train_directory
 
 TSV = EdgeLists("tsv", "0", "2", "1")
-EXAMPLES = 15  # each runs all four commands: near a second
+EXAMPLES = 15  # each example runs all four commands: nearly a second
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Entity types with their partitions, relations with their types, and edges by relation."""
+    """Entity types with partitions, relations with types, and edges.
+
+    Edges are by relation.
+    """
 
     partitions: dict[str, int]
     relations: tuple[tuple[str, str], ...]
@@ -61,7 +67,10 @@ class Graph:
 
 @st.composite
 def graphs(draw):
-    """Draw a graph as PBG allows it: the partitioned types of one side have one number of partitions."""
+    """Draw a graph that PBG allows.
+
+    The partitioned types of one side have one number of partitions.
+    """
     left, right = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
     partitions = {"one": 1, "left": left, "right": right, "idle": draw(st.integers(1, 4))}
     lefts, rights = ["one", "left"], ["one", "right"]

@@ -1,4 +1,7 @@
-"""Every changed or missing file is found where a manifest lists it, and what none lists is reported."""
+"""Changed or missing files, found by the manifests that list them.
+
+A file that no manifest lists is reported.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def recorded(manifest):
 
 
 def check_each_file(root, names):
-    """Change each file by a byte, cut it, and take it away: each time it is named."""
+    """Change, cut and remove each file; each time it is named."""
     for name in names:
         path = root / name
         data = path.read_bytes()
@@ -55,13 +58,13 @@ def test_every_imported_file_is_verified(imported):
         check_each_file(root, names)
 
 
-def test_second_import_leaves_a_manifest_of_its_own_files(imported):
+def test_second_import_has_manifest_of_own_files(imported):
     import_edges(imported.config(2), [imported.write(ring(50))], TSV)
     for folder in ("entities", "train"):
         assert verify(str(imported.root / folder))["unverified"] == 0
 
 
-def test_import_that_is_cut_off_leaves_no_manifest(imported, monkeypatch):
+def test_interrupted_import_leaves_no_manifest(imported, monkeypatch):
     put = LocalStore.put
 
     def fail(store, key, source, **more):

@@ -119,7 +119,7 @@ def test_trend_switched_off_asks_for_no_release(place, off):
 
 def test_later_snapshots_are_no_yardstick(place):
     releases = fall(place, 0.9, 2.0, 1.0)
-    assert releases.best("d3", 2) == 1  # a redo of the third day
+    assert releases.best("d3", 2) == 1  # a second run of the third day
 
 
 def test_walk_stops_at_the_window(place, monkeypatch):
@@ -159,7 +159,7 @@ def test_release_that_came_late_counts(place):
 def test_release_of_a_redone_day_does_not_count(place):
     releases = fall(place, 1.5, 0.7)
     releases.add(4, "d2", ratio=1.0, of=1, previous=3, serve=False)
-    assert releases.best("d4", 3) == 3  # 1.05 times the first; the release that was redone had 1.5 times
+    assert releases.best("d4", 3) == 3  # 1.05 times the first; the replaced release had 1.5 times
 
 
 @pytest.mark.parametrize("data", [{"accepted": "half the shops are closed"}, {"decisions": [{"task": "gate"}]}])
@@ -190,7 +190,7 @@ def test_release_of_another_split_does_not_count(place):
 
 
 def test_baseline_without_links_has_another_beside_it(place):
-    """A comparison on few edges links nothing."""
+    """A comparison on few edges links no releases."""
     releases = Releases(place, min_common_edges=100)
     releases.add(1, "d1")
     releases.add(2, "d2", ratio=0.8)
