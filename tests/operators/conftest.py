@@ -1,4 +1,7 @@
-"""A task's surroundings without an Airflow server, and a ``pbg`` command made of a few lines of Python."""
+"""A task's context without an Airflow server.
+
+The ``pbg`` command is made of a few lines of Python.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TaskInstance:
-    """Keeps what a task pushes."""
+    """Keeps the values that a task pushes."""
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}
@@ -30,7 +33,7 @@ class TaskInstance:
 
 @pytest.fixture
 def context() -> dict[str, Any]:
-    """What an operator reads of Airflow's context."""
+    """The part of Airflow's context that an operator reads."""
     return {
         "ti": TaskInstance(),
         "params": {},
@@ -41,7 +44,10 @@ def context() -> dict[str, Any]:
 
 @pytest.fixture
 def fake_pbg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Make ``python -m`` of the operators run the given lines, with ``sys``, ``os``, ``json`` and ``time`` imported."""
+    """Make the operators' ``python -m`` run the given lines.
+
+    ``sys``, ``os``, ``json`` and ``time`` are imported.
+    """
     from pbg_operators.task import PbgOperator
 
     def write(body: str) -> None:

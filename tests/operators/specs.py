@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def small_spec(place: Path | str, graph: str) -> dict[str, Any]:
-    """Return a spec whose snapshots and store lie below ``place``."""
+    """Return a spec with snapshots and store below ``place``."""
     return {
         "graph": graph,
         "store": f"{place}/store/{graph}",

@@ -1,4 +1,4 @@
-"""Who is told what, and when a release is late."""
+"""Alerts: their occasions, their recipients, and late releases."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def context():
     return {"dag": DAG("nightly_g", schedule=None), "run_id": "night-1"}
 
 
-def test_a_notifier_is_told_of_its_occasions_with_the_facts(tmp_path, context):
+def test_notifier_gets_facts_of_its_occasions(tmp_path, context):
     spec = spec_of(tmp_path, notify=[notifier(tmp_path, "failed", "refused")])
     Alert(spec, "published")(context)
     assert told(tmp_path) == []
@@ -60,13 +60,13 @@ def test_a_notifier_is_told_of_its_occasions_with_the_facts(tmp_path, context):
     ]  # fmt: skip
 
 
-def test_a_notifier_that_fails_hinders_nobody(tmp_path, context):
+def test_failing_notifier_does_not_stop_others(tmp_path, context):
     broken = [notifier(tmp_path, "failed", arguments={"colour": "red"}), notifier(tmp_path, "failed", use=f"{FILE}s")]
     Alert(spec_of(tmp_path, notify=[*broken, notifier(tmp_path, "failed")]), "failed")(context)
     assert len(told(tmp_path)) == 1
 
 
-def test_a_notifier_that_is_not_installed_is_found_before_it_is_needed(tmp_path):
+def test_missing_notifier_is_found_in_advance(tmp_path):
     missing = spec_of(tmp_path, notify=[notifier(tmp_path, "failed", use="no_such_package.email.Notifier")])
     with pytest.raises(ConfigError, match=r"^g\.yaml: nights\.notify: module no_such_package\.email is not installed$"):
         check_notifiers(missing, Path("g.yaml"))
@@ -84,7 +84,7 @@ def test_a_notifier_that_is_not_installed_is_found_before_it_is_needed(tmp_path)
         ("06:00", "Europe/Berlin", "2026-03-28T23:30", "2026-03-29T04:00"),  # the night when clocks go forward
     ],
 )
-def test_the_next_such_time_of_the_day(at, zone, after, moment):
+def test_next_deadline_follows_the_clock(at, zone, after, moment):
     found = next_time(Deadline(at=at, timezone=zone), datetime.fromisoformat(after).replace(tzinfo=UTC))
     assert found == datetime.fromisoformat(moment).replace(tzinfo=UTC)
 
@@ -97,7 +97,7 @@ NIGHT = (
 
 
 @pytest.mark.parametrize("how", ["fail", "ask"])
-def test_every_task_that_may_refuse_a_night_tells_of_it(tmp_path, how, context):
+def test_every_refusing_task_sends_an_alert(tmp_path, how, context):
     path, notify = tmp_path / "g.yaml", [notifier(tmp_path, "refused")]
     spec = {**small_spec(tmp_path, "g"), "gates": {"on_failure": how}, "nights": {"notify": notify}}
     path.write_text(json.dumps(spec))
@@ -107,7 +107,7 @@ def test_every_task_that_may_refuse_a_night_tells_of_it(tmp_path, how, context):
     assert [(each["occasion"], each["text"]) for each in told(tmp_path)] == [("refused", name) for name in NIGHT]
 
 
-def test_tasks_that_judge_a_night_tell_warnings(tmp_path, context):
+def test_judging_tasks_report_warnings(tmp_path, context):
     path, notify = tmp_path / "g.yaml", [notifier(tmp_path, "warned")]
     for how in ("fail", "ask"):
         spec = {**small_spec(tmp_path, "g"), "gates": {"on_failure": how}, "nights": {"notify": notify}}
@@ -132,7 +132,7 @@ FINDINGS = {
 
 
 @pytest.mark.parametrize("command", FINDINGS)
-def test_warnings_of_a_passed_gate_are_told(fake_pbg, context, command):
+def test_warnings_of_passed_gate_are_reported(fake_pbg, context, command):
     fake_pbg(f"print({json.dumps(json.dumps(FINDINGS[command]))})")
     said = []
     task = PbgOperator(
@@ -158,7 +158,7 @@ REFUSING = {
 
 @pytest.mark.parametrize("error", [QualityGateError, TrainingDivergedError])
 @pytest.mark.parametrize("make", REFUSING.values(), ids=REFUSING)
-def test_a_refusal_is_told_of_once_whichever_task_it_ends(fake_pbg, context, make, error):
+def test_refusal_is_reported_once_by_any_task(fake_pbg, context, make, error):
     fake_pbg(REFUSAL.format(status=error.exit_code))
     said = []
     task = make(task_id="t", store_conn_id=None, refused=lambda _, text: said.append(text))
@@ -182,7 +182,7 @@ def test_task_that_breaks_has_no_refusal(fake_pbg, context):
     assert "refused" not in context["ti"].pushed
 
 
-def test_a_training_that_diverged_on_a_cluster_is_told_of_when_the_triggerer_has_seen_it(context):
+def test_divergence_on_cluster_is_reported_after_triggerer(context):
     said = []
     make = REFUSING["train"]
     task = make(task_id="t", store_conn_id=None, refused=lambda _, text: said.append(text))
@@ -199,7 +199,7 @@ def _ignore(**_):
     pass
 
 
-def test_a_late_release_is_told_of(tmp_path):
+def test_late_release_is_reported(tmp_path):
     spec = spec_of(
         tmp_path, deadline={"at": "06:00"}, notify=[notifier(tmp_path, "late"), notifier(tmp_path, "failed")]
     )
@@ -212,5 +212,5 @@ def test_a_late_release_is_told_of(tmp_path):
     assert [each["text"] for each in told(tmp_path)] == ["nightly_g: 2026-11-20 was not published by 06:00"]
 
 
-def test_without_a_deadline_no_release_is_late(tmp_path):
+def test_release_without_deadline_is_never_late(tmp_path):
     assert deadline(spec_of(tmp_path)) == {}

@@ -1,4 +1,4 @@
-"""Assets in S3 are those that Airflow's own class would make."""
+"""Assets in S3, equal to those of Airflow's own class."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def in_s3(tmp_path, **changes):
         "s3://bucket/snapshots of today/{run}/ä+b",
     ],
 )
-def test_it_is_airflows_own_asset_of_that_place(uri):
+def test_asset_equals_airflows_own(uri):
     ours, airflows = S3Asset(name="n", uri=uri, group="edges"), Asset(name="n", uri=uri, group="edges")
     assert ours.uri == airflows.uri
     assert ours == airflows
@@ -43,18 +43,18 @@ def test_it_is_airflows_own_asset_of_that_place(uri):
     assert ensure_serialized_asset(ours) == ensure_serialized_asset(airflows)
 
 
-def test_its_copies_are_equal():
+def test_copies_of_asset_are_equal():
     asset = S3Asset(name="n", uri="s3://bucket/graphs/g", group="edges")
     assert copy.deepcopy(asset) == copy.copy(asset) == asset
 
 
-def test_a_graph_in_s3_has_the_names_and_uris_that_others_schedule_on(tmp_path):
+def test_graph_in_s3_keeps_its_published_names(tmp_path):
     edges, channel = edges_asset(in_s3(tmp_path)), channel_asset(in_s3(tmp_path))
     assert (edges.name, edges.uri) == ("small_edges", "s3://bucket/edges?graph=small")
     assert (channel.name, channel.uri) == ("small_production", "s3://bucket/graphs/small/channels/production")
 
 
-def test_whatever_places_graphs_share_no_two_assets_have_one_uri(tmp_path):
+def test_no_two_assets_share_a_uri(tmp_path):
     exports = [
         {"format": "parquet", "destination": "s3://vectors/{snapshot}/parquet"},
         {"format": "npy", "destination": "s3://vectors/{snapshot}/npy"},
@@ -78,6 +78,6 @@ def test_whatever_places_graphs_share_no_two_assets_have_one_uri(tmp_path):
 @pytest.mark.parametrize(
     ("store", "said"), [("s3:///graphs", "must contain a bucket name"), ("s3://b/" + 1500 * "x", "1500")]
 )
-def test_a_place_that_airflow_cannot_name_is_no_asset(tmp_path, store, said):
+def test_location_that_airflow_cannot_name_is_refused(tmp_path, store, said):
     with pytest.raises(ConfigError, match=said):
         channel_asset(in_s3(tmp_path, store=store))

@@ -1,4 +1,4 @@
-"""Who is told of an export."""
+"""Events of exports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def export(published="true"):
     )
 
 
-def test_the_event_tells_where_the_export_lies(fake_pbg, context, task):
+def test_event_contains_location_of_export(fake_pbg, context, task):
     fake_pbg(
         f"assert sys.argv[1:4] == ['export-release', '/store/runs/r', 'npy']\nprint({json.dumps(json.dumps(DONE))})"
     )
@@ -52,7 +52,7 @@ def test_the_event_tells_where_the_export_lies(fake_pbg, context, task):
     assert event.partition_keys == {"day-1"}
 
 
-def test_an_export_that_fails_is_no_news(fake_pbg, context, task):
+def test_failed_export_sends_no_event(fake_pbg, context, task):
     fake_pbg("sys.stderr.write('error: quality_gate: finds 0.3\\n'); sys.exit(8)")
     context["outlet_events"] = OutletEventAccessors()
     with pytest.raises(AirflowFailException, match=r"finds 0\.3"):
@@ -60,7 +60,7 @@ def test_an_export_that_fails_is_no_news(fake_pbg, context, task):
     assert not context["outlet_events"][PLACE].extra
 
 
-def test_an_export_that_was_announced_is_no_news_again(fake_pbg, context, task):
+def test_announced_export_sends_no_second_event(fake_pbg, context, task):
     fake_pbg(f"print({json.dumps(json.dumps(DONE | {'announced': True}))})")
     context["outlet_events"] = OutletEventAccessors()
     with pytest.raises(AirflowSkipException, match="export-npy of /store/runs/r was announced before"):
@@ -68,7 +68,7 @@ def test_an_export_that_was_announced_is_no_news_again(fake_pbg, context, task):
     assert not context["outlet_events"][PLACE].extra
 
 
-def test_what_the_channel_does_not_serve_is_not_exported(fake_pbg, context):
+def test_run_that_is_not_served_is_not_exported(fake_pbg, context):
     fake_pbg("sys.exit('nobody asked for this')")
     with pytest.raises(AirflowSkipException, match="the channel does not serve this run"):
         export(published="false").execute(context)

@@ -1,4 +1,4 @@
-"""What OpenLineage is told of a night's tasks, as the JSON that Airflow's provider sends."""
+"""OpenLineage events of a night's tasks, as Airflow's provider sends them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.skipif(
     reason="Airflow's OpenLineage provider is not installed",
 )
 EDGES = 3 * 60 + 4
-"""Of a ring of 60 entities, with an edge twice and two loops."""
+"""Edges of a ring of 60 entities, with an edge twice and two loops."""
 COLUMNS = Columns().model_dump()
 
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory):
-    """A night that was run for real."""
+    """A night that ran for real."""
     with workplace(tmp_path_factory.mktemp("night")) as place:
         place.write_spec(gates={"min_mrr": 0.001, "data": {"max_duplicates": {"warn": 0.0}}})
         rows = ring(60)
@@ -39,7 +39,10 @@ def night(tmp_path_factory):
 
 @pytest.fixture
 def told(fake_pbg, context):
-    """Run a task that finds what is given, or ends with a status, and return what OpenLineage is told afterwards."""
+    """Run a task and return the OpenLineage event sent afterwards.
+
+    The task finds a given result, or ends with a status.
+    """
     from airflow.providers.openlineage.extractors.base import DefaultExtractor
     from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
     from openlineage.client.event_v2 import Job, Run, RunEvent
@@ -84,13 +87,16 @@ def task_of(command, url="/s/runs/d1-0123456789ab", **kwargs):
 
 
 def values(facet):
-    """Return what a facet says, without who made it and by which schema."""
+    """Return the fields of a facet, without producer and schema."""
     return {name: value for name, value in facet.items() if not name.startswith("_")}
 
 
 @pytest.fixture
 def after(night, told):
-    """Return what is told after a task of the night: facets of the first input, of the output, and of the run."""
+    """Return the facets sent after a task of the night.
+
+    They are of the first input, of the output, and of the run.
+    """
 
     def of(command):
         found = told(task_of(command, night.url), printing(night.result(command)))
@@ -103,7 +109,7 @@ def after(night, told):
     return of
 
 
-def test_the_snapshot_has_columns_rows_and_what_the_data_gate_found(after, night):
+def test_snapshot_has_columns_rows_and_gate_findings(after, night):
     snapshot, reading, *_ = after("validate")
     found = night.result("validate")
     fields = {field["name"]: (field["type"], field["description"]) for field in snapshot["schema"]["fields"]}
@@ -126,19 +132,19 @@ def test_the_snapshot_has_columns_rows_and_what_the_data_gate_found(after, night
     assert "repeat an earlier one" in duplicates["description"]
 
 
-def test_a_plan_counts_files_and_bytes(after, night):
+def test_plan_counts_files_and_bytes(after, night):
     snapshot, reading, written, *_ = after("plan")
     assert [field["name"] for field in snapshot["schema"]["fields"]] == ["lhs", "rel", "rhs"]
-    assert not any("type" in field for field in snapshot["schema"]["fields"])  # nobody has looked yet
+    assert not any("type" in field for field in snapshot["schema"]["fields"])  # no task has read it yet
     (file,) = night.spec.files
     assert reading == {"inputStatistics": {"size": file.size, "fileCount": 1}}
     assert written == {"lifecycleStateChange": {"lifecycleStateChange": "CREATE"}}
 
 
-def test_what_is_written_has_rows_files_bytes_and_a_version(after, night):
+def test_outputs_have_rows_files_bytes_and_version(after, night):
     _, reading, _, writing, _ = after("partition")
     assert writing == {"outputStatistics": {"rowCount": 60}}
-    assert reading == {}  # nothing was asked of the entities of a first night
+    assert reading == {}  # a first night compares no entities
     edges = night.result("bucket")["edges"]
     rows = edges["train"] + edges["valid"] + edges["test"]
     assert after("bucket")[3] == {"outputStatistics": {"rowCount": rows}}
@@ -154,7 +160,7 @@ def test_what_is_written_has_rows_files_bytes_and_a_version(after, night):
     assert vectors == {"name": "VARCHAR", "vector": "FLOAT[8]"}
 
 
-def test_the_run_of_the_gate_has_its_verdict(after, night):
+def test_run_of_gate_has_its_verdict(after, night):
     *_, run = after("gate")
     tests = {each["name"]: each for each in run["test"]["tests"]}
     assert set(tests) == {check["name"] for check in night.result("gate")["checks"]}
@@ -164,7 +170,7 @@ def test_the_run_of_the_gate_has_its_verdict(after, night):
     assert "severity" not in tests["min_mrr"]
 
 
-def test_a_gate_that_refuses_tells_why(told, night):
+def test_refusing_gate_reports_its_reasons(told, night):
     verdict = night.result("gate")
     failed = {"name": "min_mrr", "passed": False, "value": 0.1, "limit": 0.2, "sentence": "MRR 0.1", "warned": False}
     stored = {**verdict, "passed": False, "checks": [failed]}
@@ -185,7 +191,7 @@ def test_a_gate_that_refuses_tells_why(told, night):
     assert event["inputs"][0]["name"].endswith("/release")
 
 
-def test_a_stored_verdict_that_cannot_be_read_leaves_the_places(told):
+def test_unreadable_stored_verdict_leaves_the_places(told):
     event = told(task_of("gate"), "print('error: quality_gate: MRR', file=sys.stderr)\nsys.exit(8)", fails_with=Refused)
     assert [each["name"] for each in event["inputs"]] == ["/s/runs/d1-0123456789ab/release"]
     assert not event["run"].get("facets")
@@ -193,12 +199,12 @@ def test_a_stored_verdict_that_cannot_be_read_leaves_the_places(told):
 
 @pytest.mark.parametrize("result", [{}, {"edges": 7}, {"edges": None, "data_gate": 5}, {"counts": 7, "run": "/s"}])
 @pytest.mark.parametrize("command", ["validate", "partition", "bucket", "train", "preserve", "gate"])
-def test_a_result_of_another_version_leaves_the_places(told, command, result):
+def test_result_of_other_version_leaves_the_places(told, command, result):
     event = told(task_of(command), printing(result))
     assert event["inputs"]
 
 
-def test_a_release_is_the_channels_version_and_only_when_it_moved(told, context):
+def test_moved_release_is_the_channels_version(told, context):
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
     context["outlet_events"] = OutletEventAccessors()
@@ -226,7 +232,7 @@ def test_a_release_is_the_channels_version_and_only_when_it_moved(told, context)
     assert not output.get("facets")
 
 
-def test_an_export_has_the_schema_of_its_vectors(told, context):
+def test_export_has_the_schema_of_its_vectors(told, context):
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
     context["outlet_events"] = OutletEventAccessors()
@@ -250,7 +256,7 @@ def test_an_export_has_the_schema_of_its_vectors(told, context):
     assert "lifecycleStateChange" not in output["facets"]
 
 
-def test_before_a_task_ends_only_the_spec_speaks():
+def test_event_before_end_uses_the_spec_only():
     task = task_of("validate")
     lineage = task.get_openlineage_facets_on_start()
     assert list(lineage.inputs[0].facets) == ["schema"]

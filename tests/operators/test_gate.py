@@ -1,4 +1,7 @@
-"""A gate that refuses a night: who is told, who is asked, and what their answer does."""
+"""A gate that refuses a night.
+
+The alert it sends, the question it asks, and the effect of the answer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ print(json.dumps({{"command": sys.argv[1]}}))
 
 @pytest.fixture
 def calls(fake_pbg, tmp_path):
-    """A ``pbg`` whose gate passes once it was approved; returns what it was called with."""
+    """Return the calls of a ``pbg`` whose gate passes once approved."""
     path = tmp_path / "calls"
     fake_pbg(
         GATE.replace("sys.exit(", "sys.stderr.write(")
@@ -66,7 +69,7 @@ def answer(option, by="Ada", reason="a first night"):
     return {"chosen_options": [option], **answered}
 
 
-def test_a_refusal_is_told_and_fails_at_once(calls, context, told):
+def test_refusal_is_reported_and_fails_at_once(calls, context, told):
     task = PbgOperator(
         task_id="gate", command="gate", arguments=[RUN], store_conn_id=None, refused=lambda _, text: told.append(text)
     )
@@ -76,7 +79,7 @@ def test_a_refusal_is_told_and_fails_at_once(calls, context, told):
     assert "at least 0.2 asked" in told[0]
 
 
-def test_somebody_is_asked_with_the_reasons_and_a_button_to_the_run(calls, asking, told):
+def test_question_has_reasons_and_link_to_run(calls, asking, told):
     with pytest.raises(TaskAwaitingInput) as waits:
         asking.task.execute(asking.context)
     assert waits.value.timeout.total_seconds() == 7200
@@ -88,7 +91,7 @@ def test_somebody_is_asked_with_the_reasons_and_a_button_to_the_run(calls, askin
     assert asking.context["ti"].pushed  # the link
 
 
-def test_about_what_nobody_can_approve_nobody_is_asked(fake_pbg, asking, told):
+def test_unusable_night_is_not_asked_about(fake_pbg, asking, told):
     fake_pbg("sys.exit(sys.stderr.write('error: unusable: the snapshot has no edges\\n') and 15)")
     with pytest.raises(Unusable, match="the snapshot has no edges"):
         asking.task.execute(asking.context)
@@ -96,7 +99,7 @@ def test_about_what_nobody_can_approve_nobody_is_asked(fake_pbg, asking, told):
     assert len(told) == 1
 
 
-def test_an_approval_is_stored_with_the_run_and_the_gate_passes(calls, asking):
+def test_approval_is_stored_and_gate_passes(calls, asking):
     result = asking.task.execute_complete(asking.context, answer("Approve"))
     assert result == {"command": "gate"}
     assert calls() == [
@@ -105,13 +108,13 @@ def test_an_approval_is_stored_with_the_run_and_the_gate_passes(calls, asking):
     ]
 
 
-def test_a_rejection_is_stored_with_the_run_and_ends_the_night(calls, asking):
+def test_rejection_is_stored_and_ends_the_night(calls, asking):
     with pytest.raises(AirflowFailException, match="rejected by Ada: too weak"):
         asking.task.execute_complete(asking.context, answer("Reject", reason="too weak"))
     assert calls() == [["reject", RUN, "--by=Ada", "--reason=too weak", "--json"]]
 
 
-def test_who_gives_no_reason_is_named_all_the_same(calls, asking):
+def test_missing_reason_is_stored_with_the_name(calls, asking):
     asking.task.execute_complete(asking.context, answer("Approve", reason=""))
     assert calls()[0][-2] == "--reason=Ada gave no reason"
 
@@ -119,26 +122,26 @@ def test_who_gives_no_reason_is_named_all_the_same(calls, asking):
 TOO_LATE = {"error": "too late", "error_type": "timeout"}
 
 
-def test_without_an_answer_in_time_the_night_ends_and_nothing_is_decided(calls, asking, told):
+def test_night_ends_undecided_without_timely_answer(calls, asking, told):
     with pytest.raises(AirflowFailException, match="nobody in time approved it"):
         asking.task.execute_complete(asking.context, TOO_LATE)
     assert calls() == [["gate", RUN, "--json"]]
-    assert told == []  # they were when it was asked
+    assert told == []  # the alert was sent with the question
 
 
-def test_an_approval_from_elsewhere_counts_when_the_time_is_over(calls, asking, tmp_path):
+def test_approval_from_elsewhere_counts_after_the_time(calls, asking, tmp_path):
     (tmp_path / "calls").write_text(json.dumps(["approve", RUN]) + "\n")
     assert asking.task.execute_complete(asking.context, TOO_LATE) == {"command": "gate"}
 
 
-def test_a_hostile_name_in_the_question_is_no_markdown(fake_pbg, asking):
+def test_hostile_name_in_question_is_no_markdown(fake_pbg, asking):
     fake_pbg("sys.exit(sys.stderr.write('error: quality_gate: ![x](https://x.example/p) <b>_r_</b>\\n') and 8)")
     with pytest.raises(TaskAwaitingInput):
         asking.task.execute(asking.context)
     assert r"\!\[x\](https://x.example/p) \<b\>\_r\_\</b\>" in asking.questions[0]["body"]
 
 
-def test_a_gate_that_passes_asks_nobody(fake_pbg, asking, told):
+def test_passing_gate_asks_no_question(fake_pbg, asking, told):
     fake_pbg("print('{}')")
     assert asking.task.execute(asking.context) == {}
     assert told == asking.questions == []

@@ -34,7 +34,7 @@ def test_each_spec_makes_its_dags(tmp_path):
     ]
 
 
-def test_a_broken_spec_shows_its_error_and_hides_no_other(tmp_path):
+def test_broken_spec_shows_error_and_hides_none(tmp_path):
     write(tmp_path, "a.yaml", small_spec(tmp_path, "first") | {"chanel": "x"})
     write(tmp_path, "b.yaml", "graph: [unclosed")
     write(tmp_path, "c.yaml", small_spec(tmp_path, "third"))
@@ -50,7 +50,7 @@ def test_a_broken_spec_shows_its_error_and_hides_no_other(tmp_path):
     assert "'s3://' is no place" in nowhere.description
 
 
-def test_two_specs_of_one_graph_are_told_apart(tmp_path):
+def test_two_specs_of_one_graph_are_distinguished(tmp_path):
     write(tmp_path, "one.yaml", small_spec(tmp_path, "same"))
     write(tmp_path, "two.yaml", small_spec(tmp_path, "same"))
     first, _, second = build_dags(tmp_path)
@@ -59,7 +59,7 @@ def test_two_specs_of_one_graph_are_told_apart(tmp_path):
     assert str(tmp_path / "one.yaml") in second.description
 
 
-def test_the_folder_is_taken_from_the_environment_then_the_config(tmp_path, monkeypatch):
+def test_folder_is_that_of_environment_then_config(tmp_path, monkeypatch):
     environment, config, default = (tmp_path / name for name in ("environment", "config", "default"))
     for folder in (environment, config, default):
         folder.mkdir()
@@ -74,7 +74,7 @@ def test_the_folder_is_taken_from_the_environment_then_the_config(tmp_path, monk
         graphs_place(default)
 
 
-def test_folder_that_nothing_names_is_refused(monkeypatch):
+def test_missing_folder_setting_is_refused(monkeypatch):
     monkeypatch.delenv("PBG_GRAPHS", raising=False)
     with pytest.raises(ConfigError, match="no folder of graph specs is named; set PBG_GRAPHS"):
         pbg_operators.build_dags()
@@ -92,7 +92,7 @@ def test_dags_of_package_are_by_id(tmp_path, monkeypatch):
     assert set(pbg_operators.build_dags()) == set(dags)
 
 
-def test_file_of_one_spec_makes_its_dags_alone(tmp_path, monkeypatch):
+def test_file_of_one_spec_makes_its_dags_only(tmp_path, monkeypatch):
     monkeypatch.setenv("PBG_GRAPHS", str(tmp_path / "missing"))
     for name in ("first", "second"):
         write(tmp_path, f"{name}.yaml", small_spec(tmp_path, name))
@@ -101,7 +101,7 @@ def test_file_of_one_spec_makes_its_dags_alone(tmp_path, monkeypatch):
         pbg_operators.build_dags(tmp_path / "gone.yaml")
 
 
-def test_later_namesake_is_broken_alone_too(tmp_path):
+def test_later_namesake_alone_is_broken(tmp_path):
     for name in ("one", "two"):
         write(tmp_path, f"{name}.yaml", small_spec(tmp_path, "same"))
     write(tmp_path, "three.yaml", "graph: [same")
@@ -115,7 +115,7 @@ def test_later_namesake_is_broken_alone_too(tmp_path):
     ("needed", "built"),
     [("reembed_second", "reembed_second drill_second"), ("drill_second", "reembed_second drill_second")],
 )
-def test_process_of_a_task_builds_its_graph_alone(tmp_path, in_task_of, needed, built):
+def test_process_of_task_builds_its_graph_only(tmp_path, in_task_of, needed, built):
     for name in ("first", "second", "third"):
         write(tmp_path, f"{name}.yaml", small_spec(tmp_path, name))
     in_task_of(needed)
@@ -130,7 +130,7 @@ def test_task_of_a_broken_spec_finds_its_dag(tmp_path, in_task_of):
 
 
 def test_task_runs_the_first_of_two_namesakes(tmp_path, in_task_of):
-    """As the DAG processor has it: the second one is broken."""
+    """The DAG processor does the same: the second one is broken."""
     write(tmp_path, "one.yaml", small_spec(tmp_path, "same") | {"channel": "first"})
     write(tmp_path, "two.yaml", small_spec(tmp_path, "same") | {"channel": "second"})
     in_task_of("reembed_same")
@@ -141,7 +141,7 @@ def test_task_runs_the_first_of_two_namesakes(tmp_path, in_task_of):
 
 @pytest.fixture
 def in_task_of():
-    """Enter what Airflow's task runner parses DAG files in."""
+    """Enter the context in which Airflow's task runner parses DAG files."""
     with ExitStack() as stack:
         yield lambda dag_id: stack.enter_context(_airflow_parsing_context_manager(dag_id, "task"))
 

@@ -103,7 +103,7 @@ def test_absent_name_is_one_clear_error(monkeypatch):
 
 
 @pytest.mark.parametrize(("release", "warned"), [("3.3.9", 0), ("3.4.0", 1), ("3.30.0", 1)])
-def test_untested_release_is_warned_of(monkeypatch, tmp_path, release, warned):
+def test_untested_release_gives_a_warning(monkeypatch, tmp_path, release, warned):
     monkeypatch.setattr(internals, "_release", lambda: release)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,4 +1,4 @@
-"""What each task of the chain reads and writes."""
+"""Inputs and outputs of each task of the chain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN = "s3://b/g/runs/2026-11-20-0123456789ab"
 SNAPSHOTS = "s3://b/edges/{snapshot}/*.parquet"
 
 
-def test_the_tasks_of_the_chain_hand_on_what_they_write():
+def test_tasks_of_chain_read_earlier_outputs():
     assert set(CHAIN) <= set(READ)
     written = {place for task in CHAIN for place in places(task, RUN, SNAPSHOTS)[1]}
     read = {place for task in CHAIN for place in places(task, RUN, SNAPSHOTS)[0]}
@@ -36,11 +36,11 @@ def test_the_tasks_of_the_chain_hand_on_what_they_write():
         ("file:///data/g", ("file", "/data/g")),
     ],
 )
-def test_names_are_openlineages(url, name):
+def test_names_follow_openlineage(url, name):
     assert dataset_name(url) == name
 
 
-def test_a_task_knows_its_places_by_its_run_and_the_spec():
+def test_task_knows_its_places_by_run_and_spec():
     with DAG("d", schedule=None, default_args={"snapshots": SNAPSHOTS}):
         task = PbgOperator(task_id="bucket", command="bucket", arguments=[RUN])
         plan = PbgOperator(task_id="plan", command="plan", arguments=["/graphs/g.yaml"])
@@ -57,7 +57,7 @@ def test_a_task_knows_its_places_by_its_run_and_the_spec():
     importlib.util.find_spec("airflow.providers.openlineage") is None,
     reason="Airflow's OpenLineage provider is not installed",
 )
-def test_airflows_extractor_finds_it():
+def test_airflows_extractor_finds_the_lineage():
     from airflow.providers.openlineage.extractors.base import DefaultExtractor
 
     task = PbgOperator(task_id="bucket", command="bucket", arguments=[RUN], snapshots=SNAPSHOTS)

@@ -1,4 +1,4 @@
-"""Where the button of a task leads."""
+"""Destination of a task's link."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ from pbg_operators.link import browsable
         ("file:///data/g/runs/d", {}, "file:///data/g/runs/d"),
     ],
 )
-def test_a_run_is_found_by_a_browser(run, environment, link):
+def test_run_is_found_by_a_browser(run, environment, link):
     assert browsable(run, environment) == link

@@ -101,7 +101,10 @@ def test_fall_of_mrr_is_below_zero(statsd):
 
 
 def test_opentelemetry_gets_tags():
-    """As a task's process does, this one sends its metrics at its end."""
+    """Send the metrics at the end of this process.
+
+    A task's process does the same.
+    """
     with OtlpReceiver() as receiver:
         settings = {"OTEL_ON": "True", "OTEL_HOST": "127.0.0.1", "OTEL_PORT": str(receiver.port)}
         environment = os.environ | {f"AIRFLOW__METRICS__{name}": value for name, value in settings.items()}

@@ -30,16 +30,16 @@ TICK = datetime(2026, 11, 20, 2, tzinfo=UTC)
         ),
     ],
 )
-def test_what_is_filled_in_becomes_an_option(key, form, arguments):
+def test_filled_in_form_field_becomes_an_option(key, form, arguments):
     assert plan_arguments(SPEC, key, UNTOUCHED | form) == [SPEC, *arguments]
 
 
-def test_a_run_without_snapshot_fails_with_one_sentence():
+def test_run_without_snapshot_fails_with_one_sentence():
     with pytest.raises(AirflowFailException, match=r"^no snapshot: .* partition key, or fill in snapshot"):
         plan_arguments(SPEC, None, UNTOUCHED)
 
 
-def test_the_link_leads_to_the_planned_run(fake_pbg, context):
+def test_link_leads_to_the_planned_run(fake_pbg, context):
     fake_pbg("print(json.dumps({'run': '/store/runs/day-1-abc', 'arguments': sys.argv[1:]}))")
     context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(partition_key="day-1", run_type="manual")}
     task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None)
@@ -50,7 +50,7 @@ def test_the_link_leads_to_the_planned_run(fake_pbg, context):
 OUT_OF_TURN = "print('error: out_of_turn: snapshot d2 continues that of d1', file=sys.stderr); sys.exit(14)"
 
 
-def test_a_night_out_of_turn_lets_go_of_its_slot_until_its_patience_ends(fake_pbg, context):
+def test_night_out_of_turn_is_rescheduled_for_patience(fake_pbg, context):
     fake_pbg(OUT_OF_TURN)
     now = datetime.now(UTC)
     task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None, patience=timedelta(hours=2))

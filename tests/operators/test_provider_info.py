@@ -1,4 +1,7 @@
-"""What Airflow lists about the package is by Airflow's own schema, and names what exists."""
+"""The package's provider info for Airflow.
+
+It follows Airflow's own schema, and names existing things.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ import jsonschema
 from pbg_operators.provider_info import get_provider_info
 
 
-def test_it_follows_the_schema():
+def test_provider_info_follows_the_schema():
     schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
 
 
-def test_it_names_what_exists():
+def test_provider_info_names_existing_things():
     info = get_provider_info()
     modules = [name for kind in ("operators", "triggers") for entry in info[kind] for name in entry["python-modules"]]
     for name in modules:

@@ -1,4 +1,4 @@
-"""Who is told of a release, and when nobody is."""
+"""Events of releases, and outcomes that cause none."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def operator(fake_pbg, told):
     return make
 
 
-def test_the_event_carries_release_and_figures(publish, context, told):
+def test_event_contains_release_and_figures(publish, context, told):
     assert publish(PUBLISHED) == PUBLISHED
     event = context["outlet_events"][CHANNEL]
     assert event.extra == {
@@ -67,7 +67,7 @@ def test_the_event_carries_release_and_figures(publish, context, told):
     assert told == ["channel production serves release 7 of snapshot day-1"]
 
 
-def test_a_channel_that_did_not_move_is_no_news(publish, context, told):
+def test_unmoved_channel_sends_no_event(publish, context, told):
     result = {"published": False, "reason": "the run was planned not to be published"}
     with pytest.raises(AirflowSkipException, match="planned not to be published"):
         publish(result)
@@ -76,7 +76,7 @@ def test_a_channel_that_did_not_move_is_no_news(publish, context, told):
     assert told == []
 
 
-def test_a_release_that_was_announced_is_no_news_again(publish, context, told):
+def test_announced_release_sends_no_second_event(publish, context, told):
     result = {**PUBLISHED, "announced": True}
     with pytest.raises(AirflowSkipException, match="publish of /store/runs/r was announced before"):
         publish(result)
@@ -85,9 +85,7 @@ def test_a_release_that_was_announced_is_no_news_again(publish, context, told):
     assert told == []
 
 
-def test_that_a_release_is_announced_is_remembered_once_airflow_has_told_of_it_and_not_before(
-    operator, fake_pbg, context, tmp_path
-):
+def test_announcement_is_recorded_after_airflow_sent_it(operator, fake_pbg, context, tmp_path):
     calls = tmp_path / "calls"
     task = operator(PUBLISHED)
     context["outlet_events"] = OutletEventAccessors()

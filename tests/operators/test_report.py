@@ -1,4 +1,4 @@
-"""The pages' task never changes how a night ended."""
+"""The task of the pages, which never changes how a night ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from pbg_operators.report import ReportOperator
 
 
-def test_pages_are_written_whatever_went_before(fake_pbg, context):
+def test_pages_are_written_after_any_outcome(fake_pbg, context):
     fake_pbg("print(json.dumps({'task': sys.argv[1], 'run': sys.argv[2], 'pages': []}))")
     task = ReportOperator(task_id="report", arguments=["/store/runs/x"])
     assert task.trigger_rule == "all_done"
@@ -21,12 +21,12 @@ def test_pages_that_cannot_be_written_are_skipped(fake_pbg, context):
         ReportOperator(task_id="report", arguments=["/store/runs/x"]).execute(context)
 
 
-def test_without_a_run_there_are_none(context):
+def test_missing_run_has_no_pages(context):
     with pytest.raises(AirflowSkipException, match="no run was planned"):
         ReportOperator(task_id="report", arguments=[""]).execute(context)
 
 
-def test_a_full_or_broken_disk_is_no_reason_to_fail(fake_pbg, context, tmp_path):
+def test_full_or_broken_disk_skips_pages(fake_pbg, context, tmp_path):
     fake_pbg("print('{}')")
     (tmp_path / "in_the_way").write_text("a file where the scratch directory would be")
     task = ReportOperator(

@@ -1,4 +1,7 @@
-"""Credentials in URLs on Airflow's side: parsing, connections, arguments, links and logs show none."""
+"""Credentials in URLs on Airflow's side.
+
+Parsing, connections, arguments, links and logs show none.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,10 @@ def test_connection_may_allow_a_host_without_encryption(monkeypatch):
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_task_refuses_endpoint_of_worker_and_stores_none(monkeypatch, context, variable, endpoint):
-    """The real command, whose link Airflow stores before the command can refuse the endpoint."""
+    """Run the real command.
+
+    Airflow stores its link before the command can refuse the endpoint.
+    """
     monkeypatch.setenv(variable, endpoint)
     task = PbgOperator(task_id="t", command="train", arguments=[RUN], store_conn_id=None)
     with capture_logs() as logged, pytest.raises(AirflowFailException, match=variable) as caught:
@@ -96,8 +102,8 @@ def test_link_of_run_shows_no_credentials():
 
 
 @pytest.mark.parametrize("argument", [BAD, f"--into={BAD}", "{{ params.place }}"])
-def test_argument_with_credentials_is_refused_before_it_is_stored(context, argument):
-    """Airflow stores and shows what rendering leaves, and only if it succeeds."""
+def test_argument_with_credentials_is_refused_unstored(context, argument):
+    """Airflow stores and shows rendered fields, and only if rendering succeeds."""
     with DAG("d", schedule=None):
         task = PbgOperator(task_id="t", command="train", arguments=[RUN, argument])
     with (
@@ -108,7 +114,7 @@ def test_argument_with_credentials_is_refused_before_it_is_stored(context, argum
     assert hidden([logged, caught.value])
 
 
-def test_form_with_credentials_is_refused_before_it_is_stored(tmp_path, context):
+def test_form_with_credentials_is_refused_unstored(tmp_path, context):
     (tmp_path / "g.yaml").write_text(yaml.safe_dump(small_spec(tmp_path, "g")))
     form = trigger_form(load_graph_spec(tmp_path / "g.yaml"))
     params = {name: param.value for name, param in form.items()} | {"snapshot": "d1", "accept_data": f"see {BAD}"}

@@ -35,7 +35,7 @@ def tasks(tmp_path):
 
 
 def test_every_task_has_a_name_in_the_spec(tasks):
-    """A task that is added to a DAG is heavy or light."""
+    """A new task of a DAG has to be heavy or light."""
     ids = {name.rpartition(".")[2] for name in tasks({}) if ".exports." not in name}
     assert ids == {*HEAVY, *LIGHT} - {EXPORTS}
 
@@ -76,7 +76,7 @@ def test_narrower_settings_win(tasks):
     assert {task.pool for task in found.values()} == {"graphs", "gpu"}
 
 
-def test_gate_that_asks_people_has_no_time_limit(tasks):
+def test_gate_that_asks_users_has_no_time_limit(tasks):
     asking = tasks({}, gates={"on_failure": "ask", "ask_hours": 24})
     assert asking["reembed_g.release.gate"].execution_timeout is None
     assert asking["reembed_g.release.publish"].execution_timeout == LIGHT_TIMEOUT
@@ -109,7 +109,7 @@ def test_wrong_setting_is_named(tasks, airflow, message):
     assert message in str(error.value)
 
 
-def test_executor_that_is_missing_breaks_one_graph(tmp_path):
+def test_missing_executor_breaks_one_graph_only(tmp_path):
     """Airflow would retire all DAGs of the file."""
     for name, executor in (("a", "NoSuchExecutor"), ("b", "LocalExecutor")):
         spec = small_spec(tmp_path, name) | {"airflow": {"all": {"executor": executor}}}

@@ -29,7 +29,7 @@ def lines_of(logged):
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
+    """Return whether a process has ended, reaped or not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -51,12 +51,12 @@ def wait_for(path: Path) -> str:
     return path.read_text()
 
 
-def test_returns_the_last_line_of_stdout(fake_pbg, context):
+def test_task_returns_last_line_of_stdout(fake_pbg, context):
     fake_pbg("print('chatter'); print(json.dumps({'loss': 0.5}))")
     assert operator().execute(context) == {"loss": 0.5}
 
 
-def test_progress_lines_go_to_the_log_while_the_command_runs(fake_pbg, context, tmp_path):
+def test_progress_lines_are_logged_while_command_runs(fake_pbg, context, tmp_path):
     fake_pbg(f"""
         print("epoch 1/2", file=sys.stderr, flush=True)
         while not os.path.exists({str(tmp_path / "seen")!r}): time.sleep(0.02)
@@ -74,14 +74,14 @@ def test_progress_lines_go_to_the_log_while_the_command_runs(fake_pbg, context, 
         thread.join()
 
 
-def test_arguments_reach_the_command_as_they_are(fake_pbg, context):
+def test_arguments_reach_the_command_unchanged(fake_pbg, context):
     fake_pbg(SAY_WHAT_WAS_GIVEN)
     strange = ["a b", "$(id)", "; exit 3", "--x=*"]
     assert operator(arguments=strange).execute(context)["arguments"] == ["train", *strange, "--json"]
 
 
 @pytest.mark.parametrize(("status", "category"), BY_EXIT_CODE.items())
-def test_the_category_decides_whether_to_try_again(fake_pbg, context, status, category):
+def test_category_of_error_decides_about_retry(fake_pbg, context, status, category):
     fake_pbg(f"""
         print("12:00:00 working", file=sys.stderr)
         print("error: {category.kind}: s3://b/k: row 7 is bad", file=sys.stderr)
@@ -92,26 +92,26 @@ def test_the_category_decides_whether_to_try_again(fake_pbg, context, status, ca
         operator(command="eval").execute(context)
 
 
-def test_a_crash_fails_at_once_and_shows_the_last_line(fake_pbg, context):
+def test_crash_fails_at_once_with_last_line(fake_pbg, context):
     fake_pbg("raise KeyError('lost')")
     with pytest.raises(AirflowFailException, match="status 1: KeyError: 'lost'"):
         operator().execute(context)
 
 
-def test_a_command_killed_from_outside_is_tried_again(fake_pbg, context):
+def test_command_killed_from_outside_is_retried(fake_pbg, context):
     fake_pbg("os.kill(os.getpid(), 9)")
     with pytest.raises(RetryableError, match=r"SIGKILL.*out of memory"):
         operator().execute(context)
 
 
 @pytest.mark.parametrize("printed", ["", "done", "[1]", '{"half":'])
-def test_success_without_a_json_object_is_a_failure(fake_pbg, context, printed):
+def test_success_without_json_object_is_failure(fake_pbg, context, printed):
     fake_pbg(f"print({printed!r})")
     with pytest.raises(AirflowFailException, match="no JSON object"):
         operator().execute(context)
 
 
-def test_on_kill_ends_the_whole_group_in_time(fake_pbg, context, tmp_path):
+def test_on_kill_ends_whole_group_in_time(fake_pbg, context, tmp_path):
     pids = tmp_path / "pids"
     fake_pbg(f"""
         import signal
@@ -141,10 +141,10 @@ def test_on_kill_ends_the_whole_group_in_time(fake_pbg, context, tmp_path):
     wait_until_gone(leader)
     wait_until_gone(child)
     assert isinstance(raised[0], RetryableError)
-    task.on_kill()  # again, when all is over
+    task.on_kill()  # again, after everything has ended
 
 
-def test_what_the_command_leaves_running_is_ended_with_it(fake_pbg, context):
+def test_processes_left_by_command_are_ended(fake_pbg, context):
     fake_pbg("""
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"])
         print(json.dumps({"child": child.pid}))
@@ -155,7 +155,7 @@ def test_what_the_command_leaves_running_is_ended_with_it(fake_pbg, context):
     wait_until_gone(result["child"])
 
 
-def test_the_connection_becomes_environment_and_is_not_logged(fake_pbg, context, monkeypatch):
+def test_connection_becomes_environment_and_is_not_logged(fake_pbg, context, monkeypatch):
     fake_pbg(SAY_WHAT_WAS_GIVEN)
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(CONNECTION))
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of-other-keys")
@@ -171,7 +171,7 @@ def test_the_connection_becomes_environment_and_is_not_logged(fake_pbg, context,
     assert CONNECTION["password"] not in os.environ.values()
 
 
-def test_without_the_connection_the_environment_counts(fake_pbg, context, monkeypatch):
+def test_environment_counts_without_the_connection(fake_pbg, context, monkeypatch):
     fake_pbg(SAY_WHAT_WAS_GIVEN)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-outside")
     assert operator(store_conn_id="nowhere").execute(context)["environment"]["AWS_ACCESS_KEY_ID"] == "from-outside"
@@ -181,7 +181,7 @@ def test_without_the_connection_the_environment_counts(fake_pbg, context, monkey
     ("change", "sentence"),
     [({"conn_type": "http"}, "type aws is needed"), ({"extra": {"role_arn": "arn:x"}}, "role_arn is not supported")],
 )
-def test_a_connection_that_cannot_be_honoured_is_refused(context, monkeypatch, change, sentence):
+def test_unusable_connection_is_refused(context, monkeypatch, change, sentence):
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(CONNECTION | change))
     with pytest.raises(AirflowFailException, match=sentence):
         operator(store_conn_id="store").execute(context)
@@ -194,7 +194,7 @@ def test_scratch_is_made_and_passed_on(fake_pbg, context, tmp_path):
     assert scratch.is_dir()
 
 
-def test_the_link_is_there_when_the_command_fails(fake_pbg, context, monkeypatch):
+def test_link_exists_when_the_command_fails(fake_pbg, context, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9/")
     fake_pbg("sys.exit(3)")
     task = operator()
@@ -205,7 +205,7 @@ def test_the_link_is_there_when_the_command_fails(fake_pbg, context, monkeypatch
     assert link.get_link(task, ti_key=None) == context["ti"].pushed[link.xcom_key]
 
 
-def test_the_loser_of_two_trainings_is_skipped_and_any_other_conflict_fails(fake_pbg, context):
+def test_losing_training_is_skipped_other_conflicts_fail(fake_pbg, context):
     fake_pbg("print('error: conflict: another writer is alive and owns this run', file=sys.stderr); sys.exit(5)")
     with pytest.raises(AirflowSkipException, match=r"another run trains it: .* owns this run"):
         operator().execute(context)
@@ -213,7 +213,7 @@ def test_the_loser_of_two_trainings_is_skipped_and_any_other_conflict_fails(fake
         operator(command="publish").execute(context)
 
 
-def test_a_command_on_a_graph_has_no_run_to_show(fake_pbg, context):
+def test_command_on_graph_has_no_run_link(fake_pbg, context):
     fake_pbg("print(json.dumps({'arguments': sys.argv[1:]}))")
     task = GraphOperator(task_id="t", command="drill", arguments=["/graphs/g.yaml"], store_conn_id=None)
     assert task.execute(context) == {"arguments": ["drill", "/graphs/g.yaml", "--json"]}

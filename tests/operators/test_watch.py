@@ -1,4 +1,4 @@
-"""The watch of a location: what it announces, remembers and survives."""
+"""The watch of a location: announcements, memory and recovery."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def put(place, name):
     open_store(str(place)).put(name, b"")
 
 
-def test_the_trigger_tells_of_whole_snapshots_in_their_order(tmp_path):
+def test_trigger_reports_whole_snapshots_in_order(tmp_path):
     for name in ("v10/a.tsv", "v10/_SUCCESS", "v9/a.tsv", "v9/_SUCCESS", "v11/a.tsv"):
         put(tmp_path, name)
     assert next_event(trigger(tmp_path)) == {"snapshots": ["v9", "v10"]}
 
 
-def test_it_waits_until_there_is_one(tmp_path):
+def test_trigger_waits_for_a_snapshot(tmp_path):
     put(tmp_path, "d1/a.tsv")
     with pytest.raises(TimeoutError):
         next_event(trigger(tmp_path), timeout=0.3)
@@ -63,7 +63,7 @@ def test_it_waits_until_there_is_one(tmp_path):
     assert next_event(trigger(tmp_path)) == {"snapshots": ["d1"]}
 
 
-def test_the_trigger_of_a_chain_waits_for_a_snapshot_before_those_after_it(tmp_path):
+def test_trigger_of_chain_waits_for_earlier_snapshot(tmp_path):
     for name in ("d1/a.tsv", "d2/_SUCCESS"):
         put(tmp_path / "edges", name)
     held = trigger(tmp_path / "edges", chain=[f"{tmp_path}/store", "production"])
@@ -73,7 +73,7 @@ def test_the_trigger_of_a_chain_waits_for_a_snapshot_before_those_after_it(tmp_p
     assert next_event(held) == {"snapshots": ["d2"]}
 
 
-def test_another_triggerer_goes_on_where_one_was_lost(tmp_path):
+def test_another_triggerer_continues_a_lost_one(tmp_path):
     put(tmp_path, "d1/_SUCCESS")
     path, arguments = trigger(tmp_path, watermark=Watermark("0").passing(["d1"]).to_json()).serialize()
     assert path == "pbg_operators.watch.SnapshotTrigger"
@@ -82,7 +82,7 @@ def test_another_triggerer_goes_on_where_one_was_lost(tmp_path):
     assert next_event(again) == {"snapshots": ["d2"]}
 
 
-def test_it_looks_with_the_keys_of_the_connection_and_leaves_the_triggerer_its_own(s3_bucket, monkeypatch):
+def test_trigger_uses_keys_of_connection_only(s3_bucket, monkeypatch):
     put(s3_bucket, "d1/_SUCCESS")
     extra = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"], "region_name": os.environ["AWS_REGION"]}
     keys = {"login": os.environ["AWS_ACCESS_KEY_ID"], "password": os.environ["AWS_SECRET_ACCESS_KEY"]}
@@ -100,7 +100,7 @@ def as_connection(fields):
     return Connection(conn_id="team", **{**fields, "extra": json.dumps(fields["extra"])})
 
 
-def test_a_store_that_refuses_is_told_of_one_that_is_silent_is_asked_again(s3_bucket, monkeypatch):
+def test_refusing_store_is_reported_silent_one_retried(s3_bucket, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     assert next_event(trigger(s3_bucket))["error"].startswith("access: ")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -114,7 +114,7 @@ def watch(state, **changes):
     return WatchOperator(task_id="watch", store_conn_id=None, **arguments), context
 
 
-def test_the_operator_hands_over_with_what_was_announced():
+def test_operator_defers_with_announced_snapshots():
     known = Watermark("d1").passing(["d1"]).to_json()
     task, context = watch({"watermark": known}, watch=Watch(complete="settled", quiet_minutes=2), begin="d0")
     with pytest.raises(TaskDeferred) as deferred:
@@ -133,20 +133,20 @@ def test_the_operator_hands_over_with_what_was_announced():
 
 
 @pytest.mark.parametrize(("chain", "announced"), [(CHAIN, {"d1"}), (None, {"d1", "d2"})])
-def test_nights_of_a_chain_are_begun_one_after_the_other(chain, announced):
+def test_nights_of_chain_begin_one_by_one(chain, announced):
     task, context = watch({}, chain=chain)
     assert set(task.execute_complete(context, {"snapshots": ["d1", "d2"]})) == announced
     assert context["outlet_events"][EDGES].partition_keys == announced
 
 
-def test_a_location_that_cannot_be_listed_is_tried_again():
+def test_location_that_cannot_be_listed_is_retried():
     task, context = watch({})
     with pytest.raises(RetryableError, match="access: no"):
         task.execute_complete(context, {"error": "access: no"})
     assert not context["outlet_events"][EDGES].partition_keys
 
 
-def test_where_a_watch_begins():
+def test_watch_begins_at_its_watermark():
     assert watermark_of(None, None) is None
     assert watermark_of(None, "d3") == Watermark("d3")
     assert watermark_of({"begin": "d1", "announced": ["d2"]}, "d3") == Watermark("d1", frozenset({"d2"}))

@@ -1,4 +1,7 @@
-"""A double of the cluster, and a task's surroundings with a state that outlives its tries."""
+"""A double of the cluster, and a task's context.
+
+The context has a state that outlives the task's tries.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ class State:
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[KubernetesDouble]:
-    """A cluster that Airflow's default connection leads to; its pods find the module that ``fake_pbg`` wrote."""
+    """Cluster of Airflow's default connection.
+
+    Its pods find the module that ``fake_pbg`` wrote.
+    """
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
     with KubernetesDouble(variables) as double:
         monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", double.airflow_connection())
@@ -57,7 +63,7 @@ def cluster(double: KubernetesDouble) -> Cluster:
 
 @pytest.fixture
 def context(context: dict[str, Any]) -> dict[str, Any]:
-    """As the operators' context, of a task instance with a name and a state."""
+    """The operators' context, with a named task instance and state."""
     ti = context["ti"]
     ti.dag_id, ti.run_id, ti.task_id, ti.map_index = "reembed_g", "manual__1", "train.train", -1
     return context | {"task_state_store": State(), "dag_run": SimpleNamespace(partition_key=None, run_type="manual")}
@@ -65,7 +71,7 @@ def context(context: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def train(context: dict[str, Any]) -> Callable[..., object]:
-    """Run one try of the task and return its result, or what it raised."""
+    """Run one try of the task; return its result or error."""
 
     def run(ranks: int = 4, **changes: Any) -> object:
         try:

@@ -1,4 +1,4 @@
-"""Write docker/kubernetes/train-job.yaml anew: ``python -m tests.operators.kubernetes.golden``."""
+"""Write docker/kubernetes/train-job.yaml: ``python -m tests.operators.kubernetes.golden``."""
 
 from __future__ import annotations
 

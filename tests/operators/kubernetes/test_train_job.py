@@ -1,6 +1,8 @@
-"""``PBGTrainJobOperator`` with launcher kubernetes: real processes behind a double of the API.
+"""``PBGTrainJobOperator`` with launcher kubernetes.
 
-Longer than other files: what can become of a gang is told apart by one operator, with one set of stand-ins.
+Real processes stand behind a double of the API.
+
+Longer than other files: one operator distinguishes all the ends of a gang, with one set of stand-ins.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Try(threading.Thread):
         return self.result
 
 
-def test_four_ranks_train_and_the_result_comes_from_the_store(double, fake_pbg, train, context):
+def test_four_ranks_return_result_from_the_store(double, fake_pbg, train, context):
     fake_pbg(RANKS + "    print(f'{rank} of {world}: {sys.argv[1:]}, {sorted(os.environ)}', flush=True)")
     with capture_logs() as logged:
         assert train() == RESULT
@@ -62,7 +64,7 @@ def test_four_ranks_train_and_the_result_comes_from_the_store(double, fake_pbg, 
     assert context["ti"].pushed  # the link to the run
 
 
-def test_ranks_come_from_a_template_and_partition_servers_after_them(double, fake_pbg, train):
+def test_number_of_ranks_comes_from_template(double, fake_pbg, train):
     fake_pbg(QUICK)
     assert train(ranks="2", partition_servers=3) == RESULT
     assert len(double.pods()) == 5
@@ -70,7 +72,7 @@ def test_ranks_come_from_a_template_and_partition_servers_after_them(double, fak
     assert len([pod for pod in double.pods() if pod["metadata"]["namespace"] == "other"]) == 1
 
 
-def test_secrets_are_in_the_secret_and_nowhere_else(double, fake_pbg, train, monkeypatch):
+def test_secrets_are_in_secret_objects_only(double, fake_pbg, train, monkeypatch):
     fake_pbg(RANKS + "    assert os.environ['AWS_SECRET_ACCESS_KEY'] == 'the-secret-key'; print('right', flush=True)")
     monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(CONNECTION))
     with capture_logs() as logged:
@@ -84,7 +86,7 @@ def test_secrets_are_in_the_secret_and_nowhere_else(double, fake_pbg, train, mon
         assert not [name for name, value in values.items() if value in place and name != "AWS_REGION"]
 
 
-def test_what_belongs_to_a_job_goes_with_it(double, fake_pbg, train):
+def test_objects_of_job_are_deleted_with_it(double, fake_pbg, train):
     fake_pbg(TRAIN)
     task = Try(train, ranks=2)
     double.printed(0, "training")
@@ -97,7 +99,7 @@ def test_what_belongs_to_a_job_goes_with_it(double, fake_pbg, train):
     double.wait(lambda: not any(double.objects.everything(kind) for kind in ("secrets", "services", "pods")))
 
 
-def test_a_task_needs_no_more_than_the_role_of_the_docs(double, fake_pbg, train):
+def test_task_needs_only_the_documented_role(double, fake_pbg, train):
     documents = yaml.safe_load_all((REPOSITORY / "docker" / "kubernetes" / "role.yaml").read_text())
     (role,) = [document for document in documents if document["kind"] == "Role"]
     double.rules = role["rules"]
@@ -115,23 +117,23 @@ def test_a_task_needs_no_more_than_the_role_of_the_docs(double, fake_pbg, train)
 # Once, however often
 
 
-def test_a_try_after_a_lost_worker_finds_the_job(double, fake_pbg, train, context):
+def test_try_after_lost_worker_finds_the_job(double, fake_pbg, train, context):
     fake_pbg(TRAIN)
     lost = Try(train, ranks=2)
     for index in range(2):
         double.printed(index, "training")
-    context["task_state_store"].kept.clear()  # it was killed before it could record anything
+    context["task_state_store"].kept.clear()  # the worker was killed before it could record anything
     adopted = Try(train, ranks=2)
     double.wait(lambda: context["task_state_store"].kept)
     assert len(double.jobs()) == 1
-    with double.objects.changed:  # before the Job ends one for the other
+    with double.objects.changed:  # before the Job ends one because of the other
         for index in range(2):
             double.kill(index, signal.SIGTERM)
     assert "evicted" in str(lost.end())
     assert "evicted" in str(adopted.end())
 
 
-def test_a_job_that_never_got_its_secret_is_completed_by_the_next_try(double, fake_pbg, train):
+def test_job_without_secret_is_completed_by_next_try(double, fake_pbg, train):
     fake_pbg(QUICK)
     double.outage(403, 1, "/secrets")
     assert isinstance(train(), AirflowFailException)
@@ -141,14 +143,14 @@ def test_a_job_that_never_got_its_secret_is_completed_by_the_next_try(double, fa
     assert len(double.jobs()) == 1
 
 
-def test_a_job_that_succeeded_while_nobody_looked_is_not_run_again(double, fake_pbg, train):
+def test_job_that_succeeded_unobserved_is_not_repeated(double, fake_pbg, train):
     fake_pbg(QUICK)
     assert train() == RESULT
     assert train() == RESULT
     assert len(double.jobs()) == 1
 
 
-def test_the_next_try_of_a_failed_gang_is_another_job(double, fake_pbg, train, context):
+def test_next_try_of_failed_gang_is_new_job(double, fake_pbg, train, context):
     fake_pbg(RANKS + "    sys.exit(12)")
     assert isinstance(train(ranks=2), RetryableError)
     assert isinstance(train(ranks=2), RetryableError)
@@ -156,18 +158,18 @@ def test_the_next_try_of_a_failed_gang_is_another_job(double, fake_pbg, train, c
     assert train(ranks=2) == RESULT
     assert [job["metadata"]["name"] for job in double.jobs()] == [f"{JOB}-{attempt}" for attempt in (1, 2, 3)]
     context["task_state_store"].kept.clear()
-    assert train(ranks=2) == RESULT  # found again by name, past those that failed
+    assert train(ranks=2) == RESULT  # found again by name, after the failed ones
     assert len(double.jobs()) == 3
 
 
-def test_two_tries_at_once_make_one_job(double, fake_pbg, train):
+def test_two_simultaneous_tries_make_one_job(double, fake_pbg, train):
     fake_pbg(RANKS + "    time.sleep(0.5)")
     assert [task.end() for task in [Try(train, ranks=2), Try(train, ranks=2)]] == [RESULT, RESULT]
     assert len(double.jobs()) == 1
     assert len(double.pods()) == 2
 
 
-def test_another_tasks_job_is_left_alone(double, fake_pbg, train, context):
+def test_job_of_another_task_is_left_alone(double, fake_pbg, train, context):
     fake_pbg(TRAIN)
     first = Try(train, ranks=2)
     double.printed(0, "training")
@@ -183,7 +185,7 @@ def test_another_tasks_job_is_left_alone(double, fake_pbg, train, context):
 
 
 @pytest.mark.usefixtures("double")
-def test_a_gang_that_finds_another_at_its_run_is_skipped(fake_pbg, train):
+def test_gang_beside_another_of_its_run_is_skipped(fake_pbg, train):
     fake_pbg(RANKS + "    print('error: conflict: another gang trains here', file=sys.stderr); sys.exit(5)")
     ended = train(ranks=1)
     assert isinstance(ended, AirflowSkipException)
@@ -191,7 +193,7 @@ def test_a_gang_that_finds_another_at_its_run_is_skipped(fake_pbg, train):
     assert "rank 0: another gang trains here" in str(ended)
 
 
-def test_a_job_that_trains_something_else_is_not_taken_for_ours(double, fake_pbg, train, cluster):
+def test_job_of_another_training_is_not_adopted(double, fake_pbg, train, cluster):
     fake_pbg(QUICK)
     foreign = manifest.job(Gang("s3://elsewhere/runs/2026-11-20-0123456789ab", 2, 0, "me", launch(), ("true",)), 1)
     cluster.create(foreign)
@@ -200,7 +202,7 @@ def test_a_job_that_trains_something_else_is_not_taken_for_ours(double, fake_pbg
     assert f"Job {JOB}-1 in namespace default is not a training of {RUN}; delete it" in str(refused)
 
 
-def test_a_job_of_the_same_name_and_another_uid_is_another_job(double, fake_pbg, train):
+def test_job_with_other_uid_is_another_job(double, fake_pbg, train):
     fake_pbg(TRAIN)
     task = Try(train, ranks=2)
     double.printed(0, "training")
@@ -211,7 +213,7 @@ def test_a_job_of_the_same_name_and_another_uid_is_another_job(double, fake_pbg,
     ended = task.end()
     assert isinstance(ended, RetryableError)
     assert job["metadata"]["uid"] in str(ended)
-    assert len(double.jobs()) == 1  # the other one stays
+    assert len(double.jobs()) == 1  # the other Job stays
 
 
 # Killed
@@ -222,7 +224,7 @@ def refused(task, context):
         task.execute(context)
 
 
-def test_on_kill_deletes_the_job_and_its_ranks_get_to_store(double, fake_pbg, context):
+def test_on_kill_deletes_job_after_ranks_store(double, fake_pbg, context):
     fake_pbg(TRAIN)
     task = operator(2)
     thread = threading.Thread(target=refused, args=(task, context))
@@ -237,10 +239,10 @@ def test_on_kill_deletes_the_job_and_its_ranks_get_to_store(double, fake_pbg, co
     assert double.jobs() == []
     for name in names:
         assert double.node.logs[name][-1].endswith("error: evicted: told to end\n")
-    task.on_kill()  # again, when it is gone
+    task.on_kill()  # again, after it is gone
 
 
-def test_on_kill_deletes_a_job_that_an_earlier_try_made(double, fake_pbg, train, context):
+def test_on_kill_deletes_job_of_earlier_try(double, fake_pbg, train, context):
     fake_pbg(TRAIN)
     lost = Try(train, ranks=2)
     double.printed(0, "training")
@@ -254,7 +256,7 @@ def test_on_kill_deletes_a_job_that_an_earlier_try_made(double, fake_pbg, train,
     assert not thread.is_alive()
 
 
-def test_on_kill_leaves_a_job_that_took_the_name(double, fake_pbg, train, context):
+def test_on_kill_leaves_new_job_of_same_name(double, fake_pbg, train, context):
     fake_pbg(QUICK)
     task = operator(2)
     task.execute(context)
@@ -269,7 +271,7 @@ def test_on_kill_leaves_a_job_that_took_the_name(double, fake_pbg, train, contex
 
 
 @pytest.mark.parametrize(("status", "category"), [(2, ConfigError), (7, ResourceError), (70, PbgError)])
-def test_the_category_of_a_ranks_error_decides(double, fake_pbg, train, status, category):
+def test_category_of_ranks_error_decides(double, fake_pbg, train, status, category):
     fake_pbg(
         RANKS
         + f"""
@@ -309,9 +311,7 @@ PEERS = (
         (lambda double: double.lose_node(0), "(evicted|rank_lost)", "(on a node that is gone|DisruptionTarget)"),
     ],
 )
-def test_what_was_done_to_a_rank_comes_before_what_its_peers_say(
-    double, fake_pbg, train, tmp_path, happen, kind, sentence
-):
+def test_disruption_of_rank_precedes_errors_of_peers(double, fake_pbg, train, tmp_path, happen, kind, sentence):
     afterwards = tmp_path / "afterwards"
     fake_pbg(PEERS.replace("AFTERWARDS", repr(str(afterwards))))
     task = Try(train, ranks=3)
@@ -325,7 +325,7 @@ def test_what_was_done_to_a_rank_comes_before_what_its_peers_say(
     assert re.match(f"{kind}: Job {JOB}-1: .*{sentence}", str(ended)), ended
 
 
-def test_a_gang_past_its_deadline(double, fake_pbg, train):
+def test_gang_past_its_deadline_fails(double, fake_pbg, train):
     fake_pbg(TRAIN)
     ended = train(ranks=2, kubernetes=launch(deadline_seconds=1))
     assert isinstance(ended, RetryableError)
@@ -339,7 +339,7 @@ def test_a_gang_past_its_deadline(double, fake_pbg, train):
         (lambda node: setattr(node, "places", 1), RetryableError, "rank 1 got no node within 1 s: 0/1 nodes are avail"),
     ],
 )
-def test_pods_that_do_not_start_end_the_wait(double, fake_pbg, train, trouble, expected, sentence):
+def test_pods_that_never_start_end_the_wait(double, fake_pbg, train, trouble, expected, sentence):
     fake_pbg(TRAIN)
     trouble(double.node)
     ended = train(ranks=2, kubernetes=launch(startup_seconds=1))
@@ -348,7 +348,7 @@ def test_pods_that_do_not_start_end_the_wait(double, fake_pbg, train, trouble, e
     double.wait(lambda: not double.jobs() and not double.pods())
 
 
-def test_a_missing_secret_of_the_users_is_named(double, fake_pbg, train):
+def test_missing_secret_of_user_is_named(double, fake_pbg, train):
     fake_pbg(TRAIN)
     ended = train(ranks=1, kubernetes=launch(startup_seconds=1, secret="store-keys"))  # noqa: S106 (its name)
     assert isinstance(ended, AirflowFailException)
@@ -359,7 +359,7 @@ def test_a_missing_secret_of_the_users_is_named(double, fake_pbg, train):
 
 
 @pytest.mark.parametrize("code", [500, 503, 429])
-def test_an_api_that_fails_for_a_while_costs_nothing(double, fake_pbg, train, code):
+def test_api_failing_for_a_while_changes_nothing(double, fake_pbg, train, code):
     fake_pbg(RANKS + "    time.sleep(0.5)")
     task = Try(train, ranks=2)
     double.running(0)
@@ -368,7 +368,7 @@ def test_an_api_that_fails_for_a_while_costs_nothing(double, fake_pbg, train, co
 
 
 @pytest.mark.parametrize("code", [403, 500, 504])
-def test_logs_that_can_never_be_read_cost_their_lines_and_no_training(double, fake_pbg, train, monkeypatch, code):
+def test_unreadable_logs_do_not_stop_training(double, fake_pbg, train, monkeypatch, code):
     monkeypatch.setattr("pbg_operators.kubernetes.watch.PATIENCE_SECONDS", 1.0)
     fake_pbg(RANKS + "    print('trained', flush=True); time.sleep(0.5)")
     double.outage(code, sys.maxsize, "/log")
@@ -381,14 +381,14 @@ def test_logs_that_can_never_be_read_cost_their_lines_and_no_training(double, fa
     assert not [line for line in lines if line.startswith("[rank")]
 
 
-def test_an_api_that_fails_when_the_job_is_made_is_tried_again_by_airflow(double, fake_pbg, train):
+def test_api_failing_at_creation_is_retried(double, fake_pbg, train):
     fake_pbg(QUICK)
     double.outage(503, 1)
     assert isinstance(train(), RetryableError)
     assert train() == RESULT
 
 
-def test_a_connection_that_leads_nowhere(fake_pbg, train, monkeypatch):
+def test_connection_that_leads_nowhere_is_refused(fake_pbg, train, monkeypatch):
     fake_pbg(QUICK)
     nowhere = {"conn_type": "kubernetes", "extra": {"kube_config_path": "/nowhere/config"}}
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(nowhere))
@@ -400,7 +400,7 @@ def test_a_connection_that_leads_nowhere(fake_pbg, train, monkeypatch):
 # Queues
 
 
-def test_kueue_decides_when_a_gang_starts_and_pods_it_replaced_are_followed(double, fake_pbg, train):
+def test_kueue_starts_gang_and_replaces_pods(double, fake_pbg, train):
     fake_pbg(TRAIN)
     with capture_logs() as logged:
         task = Try(train, ranks=2, kubernetes=launch(kueue_queue="night"))

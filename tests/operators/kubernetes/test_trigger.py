@@ -1,4 +1,7 @@
-"""The way through the triggerer: deferred, watched on an event loop, taken up again."""
+"""Training through the triggerer.
+
+It is deferred, watched on an event loop, and taken up again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from tests.operators.kubernetes.jobs import QUICK, RANKS, RESULT, TRAIN, logged_
 
 
 def deferred(context, **changes):
-    """Run the task until it is deferred; return it and the trigger as another process makes it."""
+    """Run the task until it is deferred.
+
+    Returns it and the trigger as another process makes it.
+    """
     task = operator(2, deferrable=True, **changes)
     with pytest.raises(TaskDeferred) as caught:
         task.execute(context)
@@ -34,7 +40,7 @@ async def first(trigger):
         await trigger.cleanup()
 
 
-def test_a_gang_that_succeeds(double, fake_pbg, context):
+def test_successful_gang_ends_the_task(double, fake_pbg, context):
     fake_pbg(QUICK)
     task, trigger = deferred(context)
     with capture_logs() as logged:
@@ -46,7 +52,7 @@ def test_a_gang_that_succeeds(double, fake_pbg, context):
 
 
 @pytest.mark.parametrize(("status", "expected"), [(2, AirflowFailException), (12, RetryableError)])
-def test_a_gang_that_fails(double, fake_pbg, context, status, expected):
+def test_failed_gang_fails_the_task(double, fake_pbg, context, status, expected):
     fake_pbg(RANKS + f"    end('error: of some kind', {status})")
     task, trigger = deferred(context)
     event = asyncio.run(first(trigger))
@@ -55,7 +61,7 @@ def test_a_gang_that_fails(double, fake_pbg, context, status, expected):
         task.execute_complete(context, event.payload)
 
 
-def test_a_users_kill_deletes_the_job(double, fake_pbg, context):
+def test_users_kill_deletes_the_job(double, fake_pbg, context):
     fake_pbg(TRAIN)
     _, trigger = deferred(context)
 
@@ -69,7 +75,7 @@ def test_a_users_kill_deletes_the_job(double, fake_pbg, context):
     double.wait(lambda: not double.jobs() and not double.pods())
 
 
-def test_a_triggerer_that_is_replaced_goes_on_where_the_log_was_left(double, fake_pbg, context):
+def test_replaced_triggerer_continues_logs_where_left(double, fake_pbg, context):
     fake_pbg(RANKS + "    print('before', flush=True); time.sleep(1.5); print('after', flush=True)")
     _, trigger = deferred(context)
 
@@ -90,7 +96,7 @@ def test_a_triggerer_that_is_replaced_goes_on_where_the_log_was_left(double, fak
     assert sorted(said) == ["[rank 0] after", "[rank 0] before", "[rank 1] after", "[rank 1] before"]
 
 
-def test_the_triggerer_is_told_when_the_api_refuses(double, fake_pbg, context):
+def test_refusal_of_api_reaches_the_task(double, fake_pbg, context):
     fake_pbg(QUICK)
     task, trigger = deferred(context)
     double.rules = []

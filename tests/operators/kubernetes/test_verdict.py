@@ -1,4 +1,7 @@
-"""Why a gang ended, from what the cluster says; the cases that take no process to show."""
+"""Reasons of a gang's end, from the cluster's statements.
+
+These are the cases that take no process to show.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def pod(rank, status, *, at=0, message="", reason="Error", **more):
 
 
 @pytest.mark.parametrize(("status", "category"), BY_EXIT_CODE.items())
-def test_an_exit_status_of_ours_is_its_category_with_the_line_that_says_why(status, category):
+def test_own_exit_status_gives_category_and_line(status, category):
     said = f"12:00:00 working\nerror: {category.kind}: s3://b/k: row 7 is bad\nTraceback of nobody's interest\n"
     found = failure(job(), [pod(0, 0), pod(1, status, message=said)])
     assert type(found) is category
@@ -44,27 +47,27 @@ def test_an_exit_status_of_ours_is_its_category_with_the_line_that_says_why(stat
         (253, ResourceError, "ended by signal 125"),
     ],
 )
-def test_an_exit_status_that_is_not_ours(status, category, said):
+def test_foreign_exit_status_is_a_crash(status, category, said):
     found = failure(job(), [pod(3, status, message="KeyError: 'lost'")])
     assert type(found) is category
     assert f"rank 3: {said}" in str(found)
 
 
 @pytest.mark.parametrize("status", [2, 3, 5, 7, 70, 1, 137])
-def test_a_rank_that_reports_a_lost_one_is_never_the_cause(status):
+def test_rank_reporting_lost_peer_is_never_cause(status):
     pods = [pod(0, 12, at=0, message="error: rank_lost: rank 1"), pod(1, status, at=9), pod(2, 13), pod(3, 143)]
     assert "rank 1" in str(failure(job(), pods)).partition(": ")[2]
 
 
-def test_of_two_alike_the_first_is_the_cause():
+def test_first_of_two_equal_errors_is_cause():
     assert "rank 1" in str(failure(job(), [pod(0, 6, at=5), pod(1, 6, at=4)]))
 
 
-def test_memory_that_ran_out_comes_before_a_crash_it_caused():
+def test_memory_shortage_precedes_its_crash():
     assert "rank 1 ran out of memory" in str(failure(job(), [pod(0, 1), pod(1, 137, at=9, reason="OOMKilled")]))
 
 
-def test_a_node_that_shut_down():
+def test_shut_down_node_is_a_lost_rank():
     found = failure(job(), [pod(0, 0, reason="Completed"), pod(1, 143) | {"status": {"reason": "NodeShutdown"}}])
     assert type(found) is RankLostError
     assert "rank 1: its node went away" in str(found)
@@ -79,7 +82,7 @@ def test_a_node_that_shut_down():
     ],
 )
 @pytest.mark.parametrize("peers", [[], [pod(0, 12)], [pod(0, 143)]])
-def test_when_the_pod_is_gone_the_job_still_says_why(reason, message, category, peers):
+def test_job_names_reason_without_its_pod(reason, message, category, peers):
     found = failure(job(reason, message), peers)
     if peers and category == RankLostError.exit_code:
         assert "rank 0" in str(found)
@@ -89,7 +92,7 @@ def test_when_the_pod_is_gone_the_job_still_says_why(reason, message, category, 
 
 
 @pytest.mark.parametrize("category", BY_EXIT_CODE.values())
-def test_an_end_survives_the_triggerer(category):
+def test_verdict_survives_the_triggerer(category):
     again = error_of(event_of(category("rank 1: it was so")))
     assert type(again) is category
     assert str(again) == "rank 1: it was so"

@@ -1,4 +1,4 @@
-"""The application without a server: who may not read, and what is not even looked for."""
+"""The application without a server: refused users and unreachable runs."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def client():
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_nobody_reads_without_signing_in(client, path):
+def test_unsigned_user_reads_nothing(client, path):
     answer = client.get(path)
     assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
 
 
-def test_every_address_is_among_those(client):
+def test_every_address_is_tested(client):
     routes = {route.path for route in client.app.routes}
     shown = {path.partition("?")[0].replace(RUN, "{run}") for path in PATHS}
     shown = {path.replace("reembed_x", "{dag_id}").replace("manual__1", "{run_id}") for path in shown}
@@ -57,14 +57,14 @@ def test_every_address_is_among_those(client):
     assert {method for route in client.app.routes for method in route.methods} == {"GET"}
 
 
-def test_another_run_is_one_of_the_same_store():
+def test_other_run_is_of_the_same_store():
     assert beside(f"s3://b/store/runs/{RUN}", "d2-aaaaaaaaaaaa") == "s3://b/store/runs/d2-aaaaaaaaaaaa"
     for run in ("../x", "d2", f"{RUN}/..", "", f"{RUN}\n"):
         with pytest.raises(ConfigError, match="is not a run's id"):
             beside(f"s3://b/store/runs/{RUN}", run)
 
 
-def test_the_tabs_and_where_they_lead():
+def test_tabs_lead_to_their_pages():
     views = {view["destination"]: view["href"] for view in PbgPlugin().external_views}
     assert views == {
         "nav": f"{PREFIX}/",
@@ -73,7 +73,7 @@ def test_the_tabs_and_where_they_lead():
     }
 
 
-def test_the_api_server_never_loads_torch():
+def test_api_server_never_loads_torch():
     code = (
         "import json, sys, pbg_operators.plugin; "
         "early = 'fastapi.applications' in sys.modules and 'h5py' in sys.modules; "
@@ -84,7 +84,7 @@ def test_the_api_server_never_loads_torch():
     assert json.loads(done.stdout.splitlines()[-1]) == [False, False, False]
 
 
-def test_runs_of_another_graph_are_out_of_reach(tmp_path, monkeypatch):
+def test_runs_of_other_graph_are_unreachable(tmp_path, monkeypatch):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     place, urls = Workplace(tmp_path), []
     place.snapshot("d1", ring(40))
@@ -98,13 +98,13 @@ def test_runs_of_another_graph_are_out_of_reach(tmp_path, monkeypatch):
         pages.another_run(own, other.rpartition("/")[2])
     with pytest.raises(ConfigError, match="is not a run of graph 'toy'"):
         pages.comparison(own, own.rpartition("/")[2], other.rpartition("/")[2])
-    for url, graph in ((own, "toy"), (other, "other")):  # though they share a channel
+    for url, graph in ((own, "toy"), (other, "other")):  # although they share a channel
         history = pages.history(url)
         assert (history["graph"], [night["run"] for night in history["nights"]]) == (graph, [url.rpartition("/")[2]])
 
 
 @pytest.mark.parametrize("release", [None, 1])
-def test_releases_of_another_graph_are_out_of_reach(tmp_path, monkeypatch, release):
+def test_releases_of_other_graph_are_unreachable(tmp_path, monkeypatch, release):
     monkeypatch.setenv("PBG_SCRATCH", str(tmp_path / "scratch"))
     place = Workplace(tmp_path)
     place.write_spec()

@@ -1,4 +1,7 @@
-"""Runs that the pages show, in Airflow's real API server with its database: those of the DAG's own graph and store."""
+"""Runs shown by the pages in Airflow's real API server.
+
+With its database; they are those of the DAG's own graph and store.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ OUTSIDE = "This run is not one of the DAG&#39;s graph in the store of that graph
 
 
 class Site:
-    """Airflow's API server with the pages, asked in-process, with the tokens of two users."""
+    """Airflow's API server with the pages, asked in-process.
+
+    It has the tokens of two users.
+    """
 
     def __init__(self, folder):
         from airflow.api_fastapi.app import create_app, get_auth_manager
@@ -55,7 +61,10 @@ class Site:
         sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
 
     def planned(self, result):
-        """Trigger the DAG, and store a result of its task ``plan`` through the API, as users may."""
+        """Trigger the DAG, and store a result of ``plan``.
+
+        It is stored through the API, as users may.
+        """
         self.count += 1
         run_id = f"manual__{self.count}"
         self.post(f"dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
@@ -73,7 +82,10 @@ class Site:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Planned runs, by name: of the graph, of another one in its store, and in other stores."""
+    """Planned runs of several graphs and stores, by name.
+
+    Of the graph, of another one in its store, and in other stores.
+    """
     with workplace(tmp_path_factory.mktemp("stores")) as place:
         place.snapshot("d1", ring(40))
         place.runs = {}
@@ -119,7 +131,10 @@ def id_of(url):
 
 
 def outside(place):
-    """Return what a task could return, by name, that is no run of the graph in its store."""
+    """Return results that are no run of the graph's store.
+
+    They are values a task could return, by name.
+    """
     root, run, runs = place.root, id_of(place.runs["own"]), place.runs
     within = root / "g" / "runs" / "d9-0123456789ab"
     if not within.is_symlink():
@@ -162,8 +177,11 @@ def test_run_outside_is_not_found_and_not_named(site, place):
         assert site.get(f"/runs/{site.planned(result)}").status_code == 404
 
 
-def test_pages_of_dag_go_by_its_last_own_run(site, place):
-    """A task that returned another run neither shows that one nor hides the others."""
+def test_pages_of_dag_follow_its_last_own_run(site, place):
+    """A task that returned another run changes nothing.
+
+    The pages show neither that run, nor do they hide the others.
+    """
     run = id_of(place.runs["own"])
     site.planned({"run": place.runs["own"]})
     site.planned({"run": place.runs["other store"]})
@@ -182,7 +200,7 @@ def test_pages_of_dag_go_by_its_last_own_run(site, place):
     assert OUTSIDE in site.get("/nights/d9-0123456789ab").text
 
 
-def test_user_without_rights_is_refused_as_before(site, place):
+def test_user_without_rights_is_refused(site, place):
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
     live = f"/nights/{run}/live"
     for path in ("", f"/runs/{run_id}", f"/nights/{run}", live, f"/compare?left={run}&right={run}", "/neighbours"):
@@ -191,7 +209,10 @@ def test_user_without_rights_is_refused_as_before(site, place):
 
 
 def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
-    """As roles of one graph have them: Airflow is asked about this DAG, its runs and its XComs, each time."""
+    """Roles of one graph are so.
+
+    Airflow is asked about this DAG, its runs and its XComs, each time.
+    """
     from airflow.api_fastapi.app import get_auth_manager
 
     run_id, run = site.planned({"run": place.runs["own"]}), id_of(place.runs["own"])
@@ -216,8 +237,11 @@ def test_user_with_rights_on_other_dags_is_refused(site, place, monkeypatch):
     assert DAG in site.client.get("/pbg/", headers=site.headers["ADMIN"]).text
 
 
-def test_old_runs_stay_where_their_version_had_them(site, place):
-    """A spec that names a new store: its earlier runs are still shown from the one they were planned in."""
+def test_old_runs_are_shown_from_their_store(site, place):
+    """Let a spec name a new store.
+
+    Its earlier runs are still shown from the one they were planned in.
+    """
     before = site.planned({"run": place.runs["own"]})
     site.deploy(store=f"{place.root}/moved/")
     try:
@@ -233,8 +257,8 @@ def test_old_runs_stay_where_their_version_had_them(site, place):
         site.deploy(store=str(place.root / "g"))
 
 
-def test_version_without_a_store_goes_by_the_latest(site, place, monkeypatch):
-    """DAGs that an earlier version of the package stored name neither graph nor store."""
+def test_version_without_store_uses_the_latest(site, place, monkeypatch):
+    """Earlier versions stored DAGs without graph and store."""
     from pbg_operators.plan import PlanOperator
 
     site.deploy(gates={"max_mrr_drop": 0.5})
@@ -256,9 +280,9 @@ def test_store_that_is_a_link_is_shown(place):
 
 
 @pytest.mark.parametrize("store", ["s3://bucket/graphs/g", "s3://bucket/graphs/g/"])
-def test_other_bucket_or_prefix_is_not_even_asked(monkeypatch, store):
+def test_other_bucket_or_prefix_gets_no_request(monkeypatch, store):
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody answers
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # no server listens there
     for name in ("AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "us-east-1")
     run = "d1-0123456789ab"

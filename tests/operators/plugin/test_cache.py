@@ -7,7 +7,7 @@ import pytest
 from pbg_operators.plugin.cache import Recent
 
 
-def test_a_value_is_kept_while_it_is_fresh():
+def test_value_is_kept_while_fresh():
     now, made = [0.0], []
 
     def make():
@@ -23,7 +23,7 @@ def test_a_value_is_kept_while_it_is_fresh():
     assert made == [0.0, 5.1]
 
 
-def test_the_one_asked_for_longest_ago_goes():
+def test_least_recently_used_value_goes_first():
     recent = Recent(2, clock=lambda: 0.0)
     made = []
     for key in "abacb":
@@ -31,14 +31,14 @@ def test_the_one_asked_for_longest_ago_goes():
     assert made == ["a", "b", "c", "b"]
 
 
-def test_a_failure_is_not_kept():
+def test_failure_is_not_kept():
     recent = Recent(2)
     with pytest.raises(ZeroDivisionError):
         recent.get("a", lambda: 1 // 0, lambda _: 9.0)
     assert recent.get("a", lambda: 1, lambda _: 9.0) == 1
 
 
-def test_nothing_goes_for_a_failure():
+def test_failure_removes_no_value():
     recent, made = Recent(2), []
     for key in "ab":
         recent.get(key, lambda key=key: made.append(key), lambda _: 9.0)
@@ -50,7 +50,7 @@ def test_nothing_goes_for_a_failure():
     assert made == ["a", "b"]
 
 
-def test_many_who_ask_at_once_wait_for_one():
+def test_simultaneous_requests_wait_for_one_result():
     recent, made, begun = Recent(2), [], threading.Barrier(4)
 
     def ask():

@@ -1,4 +1,7 @@
-"""The pages as Airflow serves them, in a real browser and without a mouse: nights, comparison and look-up."""
+"""The pages in a real browser without a mouse.
+
+Airflow serves them: nights, comparison and look-up.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(runs):
-    """Serve the pages to somebody who may read everything."""
-    app = make_app.__wrapped__()  # of its own: what is allowed here must be allowed nowhere else
+    """Serve the pages to a user with all rights."""
+    app = make_app.__wrapped__()  # a separate application: its permissions must not reach any other
     for route in app.routes:
         app.dependency_overrides |= {each.dependency: lambda: None for each in route.dependencies}
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
@@ -89,7 +92,7 @@ def tab_to(page, name):
     pytest.fail(f"Tab never reaches {name!r}")
 
 
-def test_everything_on_each_page_is_reached_and_seen(opened, runs):
+def test_everything_on_each_page_is_reachable_and_visible(opened, runs):
     older, newer = map(run_id, runs)
     compared = f"{PATH}/compare?left={older}&right={newer}"
     expected = {
@@ -112,7 +115,7 @@ def test_everything_on_each_page_is_reached_and_seen(opened, runs):
         assert page.evaluate(UNREACHED) == [], path
 
 
-def test_two_nights_are_compared_by_keyboard_alone(opened, runs):
+def test_two_nights_are_compared_by_keyboard_only(opened, runs):
     older, newer = map(run_id, runs)
     page = opened(PATH)
     tab_to(page, "left")
@@ -126,7 +129,7 @@ def test_two_nights_are_compared_by_keyboard_alone(opened, runs):
     assert page.locator(".subtitle a").all_inner_texts() == [newer, older]
 
 
-def test_neighbours_are_looked_up_by_keyboard_alone(opened):
+def test_neighbours_are_found_by_keyboard_only(opened):
     page = opened(PATH)
     tab_to(page, "Neighbours")
     page.keyboard.press("Enter")

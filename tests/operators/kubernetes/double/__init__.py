@@ -1,4 +1,6 @@
-"""A double of the Kubernetes API: it is not Kubernetes, and says here what it leaves out.
+"""A double of the Kubernetes API, with a list of its gaps.
+
+It is not Kubernetes.
 
 One server on loopback that the official client and kubectl talk to, an Indexed Job controller, and a node that runs
 each pod's command as a real process with the pod's environment. Pods can be evicted, preempted, starved of memory,

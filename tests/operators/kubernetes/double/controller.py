@@ -1,4 +1,7 @@
-"""The Indexed Job controller: pods for a Job's indexes, and the Job's status from its pods."""
+"""The Indexed Job controller.
+
+It makes pods for a Job's indexes, and the Job's status from its pods.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ PREFIX = "batch.kubernetes.io"
 
 
 class JobController:
-    """Brings pods and Jobs together, a step at a time."""
+    """Makes pods and statuses of Jobs agree, a step at a time."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -130,7 +133,10 @@ class JobController:
         self._objects.create("pods", job["metadata"]["namespace"], pod)
 
     def _release(self, job: dict, pods: list[dict]) -> None:
-        """Let go of deleted pods that have ended and were counted: their finalizer was what kept them."""
+        """Release deleted pods that have ended and were counted.
+
+        Their finalizer kept them until then.
+        """
         for pod in pods:
             if going(pod) and phase(pod) in FINISHED:
                 if phase(pod) == "Succeeded":
@@ -140,13 +146,19 @@ class JobController:
                 self._objects.remove("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def delete(self, pod: dict) -> None:
-        """Ask for a pod's end; the node removes it when its process is gone."""
+        """Request a pod's end.
+
+        The node removes it when its process is gone.
+        """
         if not going(pod):
             pod["metadata"]["deletionTimestamp"] = now()
             self._objects.touch("pods", pod)
 
     def pods_of(self, job: dict) -> list[dict]:
-        """Return a Job's pods, those that ended and were deleted included: their finalizer lets them be counted."""
+        """Return a Job's pods, deleted and ended ones included.
+
+        Their finalizer lets them be counted.
+        """
         uid = job["metadata"]["uid"]
         return [
             pod
@@ -161,7 +173,10 @@ class JobController:
 
 
 def matches(rule: dict, pod: dict) -> str | None:
-    """Return what a rule of a podFailurePolicy says of a failed pod, None when it does not apply."""
+    """Return a podFailurePolicy rule's action for a failed pod.
+
+    None when it does not apply.
+    """
     where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     if (codes := rule.get("onExitCodes")) is not None:
         for container in pod["status"].get("containerStatuses", []):

@@ -1,4 +1,7 @@
-"""``KubernetesDouble``: server, controller and node as one thing a test starts and meddles with."""
+"""``KubernetesDouble``: server, controller and node in one object.
+
+A test starts it and interferes with it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class KubernetesDouble:
         self.objects = Objects()
         self.controller = JobController(self.objects)
         self.node = Node(self.objects, variables)
-        self.token: str | None = secrets.token_hex(8)  # None: everybody is let in
+        self.token: str | None = secrets.token_hex(8)  # None: every client is let in
         self.rules = rules
         self.requests: list[tuple[str, str, dict]] = []
         self.stopping = False
@@ -94,7 +97,7 @@ class KubernetesDouble:
         return [public(pod) for pod in self.objects.everything("pods")]
 
     def wait(self, condition: Callable[[], object], seconds: float = 30.0):
-        """Return what ``condition`` gives as soon as it is true."""
+        """Return the result of ``condition`` as soon as it is true."""
         deadline = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < deadline, (self.jobs(), self.pods())
@@ -102,7 +105,10 @@ class KubernetesDouble:
         return found
 
     def running(self, index: int) -> dict:
-        """Wait for the pod of an index to run, and return the object itself."""
+        """Wait for the pod of an index to run.
+
+        Returns the object itself.
+        """
         return self.wait(lambda: next(iter(self._running(index)), None))
 
     def _running(self, index: int) -> list[dict]:
@@ -123,14 +129,20 @@ class KubernetesDouble:
         self.node.kill(self.running(index), number)
 
     def disrupt(self, index: int, reason: str, message: str = "") -> None:
-        """Delete the pod of an index as the scheduler, a drain or a taint does."""
+        """Delete a pod as a scheduler, a drain or a taint does.
+
+        The pod is that of an index.
+        """
         pod = self.running(index)
         with self.objects.changed:
             disrupt(pod, reason, message)
             self.controller.delete(pod)
 
     def squeeze(self, index: int, message: str) -> None:
-        """Evict the pod of an index as a node does that runs short of something."""
+        """Evict a pod as a node does under pressure.
+
+        The pod is that of an index.
+        """
         pod = self.running(index)
         with self.objects.changed:
             pod["status"] |= {"reason": "Evicted", "message": message}
@@ -138,7 +150,10 @@ class KubernetesDouble:
             self.node.kill(pod, signal.SIGKILL)
 
     def lose_node(self, index: int) -> None:
-        """Let the node of a pod vanish: its process ends, and the pod is removed without a word of how."""
+        """Let the node of a pod vanish.
+
+        Its process ends, and the pod is removed without a status.
+        """
         pod = self.running(index)
         with self.objects.changed:
             self.node.kill(pod, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Which lines of a log are asked for."""
+"""Selection of the requested lines of a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from datetime import UTC, datetime
 
 
 def since(line: str, start: str) -> bool:
-    """Whether a line is from the second of ``start`` or later: the API takes that time to the second only."""
+    """Return whether a line is from ``start``'s second or later.
+
+    The API takes that time to the second only.
+    """
     return _second(line.partition(" ")[0]) >= _second(start)
 
 

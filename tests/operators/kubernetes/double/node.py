@@ -1,4 +1,7 @@
-"""The node: each pod's command as a process of this machine, with the pod's environment and its log."""
+"""The node: each pod's command as a process of this machine.
+
+It has the pod's environment and its log.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ LAST_BYTES = 2048
 
 @dataclass
 class Container:
-    """A pod's process and what it has printed, a time before each line."""
+    """A pod's process and its output, a time before each line."""
 
     process: subprocess.Popen
     scratch: Path
@@ -52,7 +55,7 @@ class Node:
 
     Attributes:
         variables: of every process, beneath those of its pod.
-        places: how many pods have room.
+        places: number of pods that have room.
         delays: seconds before the pod of an index starts.
         images: those that cannot be pulled.
     """
@@ -84,7 +87,10 @@ class Node:
             shutil.rmtree(container.scratch, ignore_errors=True)
 
     def kill(self, pod: dict, number: signal.Signals, reason: str | None = None) -> None:
-        """Send a signal to a pod's processes; ``reason`` is what their end will be called."""
+        """Send a signal to a pod's processes.
+
+        ``reason`` is the name of their end.
+        """
         container = self._running[pod["metadata"]["uid"]]
         container.reason = reason
         container.signal(number)
@@ -150,7 +156,10 @@ class Node:
         return environment
 
     def _resolved(self, value: str, namespace: str) -> str:
-        """Stand in for DNS: the host name of a pod behind a headless Service is this machine."""
+        """Stand in for DNS.
+
+        The host name of a pod behind a headless Service becomes this machine.
+        """
         host = re.fullmatch(r"([a-z0-9-]+)-\d+\.([a-z0-9-]+)", value)
         if host is None:
             return value
@@ -160,7 +169,7 @@ class Node:
     def _watch(self, pod: dict, container: Container) -> None:
         status = container.process.poll()
         if status is not None:
-            container.signal(signal.SIGKILL)  # what the command left behind ends with its container
+            container.signal(signal.SIGKILL)  # processes left by the command end with its container
             container.reader.join(timeout=5)
             self._running.pop(pod["metadata"]["uid"])
             shutil.rmtree(container.scratch, ignore_errors=True)

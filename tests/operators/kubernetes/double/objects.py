@@ -1,4 +1,7 @@
-"""The objects of a cluster: created, changed and deleted with rising versions, and every change on record."""
+"""The objects of a cluster, with versions and all changes recorded.
+
+They are created, changed and deleted with rising versions.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def now() -> str:
 
 
 class Objects:
-    """All objects, by plural, namespace and name. Whoever changes them holds ``changed``, which wakes the others."""
+    """All objects, by plural, namespace and name.
+
+    A thread that changes them holds ``changed``, which wakes the others.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -56,14 +62,17 @@ class Objects:
             return public(self.live(plural, namespace, name))
 
     def live(self, plural: str, namespace: str, name: str) -> dict:
-        """Return the object itself, for those who hold ``changed`` and call ``touch`` after a change."""
+        """Return the object itself, for callers that hold ``changed``.
+
+        They call ``touch`` after a change.
+        """
         try:
             return self._stored[plural, namespace, name]
         except KeyError:
             raise not_found(plural, name) from None
 
     def everything(self, plural: str, namespace: str | None = None) -> list[dict]:
-        """Return the objects themselves; of all namespaces unless one is named."""
+        """Return the objects themselves, of one or all namespaces."""
         with self.changed:
             return [
                 stored
@@ -76,7 +85,10 @@ class Objects:
         self._note("MODIFIED", (plural, thing["metadata"]["namespace"], thing["metadata"]["name"]))
 
     def patch(self, plural: str, namespace: str, name: str, change: dict) -> dict:
-        """Merge a change in (RFC 7386); a uid or version in it is a precondition."""
+        """Merge a change into an object (RFC 7386).
+
+        A uid or version in it is a precondition.
+        """
         with self.changed:
             stored = self.live(plural, namespace, name)
             for field in ("uid", "resourceVersion"):
@@ -99,7 +111,7 @@ class Objects:
                 del self._stored[key]
 
     def collect(self) -> None:
-        """Remove what belonged to objects that are gone."""
+        """Remove the dependants of objects that are gone."""
         with self.changed:
             known = {stored["metadata"]["uid"] for stored in self._stored.values()}
             for (plural, namespace, name), stored in list(self._stored.items()):
@@ -116,12 +128,15 @@ class Objects:
 
 
 def public(thing: dict) -> dict:
-    """Return a copy of an object without what the double notes for itself under ``double``."""
+    """Return a copy of an object without the double's own notes.
+
+    It keeps them under ``double``.
+    """
     return copy.deepcopy({key: value for key, value in thing.items() if key != "double"})
 
 
 def selected(thing: dict, selector: str) -> bool:
-    """Whether an object has the labels of an equality-based selector."""
+    """Return whether an object matches an equality-based label selector."""
     labels = thing["metadata"].get("labels", {})
     wanted = [term.partition("=") for term in selector.split(",") if term]
     return all(labels.get(name) == value.removeprefix("=") for name, _, value in wanted)

@@ -1,4 +1,4 @@
-"""A refusal, as the API words it."""
+"""A refusal, in the words of the API."""
 
 from __future__ import annotations
 

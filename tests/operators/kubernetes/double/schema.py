@@ -1,4 +1,7 @@
-"""Bodies checked against the types of the official client, which are generated from the API's OpenAPI document."""
+"""Checks of bodies against the types of the official client.
+
+The types are generated from the API's OpenAPI document.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ QUANTITY = re.compile(r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?$")
 
 
 def check(body: dict) -> None:
-    """Refuse what the API would: unknown fields, wrong types, missing ones, unknown words, rules between fields."""
+    """Refuse what the API would refuse.
+
+    Unknown fields, wrong types, missing ones, unknown words, and broken rules between fields.
+    """
     _check(body, KINDS[body["kind"]], body["kind"])
     _names(body)
     if body["kind"] == "Job":
@@ -72,7 +78,7 @@ def _object(value, model, where: str) -> None:
     if not where.endswith(".status"):
         try:
             model(**{attributes[key]: item for key, item in value.items()})
-        except ValueError as error:  # the client's models know which fields must be there
+        except ValueError as error:  # the client's models know which fields are required
             raise invalid(422, "Invalid", f"{where}: {error}") from None
 
 

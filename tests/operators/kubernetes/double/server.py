@@ -1,4 +1,4 @@
-"""The HTTP side: routes of the API, roles, watches, logs, and the trouble a test asks for."""
+"""The HTTP side: routes, roles, watches, logs, and requested faults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 class Server(ThreadingHTTPServer):
-    """Speaks for one double."""
+    """HTTP server of one double."""
 
     daemon_threads = True
     double: KubernetesDouble
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def log_message(self, *_) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def handle_any(self) -> None:
         double = self.server.double
@@ -206,7 +206,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def discovery(path: str) -> dict | None:
-    """Answer what kubectl asks before it does anything."""
+    """Answer kubectl's first requests."""
     if path == "/version":
         return {"major": "1", "minor": "36", "gitVersion": "v1.36.0-double"}
     if path == "/api":
