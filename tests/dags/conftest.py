@@ -1,4 +1,7 @@
-"""Airflow reads its home when it is imported, so it is set before."""
+"""Fixtures of DAG tests.
+
+Airflow reads its home when it is imported, so it is set before.
+"""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ def dag(tmp_path, monkeypatch):
     return bag.dags["reembed_small"]
 
 
-def test_each_export_follows_the_release_and_waits_for_no_other(dag):
+def test_each_export_follows_release_only(dag):
     for name in ("parquet", "ann"):
         task = dag.get_task(f"exports.{name}")
         assert task.upstream_task_ids == {"release.publish"}
         assert "summary" in task.downstream_task_ids
         assert task.arguments[1] == name
-        assert task.trigger_rule == "none_failed"  # a release that was announced before skips `publish`
+        assert task.trigger_rule == "none_failed"  # `publish` is skipped for a release that was announced before
     assert dag.get_task("summary").upstream_task_ids == {"exports.parquet", "exports.ann"}
 
 
@@ -49,6 +49,6 @@ def test_each_export_is_an_asset(dag, tmp_path):
     )
 
 
-def test_it_survives_serialisation(dag):
+def test_dag_survives_serialisation(dag):
     again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
     assert {"exports.parquet", "exports.ann"} <= set(again.task_ids)

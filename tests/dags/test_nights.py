@@ -1,4 +1,7 @@
-"""The calendar of a spec: the DAG that begins nights by itself, and its backfills in a real Airflow database."""
+"""The calendar of a spec.
+
+The DAG that begins nights by itself, and its backfills in a real Airflow database.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def bag_of(tmp_path, monkeypatch, **nights):
     return bag
 
 
-def test_with_a_calendar_a_second_dag_has_the_same_tasks(tmp_path, monkeypatch):
+def test_dag_of_calendar_has_the_same_tasks(tmp_path, monkeypatch):
     calendar = {"cron": "30 1 * * *", "timezone": "Europe/Berlin", "offset": -2, "key_format": "%Y%m%d"}
     bag = bag_of(tmp_path, monkeypatch, calendar=calendar)
     assert set(bag.dags) == {"reembed_small", "nightly_small", "drill_small"}
@@ -39,7 +42,7 @@ def test_with_a_calendar_a_second_dag_has_the_same_tasks(tmp_path, monkeypatch):
     assert not nightly.catchup
 
 
-def test_without_one_nights_begin_by_events_and_by_hand(tmp_path, monkeypatch):
+def test_graph_without_calendar_has_no_nightly_dag(tmp_path, monkeypatch):
     assert set(bag_of(tmp_path, monkeypatch).dags) == {"reembed_small", "drill_small"}
 
 
@@ -47,34 +50,37 @@ def test_without_one_nights_begin_by_events_and_by_hand(tmp_path, monkeypatch):
     ("nights", "at_once"),
     [({}, WAITING), ({"parallel": WAITING + 1}, WAITING + 1), ({"walk": "independent"}, 4)],
 )
-def test_nights_of_a_chain_that_wait_for_one_that_failed_leave_a_place_for_it(tmp_path, monkeypatch, nights, at_once):
+def test_waiting_nights_leave_slot_for_failed_one(tmp_path, monkeypatch, nights, at_once):
     bag = bag_of(tmp_path, monkeypatch, **nights, calendar={"cron": "0 2 * * *"})
     dags = [bag.dags[f"{kind}_small"] for kind in ("reembed", "nightly")]
     assert {dag.max_active_runs for dag in dags} == {at_once}
-    # those that wait for nobody train no more at once than the spec says
+    # nights that wait for none train no more at once than the spec allows
     training = nights.get("parallel", 4) if nights.get("walk") != "independent" else None
     assert {dag.get_task("train.train").max_active_tis_per_dag for dag in dags} == {training}
 
 
-def test_a_calendar_that_airflow_cannot_read_breaks_its_own_graph_only(tmp_path, monkeypatch):
+def test_unreadable_calendar_breaks_its_graph_only(tmp_path, monkeypatch):
     bag = bag_of(tmp_path, monkeypatch, calendar={"cron": "0 99 * * *"})
     assert "nights.calendar.cron" in bag.dags["broken_small"].description
 
 
-def test_the_drill_runs_daily_with_the_spec(tmp_path, monkeypatch):
+def test_drill_runs_daily_with_the_spec(tmp_path, monkeypatch):
     dag = bag_of(tmp_path, monkeypatch).dags["drill_small"]
     (task,) = dag.tasks
     assert (task.command, task.arguments) == ("drill", [str(tmp_path / "graphs" / "small.yaml")])
 
 
 class Backfills:
-    """``airflow backfill create`` on a database of its own, whose runs end as the test says."""
+    """Backfills by ``airflow backfill create`` on a separate database.
+
+    Its runs end as the test decides.
+    """
 
     def __init__(self, dag_id):
         self.dag_id = dag_id
 
     def create(self, how):
-        """Create a backfill of ``DAYS`` and return the keys of the runs it made."""
+        """Create a backfill of ``DAYS``; return its runs' keys."""
         from airflow.cli.cli_parser import get_parser
 
         before = len(self.runs())
@@ -119,7 +125,7 @@ def backfills(tmp_path, monkeypatch):
     return Backfills("nightly_small")
 
 
-def test_backfills_of_a_range_of_days(backfills):
+def test_backfills_of_range_make_expected_runs(backfills):
     assert backfills.create("none") == DAYS
     assert {run.run_type for run in backfills.runs()} == {"backfill"}
     backfills.finish(failed=DAYS[2])

@@ -1,4 +1,4 @@
-"""The DAG file as Airflow reads it."""
+"""The DAG file, parsed by Airflow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dag(graphs):
     return bag.dags["reembed_small"]
 
 
-def test_the_shipped_graphs_are_dags(monkeypatch):
+def test_shipped_graphs_are_dags(monkeypatch):
     monkeypatch.delenv("PBG_GRAPHS", raising=False)
     bag = DagBag(DAGS)
     assert bag.import_errors == {}
@@ -39,7 +39,7 @@ def test_the_shipped_graphs_are_dags(monkeypatch):
     assert not [dag_id for dag_id in bag.dags if dag_id.startswith("broken_")]
 
 
-def test_a_broken_spec_leaves_the_others_in_place(graphs):
+def test_broken_spec_leaves_the_others_in_place(graphs):
     (graphs / "worse.yaml").write_text("graph: 7")
     bag = DagBag(DAGS)
     assert bag.import_errors == {}
@@ -53,27 +53,27 @@ def test_tasks_follow_each_other(dag):
         assert before in dag.get_task(after).upstream_task_ids
 
 
-def test_pages_are_written_whatever_happened_and_decide_nothing(dag):
+def test_pages_are_written_after_any_outcome(dag):
     report = dag.get_task("report")
     assert report.upstream_task_ids == {"release.publish"}
     assert report.downstream_task_ids == {"remove_scratch"}
     assert report.trigger_rule == "all_done"
 
 
-def test_scratch_is_removed_whatever_happened_and_decides_nothing(dag):
+def test_scratch_is_removed_after_any_outcome(dag):
     assert dag.get_task("make_scratch").is_setup
     assert dag.get_task("remove_scratch").is_teardown
     assert not dag.get_task("remove_scratch").on_failure_fail_dagrun
     assert dag.get_task("make_scratch") in dag.get_task("remove_scratch").upstream_list
 
 
-def test_tasks_are_tried_again(dag):
+def test_tasks_are_retried(dag):
     assert not dag.catchup
     assert {task.retries for task in dag.tasks} == {2}
     assert {"reembed", "small"} == set(dag.tags)
 
 
-def test_assets_say_what_is_read_and_written(dag, tmp_path):
+def test_assets_list_inputs_and_outputs(dag, tmp_path):
     (edges,) = dag.get_task("prepare.plan").inlets
     (embeddings,) = dag.get_task("release.publish").outlets
     assert (edges.name, edges.uri) == ("small_edges", f"file://{tmp_path}/snapshots?graph=small")
@@ -82,11 +82,11 @@ def test_assets_say_what_is_read_and_written(dag, tmp_path):
     assert dag.timetable.asset_condition == edges
 
 
-def test_the_summary_is_the_result(dag):
+def test_summary_is_the_result(dag):
     assert [task.task_id for task in dag.tasks if task.returns_dag_result] == ["summary"]
 
 
-def test_a_run_that_is_not_to_be_published_succeeds_all_the_same(dag):
+def test_run_without_publishing_succeeds(dag):
     assert dag.get_task("summary").trigger_rule == "none_failed"
 
 
@@ -103,7 +103,7 @@ def test_a_run_that_is_not_to_be_published_succeeds_all_the_same(dag):
         ("publish", [True, False], [None, "yes"]),
     ],
 )
-def test_the_form_has_limits(dag, field, good, bad):
+def test_form_has_limits(dag, field, good, bad):
     param = dag.params.get_param(field)
     assert {"title", "section"} <= set(param.schema)
     assert param.description
@@ -114,7 +114,7 @@ def test_the_form_has_limits(dag, field, good, bad):
             param.resolve(value)
 
 
-def test_an_untouched_form_changes_nothing(dag):
+def test_untouched_form_changes_nothing(dag):
     assert dag.params.dump() == {
         "snapshot": None,
         "epochs": None,
@@ -127,12 +127,12 @@ def test_an_untouched_form_changes_nothing(dag):
     }
 
 
-def test_the_page_names_spec_and_places(dag, tmp_path):
+def test_page_names_spec_and_places(dag, tmp_path):
     assert "small.yaml" in dag.doc_md
     assert f"{tmp_path}/store/small" in dag.doc_md
 
 
-def test_it_survives_serialisation(dag):
+def test_dag_survives_serialisation(dag):
     again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
     assert set(again.task_ids) == {*CHAIN, "report"}
     assert again.timetable.partitioned or again.timetable.asset_condition
@@ -145,7 +145,7 @@ def test_parsing_is_quick_and_imports_nothing_heavy(graphs):
     assert seconds < 1.0
 
 
-def test_with_graphs_in_s3_parsing_imports_no_aws_sdk_either(graphs, tmp_path):
+def test_parsing_with_s3_imports_no_aws_sdk(graphs, tmp_path):
     written = small_spec(tmp_path, "remote")
     asked_for = {
         "snapshots": {**written["snapshots"], "location": "s3://bucket/edges/{snapshot}/*.parquet"},

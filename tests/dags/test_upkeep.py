@@ -1,4 +1,4 @@
-"""The DAGs beside the nights: what the spec asks for, and what it does not."""
+"""The DAGs beside the nights, requested by the spec or not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bag_of(graphs, **specs):
 
 
 def into_database(bag):
-    """Make the database if it is not there, and let the scheduler know the DAGs."""
+    """Create the database if missing, and register the DAGs."""
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.db import initdb
     from airflow.utils.session import create_session
@@ -51,7 +51,7 @@ def into_database(bag):
     sync_bag_to_db(bag, bundle_name="tests", bundle_version="1")
 
 
-def test_all_that_a_spec_can_ask_for(graphs):
+def test_spec_with_everything_has_all_dags(graphs):
     bag = bag_of(graphs, small={"nights": ALL, "gates": {"on_failure": "ask", "ask_hours": 8}})
     kinds = ("reembed", "nightly", "drill", "watch", "collect")
     assert set(bag.dags) == {f"{kind}_small" for kind in kinds}
@@ -62,7 +62,7 @@ def test_all_that_a_spec_can_ask_for(graphs):
     assert {kind for kind in kinds if bag.dags[f"{kind}_small"].deadline} == {"reembed", "nightly"}
 
 
-def test_only_what_waits_for_events_is_not_paused_when_it_is_new(graphs):
+def test_only_event_driven_dags_start_unpaused(graphs):
     bag = bag_of(graphs, small={"nights": ALL})
     assert {dag_id: dag.is_paused_upon_creation for dag_id, dag in bag.dags.items()} == {
         "reembed_small": False,
@@ -73,7 +73,7 @@ def test_only_what_waits_for_events_is_not_paused_when_it_is_new(graphs):
     }
 
 
-def test_an_arrival_begins_a_night_of_a_graph_that_nobody_has_unpaused(graphs):
+def test_arrival_begins_night_of_new_graph(graphs):
     from airflow.assets.manager import asset_manager
     from airflow.models.asset import AssetModel, AssetPartitionDagRun
     from airflow.utils.session import create_session
@@ -88,7 +88,7 @@ def test_an_arrival_begins_a_night_of_a_graph_that_nobody_has_unpaused(graphs):
         assert [tuple(row) for row in begun] == [("reembed_fresh", "2026-11-20")]
 
 
-def test_the_collection_is_that_of_the_command_line(graphs, tmp_path):
+def test_collection_is_that_of_command_line(graphs, tmp_path):
     (task,) = bag_of(graphs, small={"nights": ALL}).dags["collect_small"].tasks
     assert [task.command, *task.arguments] == [
         "gc",
@@ -100,7 +100,7 @@ def test_the_collection_is_that_of_the_command_line(graphs, tmp_path):
     ]
 
 
-def test_a_watch_goes_on_for_ever_one_run_at_a_time(graphs):
+def test_watch_continues_with_one_run_at_time(graphs):
     dag = bag_of(graphs, small={"nights": ALL}).dags["watch_small"]
     assert type(dag.timetable).__name__ == "ContinuousTimetable"
     assert dag.max_active_runs == 1
@@ -109,7 +109,7 @@ def test_a_watch_goes_on_for_ever_one_run_at_a_time(graphs):
     assert bag_of(graphs).dags["reembed_small"].timetable.asset_condition == edges
 
 
-def test_a_watch_that_is_refused_tells_of_it_once_and_goes_on_trying_for_a_day(graphs, tmp_path):
+def test_refused_watch_alerts_once_and_retries_daylong(graphs, tmp_path):
     notify = {
         "use": "tests.stack.notifier.FileNotifier",
         "on": ["failed"],
@@ -132,25 +132,25 @@ def test_a_watch_that_is_refused_tells_of_it_once_and_goes_on_trying_for_a_day(g
 
 
 @pytest.mark.parametrize(("how", "kind"), [("fail", "PbgOperator"), ("ask", "ApprovalGateOperator")])
-def test_every_gate_does_with_a_refusal_what_the_spec_says(graphs, how, kind):
+def test_every_gate_treats_refusal_by_the_spec(graphs, how, kind):
     dag = bag_of(graphs, small={"gates": {"on_failure": how}}).dags["reembed_small"]
     gates = [dag.get_task(name) for name in ("prepare.validate", "prepare.partition", "release.gate")]
     assert {type(task).__name__ for task in gates} == {kind}
 
 
-def test_a_watch_that_could_never_see_a_snapshot_finished_is_refused(graphs):
+def test_watch_that_could_never_finish_is_refused(graphs):
     lying = {"snapshots": {"location": "/data/{snapshot}.parquet"}, "nights": {"watch": {}}}
     assert "use complete: settled" in bag_of(graphs, small=lying).dags["broken_small"].description
 
 
-def test_a_notifier_that_is_not_installed_breaks_its_graph_only(graphs):
+def test_missing_notifier_breaks_its_graph_only(graphs):
     notify = {"notify": [{"use": "no_such_package.Notifier"}]}
     bag = bag_of(graphs, small={"nights": notify}, other={})
     assert "module no_such_package is not installed" in bag.dags["broken_small"].description
     assert "reembed_other" in bag.dags
 
 
-def test_with_everything_asked_for_parsing_is_still_quick_and_imports_nothing_heavy(graphs):
+def test_parsing_with_everything_is_quick_and_light(graphs):
     bag_of(graphs, small={"nights": ALL, "gates": {"on_failure": "ask"}})
     seconds, heavy = parse(graphs)
     assert heavy == []
@@ -158,7 +158,10 @@ def test_with_everything_asked_for_parsing_is_still_quick_and_imports_nothing_he
 
 
 def active_assets(bag):
-    """Return the names of the assets whose tasks the scheduler lets run, and what it says of the others."""
+    """Return the active assets and the scheduler's warnings.
+
+    Active are those whose tasks the scheduler lets run.
+    """
     from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
     from airflow.models.asset import AssetActive
     from airflow.models.dagwarning import DagWarning
@@ -172,7 +175,7 @@ def active_assets(bag):
         return set(session.scalars(select(AssetActive.name))), list(session.scalars(select(DagWarning.message)))
 
 
-def test_two_graphs_of_the_same_snapshots_are_both_active(graphs):
+def test_two_graphs_of_same_snapshots_are_active(graphs):
     active, warnings = active_assets(bag_of(graphs, one={"nights": {"watch": {}}}, two={"nights": {"watch": {}}}))
     assert {"one_edges", "two_edges", "one_production", "two_production"} <= active
     assert warnings == []
@@ -185,7 +188,7 @@ def test_exports_below_one_place_are_all_active(graphs):
     assert warnings == []
 
 
-def test_the_scheduler_reckons_deadlines_with_the_installed_plugin(graphs):
+def test_scheduler_computes_deadlines_with_the_plugin(graphs):
     from airflow.models import DagRun
     from airflow.serialization.decoders import decode_deadline_reference
     from airflow.serialization.encoders import encode_deadline_reference

@@ -21,7 +21,7 @@ READ |= {"bucket.edges.total"}
 
 
 class Part:
-    """A part of a stored result, which refuses unknown keys."""
+    """Part of a stored result, which refuses unknown keys."""
 
     def __init__(self, shape, values, read, path=()):
         self.shape, self.values, self.read, self.path = shape, values, read, path
