@@ -1,11 +1,14 @@
-"""The native library is built where a compiler is; without one the package installs all the same, on torch alone."""
+"""Build of the native library where a compiler exists.
+
+Without one the package installs all the same, on torch alone.
+"""
 
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
 
-# What the archives define is ours alone; macOS' linker exports nothing of them.
+# The names in the archives are ours alone; macOS' linker exports none of them.
 HIDDEN = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
 
 setup(

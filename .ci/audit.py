@@ -1,8 +1,10 @@
-"""Looks up known vulnerabilities of everything that is locked, and fails on those that are not listed with a reason.
+"""Known vulnerabilities of everything that is locked.
+
+Fails on those that are not listed with a reason.
 
     make audit       # asks PyPI, then OSV where PyPI has no answer
 
-Where no service answers there is nothing to fail on: then one line says that nothing was checked. A package that the
+Where no service answers there is nothing to fail on: then one line reports that nothing was checked. A package that the
 service does not know is not checked either, and named: ``pip-audit`` alone would call it free of vulnerabilities.
 """
 
@@ -23,13 +25,13 @@ from typing import Any
 from locks import RELEASED, REPOSITORY, read
 
 PROCESSES = 8
-"""That ask at once: one asks for package after package, some 0.2 s each."""
+"""Number of processes that ask at once: one asks for package after package, some 0.2 s each."""
 SERVICES = ("pypi", "osv")
 
 
 @dataclass(slots=True)
 class Answers:
-    """What services said.
+    """Answers of the services.
 
     Attributes:
         checked: packages and versions that a service knows.
@@ -40,7 +42,10 @@ class Answers:
     found: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
 
     def add(self, report: dict[str, Any]) -> None:
-        """Take in a report of ``pip-audit``; a package that it skipped was not checked."""
+        """Add a report of ``pip-audit``.
+
+        A package that it skipped was not checked.
+        """
         for package in report["dependencies"]:
             if "skip_reason" in package:
                 continue
@@ -51,7 +56,10 @@ class Answers:
 
 
 def ask(service: str, pins: set[tuple[str, str]], *, deadline: float, osv_url: str | None = None) -> Answers:
-    """Ask a service about packages, in several processes, until a moment of the monotonic clock."""
+    """Ask a service about packages, in several processes.
+
+    It ends at a moment of the monotonic clock.
+    """
     command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--no-deps", "--format=json", "--timeout=10"]
     command += ["--progress-spinner=off", f"--vulnerability-service={service}"]
     command += [f"--osv-url={osv_url}"] if osv_url else []
@@ -60,7 +68,9 @@ def ask(service: str, pins: set[tuple[str, str]], *, deadline: float, osv_url: s
         running = []
         for number in range(min(PROCESSES, len(lines))):
             part, report = Path(folder, f"{number}.txt"), Path(folder, f"{number}.json")
-            part.write_text("".join(lines[number::PROCESSES]))  # never two versions of one package, which it refuses
+            part.write_text(
+                "".join(lines[number::PROCESSES])
+            )  # never two versions of one package, which pip-audit refuses
             asking = [*command, f"--requirement={part}", f"--output={report}"]
             process = subprocess.Popen(asking, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             running.append((process, report))
@@ -70,7 +80,7 @@ def ask(service: str, pins: set[tuple[str, str]], *, deadline: float, osv_url: s
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            if report.exists() and report.stat().st_size:  # written at the end, so whole or not at all
+            if report.exists() and report.stat().st_size:  # written at the end, so complete or absent
                 answers.add(json.loads(report.read_text()))
     return answers
 

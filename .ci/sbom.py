@@ -1,4 +1,4 @@
-"""Writes a bill of materials (CycloneDX JSON) of each thing that is released, from its locks.
+"""Bills of materials (CycloneDX JSON) of each release, from locks.
 
     make sbom        # build/sbom/{python,train,airflow,worker,store}.cdx.json
 
