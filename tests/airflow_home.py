@@ -11,7 +11,10 @@ import tempfile
 
 @functools.cache
 def use_private_airflow() -> None:
-    """Keep this process away from the Airflow of the user, or of whoever started it: config, database and logs."""
+    """Keep this process away from the user's Airflow.
+
+    Also from that of the process that started this one: config, database and logs.
+    """
     home = tempfile.mkdtemp(prefix="airflow-tests-")
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     for name in [name for name in os.environ if name.startswith("AIRFLOW_")]:

@@ -1,4 +1,6 @@
-"""Read files that real Angel wrote, compare them with what was put in and what Angel reads, and write them again.
+"""Files that real Angel wrote, read, compared and written again.
+
+They are compared with their input and with Angel's own reading.
 
     python -m tests.angel_goldens DIR
 
@@ -46,17 +48,17 @@ from pbg_tasks.formats.angel.row_types import row_type
 from pbg_tasks.formats.angel.text import format_lines
 
 EXACT, REFUSED, WRONG = "exact", "refused-as-documented", "wrong"
-MOST_COLUMNS = 100_000  # of rows that are compared as vectors
+MOST_COLUMNS = 100_000  # so many rows are compared as vectors
 ONE_BYTE = "one-byte-values"  # infinities and NaN that Angel writes beside doubles of six decimals
 LINE_INPUT = {
     "line_input.tsv": {4 + k: (k + 0.1, k * -1e-5, 3.0) for k in range(4)},
     "line_context_input.tsv": {4 + k: (9.0, 8.0, k) for k in range(4)},
 }
-"""Vectors by node that were put into the samples of LINE that carry no input of their own."""
+"""Vectors by node, the input of the samples of LINE without an input file of their own."""
 
 
 class WrongError(Exception):
-    """What a case shows to be wrong."""
+    """A fault that a case reveals."""
 
 
 class Case:
@@ -77,12 +79,15 @@ class Case:
 
     @cached_property
     def input(self):
-        """What was put into the rows that were saved, by row and column."""
+        """Input of the saved rows, by row and column."""
         return self._of_saved_rows(self._table("input.tsv"))
 
     @cached_property
     def loaded(self):
-        """What Angel loads of the rows that were saved; None where it could not."""
+        """Values that Angel loads of the saved rows.
+
+        None where it could not load them.
+        """
         return self._of_saved_rows(self._table("load-ps.tsv"))
 
     def _of_saved_rows(self, table):
@@ -93,7 +98,7 @@ class Case:
         return {place: value for place, value in table.items() if place[0] in rows}
 
     def check(self):
-        """Return the outcome and what there is to say of it; raises WrongError."""
+        """Return the outcome and a note on it; raises WrongError."""
         if self.meta_path.read_bytes() != serialize_meta(self.meta) and self._by_angel():
             raise WrongError("metadata that is read and written again has other bytes")
         wanted, there = self.arguments.get("save_rows"), self._row_ids()
@@ -117,7 +122,10 @@ class Case:
         return EXACT, "; ".join(filter(None, notes))
 
     def _refused(self, error):
-        """Check that a refusal is for a loss that Angel's own loading shows too, or of what is none of the formats."""
+        """Check that a refusal has a reason of Angel's own.
+
+        It is a loss that Angel's own loading shows too, or a foreign format.
+        """
         if not self.row_type.numeric or self.format not in FORMATS:
             return REFUSED, str(error)
         losses, angel = [], self.loaded
@@ -218,7 +226,7 @@ class Case:
         return found
 
     def _table(self, name):
-        """Read row, column, value a line; None if there is no such file."""
+        """Read lines of row, column and value; None without the file."""
         if not (self.folder / name).exists():
             return None
         kind, found = self.row_type.value_type.type, {}
@@ -250,11 +258,13 @@ def bits(value):
 
 
 def saved_rows(wanted, there):
-    """Return the rows that ``save_rows`` names: a list, text such as ``0,2-4``, one row, or a number of first rows.
+    """Return the rows that ``save_rows`` names.
+
+    It is a list, text such as ``0,2-4``, one row, or a number of first rows.
 
     Args:
         wanted: value of ``save_rows``.
-        there: rows in the metadata, which tell one row from a number of them.
+        there: rows in the metadata, which distinguish one row from a number of them.
     """
     if isinstance(wanted, int):
         return {wanted} if there == {wanted} else set(range(wanted))
@@ -265,12 +275,12 @@ def saved_rows(wanted, there):
 
 
 def six_decimals(value):
-    """Return what is left of a double that was written with six decimals."""
+    """Round a double to the six decimals it was written with."""
     return np.float64(decimal_text(float(value))) if np.isfinite(value) else value
 
 
 def line_input(path):
-    """Return the vectors that were put into a file of LINE, float32 by node."""
+    """Return the input vectors of a LINE file, float32 by node."""
     name = "line_context_input.tsv" if path.name.endswith(".context") else "line_input.tsv"
     if not (path.parent / name).exists():
         return {node: np.array(vector, np.float32) for node, vector in LINE_INPUT[name].items()}
@@ -282,7 +292,7 @@ def line_input(path):
 
 
 def check_line(path):
-    """Read LINE text, compare it with what was put in, and write it again."""
+    """Read LINE text, compare it with its input, and rewrite it."""
     words = path.name.split(".")[0].split("_")[1:3]
     after, between = (SEPARATORS[word] for word in words)
     with tempfile.TemporaryDirectory() as scratch:
@@ -301,7 +311,10 @@ def check_line(path):
 
 
 def is_refused_by_angel(path):
-    """Whether Angel itself could not save or load a case, or loads wrong what another program wrote for it."""
+    """Return whether Angel itself fails on a case.
+
+    It could not save or load it, or loads wrong what another program wrote for it.
+    """
     if not (path / "case.json").exists():
         return False
     facts = json.loads((path / "case.json").read_text())
@@ -312,7 +325,7 @@ def is_refused_by_angel(path):
 
 @contextmanager
 def unpacked(folder):
-    """Give a folder with what is packed in it unpacked, if it is."""
+    """Yield the folder of a case, unpacked where it is packed."""
     archives = sorted(folder.glob("*.tar.xz"))
     if not archives:
         yield folder

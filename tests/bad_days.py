@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 GRAPH = "as733"
 RELATIONS = 4
 FIRST_DAYS = 2
-"""Nights that stay good: with nothing to compare with, a defect cannot show."""
+"""Nights that stay good: a defect cannot show with nothing to compare."""
 BAD_AS_COLLECTED = frozenset({"1999-08-29", "1999-08-31"})
 REFUSALS = (QualityGateError, UnusableError)
 MODEL = {
@@ -116,10 +116,10 @@ class Ended:
 
     Attributes:
         day: key of its snapshot.
-        defect: what it had; empty for a good one.
-        outcome: what became of it.
+        defect: of the day; empty for a good one.
+        outcome: of the night.
         sentence: of the error.
-        problem: whether that is not what should have happened.
+        problem: whether the outcome is not the expected one.
     """
 
     day: str
@@ -247,7 +247,7 @@ def walk_bad_days(campaign: Campaign, days: Iterator[tuple[str, list[Edge]]], se
     rng.shuffle(kinds)
     for number, (day, edges) in enumerate(days):
         defect = "as collected" if real and day in BAD_AS_COLLECTED else ""
-        # Two good days of five at least, for good days after bad ones are what a bad release would spoil.
+        # At least two of five days are good, because good days after bad ones are those that a bad release would spoil.
         if not real and number >= FIRST_DAYS and kinds and rng.random() < 0.6:
             defect = kinds.pop()
         ended = campaign.day(day, edges, defect, rng)

@@ -1,4 +1,4 @@
-"""A real browser for tests, and what it can tell of a page's accessibility."""
+"""A real browser for tests, and checks of accessibility."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLAGS = [
     "--disable-sync",
 ]
 
-# Contrast of all text against what lies behind it, by WCAG 2: 4.5, for large text 3.
+# Contrast of all text with its background, by WCAG 2: 4.5, for large text 3.
 CONTRAST = """() => {
   const channel = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
@@ -46,7 +46,7 @@ CONTRAST = """() => {
   return poor;
 }"""
 
-# What the focus is on, after a press of Tab: its name for assistive technology, and whether one sees where it is.
+# The focused element after a press of Tab: its name for assistive technology, and whether the focus is visible.
 FOCUS = """() => {
   const element = document.activeElement;
   if (!element || element === document.body) return null;
@@ -55,7 +55,7 @@ FOCUS = """() => {
   return { tag: element.tagName, name, seen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1 };
 }"""
 
-# What one can use and see, yet the focus was never on since `tab_through` began.
+# Usable and visible elements that never had the focus since `tab_through` began.
 UNREACHED = """() => {
   const usable = document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']");
   const missed = [...usable].filter((element) => element.checkVisibility() && !element.dataset.reached);
@@ -79,7 +79,7 @@ def chromium():
 
 
 def tab_through(page, most=400):
-    """Press Tab from the page's top to its end; return what had the focus."""
+    """Press Tab from top to end; return the focused elements."""
     page.locator("body").evaluate("body => { document.activeElement.blur(); scrollTo(0, 0); }")
     page.evaluate("() => document.addEventListener('focusin', (event) => { event.target.dataset.reached = 'yes'; })")
     found = []

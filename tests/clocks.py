@@ -1,4 +1,4 @@
-"""What the processes of a test take for the time of day."""
+"""The time of day seen by the processes of a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _TIME, _TIME_NS = time.time, time.time_ns
 
 @contextmanager
 def clock_wrong_by(seconds: float) -> Iterator[None]:
-    """Set the wall clock of this process ahead, or behind, for the length of the context; seconds pass as they do."""
+    """Set this process's wall clock wrong within the context.
+
+    It is ahead or behind; seconds pass as usual.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: _TIME() + seconds)
         patch.setattr(time, "time_ns", lambda: _TIME_NS() + round(seconds * 1e9))

@@ -1,4 +1,4 @@
-"""Fixtures every room's tests may use."""
+"""Fixtures for the tests of every room."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
     from examples.stack.object_store import ObjectStore
 
-settings.register_profile("suite", deadline=None)  # how long an example takes depends on what else the machine does
+settings.register_profile("suite", deadline=None)  # the duration of an example depends on the machine's other work
 settings.load_profile("suite")
 
 # They assert like tests, so that their failures show both sides, too.
 pytest.register_assert_rewrite("tests.contract", "pbg_tasks.storage.contract")
 
 
-gc.disable()  # until all tests are collected: what is made until then stays to the end
-fix_rotation()  # before the workers of a run start, and before modules choose by it what they test
+gc.disable()  # until all tests are collected: objects that are made until then live to the end
+fix_rotation()  # before the workers of a run start, and before modules decide by it what they test
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,24 +55,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_report_header() -> str:
-    """Name what repeats the choice of this run."""
+    """Name the setting that repeats the choice of this run."""
     return f"PBG_ROTATION={fix_rotation()}"
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what lives to the end: walking it again and again is a tenth of the work."""
+    """Exempt the objects of collection from the garbage collector.
+
+    They live to the end, and walking them again and again is a tenth of the work.
+    """
     gc.freeze()
     gc.enable()
 
 
 def pytest_sessionfinish() -> None:
-    """Let the interpreter take everything down at its end: DuckDB reports what is left as leaks."""
+    """Free everything before the interpreter ends.
+
+    DuckDB would report the rest as leaks.
+    """
     gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """A real S3 server, started once and only when a test asks for it."""
+    """A real S3 server, started once and on demand only."""
     from examples.stack.object_store import ObjectStore
 
     with ObjectStore(tmp_path_factory.mktemp("s3")) as server:
@@ -86,7 +92,10 @@ def _s3_root(object_store: ObjectStore) -> str:
 
 @pytest.fixture
 def s3_bucket(object_store: ObjectStore, _s3_root: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """URL of an empty place in the S3 server; the environment gives access to it."""
+    """URL of an empty place in the S3 server.
+
+    The environment gives access to it.
+    """
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in object_store.environment().items():
@@ -98,7 +107,7 @@ def s3_bucket(object_store: ObjectStore, _s3_root: str, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with 2 MiB, so that a full disk is a real one."""
+    """A file system of 2 MiB, for a really full disk."""
     disk = tmp_path / "small-disk"
     disk.mkdir()
     mount = shutil.which("mount")

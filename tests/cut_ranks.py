@@ -1,4 +1,6 @@
-"""Cut the network between two ranks in network namespaces of their own: both have to end, and the next gang goes on.
+"""Cut the network between two ranks in network namespaces.
+
+Both have to end, and the next gang continues.
 
     sudo python -m tests.cut_ranks
 
@@ -57,7 +59,7 @@ def two_hosts() -> Iterator[None]:
 
 
 def start(graph: Graph, token: str) -> list[subprocess.Popen[bytes]]:
-    """Start a rank in each."""
+    """Start a rank in each namespace."""
     gang = []
     for rank, space in enumerate(SPACES):
         variables = {
@@ -75,7 +77,7 @@ def start(graph: Graph, token: str) -> list[subprocess.Popen[bytes]]:
 
 
 def cut_and_mend(graph: Graph) -> str:
-    """Cut, wait for both to end, mend, and let another gang finish.
+    """Cut, wait for both to end, repair, and let another gang finish.
 
     Raises:
         RuntimeError: a rank succeeded without the other, or the ledger is wrong.
@@ -100,7 +102,7 @@ def cut_and_mend(graph: Graph) -> str:
 
 
 def main() -> None:
-    """Cut and mend."""
+    """Cut and repair."""
     missing = [tool for tool in ("ip", "iptables") if shutil.which(tool) is None]
     if missing or os.geteuid() != 0:
         sys.exit(f"takes root and {', '.join(missing) or 'nothing else'}")

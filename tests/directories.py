@@ -1,4 +1,7 @@
-"""A small data set in PBG's own layout, for whatever trains or evaluates one."""
+"""A small data set in PBG's own layout.
+
+Tests of training and evaluation share it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ PER_PARTITION = 30
 
 
 class DataSet:
-    """A ring over two partitions: an edge leads to the next entity (relation 0) or the one after (relation 1)."""
+    """A ring over two partitions.
+
+    An edge leads to the next entity (relation 0) or the one after (relation 1).
+    """
 
     def __init__(self, root):
         self.root = root

@@ -1,10 +1,12 @@
-"""Stop a rank with SIGSTOP until its gang has gone on without it, then wake it up: it must not change anything.
+"""Stop a rank, let its gang go on, and wake it up.
+
+It is stopped with SIGSTOP, and must not change anything after it wakes up.
 
     python -m tests.fence_ranks --rank 0
 
 Two ranks train; one is stopped in the middle of an epoch. The other has to notice the silence and end. A second gang
-goes on and commits. Then the stopped rank wakes up, believing it still leads or trains: the store must refuse what it
-writes, and it has to end with the category that says so.
+goes on and commits. Then the stopped rank wakes up, believing it still leads or trains: the store must refuse all its
+writes, and it has to end with the category of that.
 """
 
 from __future__ import annotations
@@ -67,10 +69,12 @@ def wait_for_end(gang: list[subprocess.Popen[bytes]], seconds: float) -> list[in
 
 
 def stop_and_wake(graph: Graph, stopped: int) -> str:
-    """Stop a rank, let another gang finish, wake it up, and tell what became of it.
+    """Stop a rank, let another gang finish, and wake it up.
+
+    Returns the outcome of the stopped rank.
 
     Raises:
-        RuntimeError: something changed that must not.
+        RuntimeError: an object changed that must not.
     """
     first = start_gang(graph, "first")
     try:

@@ -1,7 +1,7 @@
 """Many graphs in a real DAG processor: ``python -m tests.fleet --graphs 200``.
 
 Every graph has the four DAGs of a graph with a calendar and collections. The processor runs with Airflow's own limits,
-each file once, on a database of its own; what is counted is what a scheduler would find there.
+each file once, on a database of its own; the counts are those of a scheduler that reads it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Kill the nightly chain at random moments and compare the store with an undisturbed one.
+"""Kill the nightly chain at random moments.
+
+The store is compared with an undisturbed one.
 
     python -m tests.kill_chain --kills 200 --seed 1
 
@@ -51,14 +53,14 @@ KILLS_A_NIGHT = 12
 OLD = -1 / 60
 """Grace in hours by which every object is old enough to be collected."""
 OF_A_TRY = re.compile(rf"{BY_THE_CLOCK.pattern}|^gc/|(^|/)\.probe/")
-"""Objects that tell of tries and of collections, not of nights."""
+"""Objects that depend on tries and collections, not on nights."""
 PAGES = re.compile(r"(^|/)report/")
-"""They show times; that they are there is all that can be compared."""
+"""They contain times, so only their existence can be compared."""
 FORECAST = "forecast"
-"""Part of a plan that is made of the times of earlier nights."""
+"""Part of a plan that is computed from the times of earlier nights."""
 RUN_ID = re.compile(r"\b(d\d)-[0-9a-f]{12}\b")
 TRIES = 20
-"""Starts of a night that end with an error which a later try may overcome, at most."""
+"""Largest number of starts of a night that end with an error which a later try may overcome."""
 FORK = multiprocessing.get_context("fork")  # everything heavy is imported once; a kill then hits work, not imports
 
 
@@ -71,7 +73,7 @@ class Findings:
         troubles: of the S3 server, by kind.
         retried: ends with an error that a later try overcame, by kind of error.
         releases_read: releases that the reader opened and verified.
-        problems: what must not happen.
+        problems: outcomes that must not happen.
     """
 
     kills: Counter[str] = field(default_factory=Counter)
@@ -82,7 +84,10 @@ class Findings:
 
 
 class Server:
-    """An S3 server behind a relay with a port that stays, so that clients find it again after a restart."""
+    """An S3 server behind a relay with a constant port.
+
+    So clients find it again after a restart.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._store = ObjectStore(folder / "s3")
@@ -92,7 +97,10 @@ class Server:
 
     @contextmanager
     def running(self) -> Iterator[str]:
-        """Start server and relay, give the environment access to them, and give the URL of a bucket."""
+        """Start server and relay; yield the URL of a bucket.
+
+        The environment gets access to them.
+        """
         with self._store:
             self._relay.start()
             os.environ |= self._store.environment() | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._ports.get()}"}
@@ -103,7 +111,10 @@ class Server:
                 self._relay.kill()
 
     def trouble(self, kind: str, seconds: float) -> None:
-        """Stop the server for some seconds, slow it down for as long, or kill it and start it again."""
+        """Stop, slow down, or kill and restart the server.
+
+        It is stopped or slow for some seconds.
+        """
         record = json.loads((self._store.directory / "weed.pid").read_text())
         if kind == "stopped":
             os.killpg(record["pid"], signal.SIGSTOP)
@@ -198,7 +209,7 @@ class Campaign:
     def check(self, expected: dict[str, object], findings: Findings) -> None:
         """Collect, and compare the store with the undisturbed one."""
         self._finish(self._collection)
-        self._finish(self._collection)  # the second buries the tombstones of the first
+        self._finish(self._collection)  # the second one buries the tombstones of the first
         found = self._contents()
         for key in sorted(expected.keys() | found.keys()):
             if key not in found:
@@ -211,7 +222,7 @@ class Campaign:
 
     @contextmanager
     def reader(self, findings: Findings) -> Iterator[None]:
-        """Read the current release in a loop in a process of its own."""
+        """Read the current release in a loop, in another process."""
         done, results = FORK.Event(), FORK.SimpleQueue()
         process = FORK.Process(target=self._read, args=(done, results))
         process.start()
@@ -255,7 +266,10 @@ class Campaign:
             store.delete(info.key)
 
     def _contents(self) -> dict[str, object]:
-        """Return what the store holds, with runs named by their snapshots, by key."""
+        """Return the contents of the store, by key.
+
+        Runs are named by their snapshots.
+        """
         found = FORK.SimpleQueue()
         process = FORK.Process(target=lambda: found.put(objects(open_store(self.url), without=OF_A_TRY)))
         process.start()
@@ -293,7 +307,10 @@ class Campaign:
     def _disturb(
         self, work: Callable[[], object], kills: int, seconds: float, findings: Findings, progress: Progress
     ) -> int:
-        """Start work again until it succeeds, and kill it so many times at most; return how many times it was."""
+        """Restart work until it succeeds, killing it a few times.
+
+        Returns the number of kills.
+        """
         killed = failed = 0
         while True:
             process = self._start(work)
@@ -354,7 +371,9 @@ def table(findings: Findings) -> str:
 
 
 def kill_often(folder: Path, *, kills: int, seed: int, stores: Sequence[str] = STORES) -> Findings:
-    """Kill nights in each kind of store in turn until there were so many kills.
+    """Kill nights in each kind of store in turn.
+
+    It ends after so many kills.
 
     Args:
         folder: for stores, snapshots and logs.

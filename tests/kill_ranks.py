@@ -1,11 +1,13 @@
-"""Kill ranks of a real gang at random moments, over and over, and check what is left each time.
+"""Kill ranks of a real gang at random moments, repeatedly.
+
+Each time the remaining state is checked.
 
     python -m tests.kill_ranks --ranks 4 --rounds 20 --seed 1
 
 A gang of real processes trains FB15k-237 while its ranks, rank 0 as well, are killed with SIGKILL, one in each round.
 Every other rank has to end by itself within a minute, the next gang has to go on, no committed version may be lost and
-no object that counts may change. At the end every edge was trained once an epoch, or the ledger says how often more,
-and the vectors are as good as those of a gang that nobody disturbed. Prints a table; ends with 1 on any breach.
+no object that counts may change. At the end every edge was trained once an epoch, or the ledger has the repetitions,
+and the vectors are as good as those of an undisturbed gang. Prints a table; ends with 1 on any breach.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from pbg_tasks.storage.staging import Scratch
 IN_TRAINING = 0.85
 """Share of kills that wait until the gang trains; the others come while it forms."""
 END_SECONDS = 60.0
-"""In which all ranks of a gang have to have ended after one was killed."""
+"""Seconds within which all ranks of a gang have to end after one was killed."""
 WORSE = 0.1
 """Relative fall of the MRR that is no breach: seeds alone differ by a few per cent."""
 MODEL: dict[str, Any] = {
@@ -50,7 +52,7 @@ MODEL: dict[str, Any] = {
 
 @dataclass
 class Graph:
-    """A data set in PBG's layout, its config, and the checkpoint that is trained.
+    """A data set in PBG's layout, with config and checkpoint.
 
     Attributes:
         directory: of everything.
@@ -66,7 +68,7 @@ class Graph:
 
     @classmethod
     def random(cls, directory: Path, *, edges: int, epochs: int, partitions: int = 4, rows: int = 2_000) -> Graph:
-        """Write a graph of random clusters, with as many edges in each bucket."""
+        """Write a graph of random clusters with equally large buckets."""
         (directory / "entities").mkdir(parents=True)
         (directory / "train").mkdir()
         generator = np.random.default_rng(0)
@@ -114,7 +116,7 @@ class Graph:
 
     @property
     def checkpoint(self) -> Path:
-        """What is trained."""
+        """Path of the trained checkpoint."""
         return self.directory / self.model
 
     def configure(self, **keys: object) -> None:
@@ -129,7 +131,7 @@ class Graph:
         )
 
     def run(self, *arguments: str) -> dict[str, Any]:
-        """Run a command of ``pbg`` to its end, and return what it prints."""
+        """Run a command of ``pbg``; return its output."""
         with (self.directory / "log").open("ab") as log:
             command = [sys.executable, "-m", "pbg_tasks", *arguments, "--json"]
             found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=-1, stderr=log).stdout)
@@ -166,13 +168,13 @@ class Graph:
 
 @dataclass
 class Findings:
-    """What happened.
+    """Results of the kills.
 
     Attributes:
         kills: by rank.
         retrained: of each epoch, edges that may have been trained more than once.
-        ended: seconds that the others took to end, of each kill.
-        problems: what must not happen.
+        ended: seconds that the others took to end, for each kill.
+        problems: outcomes that must not happen.
     """
 
     kills: Counter[int] = field(default_factory=Counter)
@@ -210,7 +212,7 @@ def ranks_of(launcher: int) -> dict[int, int]:
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process runs."""
+    """Return whether a process runs."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -290,7 +292,7 @@ def _check_version(graph: Graph, before: int, findings: Findings) -> int:
 
 
 def compare(graph: Graph, findings: Findings, *, ranks: int, seed: int) -> tuple[float, float]:
-    """Return the MRR of the disturbed training and of one that nobody disturbs."""
+    """Return the MRR of the disturbed and an undisturbed training."""
     disturbed = graph.quality()
     graph.model = "undisturbed"
     if status := graph.start("--ranks", str(ranks), "--seed", str(seed)).wait(1800):
@@ -303,7 +305,7 @@ def compare(graph: Graph, findings: Findings, *, ranks: int, seed: int) -> tuple
 
 
 def table(graph: Graph, findings: Findings, mrr: tuple[float, float]) -> str:
-    """Return what happened."""
+    """Return the results as text."""
     rows = [
         ("kills", f"{sum(findings.kills.values())}, by rank {dict(sorted(findings.kills.items()))}"),
         ("seconds until the others had ended", f"mean {np.mean(findings.ended):.1f}, most {max(findings.ended):.1f}"),

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 
 class StatsdListener:
-    """UDP socket that keeps what arrives, line by line.
+    """UDP socket that keeps everything it receives, line by line.
 
     A thread reads it: the kernel drops what does not fit into the socket's buffer.
 

@@ -1,8 +1,10 @@
-"""Replay single training steps of PyTorch-BigGraph through each engine and compare everything they changed.
+"""Single training steps of PyTorch-BigGraph, replayed by each engine.
+
+Everything they changed is compared.
 
     python -m tests.pbg_steps STEPS.npz
 
-The cases' configs lie beside the file as .json. One line a case and engine with the worst difference of each kind:
+The cases' configs are beside the file as .json. One line a case and engine with the worst difference of each kind:
 largest absolute difference over largest absolute value of PBG's. Exit status 1 if any is above the bound.
 """
 
@@ -27,14 +29,14 @@ from pbg_tasks.train.engine.on_torch import TorchEngine
 
 BOUND = 5e-6
 MASKED = -1e8  # masked scores are -1e9 on both sides and would hide all others
-# A row whose sum of squares is this far below the largest has had a gradient of 0 but for rounding; see _adopt_noise.
+# The sum of squares of such a row is far below the largest: its gradient was 0 except for rounding; see _adopt_noise.
 NOISE = 1e-12
-# Scores closer than this, relative to the largest, are equal but for rounding, and either may be the higher.
+# Scores closer than this, relative to the largest, are equal except for rounding, and either may be the higher.
 TIE = 1e-5
 
 
 class RecordedDraws:
-    """Stands in for the sampler: gives the draws PBG made."""
+    """Stands in for the sampler: returns the draws that PBG made."""
 
     def __init__(self, draws):
         self.left = list(draws)

@@ -1,4 +1,6 @@
-"""A part of what is expensive each day, so that a number of days comes to all of it.
+"""A daily share of expensive tests.
+
+A number of days comes to all of them.
 
 The day is the same in all processes of a run, which prints it; ``PBG_ROTATION`` in the environment repeats it.
 """
@@ -17,7 +19,10 @@ _SECONDS_OF_A_DAY = 86_400
 
 
 def fix_rotation() -> int:
-    """Choose the day for this process and its children, unless the environment did; return it."""
+    """Fix the day for this process and its children; return it.
+
+    A day in the environment is kept.
+    """
     os.environ.setdefault("PBG_ROTATION", str(int(time.time()) // _SECONDS_OF_A_DAY))
     return rotation()
 
@@ -28,7 +33,9 @@ def rotation() -> int:
 
 
 def of_today(items: Sequence[Item], days: int) -> list[Item]:
-    """Return the items of one day, at least one; ``days`` days come to all of them.
+    """Return the items of one day, at least one.
+
+    ``days`` days come to all of them.
 
     Args:
         items: in an order that is the same every day.

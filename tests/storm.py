@@ -1,8 +1,11 @@
-"""Writers that race on a real S3 server through connections that break: ``python -m tests.storm``.
+"""Writers that race on a real S3 server through breaking connections.
+
+``python -m tests.storm``
 
 Each writer is a process with a fault proxy of its own. They read, create and swap one object after another; every
-second object is a stamped document that says one of two things, so that what it said comes back again and again. What
-each writer saw, and when, must be explained by one order of all operations, and no write that was answered may be gone.
+second object is a stamped document with one of two contents, so that the same content returns again and again. The
+observations of all writers, with their moments, must be explained by one order of all operations, and no write that was
+answered may be gone.
 
 The faults of a writer are those of its seed, request by request. Which request meets which state of the object is up to
 the operating system, so a seed repeats the faults and not the history.
@@ -42,23 +45,25 @@ if TYPE_CHECKING:
     History = list[Read | Write]
 
 OF_ONE_OBJECT = 200
-"""Operations on one object, by all writers; the check compares the orders of all of them."""
+"""Operations on one object, by all writers; the check compares all their orders."""
 SHARE = 0.3
-"""Of the requests, those that meet a fault."""
+"""Share of requests that meet a fault."""
 HASTE = 20
-"""The SDK and the store wait so much less before they ask again."""
+"""Factor by which the SDK and the store wait less before they ask again."""
 DEADLINE_SECONDS = 300.0
-"""Without an operation for so long, a writer hangs."""
+"""Seconds without an operation after which a writer counts as hanging."""
 
 
 class Storm:
-    """The faults of one writer's requests, each chosen anew or as a burst of the one before.
+    """The faults of one writer's requests.
+
+    Each is chosen anew or continues a burst.
 
     Args:
         seed: of the choice.
 
     Attributes:
-        seen: how often each kind of fault was chosen.
+        seen: number of times each kind of fault was chosen.
     """
 
     def __init__(self, seed: str) -> None:
@@ -67,10 +72,13 @@ class Storm:
         self.seen: Counter[str] = Counter()
 
     def __call__(self, method: str, _: str) -> Fault | None:
-        """Return the fault of a request, which the proxy asks for one at a time."""
+        """Return the fault of a request.
+
+        The proxy calls it for one request at a time.
+        """
         rng = self._rng
         if not self._burst and rng.random() < SHARE:
-            self._burst = [rng.choice(KINDS)] * rng.choice((1, 1, 1, 1, 3, 4))  # three are all that the SDK tries
+            self._burst = [rng.choice(KINDS)] * rng.choice((1, 1, 1, 1, 3, 4))  # the SDK tries three times in all
         if not self._burst:
             return None
         kind = self._burst.pop()
@@ -98,7 +106,10 @@ KINDS = (
 
 
 def value_of(stamped: bool, writer: int, count: int) -> str:  # noqa: FBT001 - one of two kinds of object
-    """Return what a write writes: a number of its own, or one of two documents, which their nonces tell apart."""
+    """Return the value of a write: unique, or one of two documents.
+
+    Equal documents differ by their nonces.
+    """
     if not stamped:
         return f"{writer}.{count}"
     seq = 1 + count % 2
@@ -113,7 +124,9 @@ def shares(operations: int, parts: int) -> list[int]:
 def write(
     number: int, url: str, rounds: Sequence[int], seed: int, start: Barrier, out: Queue[tuple[int, object]]
 ) -> None:
-    """Be one writer: put ``(object, operation)`` for each operation, None for a read without an answer.
+    """Act as one writer.
+
+    It puts ``(object, operation)`` for each operation, None for a read without an answer.
 
     Args:
         number: of the writer.
@@ -142,7 +155,7 @@ def write(
 
 
 def last_read(store: Store, key: str) -> Read:
-    """Read what is there when all is over, without a fault."""
+    """Read the object at the end, without a fault."""
     began = time.perf_counter()
     try:
         value = store.get(key).data.decode()
@@ -152,7 +165,9 @@ def last_read(store: Store, key: str) -> Read:
 
 
 def storm(url: str, operations: int, writers: int, seed: int) -> tuple[list[History], Counter[str]]:
-    """Let writers race on objects of a store; return the history of each object, and the faults by kind.
+    """Let writers race on objects of a store.
+
+    Returns the history of each object, and the faults by kind.
 
     Raises:
         RuntimeError: a writer ended with an error of its own, or hangs.
@@ -199,7 +214,10 @@ def storm(url: str, operations: int, writers: int, seed: int) -> tuple[list[Hist
 
 
 def verdict(histories: Sequence[History], operations: int) -> tuple[str, bool]:
-    """Return the last line, and whether nothing is wrong, after a line for each thing that is."""
+    """Return the verdict, and whether it is good.
+
+    Lines about violations are printed before.
+    """
     wrong = [f"object {which}: {fault}" for which, history in enumerate(histories) for fault in faults(history)]
     gone = [f"object {which}: {value} was lost" for which, history in enumerate(histories) for value in lost(history)]
     refused = sum(isinstance(each, Write) and each.outcome == "refused" for history in histories for each in history)
@@ -209,7 +227,7 @@ def verdict(histories: Sequence[History], operations: int) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """Run the storm; return 1 if anything happened that must not."""
+    """Run the storm; return 1 after any violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__)
     parser.add_argument("--operations", type=int, default=2000)
     parser.add_argument("--writers", type=int, default=4)

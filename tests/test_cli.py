@@ -1,4 +1,7 @@
-"""The `pbg` command as a person or a scheduler meets it: output, exit status, one line an error."""
+"""The `pbg` command for people and schedulers.
+
+Output, exit status, one line an error.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,7 @@ def test_no_option_is_ignored(arguments, message):
     assert message in " ".join(done.output.replace("│", " ").split())
 
 
-def test_an_unreachable_store_fails_soon_and_may_be_tried_again(place):
+def test_unreachable_store_fails_soon_and_is_retryable(place):
     place.store = "s3://bucket/prefix"
     place.write_spec()
     done = pbg(
@@ -120,7 +123,7 @@ def test_an_unreachable_store_fails_soon_and_may_be_tried_again(place):
     assert "canary-secret" not in done.stderr
 
 
-def test_a_full_scratch_disk_is_said_and_nothing_is_half_written(place, small_disk):
+def test_full_scratch_disk_leaves_no_partial_file(place, small_disk):
     place.snapshot("d1", ring(60_000))
     run = json.loads(pbg("plan", place.spec, "--snapshot", "d1", "--json").stdout)["run"]
     for task in ("validate", "partition"):
@@ -144,7 +147,7 @@ def after(code, *arguments):
     )
 
 
-def test_a_missing_torch_is_told_with_the_extra_that_brings_it(place):
+def test_missing_torch_is_reported_with_its_extra(place):
     done = after("import sys; sys.modules['torch'] = None", "run", place.spec, "--snapshot", "d1")
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]
@@ -153,7 +156,7 @@ def test_a_missing_torch_is_told_with_the_extra_that_brings_it(place):
     assert "Traceback" not in done.stderr
 
 
-def test_a_bug_is_a_traceback_and_then_one_line_and_its_status():
+def test_bug_prints_traceback_and_one_line():
     code = "import pbg_tasks.tasks.view.info as task; task.info = lambda *_: {}['first\\nsecond']"
     done = after(code, "info")
     assert done.returncode == 70, done.stderr
@@ -164,7 +167,7 @@ def test_a_bug_is_a_traceback_and_then_one_line_and_its_status():
 
 
 @pytest.mark.parametrize("name", ["torch.nothing", "nothing"])
-def test_only_a_missing_torch_is_foreseen(name):
+def test_only_a_missing_torch_is_expected(name):
     done = after(f"import pbg_tasks.tasks.view.info as task; task.info = lambda *_: __import__({name!r})", "info")
     assert done.returncode == 70, done.stderr
     assert done.stderr.splitlines()[-1] == f"error: internal: ModuleNotFoundError: No module named {name!r}"
@@ -181,7 +184,7 @@ def test_only_a_missing_torch_is_foreseen(name):
         (RuntimeError("a\nb"), 70, "error: internal: RuntimeError: a b"),
     ],
 )
-def test_errors_of_python_are_told_by_what_they_mean(monkeypatch, capsys, raised, status, said):
+def test_errors_of_python_get_their_category(monkeypatch, capsys, raised, status, said):
     def fail(arguments):
         raise raised
 
@@ -194,7 +197,7 @@ def test_errors_of_python_are_told_by_what_they_mean(monkeypatch, capsys, raised
     assert ("Traceback" in printed) == (status == 70)
 
 
-def test_an_interrupt_is_no_bug(monkeypatch):
+def test_interrupt_is_no_bug(monkeypatch):
     def fail(arguments):
         raise KeyboardInterrupt
 
@@ -203,7 +206,7 @@ def test_an_interrupt_is_no_bug(monkeypatch):
         main()
 
 
-def test_every_category_has_a_status_of_its_own():
+def test_every_category_has_its_own_status():
     def below(error):
         return {error} | {sub for child in error.__subclasses__() for sub in below(child)}
 
@@ -211,12 +214,12 @@ def test_every_category_has_a_status_of_its_own():
     assert len({error.kind for error in below(PbgError)}) == len(BY_EXIT_CODE)
 
 
-def test_schema_and_version():
+def test_schema_and_version_are_printed():
     assert json.loads(pbg("schema").stdout)["title"] == "GraphSpec"
     assert pbg("--version").stdout.startswith("pbg ")
 
 
-def test_looking_is_quick_because_nothing_heavy_is_imported():
+def test_light_commands_import_nothing_heavy():
     heavy = ("torch", "duckdb", "h5py", "boto3", "numpy")
     code = f"import sys, pbg_tasks.cli; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

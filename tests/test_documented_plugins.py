@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs" / "plugins.md").read_text()
 MODULES = dict(re.findall(r"^`(\w+\.py)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))
 MOST_LINES = 36
-"""Of an example; about thirty, and the imports."""
+"""Largest number of lines of an example; about thirty, and the imports."""
 
 
 def install(tree, target):

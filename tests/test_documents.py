@@ -1,4 +1,4 @@
-"""README and docs/: what is written there as a command can be pasted."""
+"""README and docs/: their commands can be pasted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), 
 
 
 def commands(text):
-    """Return what is in code blocks, without comments, and between backquotes."""
+    """Return the text of code blocks, without comments, and between backquotes."""
     blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     lines = [re.sub(r"(^|\s)#.*", "", line) for block in blocks for line in block.splitlines()]
     return lines + re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
@@ -20,5 +20,8 @@ def commands(text):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_alternatives_are_not_written_as_a_pipe(document):
-    """`pbg show RUN | pbg rollback graph.yaml` would show nothing and roll back."""
+    """`pbg show RUN | pbg rollback graph.yaml` would roll back silently.
+
+    It would show nothing.
+    """
     assert [line for line in commands(document.read_text()) if re.search(r"\bpbg\b.*\|\s*pbg\b", line)] == []

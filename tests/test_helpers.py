@@ -1,4 +1,4 @@
-"""Helpers of tests: they are in modules that are no tests themselves."""
+"""Helpers of tests, in modules that are no tests themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def imported(source):
 
 
 def is_of_tests(name):
-    """Whether a dotted name is that of a module of tests."""
+    """Return whether a dotted name is that of a module of tests."""
     path = REPOSITORY / name.replace(".", "/")
     return path.name.startswith("test_") and path.with_suffix(".py").is_file()
 

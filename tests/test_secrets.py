@@ -1,4 +1,7 @@
-"""Credentials in URLs: real commands refuse them by name, and neither print nor store them."""
+"""Credentials in URLs.
+
+Real commands refuse them by name, and neither print nor store them.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,10 @@ def changed(spec, key, value):
 
 
 def documents(home):
-    """Write specs and configs, each with credentials at one place; return the commands that read them."""
+    """Write specs and configs with credentials at one place each.
+
+    Returns the commands that read them.
+    """
     bad = f"s3://{AT}bucket/x"
     spec = small_spec(home, "g") | {"exports": [{"format": "tsv", "destination": "exports/{run}"}]}
     kubernetes = {"image": f"i@sha256:{'0' * 64}", "resources": {"cpu": "1", "memory": "1Gi"}}

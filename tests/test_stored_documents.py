@@ -264,7 +264,7 @@ def test_rollback_to_foreign_release_leaves_readable_pointer(tmp_path, written_b
     if written_by == "a later version":
         document["sampler"] = "new"
     else:
-        del document["metrics"]  # as from before there were any: it is read with the default
+        del document["metrics"]  # as from before this field existed: it is read with the default
     store.put(key, json.dumps(document).encode())
     channel.rollback(to=2)
     assert channel.current().release.seq == 2

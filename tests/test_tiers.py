@@ -10,7 +10,7 @@ from tests.tiers import LIMIT, ROOT, Measurement, is_left_out, slow_files
 
 
 def report(name, duration, *marks):
-    """Return what pytest reports of a phase of a test."""
+    """Return pytest's report of a phase of a test."""
     return SimpleNamespace(nodeid=f"tests/{name}::test_x", duration=duration, keywords=dict.fromkeys(marks, 1))
 
 

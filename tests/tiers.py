@@ -48,7 +48,7 @@ class Measurement:
     """Seconds of each file, for the list of slow files.
 
     Args:
-        listing: where it is kept; files that did not run keep their place in it.
+        listing: file of the list; files that did not run keep their place in it.
     """
 
     def __init__(self, listing: Path = SLOW) -> None:
@@ -57,7 +57,7 @@ class Measurement:
         self._real: set[Path] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add what a phase of a test took."""
+        """Add the seconds of a phase of a test."""
         path = ROOT.parent / report.nodeid.partition("::")[0]
         self._seconds[path] += report.duration
         if REAL & report.keywords.keys():

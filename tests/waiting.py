@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process is about to do."""
+"""Waiting for another thread or process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Return once ``condition`` holds; fail where it does not within so many seconds."""
+    """Return once ``condition`` holds; fail after so many seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
