@@ -1,4 +1,7 @@
-"""A small graph that a model can learn: colours of numbers on a ring."""
+"""A small graph that a model can learn.
+
+Its nodes are numbers on a ring, and their colours.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ STEPS = {"next": 1, "third": 3, "tenth": 10}
 
 
 def write_ring(directory):
-    """Write dated triples in three splits, and return the data set they make."""
+    """Write dated triples in three splits; return the data set."""
     rows = [
         f"n{number}\t{step}\tn{(number + by) % SIZE}\t2014-01-{1 + number % 3:02d}"
         for number in range(SIZE)

@@ -7,7 +7,7 @@ import torch
 from benchmarks.quality.classification import F1, LabelledNodes, best_labels, f1_by_share, fit
 
 
-def test_f1_is_that_of_the_definition():
+def test_f1_follows_its_definition():
     truth = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]], bool)
     predicted = np.array([[1, 0, 0], [1, 0, 1], [1, 0, 0]], bool)
     found = F1.of(truth, predicted)
@@ -16,12 +16,12 @@ def test_f1_is_that_of_the_definition():
     assert found.macro == pytest.approx((2 * 2 / 5 + 0 + 0) / 3)
 
 
-def test_as_many_labels_are_predicted_as_a_node_has():
+def test_predicted_labels_are_as_many_as_true():
     scores = np.array([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]])
     assert best_labels(scores, np.array([2, 1])).tolist() == [[False, True, True], [True, False, False]]
 
 
-def test_the_fit_is_the_minimum_of_the_penalised_loss():
+def test_fit_is_minimum_of_penalised_loss():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 5, generator=generator, dtype=torch.float64)
     labels = torch.rand(200, 3, generator=generator) < torch.sigmoid(x[:, :3] * 2 - 1)
@@ -31,7 +31,7 @@ def test_the_fit_is_the_minimum_of_the_penalised_loss():
     assert gradient.abs().max() < 1e-2 < (0.5 * x.T @ (0.5 - labels.double())).abs().max()
 
 
-def test_labels_that_follow_from_the_vectors_are_found_and_others_are_not():
+def test_learnable_labels_are_found_random_ones_not():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(400, 8)).astype(np.float32)
     labels = np.eye(4, dtype=bool)[(vectors[:, :4] * 3).argmax(1)]
@@ -42,7 +42,7 @@ def test_labels_that_follow_from_the_vectors_are_found_and_others_are_not():
     assert shuffled["50%"]["micro_f1"] < 40
 
 
-def test_a_node_with_several_lines_has_several_labels(tmp_path):
+def test_node_with_several_lines_has_several_labels(tmp_path):
     path = tmp_path / "labels.tsv"
     path.write_text("b\tred\na\tblue\nb\tblue\n")
     nodes = LabelledNodes.read(path)

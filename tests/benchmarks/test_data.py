@@ -29,7 +29,7 @@ def _pack(folder, archive):
         files.add(folder, folder.name)
 
 
-def test_a_digest_does_not_depend_on_the_order_of_lines_or_how_they_end(tmp_path):
+def test_digest_ignores_order_and_ends_of_lines(tmp_path):
     first, second, other = (tmp_path / name for name in "abc")
     first.write_bytes(b"b\na\n")
     second.write_bytes(b"a\r\nb")
@@ -37,11 +37,11 @@ def test_a_digest_does_not_depend_on_the_order_of_lines_or_how_they_end(tmp_path
     assert line_digest(first) == line_digest(second) != line_digest(other)
 
 
-def test_a_folder_is_used_where_it_lies(pair, tmp_path):
+def test_folder_is_used_in_its_place(pair, tmp_path):
     assert obtain(pair, tmp_path / "given", tmp_path / "cache") == tmp_path / "given" / "pair"
 
 
-def test_an_archive_is_unpacked_once_into_the_cache(pair, tmp_path):
+def test_archive_is_unpacked_once_into_cache(pair, tmp_path):
     archive = tmp_path / "pair.tar.zst"
     _pack(tmp_path / "given" / "pair", archive)
     found = obtain(pair, tmp_path, tmp_path / "cache")
@@ -50,7 +50,7 @@ def test_an_archive_is_unpacked_once_into_the_cache(pair, tmp_path):
     assert obtain(pair, tmp_path, tmp_path / "cache") == found
 
 
-def test_other_content_is_refused_and_leaves_nothing_in_the_cache(pair, tmp_path):
+def test_other_content_is_refused_and_not_cached(pair, tmp_path):
     folder = tmp_path / "given" / "pair"
     (folder / "b.tsv").write_text("y\n")
     _pack(folder, tmp_path / "pair.tar.zst")
@@ -61,13 +61,13 @@ def test_other_content_is_refused_and_leaves_nothing_in_the_cache(pair, tmp_path
     assert list((tmp_path / "cache" / "data").iterdir()) == []
 
 
-def test_a_missing_file_is_named(pair, tmp_path):
+def test_missing_file_is_named(pair, tmp_path):
     (tmp_path / "given" / "pair" / "b.tsv").unlink()
     with pytest.raises(InputError, match=r"b\.tsv: missing"):
         obtain(pair, tmp_path / "given", tmp_path / "cache")
 
 
-def test_members_of_a_fetched_archive_get_the_names_of_the_data_set(pair, tmp_path):
+def test_members_of_archive_get_data_set_names(pair, tmp_path):
     with zipfile.ZipFile(tmp_path / "published.zip", "w") as archive:
         archive.writestr("Release/first.txt", "3\t4\n1\t2\n")
     (tmp_path / "b.txt").write_text("x\n")
@@ -78,7 +78,7 @@ def test_members_of_a_fetched_archive_get_the_names_of_the_data_set(pair, tmp_pa
     assert (found / "a.tsv").read_text() == "3\t4\n1\t2\n"
 
 
-def test_what_cannot_be_fetched_tells_how_to_bring_it(pair, tmp_path):
+def test_missing_data_set_is_reported_with_remedy(pair, tmp_path):
     with pytest.raises(StorageError, match="--data"):
         obtain(pair, tmp_path / "nothing", tmp_path / "cache")
     gone = DataSet("pair", pair.digests, {"a.tsv": Source((tmp_path / "gone.tsv").as_uri())})

@@ -1,4 +1,7 @@
-"""Dated edges as snapshots, and what is said of nights; nights themselves have their own tests."""
+"""Dated edges as snapshots, and reports on nights.
+
+Nights themselves have their own tests.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def dated(folder, text):
     return read_dated_edges(folder)
 
 
-def test_the_day_may_be_in_the_name_of_a_file_or_folder(tmp_path):
+def test_day_may_be_in_file_or_folder_name(tmp_path):
     (tmp_path / "2014-01-02.tsv").write_text("a\tsees\tb\n")
     (tmp_path / "day=2014-01-03").mkdir()
     (tmp_path / "day=2014-01-03" / "part-0.tsv.gz").write_bytes(gzip.compress(b"b\tsees\tc\n"))
@@ -46,7 +49,7 @@ def test_the_day_may_be_in_the_name_of_a_file_or_folder(tmp_path):
         read_dated_edges(tmp_path)
 
 
-def test_a_snapshot_holds_what_is_known_by_its_day_once(tmp_path):
+def test_snapshot_has_edges_known_by_its_day(tmp_path):
     found = dated(tmp_path, FACTS)
     days = ["2014-01-02", "2014-01-03", "2014-01-05"]
     assert dict(found.snapshots(days)) == {
@@ -56,11 +59,11 @@ def test_a_snapshot_holds_what_is_known_by_its_day_once(tmp_path):
     }
 
 
-def test_a_window_forgets_what_was_not_true_again(tmp_path):
+def test_window_drops_edges_that_were_not_repeated(tmp_path):
     found = dated(tmp_path, FACTS)
     assert dict(found.snapshots(["2014-01-03", "2014-01-05"], window=2)) == {
         "2014-01-03": [("a", "sees", "b"), ("b", "sees", "c")],
-        "2014-01-05": [("c", "sees", "a")],  # nothing is told of the 4th
+        "2014-01-05": [("c", "sees", "a")],  # there is no fact of the 4th
     }
 
 
@@ -71,14 +74,14 @@ def test_edges_with_signs_come_and_go(tmp_path):
         list(found.snapshots(["2014-01-01"], window=2))
 
 
-def test_days_to_come_are_those_after_a_night(tmp_path):
+def test_coming_days_are_those_after_a_night(tmp_path):
     days = [f"2014-01-{day:02}" for day in range(1, 31)]
     found = dated(tmp_path, "".join(f"a\tsees\t{day}\t{day}\n" for day in days))
     assert found.coming(days[2]) == {("a", "sees", day) for day in days[3 : 3 + AHEAD]}
     assert found.coming(days[-1]) == set()
 
 
-def test_the_first_night_has_a_past_where_there_is_one(tmp_path):
+def test_first_night_has_past_days_where_possible(tmp_path):
     days = [f"2014-0{month}-{day:02}" for month in (1, 3) for day in range(1, 31)]
     found = dated(tmp_path, "".join(f"a\tsees\tb\t{day}\n" for day in days))
     assert found.chosen(2) == days[PAST : PAST + 2]
@@ -91,12 +94,12 @@ def test_the_first_night_has_a_past_where_there_is_one(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"), [("", "no TSV file"), ("a\tb\tc\tyesterday\n", "is no day"), ("a\tb\n", "2 cells")]
 )
-def test_what_is_not_dated_is_refused(tmp_path, text, message):
+def test_undated_edges_are_refused(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         dated(tmp_path, text)
 
 
-def test_a_graph_of_days_has_specs_for_both_walks_and_the_day_after(tmp_path):
+def test_graph_has_specs_of_both_walks(tmp_path):
     dated(tmp_path / "data", FACTS)
     graph = Graph.write("data", tmp_path, place=str(tmp_path / "place"), specs=tmp_path, count=2, first="2014-01-02")
     assert graph.days == ["2014-01-02", "2014-01-03"]
@@ -107,7 +110,7 @@ def test_a_graph_of_days_has_specs_for_both_walks_and_the_day_after(tmp_path):
         Graph.write("nothing", tmp_path, place=str(tmp_path / "place"), specs=tmp_path, count=2)
 
 
-def test_a_night_is_told_by_how_it_ended(tmp_path):
+def test_night_is_described_by_its_end(tmp_path):
     rows = [f"n{at}\tsees\tn{(at + step) % 40}\t2014-01-0{1 + step % 2}\n" for at in range(40) for step in (1, 2, 5)]
     dated(tmp_path / "data", "".join(rows))
     graph = Graph.write("data", tmp_path, place=str(tmp_path / "place"), specs=tmp_path, count=2)
@@ -126,7 +129,7 @@ def test_a_night_is_told_by_how_it_ended(tmp_path):
     assert means(walks)["independent"] == first.figures["mrr"]
 
 
-def test_the_document_says_what_the_results_say(tmp_path, monkeypatch):
+def test_document_has_the_figures_of_results(tmp_path, monkeypatch):
     results = read()
     if "stories" not in results:
         pytest.skip("nothing was measured yet: python -m benchmarks.nights.story")

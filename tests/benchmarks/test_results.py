@@ -30,7 +30,7 @@ def run():
     )
 
 
-def test_results_come_back_as_they_were_written(run, tmp_path):
+def test_results_are_read_as_written(run, tmp_path):
     results = Results()
     results.add(run)
     results.write(tmp_path / "results.json")
@@ -46,7 +46,7 @@ def test_foreign_results_are_refused(tmp_path):
             Results.read(path)
 
 
-def test_a_run_counts_for_its_own_recipe_and_seed_only(run):
+def test_run_counts_for_its_recipe_and_seed(run):
     results = Results()
     results.add(run)
     assert results.has("fb15k", 0, "r")
@@ -54,14 +54,14 @@ def test_a_run_counts_for_its_own_recipe_and_seed_only(run):
     assert not results.has("fb15k", 1, "r")
 
 
-def test_a_recipe_tells_configs_changes_and_data_apart():
+def test_recipe_depends_on_config_changes_and_data():
     one, other = BY_NAME["fb15k"], BY_NAME["fb15k_237"]
     assert (
         len({recipe(one, b"a", ()), recipe(one, b"b", ()), recipe(one, b"a", ("x=1",)), recipe(other, b"a", ())}) == 4
     )
 
 
-def test_targets_are_held_against_the_mean_of_the_seeds(run):
+def test_targets_are_compared_with_mean_of_seeds(run):
     experiment = BY_NAME["fb15k"]
     worse = dataclasses.replace(run, seed=1, figures=FIGURES | {"mrr": 0.8181})
     assert means([run, worse])["mrr"] == pytest.approx(0.8297)
@@ -70,7 +70,7 @@ def test_targets_are_held_against_the_mean_of_the_seeds(run):
     assert sentence == "fb15k: mrr is 0.8297, below the target 0.835"
 
 
-def test_the_document_tells_what_was_run_and_what_was_not(run, tmp_path):
+def test_document_lists_measured_and_missing_experiments(run, tmp_path):
     results = Results()
     results.add(run)
     report.write(results, tmp_path / "q.md", tmp_path / "q.svg")
@@ -91,7 +91,7 @@ def test_document_compares_initial_configs_with_tuned_ones(run, tmp_path):
     assert "| wn18rr |  (0) |  (0) | not run |" in text
 
 
-def test_a_plot_has_each_line_with_all_its_points():
+def test_plot_has_all_points_of_each_line():
     lines = [Line("a & b", 0, [(1, 0.1), (2, 0.4)]), Line("c", 1, [(1, 0.3)])]
     root = ET.fromstring(draw([Panel("t", "x", lines)]))  # noqa: S314 - made here
     name = "{http://www.w3.org/2000/svg}"
@@ -104,7 +104,7 @@ def test_a_plot_has_each_line_with_all_its_points():
 
 
 @pytest.mark.parametrize("reach", [(0, 1), (0.17, 0.83), (2.3, 11.4), (5, 5), (0, 0.003)])
-def test_ticks_are_few_and_reach_around_the_values(reach):
+def test_ticks_are_few_and_around_the_values(reach):
     found = ticks(*reach)
     assert found[0] <= reach[0]
     assert found[-1] >= reach[1]

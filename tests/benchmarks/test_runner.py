@@ -1,4 +1,7 @@
-"""The way from a data set to figures, by real commands on a small graph."""
+"""From a data set to figures, by real commands.
+
+The graph is small.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pbg_tasks.config.loading import load_config
 from pbg_tasks.errors import ConfigError
 from tests.benchmarks.graph import CONFIG, write_ring
 
-CHANCE = 0.078  # of a scorer that knows nothing: H(60) / 60
+CHANCE = 0.078  # expectation of a random scorer: H(60) / 60
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def ring(tmp_path):
     return Experiment("ring", "Ring", "dated links", Path("ring.yaml"), data, targets={"mrr": 0.5}, interval=20)
 
 
-def test_an_experiment_ends_in_figures_curves_and_seconds(ring, tmp_path):
+def test_experiment_yields_figures_curves_and_seconds(ring, tmp_path):
     found = run(
         ring,
         seed=3,
@@ -49,12 +52,12 @@ def test_an_experiment_ends_in_figures_curves_and_seconds(ring, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_failing_command_is_an_error_of_its_kind(tmp_path):
+def test_failing_command_raises_error_of_its_kind(tmp_path):
     with pytest.raises(ConfigError, match=r"pbg train missing\.yaml: ended with status 2"):
         Pbg(tmp_path, Clock())("train", "train", "missing.yaml")
 
 
-def test_the_time_aware_filter_leaves_out_facts_of_the_same_date_only():
+def test_time_aware_filter_excludes_same_date_only():
     config = load_config(CONFIG.replace("dimension: 16", "dimension: 2").encode(), source="ring.yaml")
     # The relation is the identity, so that an entity scores by its first number: 3 > 2 > 1 > 0.
     params = {
@@ -71,7 +74,7 @@ def test_the_time_aware_filter_leaves_out_facts_of_the_same_date_only():
     assert among.tolist() == [4, 3]
 
 
-def test_published_rows_use_figures_that_are_measured():
+def test_published_rows_use_measured_figures():
     assert BY_NAME["icews14"].published[0].figures.keys() <= {"dated_mrr", "dated_hits1", "dated_hits10"}
 
 

@@ -23,7 +23,7 @@ def source(tmp_path):
     return folder
 
 
-def test_a_snapshot_holds_each_triple_known_by_its_day_once(source, tmp_path):
+def test_snapshot_has_each_triple_once_by_day(source, tmp_path):
     sizes = write_snapshots(source, tmp_path / "out", dt.date(2014, 1, 1), dt.date(2014, 1, 3))
     assert sizes == {"2014-01-01": 1, "2014-01-02": 2, "2014-01-03": 3}
     table = pq.read_table(tmp_path / "out" / "2014-01-02" / "edges.parquet")
@@ -33,12 +33,12 @@ def test_a_snapshot_holds_each_triple_known_by_its_day_once(source, tmp_path):
     ]
 
 
-def test_a_source_without_a_split_is_refused(source, tmp_path):
+def test_source_without_a_split_is_refused(source, tmp_path):
     (source / "test.tsv").unlink()
     with pytest.raises(InputError, match=r"has no test\.tsv"):
         write_snapshots(source, tmp_path / "out", dt.date(2014, 1, 1), dt.date(2014, 1, 1))
 
 
 @pytest.mark.parametrize("graph", ["icews14", "blogcatalog"])
-def test_the_example_specs_are_valid_and_named_after_their_files(graph):
+def test_example_specs_are_valid_and_named_rightly(graph):
     assert load_graph_spec(ROOT / "examples" / "graphs" / f"{graph}.yaml").graph == graph

@@ -29,29 +29,29 @@ def keys(*partitions):
     return [PartitionKey("node", partition) for partition in partitions]
 
 
-def test_a_link_carries_one_transfer_after_the_other():
+def test_link_carries_one_transfer_at_a_time():
     link = Link(rate=10.0)
     assert link.carry(50, now=1.0) == 6.0
     assert link.carry(10, now=2.0) == 7.0
     assert link.carry(10, now=20.0) == 21.0
 
 
-def test_what_comes_while_a_record_is_made_shares_the_next():
+def test_progress_during_a_record_shares_the_next():
     recorder = Recorder(2.0)
     assert [recorder.record(now) for now in (1.0, 1.5, 2.9, 3.1, 9.0)] == [3.0, 5.0, 5.0, 7.0, 11.0]
 
 
-def test_the_store_is_shared_by_all_ranks():
+def test_store_is_shared_by_all_ranks():
     network = Network(store=10.0, store_total=15.0, latency=0.5)
     exchange = StoreExchange(network, 2, dict.fromkeys(keys(0, 1, 2), 30.0))
-    assert exchange.hand_over(0, keys(0), 0.0) == 3.5  # its own link is the narrower
-    assert exchange.hand_over(1, keys(1), 0.0) == 4.5  # the store has the first one's half of the way to carry
+    assert exchange.hand_over(0, keys(0), 0.0) == 3.5  # its own link is the slower one
+    assert exchange.hand_over(1, keys(1), 0.0) == 4.5  # the store carries half of the first one's bytes already
     assert exchange.fetch(0, keys(2), 0.0) == 3.5  # reading does not slow writing down
     assert exchange.fetch(0, [], 7.0) == 7.0
     assert exchange.moved == 90.0
 
 
-def test_a_partition_lives_with_its_server():
+def test_partition_stays_with_its_server():
     network = Network(link=10.0, store=5.0, latency=0.5)
     exchange = MemoryExchange(network, 2, 0, dict.fromkeys(keys(0, 1, 2, 3), 30.0))
     assert exchange.hand_over(0, keys(0, 2), 0.0) == 0.0  # with itself
@@ -62,54 +62,57 @@ def test_a_partition_lives_with_its_server():
     assert exchange.finish(30.0) == 30.0
 
 
-def test_dedicated_servers_are_never_near():
+def test_dedicated_servers_are_always_remote():
     exchange = MemoryExchange(Network(link=10.0, latency=0.0), 2, 1, dict.fromkeys(keys(0, 1), 30.0))
     assert exchange.hand_over(0, keys(0), 0.0) == 3.0
-    assert exchange.hand_over(1, keys(1), 0.0) == 6.0  # the one server takes one after the other
+    assert exchange.hand_over(1, keys(1), 0.0) == 6.0  # the only server takes one after the other
     exchange.write_behind(10.0)
     exchange.hand_over(0, keys(0), 10.0)
     assert exchange.moved == 150.0
 
 
 @pytest.mark.parametrize("servers", [-1, 0, 2])
-def test_without_io_one_rank_trains_all_the_time(servers):
+def test_single_rank_without_io_always_trains(servers):
     outcome = simulate(even_work(4), 1, INSTANT, servers=servers)
     assert (outcome.seconds, outcome.trained, outcome.waited) == (pytest.approx(16.0), 16.0, 0.0)
     assert outcome.busy == pytest.approx(1.0)
 
 
-def test_two_partitions_let_a_second_rank_help_on_the_diagonal_only():
+def test_two_partitions_occupy_two_ranks_on_diagonal():
     outcome = simulate(even_work(2), 2, INSTANT, servers=0)
     assert outcome.seconds == pytest.approx(3.0)  # (0, 0) beside (1, 1), then (0, 1), then (1, 0)
     assert outcome.waited == pytest.approx(2.0)
     assert outcome.waiting == pytest.approx(1 / 3)
 
 
-def test_a_tree_begins_with_one_rank_and_needs_no_reading():
+def test_tree_begins_with_one_rank_without_reading():
     assert simulate(even_work(4, tree=True), 2, INSTANT, servers=0).waited > 0
     warm, cold = (simulate(even_work(4, rows=10, tree=tree), 1, INSTANT, servers=0).moved for tree in (False, True))
-    assert warm - cold == 4 * 10  # each partition was read once from the store less
+    assert warm - cold == 4 * 10  # one read of each partition from the store less
 
 
-def test_asking_seldom_costs_time():
+def test_seldom_polling_costs_time():
     work = work_of(FREEBASE, 8)
     told, polling = (simulate(work, 4, replace(INSTANT, poll=poll), servers=-1) for poll in (0.0, 60.0))
     assert told.seconds < polling.seconds
 
 
 def test_partitions_that_stay_are_not_read_again():
-    """Each bucket writes what it has; of the 4 of one rank's walk over 2 partitions only two read one."""
+    """Let one rank walk through the 4 buckets of 2 partitions.
+
+    Each bucket writes its partitions, and only two buckets read one.
+    """
     assert simulate(even_work(2, rows=10), 1, INSTANT, servers=0).moved == (1 + 2 + 2 + 1) * 10 + 2 * 10
 
 
-def test_a_graph_takes_the_time_it_took():
+def test_graph_takes_its_published_time():
     work = work_of(FREEBASE, 4, ties="rows", faster=2.0)
     assert list(work.seconds) == grid(4, 4)
     assert sum(work.seconds.values()) == pytest.approx(FREEBASE.epoch_seconds / 2)
     assert sum(work.counts.values()) >= FREEBASE.entities
 
 
-def test_the_document_is_made_of_the_results(tmp_path):
+def test_document_is_made_of_the_results(tmp_path):
     real = {"ranks": 2, "servers": -1, "load": 0.4, "seconds": 3.0, "busy": 0.9, "simulated_busy": 0.95}
     results = {
         "scaling": list(scaling(quick=True)),
@@ -126,7 +129,10 @@ def test_the_document_is_made_of_the_results(tmp_path):
 
 
 def test_real_runs_are_read_from_their_lines(tmp_path):
-    """Two epochs of a real training, of which the last one counts; alone, so that it costs no processes."""
+    """Read two epochs of a real training; the last one counts.
+
+    It has one rank, so that it costs no processes.
+    """
     config = RandomGraph(40, 400, partitions=2).write(LIVEJOURNAL | {"dimension": 4, "batch_size": 50}, tmp_path)
     ours = Ours(config)
     ours.epoch()

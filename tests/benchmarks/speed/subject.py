@@ -1,4 +1,4 @@
-"""What a worker holds in tests."""
+"""Object that a worker holds in tests."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ OURS = [Round(100, 1.0, 2.0, 0), Round(100, 2.0, 2.0, 0), Round(100, 1.0, 4.0, 0
 THEIRS = [Round(10, 1.0, 1.0, 0), Round(10, 1.0, 1.0, 0), Round(10, 4.0, 1.0, 0)]
 
 
-def test_rounds_are_taken_in_turns_after_one_that_does_not_count():
+def test_rounds_alternate_after_an_uncounted_one():
     order = []
 
     def side(name):
@@ -27,7 +27,7 @@ def test_rounds_are_taken_in_turns_after_one_that_does_not_count():
     assert order.count("c") == 1
 
 
-def test_a_rate_is_compared_pair_by_pair():
+def test_rate_is_compared_pair_by_pair():
     found = Measurement.rate("step", "edges/cpu-s", OURS, THEIRS, target=12).to_json()
     assert (found["ours"], found["theirs"]) == (100, 10)
     assert (found["ratio_min"], found["ratio_median"], found["ratio_max"]) == (5, 10, 40)
@@ -35,12 +35,12 @@ def test_a_rate_is_compared_pair_by_pair():
     assert Measurement.rate("step", "edges/s", OURS, THEIRS, per_second).ratios == (5, 5, 2.5)
 
 
-def test_less_is_better_in_a_cost():
+def test_lower_cost_is_better():
     found = Measurement.cost("evaluation", "cpu-s", OURS, THEIRS)
     assert (found.ours, found.theirs, found.ratios) == (1, 1, (1, 0.5, 4))
 
 
-def test_a_line_has_every_key_that_is_asked_for_and_no_empty_one():
+def test_line_has_every_required_key_only():
     alone = Measurement("peak", "B", 123456.0, target=2e5, at_most=True, details={"base": 1.23456}).to_json()
     assert alone == {
         "name": "peak",
@@ -58,11 +58,11 @@ def test_a_line_has_every_key_that_is_asked_for_and_no_empty_one():
 
 
 @pytest.mark.parametrize(("value", "at_most", "met"), [(0.02, True, True), (0.04, True, False), (0.04, False, True)])
-def test_a_figure_without_ratios_is_held_against_the_target_itself(value, at_most, met):
+def test_figure_without_ratios_is_compared_itself(value, at_most, met):
     assert Measurement("share", "share", value, target=0.03, at_most=at_most).met is met
 
 
-def test_a_table_says_figures_ratios_and_targets():
+def test_table_contains_figures_ratios_and_targets():
     compared = Measurement.rate("step", "edges/cpu-s", OURS, THEIRS, target=12)
     waiting = Measurement("waiting", "share", 0.021, target=0.03, at_most=True)
     lines = aligned([HEADINGS, *(cells(each.to_json()) for each in (compared, waiting))]).splitlines()

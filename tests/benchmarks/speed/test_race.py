@@ -1,4 +1,4 @@
-"""The user's race: what is kept of each side, and what is told of one or both."""
+"""The user's race: kept states of each side, and reports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ THEIRS = race.Finish({"import": 100.0, "train": 3900.0}, 0.79, 50)
 
 
 def finished(tools, monkeypatch):
-    """Let both sides come to their ends at once."""
+    """Let both sides finish at once."""
     monkeypatch.setattr(race, "_our_race", lambda _: OURS)
     monkeypatch.setattr(race, "_their_race", lambda _: THEIRS)
     return race.measure(tools, quick=False)
 
 
-def test_each_side_can_be_run_at_another_time(tmp_path, monkeypatch):
+def test_each_side_can_run_at_another_time(tmp_path, monkeypatch):
     def tools(*racers):
         return Tools(tmp_path / "run", tmp_path, tmp_path, racers=racers)
 
@@ -31,13 +31,13 @@ def test_each_side_can_be_run_at_another_time(tmp_path, monkeypatch):
     assert "earlier" not in together.note
 
 
-def test_ours_is_told_alone(tmp_path, monkeypatch):
+def test_own_side_is_reported_alone(tmp_path, monkeypatch):
     (alone,) = finished(Tools(tmp_path / "run", tmp_path, tmp_path, racers=RACERS[:1]), monkeypatch)
     assert (alone.ours, alone.theirs, alone.ratios) == (200.0, None, ())
     assert "MRR 0.8050 after 20 epochs of fb15k.yaml with dimension=400" in alone.note
 
 
-def test_what_pbg_did_is_kept_until_it_has_come_to_its_end(tmp_path):
+def test_progress_of_pbg_is_kept_until_finish(tmp_path):
     record = race._Record(tmp_path / "record.json")
     record.add("train", 100.0, [5, 0.5])
     record.add("train", 50.0, [10, 0.6])
@@ -49,7 +49,7 @@ def test_what_pbg_did_is_kept_until_it_has_come_to_its_end(tmp_path):
     assert "EXTRAPOLATED" in extrapolated.note
 
 
-def test_pbg_goes_on_after_an_extrapolated_end(tmp_path, monkeypatch):
+def test_pbg_continues_after_an_extrapolated_finish(tmp_path, monkeypatch):
     root = tmp_path / "race" / "theirs"
     commands = []
     monkeypatch.setattr(race._TheirRace, "_command", lambda _, *told: commands.append(told[-1]) or 100.0)

@@ -26,7 +26,7 @@ def grown():
     return Measurement("growth of an epoch with edges", "exponent", 1.0, points=((10, 1), (100, 10), (1000, 100)))
 
 
-def test_results_are_a_list_and_come_back_as_they_were_written(tmp_path):
+def test_results_are_read_as_written(tmp_path):
     results = Results()
     results.replace("steps", [compared("FB <step>")], **COMMON)
     results.write(tmp_path / "new" / "latest.json")
@@ -42,7 +42,7 @@ def test_foreign_results_are_refused(tmp_path):
             Results.read(path)
 
 
-def test_a_benchmark_takes_the_place_of_its_older_run():
+def test_benchmark_replaces_its_older_run():
     results = Results()
     results.replace("steps", [compared("one"), compared("two")], **COMMON)
     results.replace("export", [compared("three")], **COMMON)
@@ -56,7 +56,7 @@ def test_a_benchmark_takes_the_place_of_its_older_run():
 
 
 @pytest.mark.parametrize("other", [{"cpu": "another"}, {"features": "none"}, {"cores": 96}, {"load": 8.0}])
-def test_figures_of_another_or_a_busy_machine_do_not_count_as_measured(other):
+def test_figures_of_other_machine_do_not_count(other):
     here = {"cpu": "this", "features": "avx2", "cores": 2, "load": 30.0}
     results = Results()
     results.replace("steps", [compared("one")], rerun="make bench", revision="abc", environment=here | {"load": 2.1})
@@ -66,7 +66,7 @@ def test_figures_of_another_or_a_busy_machine_do_not_count_as_measured(other):
 
 
 @pytest.mark.skipif(not GIT, reason="git is not installed")
-def test_the_revision_follows_the_code_and_nothing_else(tmp_path):
+def test_revision_follows_the_code_only(tmp_path):
     def git(*arguments):
         identity = ["-c", "user.name=n", "-c", "user.email=e"]
         subprocess.run([GIT, *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
@@ -95,7 +95,7 @@ def test_the_revision_follows_the_code_and_nothing_else(tmp_path):
     assert revision(tmp_path / "nowhere") is None
 
 
-def test_the_document_tells_what_was_measured_and_what_was_not(tmp_path):
+def test_document_lists_measured_and_missing_benchmarks(tmp_path):
     results = Results()
     results.replace("steps", [compared("FB <step>"), compared("LJ step")], **COMMON)
     results.replace("growth", [grown()], **COMMON)
@@ -111,7 +111,7 @@ def test_the_document_tells_what_was_measured_and_what_was_not(tmp_path):
     assert "slope 1.00" in drawn[1]
 
 
-def test_the_plot_of_ratios_to_pbg_holds_no_others(tmp_path):
+def test_plot_of_ratios_has_pbg_only(tmp_path):
     results = Results()
     for benchmark in ("steps", "staging", "pykeen"):
         results.replace(benchmark, [compared(f"of {benchmark}")], **COMMON)
@@ -123,11 +123,11 @@ def test_the_plot_of_ratios_to_pbg_holds_no_others(tmp_path):
 
 
 @pytest.mark.parametrize(("reach", "expected"), [((3, 900), [1, 10, 100, 1000]), ((3, 9), [2, 4, 8, 16])])
-def test_logarithmic_axes_are_marked_at_powers(reach, expected):
+def test_logarithmic_axes_have_powers_as_marks(reach, expected):
     assert log_ticks(*reach) == expected
 
 
-def test_a_fitted_line_is_straight_on_logarithmic_axes(tmp_path):
+def test_fitted_line_is_straight_on_logarithmic_axes(tmp_path):
     results = Results()
     results.replace("growth", [grown()], **COMMON)
     report.write(results, tmp_path / "p.md", tmp_path / "r.svg", tmp_path / "g.svg")

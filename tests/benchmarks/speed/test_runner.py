@@ -14,7 +14,7 @@ from pbg_tasks.errors import ResourceError
 
 @dataclass
 class Counting:
-    """A benchmark that tells how often it was run."""
+    """Benchmark that counts its runs."""
 
     name: str
     error: Exception | None = None
@@ -39,7 +39,7 @@ def runner(tmp_path, results=None):
     return made, kept
 
 
-def test_what_fails_is_told_and_the_others_go_on(tmp_path):
+def test_failing_benchmark_is_reported_and_others_continue(tmp_path):
     found, kept = runner(tmp_path)
     found.run([Counting("one", ResourceError("no PBG here")), Counting("two")], again=False)
     assert found.failures == {"one": "ResourceError: no PBG here"}
@@ -52,7 +52,7 @@ def test_what_fails_is_told_and_the_others_go_on(tmp_path):
     assert not (tmp_path / "runs" / "two").exists()
 
 
-def test_what_was_measured_on_this_code_is_left_unless_it_is_asked_for(tmp_path, monkeypatch):
+def test_measured_benchmark_is_repeated_on_request_only(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     found, _ = runner(tmp_path)
     benchmark = Counting("one")
@@ -63,7 +63,7 @@ def test_what_was_measured_on_this_code_is_left_unless_it_is_asked_for(tmp_path,
     assert [entry["ours"] for entry in found.results.entries] == [2]
 
 
-def test_what_was_measured_under_load_or_elsewhere_is_measured_again(tmp_path, monkeypatch):
+def test_figures_under_load_are_measured_again(tmp_path, monkeypatch):
     load = [1000.0]
     monkeypatch.setattr(os, "getloadavg", lambda: (load[0], 0.0, 0.0))
     found, _ = runner(tmp_path)
@@ -78,6 +78,6 @@ def test_what_was_measured_under_load_or_elsewhere_is_measured_again(tmp_path, m
     assert benchmark.runs == 3
 
 
-def test_the_quick_ones_are_those_that_are_promised():
+def test_quick_benchmarks_are_the_promised_ones():
     assert {each.name for each in BENCHMARKS if each.quick} == {"steps", "importing", "evaluating", "exporting"}
     assert BY_NAME["race"].apart

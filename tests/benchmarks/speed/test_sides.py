@@ -1,4 +1,7 @@
-"""Both sides of each comparison on small graphs: they do the same work and find the same figures."""
+"""Both sides of each comparison on small graphs.
+
+They do the same work and find the same figures.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def write_triples(path, lines=1000, entities=100):
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_a_random_graph_falls_evenly_into_its_partitions(partitions, tmp_path):
+def test_random_graph_has_equal_partitions(partitions, tmp_path):
     config = ConfigSchema(**RandomGraph(1001, 5000, partitions).write(LIVEJOURNAL, tmp_path))
     counts = [read_entity_count(tmp_path / "entities", "user_id", part) for part in range(partitions)]
     assert sum(counts) == 1001
@@ -50,7 +53,7 @@ def test_a_random_graph_falls_evenly_into_its_partitions(partitions, tmp_path):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("workers", [1, 2])
-def test_both_train_as_many_edges_as_they_are_asked_for(workers, tools, tmp_path):
+def test_both_sides_train_the_requested_edges(workers, tools, tmp_path):
     config = RandomGraph(500, 3000).write(LIVEJOURNAL | SMALL, tmp_path / "graph")
     race = steps._Race("LJ", config, available(config), ours=2000, theirs=1500)
     with race.our_worker(tools, workers) as ours, tools.theirs("Training", config=config, workers=workers) as pbg:
@@ -59,7 +62,7 @@ def test_both_train_as_many_edges_as_they_are_asked_for(workers, tools, tmp_path
 
 
 @pytest.mark.interop
-def test_an_epoch_of_both_is_every_edge_once(tools, tmp_path):
+def test_epoch_of_both_trains_every_edge_once(tools, tmp_path):
     config = RandomGraph(400, 1500, partitions=2).write(epochs.MODEL | SMALL, tmp_path / "graph")
     theirs = config | {"checkpoint_path": str(tmp_path / "theirs"), "num_epochs": 3}
     with (
@@ -73,7 +76,7 @@ def test_an_epoch_of_both_is_every_edge_once(tools, tmp_path):
 
 
 @pytest.mark.interop
-def test_both_import_rank_and_export_alike(tools, tmp_path):
+def test_both_sides_import_rank_and_export_alike(tools, tmp_path):
     source = tmp_path / "edges.tsv"
     write_triples(source)
     config = placed(FB15K | SMALL, tmp_path / "graph")
@@ -104,7 +107,7 @@ def test_random_edges_are_written_as_triples(tmp_path):
 
 
 @pytest.mark.parametrize("library", ["DuckDB", "Arrow"])
-def test_a_library_alone_imports_every_edge_into_its_bucket(library, tmp_path):
+def test_library_imports_every_edge_into_its_bucket(library, tmp_path):
     source = tmp_path / "edges.tsv"
     write_triples(source, lines=500, entities=50)
     parts = range(libraries.PARTITIONS)
@@ -125,7 +128,7 @@ def test_a_library_alone_imports_every_edge_into_its_bucket(library, tmp_path):
     assert sorted(found) == sorted((lhs, rhs) for lhs, _, rhs in lines)
 
 
-def test_arrow_exports_the_table_that_we_do(tmp_path):
+def test_arrow_exports_the_same_table(tmp_path):
     config = RandomGraph(300, 500, names=True).write(epochs.MODEL | {"dimension": 4}, tmp_path / "graph")
     train_directory(ConfigSchema(**config))
     ours, arrow = (
@@ -147,7 +150,7 @@ def split_row(line):
 
 
 @pytest.mark.interop
-def test_the_memory_of_all_processes_of_both_is_measured(tools):
+def test_memory_of_all_processes_is_measured(tools):
     (found,) = footprint._compared(tools, Communities(1600, 2000), 2, {"2 in memory": 2})
     assert found.name == "peak memory, 1.6 k entities: 2 partitions, 2 in memory"
     assert found.ours > 50e6

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from benchmarks.speed import steps
 
 
-def test_both_sides_train_as_many_edges_of_fb15k_with_two_workers(tmp_path, monkeypatch):
+def test_both_sides_train_equal_edges_with_workers(tmp_path, monkeypatch):
     races = []
     monkeypatch.setattr(steps, "fb15k", lambda *_: {})
     monkeypatch.setattr(steps, "available", lambda _: ["native"])

@@ -1,4 +1,4 @@
-"""What a process and its descendants hold together."""
+"""Memory of a process and its descendants together."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def peak(pid):
     return watch.peak
 
 
-def test_what_processes_share_counts_once():
+def test_shared_memory_counts_once():
     with started(WAITING) as pid:
         bare = peak(pid)
     with started(SHARING) as pid:
@@ -59,7 +59,7 @@ def test_what_processes_share_counts_once():
 
 
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="this system has no /dev/shm")
-def test_a_peak_between_and_what_no_process_has_mapped_count():
+def test_peak_between_looks_and_unmapped_files_count():
     with started(WAITING) as pid, MemoryWatch(pid) as watch:
         before = watch.peak
         path = SHARED_MEMORY / f"pbg-test-{pid}"
@@ -73,7 +73,7 @@ def test_a_peak_between_and_what_no_process_has_mapped_count():
     assert watch.peak >= before + 31 * MIB
 
 
-def test_a_process_that_is_gone_holds_nothing():
+def test_process_that_is_gone_has_no_memory():
     with started(WAITING) as pid:
         pass
-    assert peak(pid) < 8 * MIB  # what other processes put into /dev/shm meanwhile
+    assert peak(pid) < 8 * MIB  # files that other processes put into /dev/shm meanwhile

@@ -20,14 +20,14 @@ def worker(tmp_path, place=PLACE, **arguments):
     return Worker(Path(sys.executable), place, arguments, tmp_path / "worker.log", {})
 
 
-def test_methods_of_one_object_are_called_in_a_process_of_its_own(tmp_path):
+def test_methods_are_called_in_separate_process(tmp_path):
     with worker(tmp_path, start=5) as subject:
         assert subject("add", number=2).value == 7
         assert subject("add", number=3).value == 10
     assert "printed" in (tmp_path / "worker.log").read_text()
 
 
-def test_seconds_of_what_it_starts_and_its_own_peak_are_counted(tmp_path):
+def test_children_and_own_peak_are_counted(tmp_path):
     with worker(tmp_path) as subject:
         idle, busy = subject("add", number=1), subject("burn", seconds=0.3)
         taken = subject("take", mebibytes=100)
@@ -37,24 +37,24 @@ def test_seconds_of_what_it_starts_and_its_own_peak_are_counted(tmp_path):
     assert 90 << 20 < taken.peak - busy.peak < 130 << 20
 
 
-def test_what_fails_there_is_told_and_the_worker_goes_on(tmp_path):
+def test_error_in_worker_is_raised_and_worker_continues(tmp_path):
     with worker(tmp_path) as subject:
         with pytest.raises(PbgError, match=r"fail: ValueError: not today"):
             subject("fail")
         assert subject("add", number=1).value == 1
 
 
-def test_the_last_words_of_a_process_that_ends_are_told(tmp_path):
+def test_last_output_of_ended_process_is_reported(tmp_path):
     with worker(tmp_path) as subject, pytest.raises(PbgError, match=r"die: the process ended: last words"):
         subject("die")
 
 
-def test_an_object_that_cannot_be_made_is_told(tmp_path):
+def test_failing_constructor_is_reported(tmp_path):
     with pytest.raises(PbgError, match=r"make: AttributeError.*Nobody"), worker(tmp_path, f"{PLACE[:-7]}Nobody"):
         pass
 
 
-def test_cpu_seconds_are_those_of_living_descendants_as_well():
+def test_cpu_seconds_include_living_descendants():
     command = [sys.executable, "-c", f"{BURN.format(0.3)}\nprint(flush=True)\ninput()"]
     before = cpu_seconds(os.getpid())
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -63,11 +63,13 @@ def test_cpu_seconds_are_those_of_living_descendants_as_well():
         alive = cpu_seconds(os.getpid())
         child.communicate(b"\n")
     assert alive - before > 0.25
-    assert cpu_seconds(os.getpid()) >= alive - 2 / os.sysconf("SC_CLK_TCK")  # ended ones are counted in ticks
+    assert cpu_seconds(os.getpid()) >= alive - 2 / os.sysconf(
+        "SC_CLK_TCK"
+    )  # those of ended processes are counted in ticks
     assert child.pid not in tree(os.getpid())
 
 
-def test_work_of_less_than_a_clock_tick_takes_time():
+def test_work_below_a_clock_tick_takes_time():
     before, began = cpu_seconds(os.getpid()), time.thread_time()
     while time.thread_time() - began < 0.002:
         pass
