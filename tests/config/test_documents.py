@@ -1,4 +1,7 @@
-"""JSON, YAML and Python documents: equal contents give equal dicts, bad ones one clear error."""
+"""JSON, YAML and Python documents.
+
+Equal contents give equal dicts, bad ones one clear error.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def test_pbgs_own_examples_load():
     assert (freebase.entities["all"].num_partitions, freebase.lr) == (16, 0.1)
 
 
-def test_a_config_written_by_pbg_loads_as_it_was():
+def test_config_written_by_pbg_is_read_unchanged():
     config = load_config(FB15K.encode(), source="fb15k_config.py")
     assert load_config(json.dumps(config.to_pbg(), indent=4).encode(), source="config.json") == config
 
@@ -40,7 +43,7 @@ def test_a_config_written_by_pbg_loads_as_it_was():
         ("a.py", "def get_torchbiggraph_config():\n    return dict(lr=1e-3, names=('x', None), deep={'on': True})"),
     ],
 )
-def test_all_forms_say_the_same(source, text):
+def test_all_forms_have_equal_contents(source, text):
     assert parse_document(text.encode(), source=source) == {
         "lr": 0.001,
         "names": ["x", None],
@@ -60,7 +63,7 @@ def test_all_forms_say_the_same(source, text):
         ("1_000", 1000),
     ],
 )
-def test_yaml_scalars(text, value):
+def test_yaml_scalars_are_read(text, value):
     assert parse_document(f"a: {text}".encode(), source="a.yaml") == {"a": value}
 
 
@@ -97,27 +100,27 @@ def test_yaml_merge_keys_work():
         ("a", b"", "a config is a file named"),
     ],
 )
-def test_what_is_no_config(source, data, expected):
+def test_documents_without_config_are_refused(source, data, expected):
     with pytest.raises(ConfigError) as caught:
         parse_document(data, source=source)
     assert str(caught.value).startswith(source)
     assert expected in str(caught.value)
 
 
-def test_a_yaml_document_that_refers_to_itself_is_refused():
+def test_yaml_document_containing_itself_is_refused():
     with pytest.raises(ConfigError, match="an alias stands for what it is a part of"):
         load_config(FREEBASE_YAML.encode() + b"init_path: &a [*a]\n", source="a.yaml")
 
 
 @given(st.sampled_from(["a.json", "a.yaml", "a.py"]), st.text() | st.binary())
-def test_no_bytes_end_in_anything_but_a_config_error(source, data):
+def test_any_bytes_fail_with_config_error_only(source, data):
     data = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     for each in (data, b"def get_torchbiggraph_config():\n    return " + data):
         with suppress(ConfigError):
             assert isinstance(parse_document(each, source=source), dict)
 
 
-def test_warnings(capsys):
+def test_suspicious_keys_give_warnings(capsys):
     overrides = ["verbose=3", "background_io=true", "comparator=cos", "loss_fn=logistic"]
     assert load_config(FB15K.encode(), source="a.py", overrides=overrides).verbose == 3
     lines = capsys.readouterr().err.splitlines()

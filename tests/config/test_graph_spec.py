@@ -124,7 +124,7 @@ def test_list_of_refused_entries_is_not_called_short(tmp_path):
     ("how", "ask_hours", "grace_hours", "fits"),
     [("ask", 71.5, None, True), ("ask", 72, None, False), ("ask", 24, 20, False), ("fail", 24, 20, True)],
 )
-def test_a_night_that_waits_for_an_answer_stays_until_it_has_one(tmp_path, how, ask_hours, grace_hours, fits):
+def test_night_awaiting_answer_outlives_collection_grace(tmp_path, how, ask_hours, grace_hours, fits):
     collect = {} if grace_hours is None else {"grace_hours": grace_hours}
     gates = {"on_failure": how, "ask_hours": ask_hours}
     spec = write(tmp_path, {**SPEC, "gates": gates, "nights": {"collect": collect}})
@@ -153,18 +153,18 @@ def test_several_partition_counts_on_one_side_are_refused(tmp_path):
         ("graph: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
     ],
 )
-def test_files_that_are_no_spec(tmp_path, text, expected):
+def test_files_without_spec_are_refused(tmp_path, text, expected):
     with pytest.raises(ConfigError, match=r"graph\.yaml") as caught:
         load_graph_spec(write(tmp_path, None, text))
     assert expected in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
         load_graph_spec(tmp_path / "nowhere.yaml")
 
 
-def test_overrides(tmp_path):
+def test_overrides_change_the_spec(tmp_path):
     spec = load_graph_spec(
         write(tmp_path, SPEC),
         [
@@ -183,7 +183,7 @@ def test_overrides(tmp_path):
             load_graph_spec(write(tmp_path, SPEC), [bad])
 
 
-def test_a_run_is_a_value():
+def test_run_spec_is_a_value():
     graph = parse(GraphSpec, SPEC, source="spec")
     files = (SnapshotFile(uri="s3://bucket/edges/d1/a.csv.gz", size=3, version="x"),)
     run = RunSpec(graph=graph, snapshot="2026-11-20", files=files)
@@ -208,7 +208,7 @@ def test_run_with_default_trend_keeps_its_id():
 
 
 @pytest.mark.parametrize("key", ["../x", "a/b", ".hidden", "", "x" * 65, "a b"])
-def test_a_snapshot_key_cannot_leave_its_folder(key):
+def test_snapshot_key_cannot_leave_its_folder(key):
     graph = parse(GraphSpec, SPEC, source="spec")
     with pytest.raises(ConfigError, match="snapshot"):
         parse(

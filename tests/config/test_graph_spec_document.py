@@ -1,4 +1,7 @@
-"""docs/graph-spec.md: its table has every key of a graph spec, and the defaults that hold."""
+"""docs/graph-spec.md: its table of keys and defaults.
+
+It has every key of a graph spec, and the defaults in force.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ ELSEWHERE = (
     "gates.max_trend_drop",
     "limits",
 )
-"""Sections whose keys have tables of their own, or whose default is told as a whole."""
+"""Sections whose keys have tables of their own, or whose default is documented as a whole."""
 IN_WORDS = ("snapshots.quote", "exports.*.name", "nights.notify.*.arguments")
-"""Keys whose default is told in words, or follows from another key."""
+"""Keys whose default is documented in words, or follows from another key."""
 SCHEMA = GraphSpec.model_json_schema()
 
 
@@ -57,7 +60,7 @@ def table():
     return found
 
 
-def test_every_key_is_there_with_its_default():
+def test_every_key_is_listed_with_its_default():
     told = table()
     for key, default in keys(SCHEMA):
         assert key in told

@@ -1,4 +1,4 @@
-"""Keys of PBG's mixedCase time."""
+"""Keys of PBG's former mixedCase spelling."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_keys_are_renamed_and_names_are_not():
     assert (config.edge_paths, config.num_uniform_negs, config.bucket_order) == (("d",), 10, "affinity")
 
 
-def test_every_key_of_the_schema_has_its_old_spelling():
+def test_every_key_has_its_old_spelling():
     new = json.loads(load_config(FB15K.encode(), source="a.py").model_dump_json())
     assert modernize({mixed(key): value for key, value in new.items()}, ConfigSchema, source="old.json") == new
 
 
-def test_overrides_may_be_spelled_as_of_old():
+def test_overrides_may_have_the_old_spelling():
     config = load(OLD, "numEpochs=3", "entities.userId.numPartitions=4", "entities.numPartitions.num_partitions=4")
     assert config.num_epochs == 3
     assert {entity.num_partitions for entity in config.entities.values()} == {4}
@@ -69,7 +69,7 @@ def test_both_spellings_at_once_are_refused(change, both):
     assert f"old.json: {both} are two spellings of one key" in str(caught.value)
 
 
-def test_a_key_that_never_was_stays_unknown():
+def test_key_that_never_existed_stays_unknown():
     with pytest.raises(ConfigError, match="unknown key 'numEpoch'"):
         load(OLD | {"numEpoch": 1})
 
@@ -79,7 +79,7 @@ def test_only_pbgs_keys_had_another_spelling():
     assert modernize(spec, GraphSpec, source="a.yaml") == {"maxEdges": 1, "model": {"num_epochs": 1}}
 
 
-def test_the_config_of_an_old_checkpoint_is_read():
+def test_config_of_old_checkpoint_is_read():
     assert read_config(json.dumps(OLD).encode(), source="config.json") == load(OLD)
     assert read_config(config_bytes(load(OLD)), source="config.json") == load(OLD)
     with pytest.raises(FormatError, match="two spellings"):

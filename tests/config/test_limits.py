@@ -27,13 +27,13 @@ from pbg_tasks.errors import ConfigError
         (AtMost(), 1e9, True, False, None),
     ],
 )
-def test_what_a_limit_says(limit, value, passed, warned, named):
+def test_limit_passes_warns_or_blocks(limit, value, passed, warned, named):
     check = limit.judge("figure", value, "so much")
     assert (check.passed, check.warned, check.limit) == (passed, warned, named)
     assert json.dumps(check.value, allow_nan=False)
 
 
-def test_the_sentence_has_figure_and_limit():
+def test_sentence_has_figure_and_limit():
     assert AtMost(block=0.25).judge("x", 0.5, "50 % are gone", "{:.1%}").sentence == (
         "50 % are gone, at most 25.0% allowed"
     )

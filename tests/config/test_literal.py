@@ -1,4 +1,7 @@
-"""PBG's Python configs are read without running them; what they compute is refused with its line."""
+"""PBG's Python configs, read without running them.
+
+Computed values are refused with their line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ RETURN = "def get_torchbiggraph_config():\n    return "
 
 
 def executed(code, tmp_path):
-    """What Python itself makes of a config."""
+    """Return the config that Python itself makes."""
     (tmp_path / "my_config.py").write_text(code)
     command = "import json, my_config; print(json.dumps(my_config.get_torchbiggraph_config()))"
     done = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -30,7 +33,7 @@ def refusal(code):
 
 
 @pytest.mark.parametrize("code", [FB15K, LIVEJOURNAL])
-def test_reads_what_python_would_return(code, tmp_path):
+def test_literal_config_equals_pythons_result(code, tmp_path):
     assert read_literal_config(code, source="my_config.py") == executed(code, tmp_path)
 
 
@@ -44,11 +47,11 @@ def test_reads_what_python_would_return(code, tmp_path):
         ("['a' 'b', 'a' + 'b' + 'c', f'a{1}{\"b\"}']", ["ab", "abc", "a1b"]),
     ],
 )
-def test_values(expression, value):
+def test_literal_values_are_read(expression, value):
     assert read_literal_config(RETURN + expression, source="my_config.py") == value
 
 
-def test_a_local_name_hides_a_name_of_the_file():
+def test_local_name_hides_name_of_the_file():
     code = "x = 1\ny = 2\ndef get_torchbiggraph_config():\n    x = 3\n    return dict(x=x, y=y)\n"
     assert read_literal_config(code, source="my_config.py") == {"x": 3, "y": 2}
 
@@ -81,7 +84,7 @@ def test_a_local_name_hides_a_name_of_the_file():
         ("def get_torchbiggraph_config(rank=0):\n    return {}", 1, "takes parameters"),
     ],
 )
-def test_what_is_computed_is_refused_with_the_way_to_convert_it(code, line, named):
+def test_computed_value_is_refused_with_conversion_command(code, line, named):
     message = refusal(code)
     assert message.startswith(f"my_config.py:{line}: ")
     assert named in message
@@ -107,7 +110,7 @@ def test_what_is_computed_is_refused_with_the_way_to_convert_it(code, line, name
         (RETURN + "9" * 5000, "not valid Python"),
     ],
 )
-def test_files_that_are_no_config(code, expected):
+def test_files_without_config_are_refused(code, expected):
     assert expected in refusal(code)
 
 
@@ -122,18 +125,18 @@ def test_files_that_are_no_config(code, expected):
         "a0 = 'xxxxxxxx'\n" + "".join(f"a{i + 1} = a{i} + a{i}\n" for i in range(60)) + RETURN + "a60",
     ],
 )
-def test_a_small_file_cannot_grow_without_bound(code):
+def test_small_file_cannot_grow_without_bound(code):
     assert refusal(code).startswith("my_config.py:")
 
 
-def test_a_file_is_never_run(tmp_path):
+def test_file_is_never_run(tmp_path):
     trap = tmp_path / "trap"
     refusal(f"open({str(trap)!r}, 'w')\n{RETURN}{{}}")
     read_literal_config(f"def f(x=open({str(trap)!r}, 'w')): pass\n{RETURN}{{}}", source="my_config.py")
     assert not trap.exists()
 
 
-def test_a_name_that_is_no_module_is_not_put_into_the_command():
+def test_invalid_module_name_stays_out_of_command():
     with pytest.raises(ConfigError) as caught:
         read_literal_config(RETURN + "f()", source="a; rm -r x.py")
     assert "import json, my_config;" in str(caught.value)

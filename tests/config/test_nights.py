@@ -18,7 +18,7 @@ from pbg_tasks.errors import ConfigError
         ["7", "day-1", "day-02", "day-2", "first"],
     ],
 )
-def test_keys_go_by_time_and_by_number(keys):
+def test_keys_are_ordered_by_time_and_number(keys):
     shuffled = random.Random(0).sample(keys, len(keys))
     assert sorted(shuffled, key=snapshot_order) == keys
 
@@ -61,5 +61,5 @@ def test_contradictions_are_refused(nights, said):
         ("edges/{snapshot}-*.csv", None),
     ],
 )
-def test_the_folder_of_a_snapshot_holds_what_tells_that_it_is_whole(location, folder):
+def test_snapshot_folder_contains_the_completeness_marker(location, folder):
     assert snapshot_folder(location) == folder

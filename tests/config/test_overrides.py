@@ -1,4 +1,4 @@
-"""``-p key.path=value``: every key and name can be reached, every value expressed."""
+"""Overrides ``-p key.path=value`` of any key, name and value."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def changed(*assignments, data=DATA):
         ("bucket_order=RANDOM", "bucket_order", "RANDOM"),
     ],
 )
-def test_values(assignment, path, value):
+def test_values_are_parsed_as_yaml(assignment, path, value):
     assert find(changed(assignment), path, source="a.json", schema=ConfigSchema) == value
 
 
@@ -78,7 +78,7 @@ def test_values(assignment, path, value):
         ("relations.name=3", "'name' is no index"),
     ],
 )
-def test_assignments_that_lead_nowhere(assignment, expected):
+def test_assignments_that_lead_nowhere_are_refused(assignment, expected):
     with pytest.raises(ConfigError) as caught:
         changed(assignment)
     assert str(caught.value).startswith(f"a.json: override {assignment!r}")
@@ -90,24 +90,24 @@ def test_index_of_5000_digits_is_refused():
         changed(f"relations.{'9' * 5000}=3")  # more digits than Python turns into a number
 
 
-def test_what_was_given_is_not_changed():
+def test_original_document_is_not_changed():
     before = copy.deepcopy(DATA)
     changed("entities.new.num_partitions=9", "entities.new.num_partitions=8")
     changed("entities.user.num_partitions=9", "relations.0.name=z", "edge_paths.0=q")
     assert before == DATA
 
 
-def test_one_of_two_places_that_share_their_value_is_changed_alone():
+def test_one_of_two_aliased_values_is_changed():
     text = b"entities: {a: &entity {num_partitions: 1}, b: *entity}"
     data = parse_document(text, source="a.yaml")
     assert changed("entities.a.num_partitions=2", data=data)["entities"]["b"] == {"num_partitions": 1}
 
 
-def test_the_last_of_several_counts():
+def test_last_of_several_overrides_counts():
     assert changed("dimension=1", "dimension=2")["dimension"] == 2
 
 
-def test_a_key_that_is_not_there_is_named_with_the_nearest():
+def test_missing_key_is_named_with_the_nearest():
     with pytest.raises(ConfigError, match=r"there is no 'usr'; did you mean 'user'\?"):
         find(DATA, "entities.usr", source="a.json", schema=ConfigSchema)
     with pytest.raises(ConfigError, match="there is no 'zzz'; there are entities, relations"):
@@ -128,13 +128,13 @@ def test_any_name_in_quotes_is_one_key(name, count):
 
 
 @given(texts)
-def test_text_is_taken_as_it_stands(text):
+def test_text_is_taken_literally(text):
     assert changed(f"entity_path={text}")["entity_path"] == text
 
 
 # YAML does not put the halves of an escaped code point above U+FFFF together.
 @given(st.lists(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))))
-def test_any_list_of_texts_can_be_written_as_json(values):
+def test_any_list_of_texts_is_valid_json(values):
     assert changed(f"edge_paths={json.dumps(values)}")["edge_paths"] == values
 
 
@@ -144,6 +144,6 @@ def test_any_scalar_can_be_written(value):
 
 
 @given(st.text())
-def test_no_assignment_ends_in_anything_but_a_config_error(text):
+def test_any_assignment_fails_with_config_error_only(text):
     with suppress(ConfigError):
         assert set(changed(text)) >= set(DATA)

@@ -1,4 +1,7 @@
-"""Every key has PBG's name, type, default and nullability; what keys contradict is refused, naming them."""
+"""Keys of the schema with PBG's name, type, default and nullability.
+
+Contradictory keys are refused, naming them.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,10 @@ def config(**changes):
 
 
 def placed(schema, key, value):
-    """A whole config with ``value`` at a key of one of the three schemas."""
+    """Return a whole config with a value at a key.
+
+    The key is of one of the three schemas.
+    """
     whole = config(num_batch_negs=1)
     if key == "num_partition_servers":
         whole |= {"num_machines": 2, "distributed_init_method": "file:///shared"}
@@ -106,7 +112,7 @@ def placed(schema, key, value):
     return whole
 
 
-def test_there_are_no_other_keys():
+def test_schema_has_no_other_keys():
     assert {row[0] for row in ENTITY} == set(EntitySchema.model_fields) - set(ENTITY_EXTENSIONS)
     assert {row[0] for row in RELATION} == set(RelationSchema.model_fields) - set(RELATION_EXTENSIONS)
     assert {row[0] for row in CONFIG} | {"entities", "relations"} == set(ConfigSchema.model_fields) - set(EXTENSIONS)
@@ -125,34 +131,34 @@ def test_each_key_has_pbgs_type_and_default(schema, key, kind, default):
     for value in [*WRONG[kind], *([] if nullable else [None])]:
         with pytest.raises(ConfigError, match=key):
             parse(ConfigSchema, placed(schema, key, value), source="a.json")
-    accepted = [FITTING[kind]] if kind != "str" else []  # names must be known: tested by what uses them
+    accepted = [FITTING[kind]] if kind != "str" else []  # names must be known: the tests of their classes check that
     for value in [*accepted, *([None] if nullable else [])]:
         parse(ConfigSchema, placed(schema, key, value), source="a.json")
 
 
 @pytest.mark.parametrize("text", ["1", "y", "Yes", "TRUE", "on", 1, True])
-def test_true_is_written_as_pbg_lets_it(text):
+def test_true_is_accepted_as_by_pbg(text):
     assert parse(ConfigSchema, config(bias=text), source="a.json").bias is True
 
 
 @pytest.mark.parametrize("text", ["0", "n", "No", "FALSE", "off", 0, False])
-def test_false_is_written_as_pbg_lets_it(text):
+def test_false_is_accepted_as_by_pbg(text):
     assert parse(ConfigSchema, config(global_emb=text), source="a.json").global_emb is False
 
 
-def test_an_integer_serves_as_a_float():
+def test_integer_serves_as_a_float():
     assert parse(ConfigSchema, config(lr=1), source="a.json").lr == 1.0
 
 
 @pytest.mark.parametrize("name", ["user", "Ünïcode", "a.b", "with space", "x" * 200, "a:b", "-"])
-def test_names_of_entity_types(name):
+def test_names_of_entity_types_are_checked(name):
     relations = [{"name": "knows", "lhs": name, "rhs": name}]
     given = config(entities={name: {"num_partitions": 1}}, relations=relations, global_emb=False)
     assert list(parse(ConfigSchema, given, source="a.json").entities) == [name]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\\b", "a\nb", "a\0b", " a", "a ", "é" * 101, "\ud800"])
-def test_names_no_file_can_have(name):
+def test_names_impossible_for_files_are_refused(name):
     relations = [{"name": "knows", "lhs": name, "rhs": name}]
     with pytest.raises(ConfigError, match="cannot name an entity type"):
         parse(ConfigSchema, config(entities={name: {"num_partitions": 1}}, relations=relations), source="a.json")
@@ -202,7 +208,7 @@ def edge(lhs, rhs, **keys):
         ({"num_epoch": 1}, "unknown key 'num_epoch'; did you mean 'num_epochs'?"),
     ],
 )  # fmt: skip
-def test_what_pbg_lets_through_is_refused_by_its_keys(changes, expected):
+def test_contradictions_that_pbg_accepts_are_refused(changes, expected):
     with pytest.raises(ConfigError) as caught:
         parse(ConfigSchema, config(**changes), source="a.json")
     assert expected in str(caught.value)
@@ -222,11 +228,11 @@ def test_what_pbg_lets_through_is_refused_by_its_keys(changes, expected):
         {"bucket_order": "OUTSIDE_IN"},
     ],
 )
-def test_what_only_looks_contradictory_is_accepted(changes):
+def test_only_apparent_contradiction_is_accepted(changes):
     parse(ConfigSchema, config(**changes), source="a.json")
 
 
-def test_everything_wrong_is_named_at_once():
+def test_all_mistakes_are_named_together():
     with pytest.raises(ConfigError) as caught:
         parse(ConfigSchema, config(disable_lhs_negs=True, disable_rhs_negs=True, batch_size=75), source="a.json")
     assert "disable_rhs_negs" in str(caught.value)
