@@ -1,4 +1,7 @@
-"""Contract of stores with what only the tests here have: documents of runs and a small disk."""
+"""Additions to the contract of stores.
+
+They need what only the tests here have: documents of runs and a small disk.
+"""
 
 from __future__ import annotations
 
