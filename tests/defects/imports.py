@@ -40,7 +40,7 @@ class Import:
         return str(path)
 
     def forget_records(self, folder):
-        """Make a folder one that another program wrote."""
+        """Make a folder look as if another program wrote it."""
         (self.root / folder / IMPORT_MANIFEST).unlink()
 
     def names(self, partition):

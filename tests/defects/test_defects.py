@@ -1,4 +1,6 @@
-"""Defects of PBG that must not come back, one test each, numbered as in docs/differences-from-pbg.md.
+"""Defects of PBG that must not return, one test each.
+
+They are numbered as in docs/differences-from-pbg.md.
 
 Those of importing (1 to 6 and 13) are in ``test_import.py``.
 """
@@ -54,7 +56,10 @@ def model(**changes):
 
 
 def test_07_evaluation_edges_do_not_leak_into_training(data, monkeypatch):
-    """PBG draws them with replacement and trains a share of them; some edges are in neither set."""
+    """PBG draws them with replacement and trains a share of them.
+
+    Some edges are in neither set.
+    """
     trained, evaluated = set(), set()
 
     def watch(name, seen):
@@ -78,7 +83,7 @@ def test_07_evaluation_edges_do_not_leak_into_training(data, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [0, None])
-def test_08_eval_num_batch_negs_may_be_0_or_null(data, value):
+def test_08_eval_num_batch_negs_may_be_null(data, value):
     config = data.config(eval_fraction=0.2, eval_num_batch_negs=value, eval_num_uniform_negs=20, num_epochs=1)
     assert train_directory(config)["held_out"]["count"] == 24
 
@@ -94,7 +99,7 @@ def test_09_more_chunks_than_edges(data):
     assert [stop - start for start, stop in sizes] == [1, 1, 1, 2]
 
 
-def test_10_hogwild_delay_holds_back_the_other_workers_of_this_machine(data, monkeypatch):
+def test_10_hogwild_delay_holds_back_other_workers(data, monkeypatch):
     delays = []
     real = Engine.train_part
 
@@ -104,11 +109,14 @@ def test_10_hogwild_delay_holds_back_the_other_workers_of_this_machine(data, mon
 
     monkeypatch.setattr(Engine, "train_part", watching)
     train_directory(data.config(num_epochs=2, workers=2, hogwild_delay=0.05))
-    assert delays == [0.05] * 4 + [0.0] * 4  # the first epoch alone; tests/train/test_hogwild.py shows what it does
+    assert delays == [0.05] * 4 + [0.0] * 4  # the first epoch only; tests/train/test_hogwild.py shows its effect
 
 
-def test_11_nothing_depends_on_pythons_hash_of_strings(data):
-    """PBG picks a parameter's server by ``hash(key)``, which differs from process to process."""
+def test_11_result_is_independent_of_pythons_hash(data):
+    """PBG assigns a parameter's server by ``hash(key)``.
+
+    That differs from process to process.
+    """
     for name, seed in (("one", "1"), ("two", "2")):
         path = data.root / f"{name}.json"
         path.write_text(json.dumps(data.config(name).to_pbg()))
@@ -118,7 +126,7 @@ def test_11_nothing_depends_on_pythons_hash_of_strings(data):
     assert np.array_equal(one, two)
 
 
-def test_12_the_config_command_works(data):
+def test_12_config_command_works(data):
     path = data.root / "config.json"
     path.write_text(json.dumps(data.config().to_pbg()))
     command = [sys.executable, "-m", "pbg_tasks", "config", str(path)]
@@ -128,23 +136,26 @@ def test_12_the_config_command_works(data):
     assert json.loads(one.stdout) == 2
 
 
-def test_14_an_edge_is_ranked_against_all_partitions(data):
-    """PBG ranks within the bucket's partitions, so its MRR rises with their number."""
+def test_14_edge_is_ranked_against_all_partitions(data):
+    """PBG ranks within the bucket's partitions.
+
+    So its MRR rises with their number.
+    """
     config = data.config(num_epochs=1, lr=0.0)
     train_directory(config)
     figures = evaluate_directory(config)
     assert figures["candidates"] == {"n": 60}
-    assert figures["raw"]["mr"] > 25  # what knows nothing reaches 30.5 over both partitions, 15.5 within one
+    assert figures["raw"]["mr"] > 25  # a random model reaches 30.5 over both partitions, 15.5 within one
 
 
-def test_15_no_negatives_at_all_is_refused_with_the_keys():
+def test_15_zero_negatives_are_refused_with_keys():
     with pytest.raises(ConfigError, match="num_batch_negs and num_uniform_negs cannot both be 0"):
         parse(ModelConfig, model().model_dump() | {"num_batch_negs": 0, "num_uniform_negs": 0}, source="config")
 
 
 @pytest.mark.parametrize("operator", ["linear", "affine"])
 @pytest.mark.parametrize("regularizer", ["N3", "N3_edge", "L2"])
-def test_16_regularizers_work_with_every_operator_and_can_be_free_of_the_chunks(operator, regularizer):
+def test_16_regularizers_work_with_every_operator(operator, regularizer):
     edges = EdgeList(*(np.random.default_rng(0).integers(20, size=(2, 10))), np.zeros(10, np.int64))
     penalties = {}
     for chunk in (2, 10):  # five edge chunks, and one
@@ -163,7 +174,7 @@ def test_16_regularizers_work_with_every_operator_and_can_be_free_of_the_chunks(
     assert penalties[2] == pytest.approx(penalties[10], rel=1e-5)
 
 
-def test_17_cos_of_a_zero_vector_is_a_number():
+def test_17_cos_of_zero_vector_is_finite():
     table = Table(torch.zeros(20, 4), torch.zeros(20))
     edges = EdgeList(np.arange(10), np.arange(10) + 10, np.zeros(10, np.int64))
     stats = TorchEngine(model(comparator="cos"), 1).train_bucket(
@@ -173,7 +184,7 @@ def test_17_cos_of_a_zero_vector_is_a_number():
     assert torch.isfinite(table.embeddings).all()
 
 
-def test_18_a_preserved_snapshot_can_be_moved(data):
+def test_18_preserved_snapshot_can_be_moved(data):
     """PBG's snapshots are absolute links into the directory they were made from."""
     config = data.config(num_epochs=2, checkpoint_preservation_interval=1)
     train_directory(config)
@@ -184,7 +195,7 @@ def test_18_a_preserved_snapshot_can_be_moved(data):
     assert evaluate_directory(data.config("elsewhere"))["version"] == 1
 
 
-def test_19_a_selection_of_edges_keeps_weights_and_features():
+def test_19_selection_keeps_weights_and_features():
     ids = np.arange(4)
     edges = EdgeList(
         ids, ids, ids, ids.astype(np.float32), Features.of([[n] for n in ids]), Features.of([[n, n] for n in ids])
@@ -195,15 +206,18 @@ def test_19_a_selection_of_edges_keeps_weights_and_features():
     assert some.rhs_features.data.tolist() == [3, 3, 1, 1]
 
 
-def test_20_the_seed_decides_everything(data):
+def test_20_seed_decides_everything(data):
     for name in ("one", "two"):
         train_directory(data.config(name), seed=5)
     one, two = ((data.root / name / "embeddings_n_0.v2.h5").read_bytes() for name in ("one", "two"))
     assert one.replace(b"/one", b"/two") == two  # the path is in the attributes
 
 
-def test_21_a_dead_peer_is_not_waited_for_all_year(tmp_path):
-    """PBG's processes wait 365 days for one another. A writer that is silent is given up within seconds."""
+def test_21_dead_peer_is_given_up_soon(tmp_path):
+    """PBG's processes wait 365 days for one another.
+
+    A silent writer is given up within seconds.
+    """
     store = LocalStore(tmp_path)
     store.put("lease.json", json.dumps({"holder": {"machine": "gone", "pid": 1}, "beat": 7}).encode())
     slept = []
@@ -211,7 +225,7 @@ def test_21_a_dead_peer_is_not_waited_for_all_year(tmp_path):
     assert SILENCE_SECONDS <= sum(slept) <= SILENCE_SECONDS + 2
 
 
-def test_22_overrides_take_null_and_values_with_an_equals_sign(data):
+def test_22_overrides_take_null_and_equals_signs(data):
     path = data.root / "config.json"
     path.write_text(json.dumps(data.config(max_norm=0.5).to_pbg()))
     config = load_config_from(str(path), ["max_norm=null", "checkpoint_path=/data/run=3/model", "relations.0.name=a=b"])
@@ -220,8 +234,11 @@ def test_22_overrides_take_null_and_values_with_an_equals_sign(data):
     assert config.relations[0].name == "a=b"
 
 
-def test_23_a_negative_that_is_a_true_edge_can_be_left_out():
-    """PBG never masks them; here ``mask_known_negatives`` does. Off by default: a step then equals PBG's."""
+def test_23_true_negatives_can_be_masked():
+    """PBG never masks them; here ``mask_known_negatives`` does.
+
+    It is off by default: a step then equals PBG's.
+    """
     assert not ModelConfig.model_fields["mask_known_negatives"].default
     edges = EdgeList(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]))
     masked = {}
@@ -243,7 +260,7 @@ def test_23_a_negative_that_is_a_true_edge_can_be_left_out():
     assert masked == {False: {"lhs": False, "rhs": False}, True: {"lhs": True, "rhs": True}}
 
 
-def test_24_training_starts_no_processes_and_copies_no_model(data, monkeypatch):
+def test_24_training_starts_no_processes(data, monkeypatch):
     monkeypatch.setattr(os, "fork", None)
     monkeypatch.setattr(subprocess, "Popen", None)
     threads = set()
@@ -261,13 +278,13 @@ def test_24_training_starts_no_processes_and_copies_no_model(data, monkeypatch):
 
 
 def test_25_chunks_follow_from_the_largest_bucket(data):
-    """PBG takes bucket (0, 0) for it."""
+    """PBG uses bucket (0, 0) instead."""
     one = np.zeros(1, np.int64)
     write_edges(data.edges / edge_file_name(0, 0), EdgeList(one, one, one))
     assert train_directory(data.config(num_epochs=1, max_edges_per_chunk=10))["version"] == 3
 
 
-def test_26_what_cannot_be_loaded_is_named(data):
+def test_26_unreadable_file_is_named(data):
     config = data.config()
     train_directory(config)
     lost = data.root / "model" / "embeddings_n_1.v2.h5"

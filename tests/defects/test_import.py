@@ -1,4 +1,7 @@
-"""Defects of PBG's importers that must not come back, numbered as in docs/differences-from-pbg.md."""
+"""Defects of PBG's importers that must not return.
+
+They are numbered as in docs/differences-from-pbg.md.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,14 @@ def test_01_weights_keep_their_fractions(work):
     assert weights == {"e0": 0.5, "e1": np.float32(2.7), "e2": 1.0, "e3": 0.0}
 
 
-def test_02_a_bucket_takes_no_more_room_than_its_edges(work):
+def test_02_bucket_is_not_larger_than_its_edges(work):
     import_edges(work.config(2), [work.write(ring(2000))], TSV)
     sizes = [path.stat().st_size for path in (work.root / "train").glob("*.h5")]
     assert len(sizes) == 4
     assert sum(sizes) < 4 * 16_000 + 2000 * 24
 
 
-def test_03_every_bucket_has_a_file_and_an_empty_one_is_trained(work):
+def test_03_empty_bucket_has_file_and_is_trained(work):
     import_edges(work.config(8), [work.write(ring(6))], TSV)
     counts = [count_edges(path) for path in (work.root / "train").glob("*.h5")]
     assert len(counts) == 64
@@ -48,7 +51,7 @@ def test_03_every_bucket_has_a_file_and_an_empty_one_is_trained(work):
 
 
 @pytest.mark.parametrize("partitions", [3, 7, 12, 20, 24, 50])
-def test_04_any_number_of_partitions(work, partitions):
+def test_04_any_number_of_partitions_is_possible(work, partitions):
     types = {"n": {"num_partitions": partitions}, "m": {"num_partitions": 1}}
     relations = [{"name": "all", "lhs": "n", "rhs": "m", "operator": "diagonal"}]  # a row of buckets, not a square
     config = work.config(entities=types, relations=relations)
@@ -69,7 +72,7 @@ def test_05_importing_again_keeps_every_id(work):
         assert work.names(partition)[: len(names)] == names
 
 
-def test_05_ids_that_pbg_gave_are_kept_too(work):
+def test_05_ids_that_pbg_assigned_are_kept(work):
     """They follow no rule: PBG shuffles."""
     folder = work.root / "entities"
     folder.mkdir()
@@ -84,7 +87,7 @@ def test_05_ids_that_pbg_gave_are_kept_too(work):
     assert json.loads((folder / "dynamic_rel_names.json").read_text()) == ["r1", "r0"]
 
 
-def test_06_a_changed_input_is_not_skipped(work):
+def test_06_changed_input_is_not_skipped(work):
     config = work.config(1)
     import_edges(config, [work.write(ring(5))], TSV)
     import_edges(config, [work.write(ring(9))], TSV)
@@ -92,7 +95,7 @@ def test_06_a_changed_input_is_not_skipped(work):
 
 
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
-def test_13_usual_parquet_files_with_columns_by_name(work, compression):
+def test_13_usual_parquet_files_are_read_by_names(work, compression):
     path = work.root / "edges.parquet"
     columns = zip(*ring(5), strict=True)
     table = pa.table(dict(zip(("source", "kind", "target"), map(list, columns), strict=True)))
