@@ -1,4 +1,4 @@
-"""Samples of candidates: drawn once, used again, and their figures those of brute force."""
+"""Samples of candidates: drawn once, reused, with figures of brute force."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pbg_tasks.evaluate.candidates import Candidates
 from tests.evaluate.graphs import Graph, make_config
 
 
-def test_all_figures_are_those_of_brute_force_among_a_sample(tmp_path):
+def test_figures_of_sample_equal_brute_force(tmp_path):
     graph = Graph(make_config(partitions=3, operator="translation"), users=60, items=30, edges=200)
     held_out = graph.triples[:40]
     report, sample = graph.evaluate(tmp_path, held_out, evaluation=Evaluation(max_candidates=20))
@@ -26,7 +26,7 @@ def test_all_figures_are_those_of_brute_force_among_a_sample(tmp_path):
     assert report.random["mr"] == pytest.approx((filtered_among + 1).mean() / 2)
 
 
-def test_a_sample_of_candidates_is_drawn_once_and_used_again(tmp_path):
+def test_sample_of_candidates_is_drawn_once(tmp_path):
     graph = Graph(make_config(partitions=2, dynamic=True), users=200, edges=300)
     few = Evaluation(max_candidates=50)
     report, sample = graph.evaluate(tmp_path, graph.triples[:30], evaluation=few)
@@ -41,7 +41,7 @@ def test_a_sample_of_candidates_is_drawn_once_and_used_again(tmp_path):
     assert everyone.raw["mr"] == pytest.approx(4 * report.raw["mr"], rel=0.5)
 
 
-def test_a_type_that_outgrew_the_limit_is_drawn_beside_those_that_were_before(tmp_path):
+def test_type_beyond_the_limit_is_drawn_later(tmp_path):
     graph = Graph(make_config(partitions=2), users=60, items=30, edges=100)
     limit = Evaluation(max_candidates=20)
     kept = Candidates.draw({"user": graph.counts["user"]}, 20, seed=7)
@@ -53,7 +53,7 @@ def test_a_type_that_outgrew_the_limit_is_drawn_beside_those_that_were_before(tm
     assert graph.evaluate(tmp_path, graph.triples[:20], evaluation=limit, candidates=again, seed=9)[0] == report
 
 
-def test_a_sample_of_a_version_that_did_not_store_the_limit_tells_it_by_its_size():
+def test_sample_without_limit_infers_it_from_size():
     sample = Candidates.draw({"user": [40, 40], "item": [30]}, 20, seed=0)
     old = Candidates.from_bytes(replace(sample, limit=None).to_bytes())
     assert old.limit is None

@@ -14,7 +14,10 @@ SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], np.float32)
 
 @st.composite
 def tiles(draw):
-    """Scores on a coarse grid, so that many are equal to a bound, with some that are not numbers."""
+    """Draw scores on a coarse grid, with ties and invalid numbers.
+
+    Many are equal to a bound.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     questions, columns, edges = draw(st.tuples(*[st.integers(1, 40)] * 3))
     scores = rng.integers(-4, 5, size=(questions, columns)).astype(np.float32)
@@ -57,12 +60,12 @@ def check(found, tile):
 
 @given(tiles())
 @settings(deadline=None)
-def test_numpy_counts_what_one_by_one_counts(tile):
+def test_numpy_counts_as_a_plain_loop(tile):
     check(comparison._with_numpy(tile, 10_000), tile)
 
 
 @pytest.mark.parametrize("instructions", [b"avx512", b"avx2", b"portable"])
-def test_every_instruction_set_counts_what_one_by_one_counts(instructions):
+def test_instruction_sets_count_as_a_plain_loop(instructions):
     native = library()
     if native is None:
         pytest.skip("the native library was not built")
@@ -83,7 +86,7 @@ def test_every_instruction_set_counts_what_one_by_one_counts(instructions):
 
 @pytest.mark.parametrize("edges", [3, 1500])
 @pytest.mark.parametrize("native", [True, False])
-def test_close_ones_are_listed_up_to_the_limit(monkeypatch, native, edges):
+def test_close_scores_are_listed_up_to_limit(monkeypatch, native, edges):
     if not native:
         monkeypatch.setattr(comparison, "library", lambda: None)
     tile = Tile(
@@ -103,7 +106,7 @@ def test_close_ones_are_listed_up_to_the_limit(monkeypatch, native, edges):
     assert found.known.tolist() == [1] * edges
 
 
-def test_arrays_the_library_would_misread_are_refused():
+def test_arrays_that_library_would_misread_are_refused():
     native = library()
     if native is None:
         pytest.skip("the native library was not built")

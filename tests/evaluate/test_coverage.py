@@ -9,7 +9,7 @@ from pbg_tasks.model.families import Families
 from tests.evaluate.graphs import make_config
 
 
-def test_a_new_entity_is_covered_when_it_has_a_training_edge_and_has_moved():
+def test_new_entity_needs_edge_and_move_for_coverage():
     config = make_config(partitions=2)
     families = Families(config, 2)
     numbering = Numbering(config, {"user": [3, 2], "item": [2]}, families)

@@ -1,4 +1,4 @@
-"""Cosines, rotations, deciles, and what the edges tell of them."""
+"""Cosines, rotations, deciles, and their explanation by edges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from tests.evaluate.graphs import INFO, make_config
 
 
 def view(directory, rows, sizes, known, comparator="cos", lacking=0):
-    """Return a view of embeddings that lie in several files, of which each may lack its last rows."""
+    """Return a view of embeddings in several files.
+
+    Each file may lack its last rows.
+    """
     directory.mkdir()
     config = make_config(dynamic=True, comparator=comparator, dimension=rows.shape[1])
     bases = np.concatenate(([0], np.cumsum(sizes)))
@@ -39,14 +42,17 @@ def normal(rows, dimension, seed=0):
 
 @pytest.fixture
 def nights(tmp_path):
-    """Two nights of 50 entities in two partitions, of which the second has no vector for the last three of each."""
+    """Two nights of 50 entities in two partitions.
+
+    The second has no vector for the last three of each.
+    """
     known = np.flatnonzero(np.arange(50) % 25 < 22)
     now, before = normal(50, 6), normal(50, 6, seed=1)
     views = view(tmp_path / "now", now, [25, 25], known), view(tmp_path / "before", before, [25, 25], known, lacking=3)
     return known, now, before, views
 
 
-def test_cosines_are_those_of_each_pair_of_rows(nights, monkeypatch):
+def test_cosines_are_those_of_row_pairs(nights, monkeypatch):
     known, now, before, views = nights
     expected = (now * before).sum(axis=1) / np.linalg.norm(now, axis=1) / np.linalg.norm(before, axis=1)
     for rows in (1 << 14, 7):
@@ -56,7 +62,7 @@ def test_cosines_are_those_of_each_pair_of_rows(nights, monkeypatch):
         assert np.isnan(np.delete(found, known)).all()
 
 
-def test_a_turned_space_is_turned_back(tmp_path):
+def test_rotated_space_is_rotated_back(tmp_path):
     known = np.arange(200)
     now = normal(200, 6)
     turn = np.linalg.qr(normal(6, 6, seed=2))[0]
@@ -67,8 +73,8 @@ def test_a_turned_space_is_turned_back(tmp_path):
     np.testing.assert_allclose(cosines(*views, 200, rotation), 1, atol=1e-5)
 
 
-def test_a_rotation_is_not_fitted_to_a_handful_of_vectors_or_to_other_dimensions(tmp_path):
-    known = np.arange(59)  # ten a dimension are asked
+def test_rotation_needs_enough_vectors_of_equal_dimension(tmp_path):
+    known = np.arange(59)  # ten a dimension are required
     one, other = normal(60, 6), normal(60, 6, seed=1)
     few = view(tmp_path / "a", one, [60], known), view(tmp_path / "b", other, [60], known)
     assert aligned(*few, known, seed=0) is None
@@ -76,14 +82,14 @@ def test_a_rotation_is_not_fitted_to_a_handful_of_vectors_or_to_other_dimensions
     assert aligned(few[0], wide, known, seed=0) is None
 
 
-def test_vectors_of_nothing_in_common_do_not_look_alike_when_they_are_turned(tmp_path):
+def test_unrelated_vectors_stay_unlike_after_rotation(tmp_path):
     known = np.arange(600)
     views = view(tmp_path / "a", normal(600, 6), [600], known), view(tmp_path / "b", normal(600, 6, 1), [600], known)
     assert cosines(*views, 600, aligned(*views, known, seed=0)).mean() < 0.2
 
 
 @pytest.mark.parametrize("comparator", ["cos", "dot", "l2"])
-def test_overlap_is_that_of_brute_force(tmp_path, comparator):
+def test_overlap_equals_brute_force(tmp_path, comparator):
     known = np.delete(np.arange(120), [4, 77])
     now = normal(120, 5)
     before = now + 0.3 * normal(120, 5, seed=1)
@@ -106,11 +112,11 @@ def test_overlap_is_that_of_brute_force(tmp_path, comparator):
     assert 0.2 < np.mean(expected) < 0.95
 
 
-def test_overlap_needs_somebody_beside_the_query(tmp_path):
+def test_overlap_needs_an_entity_beside_the_query(tmp_path):
     known = np.array([3])
     views = [view(tmp_path / name, normal(5, 4), [5], known) for name in ("a", "b")]
     assert np.isnan(neighbour_overlap(*views, known)).all()
-    known = np.array([1, 3, 4])  # two others each, so two neighbours are compared
+    known = np.array([1, 3, 4])  # each query has two others, so two neighbours are compared
     views = [view(tmp_path / name, normal(5, 4, seed), [5], known) for seed, name in enumerate(("c", "d"))]
     np.testing.assert_array_equal(neighbour_overlap(*views, known), [1, 1, 1])
 
@@ -123,7 +129,7 @@ def test_queries_are_a_sample_that_stays():
     np.testing.assert_array_equal(chosen, draw_queries(known, 5))
 
 
-def test_a_spread_leaves_out_what_is_no_number():
+def test_spread_leaves_out_invalid_numbers():
     values = np.array([np.nan, *np.linspace(0, 1, 101)], np.float32)
     assert Spread.of(values) == Spread(0.5, 0.01, 0.05, 0.5)
     assert Spread.of(np.array([np.nan])) == Spread(None, None, None, None)
@@ -144,7 +150,7 @@ def test_deciles_keep_entities_of_one_degree_together():
     assert by_degree(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.float32)) == []
 
 
-def test_relations_are_means_over_the_ends_that_have_a_figure():
+def test_relation_figures_are_means_over_ends():
     config = make_config()
     families = Families(config, 2)
     cosine = {"user": np.array([0.2, np.nan, 0.8]), "item": np.array([0.4, np.nan])}
@@ -163,7 +169,7 @@ def test_relations_are_means_over_the_ends_that_have_a_figure():
     json.dumps(found.to_json(["likes", "knows"]), allow_nan=False)
 
 
-def test_the_edges_around_an_entity_are_found_on_both_sides_of_its_type_only():
+def test_edges_around_entity_are_of_its_type():
     config = make_config()
     user, item = End("user", 1), End("item", 1)
     around = Surroundings(config, Families(config, 2), [user, item], limit=3)

@@ -25,7 +25,7 @@ from tests.evaluate.graphs import NAMES, Graph, assert_popularity_is_that_of_bru
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("operator", ["none", "translation", "diagonal", "complex_diagonal", "linear", "affine"])
-def test_ranks_are_those_of_brute_force(tmp_path, operator, comparator, dynamic):
+def test_ranks_equal_brute_force(tmp_path, operator, comparator, dynamic):
     graph = Graph(make_config(partitions=3, dynamic=dynamic, operator=operator, comparator=comparator))
     held_out = graph.triples[:12]
     report, _ = graph.evaluate(tmp_path, held_out)
@@ -67,13 +67,13 @@ def test_known_end_of_another_type_stays_a_candidate(tmp_path):
     assert report.filtered["mr"] == pytest.approx(filtered.mean(), abs=1e-5)
 
 
-def test_leaving_the_known_end_out_needs_loops_known(tmp_path):
+def test_excluding_known_end_needs_known_loops(tmp_path):
     graph = Graph(make_config())
     with pytest.raises(ConfigError, match="exclude_self: the model does not tell which relations had loops"):
         graph.evaluate(tmp_path, graph.triples[:3], evaluation=Evaluation(exclude_self=True))
 
 
-def test_partitions_and_block_sizes_do_not_change_ranks(tmp_path, monkeypatch):
+def test_partitions_and_block_sizes_keep_ranks(tmp_path, monkeypatch):
     reports = []
     for partitions, rows, queries in ((1, 8192, 512), (3, 8192, 512), (3, 2, 3), (5, 7, 1)):
         monkeypatch.setattr(Budget, "of", lambda *_, rows=rows, queries=queries: Budget(3 * queries, rows, 8 * queries))
@@ -84,9 +84,9 @@ def test_partitions_and_block_sizes_do_not_change_ranks(tmp_path, monkeypatch):
     assert all(report == reports[0] for report in reports[1:])
 
 
-def test_edges_that_ask_the_same_and_edges_twice_each_have_their_rank(tmp_path, monkeypatch):
+def test_repeated_questions_and_edges_are_all_ranked(tmp_path, monkeypatch):
     graph = Graph(make_config(partitions=2, operator="translation", dynamic=True), edges=80)
-    graph.triples[:30, 0], graph.triples[:30, 1] = 3, 1  # a hub: who does 3 know?
+    graph.triples[:30, 0], graph.triples[:30, 1] = 3, 1  # a hub: which entities does 3 know?
     held_out = np.concatenate((graph.triples[:25], graph.triples[:5], graph.triples[40:50]))
     raw, filtered, *_ = graph.oracle(held_out)
     for tile in (512, 4):
@@ -100,18 +100,18 @@ def test_edges_that_ask_the_same_and_edges_twice_each_have_their_rank(tmp_path, 
         assert report.filtered["mr"] == pytest.approx(filtered.mean(), abs=1e-5)
 
 
-def test_what_several_edges_ask_is_scored_once(tmp_path, monkeypatch):
+def test_question_of_several_edges_is_scored_once(tmp_path, monkeypatch):
     graph = Graph(make_config(dynamic=True), edges=80)
     graph.triples[:30, 0], graph.triples[:30, 1] = 3, 1  # a hub, as above
     scored, score = [], RelationScorer.score
     monkeypatch.setattr(RelationScorer, "score", lambda *given: scored.append(score(*given)) or scored[-1])
     graph.evaluate(tmp_path, graph.triples)
     questions = sum(len(np.unique(asked, axis=0)) for asked in (graph.triples[:, :2], graph.triples[:, 1:]))
-    assert questions < 140  # of 160 that edges ask
+    assert questions < 140  # of 160 questions of edges
     assert sum(map(torch.numel, scored)) == 23 * questions
 
 
-def test_held_out_edges_that_are_not_among_the_known_ones_are_ranked_all_the_same(tmp_path):
+def test_held_out_edges_not_known_are_ranked(tmp_path):
     graph = Graph(make_config(partitions=2, dynamic=True))
     held_out, graph.triples = graph.triples[:10], graph.triples[10:]
     report, _ = graph.evaluate(tmp_path, held_out)
@@ -120,7 +120,7 @@ def test_held_out_edges_that_are_not_among_the_known_ones_are_ranked_all_the_sam
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
-def test_equal_embeddings_tie_and_a_collapsed_model_is_ranked_last(tmp_path, monkeypatch, comparator, bias):
+def test_equal_embeddings_tie_and_rank_last(tmp_path, monkeypatch, comparator, bias):
     for dimension, users, tile in ((6, 40, 512), (100, 517, 512), (400, 300, 7)):
         monkeypatch.setattr(tables, "MIN_TILE_SCORES", 100 * tile)
         monkeypatch.setattr(tables, "MAX_TILE_SCORES", 100 * tile)
@@ -137,7 +137,7 @@ def test_equal_embeddings_tie_and_a_collapsed_model_is_ranked_last(tmp_path, mon
             assert report.raw["auc"] == 0
 
 
-def test_scores_that_are_no_numbers_never_look_good(tmp_path):
+def test_invalid_scores_never_rank_well(tmp_path):
     graph = Graph(make_config(dynamic=True, operator="translation"), users=30)
     for value in graph.params.values():
         value[:] = np.nan
@@ -146,7 +146,7 @@ def test_scores_that_are_no_numbers_never_look_good(tmp_path):
     json.dumps(report.to_json(), allow_nan=False)
 
 
-def test_candidates_whose_scores_are_no_numbers_count_as_better(tmp_path, monkeypatch):
+def test_candidates_with_invalid_scores_count_as_better(tmp_path, monkeypatch):
     graph = Graph(make_config(dynamic=True), users=30)
     monkeypatch.setattr(
         RelationScorer, "score", lambda _, queries, rows: torch.full((len(queries), len(rows)), torch.nan)
@@ -155,14 +155,14 @@ def test_candidates_whose_scores_are_no_numbers_count_as_better(tmp_path, monkey
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_embeddings_that_are_not_finite_are_refused(tmp_path, threads):
+def test_infinite_embeddings_are_refused(tmp_path, threads):
     graph = Graph(make_config(dynamic=True), users=30)
     graph.embeddings["user"][7, 2] = np.nan
     with pytest.raises(FormatError, match="embeddings_user_0"):
         graph.evaluate(tmp_path, graph.triples[:10], threads=threads)
 
 
-def test_a_limit_on_edges_takes_some_of_every_bucket(tmp_path):
+def test_limit_on_edges_samples_every_bucket(tmp_path):
     graph = Graph(make_config(partitions=3, dynamic=True), edges=900)
     taken = Sample.of(graph.buckets(graph.triples), 90).edges
     sizes = {bucket: len(edges) for bucket, edges in taken.items()}
@@ -173,7 +173,7 @@ def test_a_limit_on_edges_takes_some_of_every_bucket(tmp_path):
     assert graph.evaluate(tmp_path, graph.triples, evaluation=Evaluation(max_edges=5000))[0].edges == 900
 
 
-def test_relations_of_one_name_are_told_apart_by_their_types(tmp_path):
+def test_relations_of_one_name_differ_by_types(tmp_path):
     graph = Graph(make_config())
     report, _ = graph.evaluate(tmp_path, graph.triples, relation_names=["likes", "likes"])
     assert sorted(report.relations) == ["likes (user, item)", "likes (user, user)"]
@@ -181,7 +181,7 @@ def test_relations_of_one_name_are_told_apart_by_their_types(tmp_path):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("limit", [1000, 9])
-def test_popularity_is_that_of_brute_force(tmp_path, dynamic, limit):
+def test_popularity_equals_brute_force(tmp_path, dynamic, limit):
     graph = Graph(make_config(partitions=3, dynamic=dynamic), edges=150)
     assert_popularity_is_that_of_brute_force(tmp_path, graph, graph.triples[40:], graph.triples[:40], limit)
 
@@ -207,7 +207,7 @@ def test_training_edges_count_as_known(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_less_memory_means_smaller_pieces(threads):
+def test_less_memory_gives_smaller_pieces(threads):
     assert Budget.of(1 << 40, 100, threads).rows == Budget.of(1 << 32, 100, threads).rows
     for memory, dimension in ((1 << 28, 400), (1 << 28, 100), (1 << 30, 1000)):
         budget = Budget.of(memory, dimension, threads)
@@ -216,7 +216,7 @@ def test_less_memory_means_smaller_pieces(threads):
         assert memory / 4 < queries + candidates <= memory
 
 
-def test_few_questions_are_compared_with_more_candidates_at_a_time():
+def test_few_questions_are_compared_with_larger_blocks():
     budget = Budget.of(1 << 32, 100, 1)
     assert budget.block_rows(1) == budget.rows > budget.block_rows(10_000) == tables.ENOUGH_BLOCK_ROWS
 
@@ -230,7 +230,7 @@ def test_threads_do_not_change_ranks(tmp_path, monkeypatch):
     assert reports[0].raw["mr"] == pytest.approx(graph.oracle(graph.triples[:150])[0].mean(), abs=1e-5)
 
 
-def test_ranks_are_the_same_without_the_native_library(tmp_path, monkeypatch):
+def test_ranks_without_native_library_are_equal(tmp_path, monkeypatch):
     graph = Graph(make_config(partitions=3, dynamic=True, operator="diagonal"), users=90, edges=300)
     graph.embeddings["user"][1::2] = graph.embeddings["user"][::2]  # ties
     report, _ = graph.evaluate(tmp_path, graph.triples[:150])
@@ -238,7 +238,7 @@ def test_ranks_are_the_same_without_the_native_library(tmp_path, monkeypatch):
     assert graph.evaluate(tmp_path, graph.triples[:150])[0] == report
 
 
-def test_figures():
+def test_figures_of_ranks_are_right():
     ranks, among = np.array([1, 2, 10, 100]), np.full(4, 101)
     found = figures(ranks, among)
     assert found["mrr"] == pytest.approx((1 + 0.5 + 0.1 + 0.01) / 4)
@@ -246,7 +246,7 @@ def test_figures():
     assert found["auc"] == pytest.approx(1 - (0 + 1 + 9 + 99) / 400)
 
 
-def test_a_random_scorer_reaches_what_is_expected_of_it():
+def test_random_scorer_reaches_its_expected_figures():
     n = 50
     rng = np.random.default_rng(0)
     drawn = rng.integers(1, n + 1, size=200_000)

@@ -11,7 +11,10 @@ from pbg_tasks.evaluate import gate
 
 
 def evaluation(mrr, *, raw=0.1, current=None, reason=None, **more):
-    """Return what ``eval`` tells; with ``current``, of how a release did on the same."""
+    """Return a result of ``eval``.
+
+    ``current`` is the figure of a release on the same edges.
+    """
     figures = {"raw": {"count": 10, "mrr": raw}, "filtered": {"count": 10, "mrr": mrr}}
     if current is not None:
         both = {
@@ -43,7 +46,7 @@ def the(verdict, name):
     return check
 
 
-def test_a_good_first_night_passes():
+def test_good_first_night_passes():
     verdict = judge(Gates(min_mrr=0.2), evaluation(0.3))
     assert verdict.passed
     assert verdict.to_json()["passed"] is True
@@ -59,7 +62,7 @@ def test_a_good_first_night_passes():
         (Gates(), math.nan, 0.3, ["finite", "min_mrr", "max_mrr_drop"]),
     ],
 )
-def test_each_limit_stops_what_it_is_for(gates, mrr, current, expected):
+def test_each_limit_blocks_its_figure(gates, mrr, current, expected):
     assert failed(judge(gates, evaluation(mrr, current=current))) == expected
 
 
@@ -112,13 +115,13 @@ def test_trend_without_its_release_warns():
     assert (verdict.passed, warned(verdict)) == (True, ["max_trend_drop"])
 
 
-def test_trend_not_asked_for_is_not_judged():
+def test_disabled_trend_is_not_judged():
     assert "max_trend_drop" not in [
         check.name for check in judge(Gates.model_validate({"max_trend_drop": {}}), trend(0.1, 0.3)).checks
     ]
 
 
-def test_a_fall_is_told_with_its_interval_and_measured_on_the_common_edges_alone():
+def test_fall_is_measured_on_common_edges_only():
     against = evaluation(0.2, current=0.25)["against"]
     verdict = judge(Gates(max_mrr_drop=0.1), evaluation(0.9) | {"against": against})
     check = the(verdict, "max_mrr_drop")
@@ -141,7 +144,7 @@ def test_a_fall_is_told_with_its_interval_and_measured_on_the_common_edges_alone
         ),
     ],
 )
-def test_what_cannot_be_compared_is_not_and_says_why(found, words):
+def test_incomparable_night_is_reported_with_reason(found, words):
     verdict = judge(Gates(max_mrr_drop=0.1), found)
     assert verdict.passed
     check = the(verdict, "max_mrr_drop")
@@ -178,7 +181,7 @@ def started(mrr, before, *, low, high, edges=140, **more):
     return found
 
 
-def test_training_that_made_vectors_worse_is_refused():
+def test_training_that_worsened_vectors_is_refused():
     worse = started(0.27, 0.3, low=-0.05, high=-0.021)  # within max_mrr_drop
     assert failed(judge(Gates(), worse)) == ["min_over_start"]
     assert the(judge(Gates(), worse), "min_over_start").sentence == (
@@ -209,7 +212,7 @@ def relations(**found):
     return {name: {"filtered": {"count": 2 * edges, "mrr": mrr}} for name, (edges, mrr) in found.items()}
 
 
-def test_each_relation_has_its_floor_and_the_others_share_one():
+def test_each_relation_has_its_floor():
     floors = {"likes": {"min_mrr": 0.2}, "knows": {"min_mrr": 0.3}, "*": {"min_mrr": 0.1, "min_edges": 50}}
     found = relations(
         likes=(40, 0.25), knows=(40, 0.25), far=(60, 0.04), near=(60, 0.08), rare=(49, 0.0), fine=(60, 0.5)
@@ -226,7 +229,7 @@ def test_each_relation_has_its_floor_and_the_others_share_one():
     assert the(verdict, "min_mrr of *").value == 0.04
 
 
-def test_a_relation_with_too_few_held_out_edges_is_not_judged_and_that_is_said():
+def test_relation_with_few_edges_only_warns():
     floors = {"likes": {"min_mrr": 0.2}, "gone": {"min_mrr": 0.2}, "*": {"min_mrr": 0.9}}
     verdict = judge(Gates(relations=floors), evaluation(0.3, relations=relations(likes=(29, 0.01), other=(3, 0.01))))
     assert verdict.passed
@@ -235,7 +238,7 @@ def test_a_relation_with_too_few_held_out_edges_is_not_judged_and_that_is_said()
     assert the(verdict, "min_mrr of *").value is None
 
 
-def test_new_entities_that_training_did_not_reach_are_told_and_stopped_on_demand():
+def test_uncovered_new_entities_warn_or_block():
     coverage = {"user": {"new": 200, "trained": 190, "moved": 180, "covered": 170}, "item": {"new": 0, "covered": 0}}
     found = evaluation(0.3, coverage=coverage)
     assert warned(judge(Gates(), found)) == ["min_coverage of user"]
@@ -251,7 +254,7 @@ def moved(cosine, overlap):
     return {"types": {"user": counts | {"cosine": {"mean": cosine}, "overlap": {"mean": overlap, "k": 10}}}}
 
 
-def test_drift_has_limits_of_each_type_that_warn_or_block():
+def test_drift_limits_of_type_warn_or_block():
     gates = Gates(drift={"min_cosine": {"warn": 0.9, "block": 0.5}, "min_overlap": {"block": 0.3}})
     assert judge(gates, evaluation(0.3), drift=moved(0.95, 0.5)).passed
     assert warned(judge(gates, evaluation(0.3), drift=moved(0.8, 0.5))) == ["drift.min_cosine of user"]
@@ -260,7 +263,7 @@ def test_drift_has_limits_of_each_type_that_warn_or_block():
     assert the(verdict, "drift.min_overlap of user").sentence == (
         "user: share of nearest neighbours that were kept 0.2000, at least 0.3 asked"
     )
-    # spaces that nothing aligns have no cosine to be judged
+    # unaligned spaces have no cosine to be judged
     assert failed(judge(gates, evaluation(0.3), drift=moved(None, 0.2))) == ["drift.min_overlap of user"]
     assert not {"drift.min_cosine of user"} & {
         check.name for check in judge(Gates(), evaluation(0.3), drift=moved(0, 0)).checks
@@ -268,7 +271,7 @@ def test_drift_has_limits_of_each_type_that_warn_or_block():
 
 
 @pytest.mark.parametrize(("now", "then"), [(9.0, 4.0), (4.0, 9.0)])
-def test_norms_that_grow_or_shrink_are_told(now, then):
+def test_growing_or_shrinking_norms_warn(now, then):
     after, before = ({"user": {"norm_median": norm, "cosine": 0.0, "problems": []}} for norm in (now, then))
     found = evaluation(0.3, health=after)
     verdict = judge(Gates(), found, before={"health": before})
@@ -280,30 +283,30 @@ def test_norms_that_grow_or_shrink_are_told(now, then):
     assert judge(strict, found).passed
 
 
-def test_embeddings_that_have_collapsed_are_stopped():
+def test_collapsed_embeddings_are_blocked():
     health = {"n": {"cosine": 0.999, "problems": ["the embeddings have collapsed: their mean cosine is 0.9990"]}}
     verdict = judge(Gates(), evaluation(0.3) | {"health": health})
     assert failed(verdict) == ["health of n"]
 
 
-def test_any_figure_that_is_no_number_stops_a_release():
+def test_any_infinite_figure_blocks_a_release():
     verdict = judge(Gates(), evaluation(0.3, raw=math.inf))
     assert failed(verdict) == ["finite"]
     assert "raw mrr" in verdict.checks[0].sentence
 
 
-def test_an_evaluation_of_nothing_does_not_pass():
+def test_evaluation_of_no_edges_does_not_pass():
     empty = {"raw": {"count": 0}, "filtered": {"count": 0}}
     verdict = judge(Gates(), empty)
     assert failed(verdict) == ["finite", "min_mrr"]
 
 
-def test_a_verdict_is_strict_json():
+def test_verdict_is_strict_json():
     verdict = judge(Gates(), evaluation(math.nan, current=0.3))
     assert json.loads(json.dumps(verdict.to_json(), allow_nan=False))["passed"] is False
 
 
-def test_a_release_of_an_older_night_than_the_one_before_lets_drift_only_warn():
+def test_drift_of_older_night_only_warns():
     gates = Gates.model_validate({"drift": {"min_cosine": {"block": 0.9}}, "max_mrr_drop": 0.1})
     drift = {"types": {"n": moved(0.5, None)["types"]["user"]}}
     found = evaluation(0.2, current=0.3)

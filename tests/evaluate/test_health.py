@@ -13,7 +13,7 @@ def normal(rows, dimension=16):
     return np.random.default_rng(0).normal(size=(rows, dimension)).astype(np.float32)
 
 
-def test_random_embeddings_are_healthy_however_they_are_cut():
+def test_random_embeddings_are_healthy_in_any_pieces():
     rows = normal(3000)
     whole, cut = Health.of([rows]), Health.of(np.array_split(rows, 7))
     assert whole.problems() == []
@@ -24,7 +24,7 @@ def test_random_embeddings_are_healthy_however_they_are_cut():
     assert cut.cosine == pytest.approx(0, abs=0.01)
 
 
-def test_the_mean_cosine_is_that_of_all_pairs():
+def test_mean_cosine_is_that_of_all_pairs():
     rows = normal(50) + 1
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     expected = (unit @ unit.T)[~np.eye(50, dtype=bool)].mean()
@@ -40,7 +40,7 @@ def test_each_ailment_is_named_with_its_extent():
     assert found.problems() == ["2 of 100 embeddings are not finite", "5 of 100 embeddings are zero"]
 
 
-def test_a_collapse_is_seen_from_a_sample(monkeypatch):
+def test_collapse_is_seen_from_a_sample(monkeypatch):
     monkeypatch.setattr(health, "SAMPLE_ROWS", 20)
     rows = 1 + 0.01 * normal(500)
     assert "collapsed" in Health.of(np.array_split(rows, 9)).problems()[0]
@@ -52,7 +52,7 @@ def test_large_values_are_finite():
     assert found.norm_max == pytest.approx(1e30 * 8**0.5, rel=1e-6)
 
 
-def test_empty_and_wholly_broken_tables_have_no_figures():
+def test_empty_and_broken_tables_have_no_figures():
     for rows in (np.empty((0, 4), np.float32), np.full((3, 4), np.nan, np.float32)):
         found = Health.of([rows])
         assert (found.cosine, found.norm_min, found.norm_median) == (None, None, None)

@@ -1,4 +1,4 @@
-"""Two models asked the same, against a brute-force oracle of each."""
+"""Two models on the same edges, compared with brute-force oracles."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.evaluate.graphs import NAMES, Graph, make_config
 from tests.evaluate.rivals import rival_of
 
 
-def told(graph, edges, known):
-    """Return which edges lie between entities that a rival knows."""
+def is_known(graph, edges, known):
+    """Return whether edges are between entities that a rival knows."""
     return np.array(
         [
             known[lhs_type][lhs] and known[rhs_type][rhs]
@@ -28,7 +28,7 @@ def told(graph, edges, known):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("unknown", [0, 2, 5])
-def test_both_are_ranked_on_the_same_edges_among_the_same_candidates(tmp_path, dynamic, unknown):
+def test_both_models_rank_edges_among_equal_candidates(tmp_path, dynamic, unknown):
     config = make_config(partitions=3, dynamic=dynamic, operator="translation")
     graph = Graph(config)
     # another dimension and comparator: another model, which shares nothing with tonight's but the entities
@@ -36,9 +36,9 @@ def test_both_are_ranked_on_the_same_edges_among_the_same_candidates(tmp_path, d
     compared = rival_of(graph, other, tmp_path / "rival", unknown=unknown)
     held_out = graph.triples[:30]
     report, _ = graph.evaluate(tmp_path, held_out, compared=compared)
-    fair = held_out[told(graph, held_out, compared.known)]
+    fair = held_out[is_known(graph, held_out, compared.known)]
     eligible = {entity: set(np.flatnonzero(flags).tolist()) for entity, flags in compared.known.items()}
-    other.triples = graph.triples  # what is known to be true
+    other.triples = graph.triples  # the edges known to be true
     found = report.against
     assert found.edges == len(fair) > (0 if unknown == 5 else 5)
     assert found.candidates == {entity: len(numbers) for entity, numbers in eligible.items()}
@@ -57,7 +57,7 @@ def test_both_are_ranked_on_the_same_edges_among_the_same_candidates(tmp_path, d
     json.dumps(report.to_json(), allow_nan=False)
 
 
-def test_a_model_against_itself_differs_by_nothing_whatever_it_is_sampled_against(tmp_path):
+def test_model_against_itself_has_no_difference(tmp_path):
     graph = Graph(make_config(partitions=2, operator="diagonal"))
     compared = rival_of(graph, graph, tmp_path / "rival", unknown=1)
     sample = Candidates.draw(graph.counts, 8, seed=0)
@@ -69,7 +69,7 @@ def test_a_model_against_itself_differs_by_nothing_whatever_it_is_sampled_agains
     )
 
 
-def test_relations_are_matched_by_the_rivals_ids_and_unknown_ones_are_not_asked(tmp_path):
+def test_relations_are_matched_by_ids_of_rival(tmp_path):
     graph = Graph(make_config(dynamic=True, operator="translation"))
     turned = {path: value[::-1].copy() for path, value in graph.params.items()}
     swapped = Graph(graph.config)
@@ -83,7 +83,7 @@ def test_relations_are_matched_by_the_rivals_ids_and_unknown_ones_are_not_asked(
     assert found.edges == (graph.triples[:, 1] == 0).sum()
 
 
-def test_edges_that_the_rival_was_trained_on_are_not_asked_whichever_way_round(tmp_path):
+def test_edges_trained_by_rival_are_left_out(tmp_path):
     graph = Graph(make_config())
     likes = graph.triples[graph.triples[:, 1] == 0]
     first, second = likes[0], likes[1]
@@ -94,7 +94,7 @@ def test_edges_that_the_rival_was_trained_on_are_not_asked_whichever_way_round(t
     assert found.edges == sum(rel == 1 or (lhs, rhs) not in pairs for lhs, rel, rhs in graph.triples.tolist())
 
 
-def test_without_a_common_edge_there_are_no_figures(tmp_path):
+def test_missing_common_edge_gives_no_figures(tmp_path):
     graph = Graph(make_config())
     compared = rival_of(graph, graph, tmp_path / "rival", unknown=0, relations=[-1, -1])
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
@@ -104,7 +104,7 @@ def test_without_a_common_edge_there_are_no_figures(tmp_path):
 
 @pytest.fixture
 def scored(monkeypatch):
-    """Scores computed while each progress line was shown, by its name."""
+    """Return the number of scores computed under each progress line."""
     counts = {}
 
     class Counted(Progress):
@@ -116,12 +116,12 @@ def scored(monkeypatch):
     return counts
 
 
-def test_rival_without_few_entities_costs_their_scores(tmp_path, scored):
+def test_rival_lacking_few_entities_scores_only_them(tmp_path, scored):
     """Tonight's model is not ranked a second time over common candidates."""
     graph = Graph(make_config(partitions=2, operator="diagonal"))
     compared = rival_of(graph, graph, tmp_path / "rival", unknown=1)
     found = graph.evaluate(tmp_path, graph.triples, compared=compared)[0].against
-    fair = graph.triples[told(graph, graph.triples, compared.known)]
+    fair = graph.triples[is_known(graph, graph.triples, compared.known)]
     sizes = {entity: sum(counts) for entity, counts in graph.counts.items()}
     types = [graph.types[rel] for rel in fair[:, 1]]
     assert found.edges == len(fair)
@@ -133,13 +133,13 @@ def test_rival_without_few_entities_costs_their_scores(tmp_path, scored):
 
 
 def test_ranks_without_some_candidates_are_exact(tmp_path):
-    """Known answers and ties stand on both sides of the cut."""
+    """Known answers and ties are on both sides of the cut."""
     graph = Graph(make_config(partitions=2, operator="diagonal"))
     for table in graph.embeddings.values():
         table[::3] = table[0]  # many ties
     compared = rival_of(graph, graph, tmp_path / "rival", unknown=2)
     report, _ = graph.evaluate(tmp_path, graph.triples, compared=compared)
-    fair = graph.triples[told(graph, graph.triples, compared.known)]
+    fair = graph.triples[is_known(graph, graph.triples, compared.known)]
     eligible = {entity: set(np.flatnonzero(flags).tolist()) for entity, flags in compared.known.items()}
     raw, filtered, *_ = graph.oracle(fair, eligible)
     for figures in (report.against.candidate, report.against.current):
@@ -147,7 +147,7 @@ def test_ranks_without_some_candidates_are_exact(tmp_path):
         assert figures["filtered"]["mr"] == round(filtered.mean(), 8)
 
 
-def test_of_very_many_edges_some_are_drawn(tmp_path, monkeypatch):
+def test_very_many_edges_are_sampled(tmp_path, monkeypatch):
     monkeypatch.setattr(paired_comparison, "MAX_EDGES", 25)
     graph = Graph(make_config(partitions=2))
     compared = rival_of(graph, graph, tmp_path / "rival", unknown=0)
@@ -156,7 +156,7 @@ def test_of_very_many_edges_some_are_drawn(tmp_path, monkeypatch):
     assert len(found.relations) == 2
 
 
-def test_the_interval_holds_the_true_difference_about_as_often_as_it_says():
+def test_interval_covers_the_true_difference():
     rng = np.random.default_rng(0)
     found = [mean_interval(rng.normal(0.1, 1, size=80), seed) for seed in range(100)]
     assert 88 <= sum(each["low"] < 0.1 < each["high"] for each in found) <= 99

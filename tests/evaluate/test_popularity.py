@@ -1,4 +1,7 @@
-"""Ranking by frequency in training: what it costs. What it finds is compared with brute force in test_evaluation.py."""
+"""Cost of ranking by frequency in training.
+
+Its results are compared with brute force in test_evaluation.py.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from tests.evaluate.graphs import Graph, assert_popularity_is_that_of_brute_forc
 
 
 class Watched:
-    """NumPy, which counts the numbers that its functions are given."""
+    """NumPy that counts the numbers given to its functions."""
 
     def __init__(self):
         self.numbers = 0
@@ -50,7 +53,7 @@ def edges_to(lhs, hub):
 
 
 @pytest.mark.parametrize("seen", ["once", "in every piece", "at random"])
-def test_counts_are_those_of_all_pieces_together(seen):
+def test_counts_are_those_of_all_pieces(seen):
     random = np.random.default_rng(0)
     pieces = {
         "once": random.permutation(900).reshape(30, 30),
@@ -66,7 +69,7 @@ def test_counts_are_those_of_all_pieces_together(seen):
 
 
 @pytest.mark.parametrize("pieces", [16, 128])
-def test_what_was_counted_before_is_not_gone_through_again_for_every_piece(monkeypatch, pieces):
+def test_counted_pieces_are_not_processed_again(monkeypatch, pieces):
     watched, each = Watched(), 100
     monkeypatch.setattr(popularity, "np", watched)
     found = Popularity("lhs", pieces * each)
@@ -76,7 +79,7 @@ def test_what_was_counted_before_is_not_gone_through_again_for_every_piece(monke
     assert watched.numbers < 6 * pieces * each * math.log2(pieces)
 
 
-def test_counts_and_known_answers_keep_within_their_forecast():
+def test_counts_and_answers_stay_within_forecast():
     count, pieces = 200_000, 200
     edges = Triples(np.arange(count), np.zeros(count, np.int64), np.random.default_rng(0).permutation(count))
     sides = [OneSide("lhs", edges, count), OneSide("rhs", edges, count)]  # every edge is an answer, every end new
@@ -97,7 +100,7 @@ def test_counts_and_known_answers_keep_within_their_forecast():
     assert 0.6 * (more - few) < peak < more - few
 
 
-def test_a_large_bucket_is_numbered_in_pieces(tmp_path, monkeypatch):
+def test_large_bucket_is_numbered_in_pieces(tmp_path, monkeypatch):
     graph = Graph(make_config(partitions=2, dynamic=True), edges=150)
 
     def evaluated():
@@ -116,15 +119,15 @@ def test_a_large_bucket_is_numbered_in_pieces(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
 @pytest.mark.parametrize("limit", [1000, 9])
-def test_however_few_known_answers_are_looked_at_together(tmp_path, monkeypatch, step, limit):
+def test_known_answers_are_found_in_any_pieces(tmp_path, monkeypatch, step, limit):
     graph = Graph(make_config(partitions=3, dynamic=True), edges=150)
-    graph.triples[:60, 0], graph.triples[:60, 1] = 3, 1  # a hub: who does 3 know?
+    graph.triples[:60, 0], graph.triples[:60, 1] = 3, 1  # a hub: which entities does 3 know?
     train, held_out = graph.triples[20:], np.concatenate((graph.triples[:20], graph.triples[10:70:3]))
     monkeypatch.setattr(popularity, "_STEP", step)
     assert_popularity_is_that_of_brute_force(tmp_path, graph, train, held_out, limit)
 
 
-def test_many_edges_that_ask_a_question_of_many_answers_take_no_more_memory_than_either():
+def test_many_questions_with_many_answers_need_little_memory():
     asked, known, hub = 2_000, 5_000, 5_000
     random = np.random.default_rng(0)
     edges = edges_to(np.arange(known), hub)
@@ -141,6 +144,6 @@ def test_many_edges_that_ask_a_question_of_many_answers_take_no_more_memory_than
     finally:
         tracemalloc.stop()
     assert peak < 200 * (asked + known)
-    # Everyone but the hub is known to be right, and the hub was never seen.
+    # All entities except the hub are known to be right, and the hub was never seen.
     never = ~np.isin(np.arange(asked), listed)
     assert ranks.tolist() == (1 + never).tolist()

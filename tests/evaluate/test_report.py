@@ -11,7 +11,7 @@ EDGES, RELATIONS = 3000, 300
 
 
 class Watched(np.ndarray):
-    """Counts the numbers that are computed with."""
+    """Counts the numbers used in computations."""
 
     numbers = 0
 
@@ -36,7 +36,7 @@ def random_ranks(count, seed):
 NAMES = [f"r{number}" for number in range(RELATIONS)]
 
 
-def test_figures_of_relations_are_those_of_their_edges_on_both_sides(rel):
+def test_figures_of_relations_use_their_edges_once(rel):
     sides = {"lhs": random_ranks(len(rel), 1), "rhs": random_ranks(len(rel), 2)}
     report = EvaluationReport.of(sides, rel, NAMES, split="test", candidates={}, sampled=False)
     assert Watched.numbers < 10 * EDGES  # and not once for every relation
@@ -46,7 +46,7 @@ def test_figures_of_relations_are_those_of_their_edges_on_both_sides(rel):
         assert report.relations[NAMES[number]] == rank_figures([side.select(rows) for side in sides.values()])
 
 
-def test_a_comparison_looks_at_the_edges_of_a_relation_only(rel):
+def test_comparison_uses_edges_of_relation_only(rel):
     ours, theirs = ([random_ranks(len(rel), seed), random_ranks(len(rel), seed + 1)] for seed in (1, 3))
     found = PairedComparison.of(ours, theirs, rel, NAMES, {}, 0)
     assert Watched.numbers < 10 * EDGES
@@ -58,7 +58,7 @@ def test_a_comparison_looks_at_the_edges_of_a_relation_only(rel):
         assert found.relations[NAMES[number]] == {"edges": int(rows.sum())} | means
 
 
-def test_without_an_edge_there_is_no_relation():
+def test_relation_without_edge_is_not_reported():
     nothing = Ranks.empty(0)
     report = EvaluationReport.of(
         {"lhs": nothing, "rhs": nothing}, np.empty(0, np.int64), NAMES, split="test", candidates={}, sampled=False

@@ -74,7 +74,7 @@ def test_rare_relations_get_edges_of_their_own():
     assert np.bincount(listed_relations(plain), minlength=6).min() < 30  # else this tests nothing
     assert len(sample.order) + len(sample.extra) == len(rel) == 2000
     assert not set(sample.order) & set(sample.extra)
-    # what counts over all relations is the beginning of the plain sample
+    # the edges for all relations are the beginning of the plain sample
     ends = [next(iter(listed(each)))[each.order] for each in (sample, plain)]
     assert ends[0].tolist() == ends[1][: len(sample.order)].tolist()
 

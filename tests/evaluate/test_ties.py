@@ -11,7 +11,7 @@ from tests.evaluate.graphs import Graph, make_config
 
 @pytest.mark.parametrize("score", [-100.0, 0.0, 100.0])
 @pytest.mark.parametrize("bias", [False, True])
-def test_scores_of_an_unknown_comparator_tie_within_rounding_whatever_their_sign(score, bias):
+def test_unknown_comparator_ties_within_rounding(score, bias):
     config = ModelConfig(
         entities={"e": {"num_partitions": 1}}, relations=[{"name": "r", "lhs": "e", "rhs": "e"}], dimension=3
     )
@@ -23,7 +23,7 @@ def test_scores_of_an_unknown_comparator_tie_within_rounding_whatever_their_sign
 
 @pytest.mark.parametrize("comparator", ["dot", "l2", "squared_l2"])
 @pytest.mark.parametrize(("apart", "rank"), [(0.0, 2), (1e-6, 1)])
-def test_what_lies_within_rounding_is_told_apart_by_exact_scores(tmp_path, comparator, apart, rank):
+def test_scores_within_rounding_are_compared_exactly(tmp_path, comparator, apart, rank):
     graph = Graph(make_config(operator="none", comparator=comparator), users=300, items=300)
     for value in graph.params.values():
         value[:] = 0
