@@ -17,16 +17,16 @@ def night(number, seconds, *, task="train", memory=1e9):
     )
 
 
-def test_without_nights_the_figure_stands_and_the_interval_is_wide():
+def test_first_forecast_has_a_wide_interval():
     assert calibrated("train", "seconds", 10.0, []) == pytest.approx((10 / 3, 10, 30))
 
 
-def test_the_median_of_the_nights_corrects_it_and_one_odd_night_does_not():
+def test_median_of_nights_ignores_one_odd_night():
     nights = [night(0, 20.0), night(1, 20.0), night(2, 500.0)]
     assert calibrated("train", "seconds", 30.0, nights).likely == pytest.approx(60)
 
 
-def test_it_becomes_surer_with_nights_that_agree_and_less_sure_with_others():
+def test_interval_narrows_with_nights_that_agree():
     def width(*seconds):
         low, _, high = calibrated("train", "seconds", 10.0, [night(at, each) for at, each in enumerate(seconds)])
         return math.log(high / low)
@@ -36,17 +36,17 @@ def test_it_becomes_surer_with_nights_that_agree_and_less_sure_with_others():
     assert width(10.0, 40.0) > width(20.0, 20.0)
 
 
-def test_nights_without_the_task_say_nothing():
+def test_nights_without_the_task_change_nothing():
     assert calibrated("train", "seconds", 10.0, [night(0, 1.0, task="eval")]).likely == 10
 
 
-def test_what_is_too_small_to_measure_is_no_factor():
+def test_unmeasurably_small_figures_change_nothing():
     nights = [MeasuredNight("run", "native", {"gate": Usage(0, 0, 0, 0, 0)}, {"gate": Usage(0.004, 0.001, 0, 900, 0)})]
     assert calibrated("gate", "seconds", 0.01, nights).likely == pytest.approx(0.01)
     assert calibrated("gate", "store_bytes_read", 0.0, nights).likely == 0
 
 
-def test_a_night_that_had_nothing_to_do_says_nothing_of_one_that_has():
+def test_night_without_work_changes_no_forecast():
     planned, took = PLANNED._replace(store_bytes_read=0), PLANNED._replace(store_bytes_read=3e5)
     first = MeasuredNight("run-0", "native", {"drift": planned}, {"drift": took})
     found = calibrated("drift", "store_bytes_read", 9.6e8, [first])
@@ -71,7 +71,7 @@ def stored(**figures):
     return TaskResult.model_validate({"task": "t", "run": "r"} | figures)
 
 
-def test_a_night_is_read_from_its_results():
+def test_night_is_read_from_its_results():
     usage = {name: value for name, value in PLANNED._asdict().items() if name != "seconds"}
     results = {"train": stored(seconds=12.0, usage=usage), "old": stored(seconds=1)}
     found = MeasuredNight.of_results("run", planned(RATES, train=list(PLANNED)), results)
@@ -79,5 +79,5 @@ def test_a_night_is_read_from_its_results():
 
 
 @pytest.mark.parametrize("forecast", [None, planned(None), planned(RATES + 1)])
-def test_a_night_that_was_worked_out_otherwise_does_not_compare(forecast):
+def test_night_of_other_method_is_left_out(forecast):
     assert MeasuredNight.of_results("run", forecast, {}) is None

@@ -25,7 +25,7 @@ def result(usage):
     return stored(seconds=figures.pop("seconds"), usage=figures)
 
 
-def test_what_it_says_has_the_figures_of_all_tasks():
+def test_forecast_has_figures_of_all_tasks():
     found = forecast_night(PLANNED, [], engine="native", costs=COSTS).to_json()
     assert found["seconds"] == {"train": 3600.0, "eval": 1800.0}
     assert found["total_seconds"] == 5400.0
@@ -37,25 +37,25 @@ def test_what_it_says_has_the_figures_of_all_tasks():
     assert found["calibrated_on"] == []
 
 
-def test_machines_that_train_together_are_all_paid_for():
+def test_all_machines_of_a_gang_are_paid():
     alone, gang = (forecast_night(PLANNED, [], engine="native", machines=n, costs=Costs(hour=2.0)) for n in (1, 4))
     assert (alone.cost.likely, gang.cost.likely) == (pytest.approx(3.0), pytest.approx(3.0 + 3 * 2.0))
     assert gang.seconds == alone.seconds
 
 
-def test_nobody_who_knows_no_prices_is_told_a_cost():
+def test_forecast_without_prices_has_no_cost():
     forecast = forecast_night(PLANNED, [], engine="native")
     assert forecast.to_json()["cost"] is None
     assert not any("cost" in line for line in forecast.table())
 
 
-def test_another_engine_says_nothing_of_training():
+def test_other_engine_does_not_calibrate_training():
     forecast = forecast_night(PLANNED, [measured("torch")], engine="native")
     assert forecast.tasks["train"]["seconds"].likely == 3600
     assert forecast.tasks["eval"]["seconds"].likely == pytest.approx(3600)
 
 
-def test_the_table_says_what_it_rests_on():
+def test_table_names_its_basis():
     first = forecast_night(PLANNED, [], engine="native", costs=COSTS).table()
     assert first[0].split() == ["task", "time", "between", "CPU", "memory", "read", "written"]
     assert "factor of 3" in first[-1]
@@ -63,7 +63,7 @@ def test_the_table_says_what_it_rests_on():
     assert "1 earlier night" in forecast_night(PLANNED, [measured()], engine="native").table()[-1]
 
 
-def test_the_forecast_is_compared_with_what_was_taken():
+def test_forecast_is_compared_with_the_real_figures():
     forecast = forecast_night(PLANNED, [], engine="native", costs=COSTS).to_json()
     train = result(PLANNED["train"]._replace(seconds=36_000.0))
     found = compare(ForecastDocument.model_validate(forecast), {"plan": stored(seconds=9.0), "train": train})
@@ -75,7 +75,7 @@ def test_the_forecast_is_compared_with_what_was_taken():
     assert outcome_table(found)[1].split()[:5] == ["train", "1:00:00", "->", "10:00:00", "(10.00)"]
 
 
-def test_within_the_interval_nothing_is_warned_of():
+def test_figures_within_interval_give_no_warning():
     forecast = forecast_night(PLANNED, [], engine="native").to_json()
     found = compare(ForecastDocument.model_validate(forecast), {task: result(usage) for task, usage in PLANNED.items()})
     assert found["warnings"] == []

@@ -1,4 +1,4 @@
-"""What is worked out for a night grows with what there is to do."""
+"""Forecast work of a night, which grows with its input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def worked_out(**changes):
     return modelled(replace(WORK, **changes), memory=MEMORY)
 
 
-def test_every_task_but_the_plan_is_there():
+def test_every_task_but_the_plan_is_listed():
     assert set(worked_out()) == {*CHAIN} - {"plan"}
 
 
@@ -59,18 +59,18 @@ def test_training_grows_in_proportion(changes, factor):
     assert after / before == pytest.approx(factor, rel=0.25)
 
 
-def test_workers_share_the_time_and_not_the_computing():
+def test_workers_share_time_but_not_computing():
     one, four = worked_out()["train"], worked_out(workers=4)["train"]
     assert four.seconds < one.seconds / 3
     assert four.cpu_seconds == pytest.approx(one.cpu_seconds, rel=0.1)
 
 
-def test_the_engines_differ():
+def test_engines_differ():
     native, torch, cuda = (worked_out(engine=engine)["train"].seconds for engine in ("native", "torch", "cuda"))
     assert cuda < native < torch
 
 
-def test_traffic_is_what_the_files_hold():
+def test_traffic_equals_contents_of_files():
     vectors = 1_000_000 * (100 + 2) * 4
     found = worked_out(warm=False, compared=False)
     assert found["train"].store_bytes_written == 2 * vectors
@@ -79,7 +79,7 @@ def test_traffic_is_what_the_files_hold():
     assert worked_out()["train"].store_bytes_read > found["train"].store_bytes_read + vectors
 
 
-def test_a_first_night_has_nothing_to_be_compared_with():
+def test_first_night_has_no_comparison():
     first, second = worked_out(warm=False, compared=False), worked_out(warm=False)
     assert first["drift"].seconds == 0
     assert second["drift"].seconds > 0
@@ -95,7 +95,7 @@ def test_best_release_costs_evaluation_alone():
     assert beside["eval"].store_bytes_read > usual["eval"].store_bytes_read + 1_000_000 * (100 + 2) * 4
 
 
-def test_an_evaluation_grows_with_edges_and_candidates():
+def test_evaluation_grows_with_edges_and_candidates():
     base = worked_out()["eval"].seconds
     assert worked_out(asked=1_000_000)["eval"].seconds > 8 * base
     assert worked_out(candidates=100_000)["eval"].seconds < base / 5
