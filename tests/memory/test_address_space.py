@@ -1,4 +1,7 @@
-"""Commands under a limit of their address space (``ulimit -v``): they succeed, or end with one sentence."""
+"""Commands under a limit of address space (``ulimit -v``).
+
+They succeed, or end with one sentence.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +98,8 @@ def test_run_under_narrow_limit_is_refused(place, tmp_path, megabytes):
     assert not place.store.exists()
 
 
-def test_limit_that_is_named_suffices(place, tmp_path):
-    """The whole chain runs under just the limit that a refusal asks for."""
+def test_limit_named_in_refusal_suffices(place, tmp_path):
+    """Run the whole chain under the limit named by a refusal."""
     narrow = limited(COMMAND, 300, "run", place.spec, "--snapshot", "d1", scratch=tmp_path)
     needed = int(narrow.stderr.partition("raise it to `ulimit -v ")[2].partition("`")[0]) * 1024
     assert needed < 1300 * MB
@@ -132,16 +135,19 @@ def test_database_spills_earlier_under_limit(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     count, memory = done.stdout.splitlines()
     assert count == "[(1000000,)]"
-    assert "MiB" in memory  # of the 4 GB that were asked for
+    assert "MiB" in memory  # of the 4 GB that were requested
 
 
 def test_edges_beyond_limit_are_lack_of_memory(tmp_path):
-    """They are written to a file while they are read; that file is not at fault."""
+    """Edges are written to a file while they are read.
+
+    The error must not blame that file.
+    """
     done = limited(STREAM, 1500, tmp_path, scratch=tmp_path)
     assert done.stdout.startswith("refused: preparation needs more than "), done.stderr[-2000:]
 
 
-def test_usable_bytes_keep_within_address_space():
+def test_usable_bytes_stay_within_address_space():
     code = f"{LIMITED}\nfrom pbg_tasks.memory import usable_bytes\nprint(usable_bytes())"
     done = limited(code, 400, scratch=os.curdir)
     assert 0 < int(done.stdout) <= 400 * MB

@@ -3,18 +3,18 @@ from __future__ import annotations
 from pbg_tasks.memory.forecast import Forecast, Line
 
 
-def test_the_peak_is_the_sum_of_the_lines_and_what_is_nothing_is_left_out():
+def test_peak_is_sum_of_nonzero_lines():
     forecast = Forecast.of("train", [Line("process", 300), Line("uploads", 0), Line("edges", 700, ("num_partitions",))])
     assert forecast.to_json() == {"peak": 1000, "lines": {"process": 300, "edges": 700}}
 
 
-def test_the_keys_of_the_largest_terms_come_first_and_once():
+def test_keys_of_largest_terms_come_first():
     forecast = Forecast.of(
         "train", [Line("a", 1, ("workers",)), Line("b", 3, ("dimension", "workers")), Line("c", 2, ("lr",))]
     )
     assert forecast.keys == ["dimension", "workers", "lr"]
 
 
-def test_the_table_has_a_line_a_term_and_the_peak_below():
+def test_table_has_terms_and_peak():
     table = Forecast.of("train", [Line("process", 300_000_000), Line("edges of a bucket", 2_000)]).table()
     assert table == ["process              300 MB", "edges of a bucket      2 kB", "peak of train        300 MB"]

@@ -29,7 +29,7 @@ def linux(tmp_path, monkeypatch):
     return write
 
 
-def test_the_peak_of_this_process_counts_what_was_freed_until_it_is_forgotten():
+def test_peak_counts_freed_memory_until_reset():
     before = resident_bytes()
     block = np.ones(BLOCK, np.uint8)
     assert resident_bytes() >= before + 0.9 * BLOCK
@@ -39,7 +39,7 @@ def test_the_peak_of_this_process_counts_what_was_freed_until_it_is_forgotten():
     assert peak_bytes() < before + 0.5 * BLOCK
 
 
-def test_without_a_limit_what_is_free_and_what_this_process_has_may_be_used(linux):
+def test_free_and_own_memory_are_usable(linux):
     assert usable_bytes() == (8_000_000 + 500_000) * 1024
 
 
@@ -47,18 +47,18 @@ def test_without_a_limit_what_is_free_and_what_this_process_has_may_be_used(linu
     ("path", "limit", "expected"),
     [
         ("cgroup/night/train/memory.max", "2000000000\n", 2_000_000_000),
-        ("cgroup/night/memory.max", "3000000000\n", 3_000_000_000),  # of a group around it
-        ("cgroup/memory.max", "4000000000\n", 4_000_000_000),  # as a container sees its own
+        ("cgroup/night/memory.max", "3000000000\n", 3_000_000_000),  # the limit of a group around it
+        ("cgroup/memory.max", "4000000000\n", 4_000_000_000),  # the limit that a container sees as its own
         ("cgroup/night/train/memory.max", "max\n", 8_500_000 * 1024),
         ("cgroup/night/train/memory.max", "99000000000\n", 8_500_000 * 1024),  # more than is free
     ],
 )
-def test_the_limit_of_a_cgroup_counts(linux, path, limit, expected):
+def test_limit_of_cgroup_counts(linux, path, limit, expected):
     linux(path, limit)
     assert usable_bytes() == expected
 
 
-def test_processes_that_begin_together_have_equal_parts(linux, capsys):
+def test_processes_that_begin_together_share_equally(linux, capsys):
     assert usable_bytes(4) == (2_000_000 + 500_000) * 1024
     linux("cgroup/night/train/memory.max", "2000000000\n")
     assert usable_bytes(4) == 500_000_000
@@ -72,19 +72,23 @@ def test_processes_that_begin_together_have_equal_parts(linux, capsys):
     ("path", "share", "expected"),
     [
         ("cgroup/night/train/cpu.max", "200000 100000\n", 2),
-        ("cgroup/night/cpu.max", "250000 100000\n", 3),  # of a group around it; a started share is a CPU
+        (
+            "cgroup/night/cpu.max",
+            "250000 100000\n",
+            3,
+        ),  # the share of a group around it; a started share counts as a CPU
         ("cgroup/cpu.max", "50000 100000\n", 1),
         ("cgroup/night/train/cpu.max", "max 100000\n", 64),
         ("cgroup/night/train/cpu.max", "9900000 100000\n", 64),  # more than there are
     ],
 )
-def test_the_share_of_a_cgroup_counts(linux, monkeypatch, path, share, expected):
+def test_share_of_cgroup_counts(linux, monkeypatch, path, share, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     linux(path, share)
     assert usable_cpus() == expected
 
 
-def test_a_system_that_tells_nothing_limits_nothing(tmp_path, monkeypatch):
+def test_unknown_system_limits_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "PROC", tmp_path)
     monkeypatch.setattr(machine, "CGROUPS", tmp_path)
     assert usable_bytes() is None
@@ -92,7 +96,7 @@ def test_a_system_that_tells_nothing_limits_nothing(tmp_path, monkeypatch):
     check_fits(Forecast.of("train", [Line("embeddings", 10**15)]))
 
 
-def test_what_does_not_fit_is_refused_with_numbers_and_the_way_out(linux, capsys):
+def test_too_large_forecast_is_refused_with_remedy(linux, capsys):
     linux("cgroup/memory.max", "2000000000\n")
     forecast = Forecast.of(
         "train", [Line("process", 10**9), Line("embeddings in memory", 5 * 10**9, ("num_partitions", "dimension"))]

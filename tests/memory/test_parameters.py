@@ -11,7 +11,7 @@ from pbg_tasks.model.parameters import initial_parameters
 
 @pytest.mark.parametrize("operator", OPERATORS.built_in)
 @pytest.mark.parametrize(("dynamic", "listed", "relations"), [(True, 1, 7), (True, 3, 3), (False, 3, 3)])
-def test_as_many_numbers_are_counted_as_there_are(operator, dynamic, listed, relations):
+def test_count_of_parameters_is_right(operator, dynamic, listed, relations):
     model = {
         "entities": {"n": {"num_partitions": 1}, "m": {"num_partitions": 1}},
         "relations": [{"name": f"r{i}", "lhs": "n", "rhs": "m", "operator": operator} for i in range(listed)],

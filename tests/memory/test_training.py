@@ -1,4 +1,7 @@
-"""The forecast against real trainings, each in a process of its own, and that of gangs by its terms."""
+"""The forecast compared with real trainings, and gangs by terms.
+
+Each training runs in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from pbg_tasks.native.coverage import BFLOAT16
 from tests.rotation import of_today
 
 TOLERANCE = 0.1
-WEIGHTY = 200_000_000  # bytes that a case needs beside the process itself, to show anything
+WEIGHTY = 200_000_000  # bytes that a case needs beside the process itself, to have any significance
 
 
 def data_set(root, *, entities, edges, partitions=1, relations=1):
@@ -38,7 +41,7 @@ def data_set(root, *, entities, edges, partitions=1, relations=1):
 
 
 def trained(root, *, operator="none", all_negs=False, partitions=1, relations=1, ranks=None, **keys):
-    """Train in another process, or several, and return what it, or rank 0, says of its memory."""
+    """Train in other processes; return the memory report of rank 0."""
     listed = 1 if keys.get("dynamic_relations") else relations
     relation = {"lhs": "n", "rhs": "n", "operator": operator, "all_negs": all_negs}
     config = {
@@ -168,7 +171,7 @@ LARGE = [case for case in CASES if case not in SMALL]
 
 
 @pytest.mark.parametrize("case", [*of_today(SMALL, days=3), *of_today(LARGE, days=4)])
-def test_the_forecast_is_within_a_tenth_of_the_measured_peak(tmp_path, case):
+def test_forecast_is_near_the_measured_peak(tmp_path, case):
     data, model = CASES[case]
     if model.get("precision") == "bf16" and instruction_set() != BFLOAT16:
         pytest.skip("torch computes it on this CPU")
@@ -179,7 +182,7 @@ def test_the_forecast_is_within_a_tenth_of_the_measured_peak(tmp_path, case):
     assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)
 
 
-def test_a_type_that_no_relation_names_is_read_when_an_epoch_ends(tmp_path):
+def test_type_without_relation_is_read_at_end(tmp_path):
     data_set(tmp_path, entities=20_000, edges=2_000)
     for part in range(2):
         (tmp_path / "entities" / f"entity_count_idle_{part}.txt").write_text("60000")
@@ -189,8 +192,11 @@ def test_a_type_that_no_relation_names_is_read_when_an_epoch_ends(tmp_path):
     assert told["peak"] == pytest.approx(told["measured_peak"], rel=TOLERANCE)
 
 
-def test_a_rank_holds_what_it_keeps_for_the_others_as_well(tmp_path):
-    """Four partitions and two ranks: two are trained, two kept, two come meanwhile, and one is being stored."""
+def test_rank_holds_partitions_kept_for_others(tmp_path):
+    """Train four partitions with two ranks.
+
+    Two are trained, two kept, two arrive meanwhile, and one is being stored.
+    """
     data_set(tmp_path, entities=160_000, edges=1_600, partitions=4)
     told = trained(tmp_path, partitions=4, ranks=2, dimension=400)
     assert told["lines"]["partitions kept for the gang"] == 2 * 40_000 * 401 * 4
@@ -198,7 +204,7 @@ def test_a_rank_holds_what_it_keeps_for_the_others_as_well(tmp_path):
 
 
 @pytest.mark.skipif(library() is None, reason="no native library: it is built where a C++ compiler is")
-def test_all_negs_hold_no_scores_of_whole_batches(tmp_path):
+def test_all_negs_keep_no_scores_of_batches(tmp_path):
     data_set(tmp_path, entities=200_000, edges=1_200)
     told = trained(tmp_path, all_negs=True, dimension=16, comparator="dot", loss_fn="softmax", batch_size=1_200)
     scores = 1_200 * 200_000 * 4
@@ -220,7 +226,7 @@ def gang_size(part, **changes):
     return TrainingSize(**size, workers=1, engine="native", gang=part, **changes)
 
 
-def test_the_terms_of_a_rank_follow_from_its_part_of_the_gang():
+def test_terms_of_rank_follow_from_its_part():
     part = GangPart(trained={"n": 2, "one": 1}, served={"n": 2}, passing={"n": 3}, copies=2.5)
     lines = training_forecast(gang_size(part)).to_json()["lines"]
     numbers = 2 * 4 * parameter_count(gang_size(part).config, 2)  # with sums
@@ -229,10 +235,10 @@ def test_the_terms_of_a_rank_follow_from_its_part_of_the_gang():
     assert lines["partitions coming and being stored"] == (80_000 + 70_000 + 60_000) * ROW
     assert lines["copies of what ranks share"] == int(2.5 * (30_000 * ROW + numbers))
     assert lines["shared parameters"] == numbers
-    assert "partition_buffer" not in training_forecast(gang_size(part)).keys  # which ranks do not have
+    assert "partition_buffer" not in training_forecast(gang_size(part)).keys  # ranks do not have this key
 
 
-def test_a_partition_server_trains_nothing():
+def test_partition_server_trains_nothing():
     part = GangPart(trained={}, served={"n": 4}, passing={"n": 5}, copies=0.0)
     forecast = serving_forecast(gang_size(part).config, COUNTS, part, base=10**9)
     assert forecast.task == "partition server"
