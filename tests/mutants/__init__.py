@@ -1,1 +1,4 @@
-"""Damaged copies of every file that is read from outside: none may crash, hang or surprise what reads it."""
+"""Damaged copies of every kind of file from outside.
+
+None may crash, hang or surprise its reader.
+"""

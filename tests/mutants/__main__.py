@@ -1,4 +1,7 @@
-"""``python -m tests.mutants``: read thousands of damaged files as the product does, and count what becomes of them."""
+"""Read thousands of damaged files, and count the outcomes.
+
+``python -m tests.mutants``; they are read as the product reads them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from tests.mutants.driving import Mutant, run
 
 
 def main() -> int:
-    """Read the mutants that the command line asks for; 1 if one crashed, hung or surprised what read it."""
+    """Read the requested mutants; return 1 if one was bad.
+
+    Bad are those that crashed, hung or surprised their reader.
+    """
     from tests.mutants.kinds import KINDS
 
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)

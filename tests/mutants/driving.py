@@ -1,4 +1,4 @@
-"""Reading damaged files in processes that may crash or hang, and what became of each."""
+"""Reading of damaged files in processes that may crash or hang."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 REFUSED, IDENTICAL, SILENT, CRASH, HANG, TRACEBACK = "refused", "identical", "silent", "crash", "hang", "traceback"
 SECONDS = 90.0
-"""Time of the clock that reading one small file may take on a busy machine."""
+"""Seconds that reading one small file may take on a busy machine."""
 _MEMORY = 16 << 30  # address space; torch alone maps some
 _LONGEST = 3000  # characters of a message
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "guarantees.md"
@@ -39,7 +39,7 @@ DOCUMENTED = Path(__file__).parents[2] / "docs" / "guarantees.md"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One damaged file: the same three make the same bytes."""
+    """One damaged file: the same three attributes make the same bytes."""
 
     kind: str
     seed: int
@@ -55,13 +55,13 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant.
+    """Outcome of a mutant.
 
     Attributes:
-        mutant: the one.
+        mutant: that was read.
         result: one of the constants above.
         detail: the message, or the aspects that silently differ.
-        seconds: it took.
+        seconds: that reading took.
     """
 
     mutant: Mutant
@@ -77,7 +77,7 @@ class StepCounters:
     Attributes:
         documented: aspects that a kind may silently lose, by kind, as the documentation has them.
         counts: by kind and result.
-        bad: what must not happen.
+        bad: outcomes that must not happen.
     """
 
     documented: dict[str, set[str]]
@@ -94,7 +94,7 @@ class StepCounters:
             self.bad.append(outcome)
 
     def total(self, result: str | None = None) -> int:
-        """Return how many there were, of one result or all."""
+        """Return the number of outcomes, of one result or all."""
         return sum(count for (_, found), count in self.counts.items() if result in {None, found})
 
     def summary(self) -> str:
@@ -108,7 +108,7 @@ class StepCounters:
 
 
 def documented(page: Path = DOCUMENTED) -> dict[str, set[str]]:
-    """Return what damage may go unnoticed, by kind, from the table in the documentation."""
+    """Return the undetected damage by kind, from the documentation's table."""
     found: dict[str, set[str]] = {}
     for line in page.read_text(encoding="utf-8").splitlines():
         if match := re.fullmatch(r"\| ((?:`[a-z0-9-]+`(?:, )?)+) \|[^|]*\| ([a-z, ]+) \|", line):
@@ -118,12 +118,14 @@ def documented(page: Path = DOCUMENTED) -> dict[str, set[str]]:
 
 
 def drive(mutants: Sequence[Mutant], *, workers: int = 2, read: Callable[..., None] | None = None) -> Iterator[Outcome]:
-    """Read each mutant in a process that may die of it; yield what became of it as it is known.
+    """Read each mutant in a process that may die of it.
+
+    Outcomes are yielded as they are known.
 
     Args:
         mutants: to make and read.
         workers: processes at a time.
-        read: for tests, what a worker does in place of ``answer``.
+        read: for tests, replaces ``answer`` in a worker.
     """
     with tempfile.TemporaryDirectory(prefix="pbg-mutants-") as scratch:
         pool = [_Worker(Path(scratch) / str(number), read or answer) for number in range(workers)]
@@ -163,7 +165,10 @@ class _Worker:
         self.pipe.send(mutant)
 
     def outcome(self) -> Outcome | None:
-        """Return what became of the mutant, once it is known; start anew after a crash or hang."""
+        """Return the outcome of the mutant, once it is known.
+
+        A worker that crashed or hangs is started anew.
+        """
         if self.mutant is None:
             return None
         late = time.monotonic() - self._since > SECONDS
@@ -201,7 +206,7 @@ def _begin(read: Callable[..., None], pipe: Connection, place: Path) -> None:
 
 
 def answer(pipe: Connection, place: Path) -> None:
-    """Read mutants one after the other: what a worker does."""
+    """Read mutants one after the other, in a worker."""
     from tests.mutants.kinds import original
 
     os.environ["PBG_SCRATCH"] = str(place / "scratch")
@@ -240,7 +245,7 @@ def _read(mutant: Mutant, place: Path, data: bytes, expected: dict[str, str]) ->
 
 
 def run(mutants: Sequence[Mutant], *, workers: int) -> StepCounters:
-    """Read mutants; show how far it is, what must not happen as it happens, and the counts at the end."""
+    """Read mutants and print progress, bad outcomes and the counts."""
     tally = StepCounters(documented())
     progress = Progress("mutants", total=len(mutants), unit="mutants")
     slowest = Outcome(mutants[0], IDENTICAL)

@@ -1,4 +1,7 @@
-"""Small valid files of every kind that is read from outside, and the entry that the product reads each by."""
+"""Small valid files of every kind that is read from outside.
+
+Each comes with the function by which the product reads it.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,8 @@ class Kind(NamedTuple):
     """One kind of file.
 
     Attributes:
-        make: makes what is read, in an empty directory, and returns the file in it that is damaged.
-        read: reads what ``make`` made: what is found, by aspect (``numbers``, ``names``, ``count``, ``settings``).
+        make: writes the files in an empty directory, and returns the one to be damaged.
+        read: reads the files; returns the contents by aspect (``numbers``, ``names``, ``count``, ``settings``).
     """
 
     make: Callable[[Path], Path]
@@ -74,7 +77,7 @@ def edges(**features: Features) -> EdgeList:
 
 
 def foreign(path: Path) -> Path:
-    """Let a file be one that no process of ours wrote."""
+    """Let a file count as one of another program."""
     os.utime(path, ns=(1, 1))
     return path
 
@@ -119,7 +122,7 @@ def compressed_embeddings(place: Path) -> Path:
 
 
 def row_optimizer(place: Path) -> Path:
-    """An embeddings file of PBG's: the sums are in the blob only."""
+    """Write PBG's embeddings file, with sums in the blob only."""
     with h5py.File(embeddings(place), "r+") as file:
         del file["optimizer/plain"]
     return foreign(place / "e.h5")
@@ -140,7 +143,7 @@ def model(place: Path) -> Path:
 
 
 def model_optimizer(place: Path) -> Path:
-    """A model file of PBG's: the sums are in the blob only."""
+    """Write PBG's model file, with sums in the blob only."""
     with h5py.File(model(place), "r+") as file:
         del file["optimizer/plain"]
     return foreign(place / "m.h5")
@@ -153,7 +156,10 @@ def read_shared(place: Path) -> dict[str, str]:
 
 
 def of_directory(*file: str) -> Kind:
-    """Return the kind of one file of a checkpoint directory and its names, which ``Model.open`` reads."""
+    """Return the kind of a file in a checkpoint directory.
+
+    ``Model.open`` reads it.
+    """
 
     def make(place: Path) -> Path:
         settings = {"name": "all", "lhs": "n", "rhs": "n", "operator": "translation"}
@@ -259,7 +265,10 @@ PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "zst": partial(pa.compress,
 
 
 def of_snapshot(suffix: str) -> Kind:
-    """Return the kind of a file of a snapshot, which ``pbg validate`` reads."""
+    """Return the kind of a snapshot's file.
+
+    ``pbg validate`` reads it.
+    """
 
     def make(place: Path) -> Path:
         listed = edges()
@@ -353,17 +362,17 @@ KINDS: dict[str, Kind] = {
 
 
 def original(kind: str, place: Path) -> tuple[bytes, dict[str, str]]:
-    """Return a kind's valid file and what is found in it."""
+    """Return a kind's valid file and its contents."""
     made = KINDS[kind].make(fresh(place))
     data = made.read_bytes()
     return data, KINDS[kind].read(place)
 
 
 def damaged(kind: str, place: Path, data: bytes) -> None:
-    """Make what a kind reads, with other bytes in its file."""
+    """Write a kind's files, with other bytes in the damaged one."""
     made = KINDS[kind].make(fresh(place))
     mode = made.stat().st_mode
-    made.unlink()  # it may be a name of something that is shared
+    made.unlink()  # the file may be a hard link to a shared one
     made.write_bytes(data)
     made.chmod(mode)
     foreign(made)

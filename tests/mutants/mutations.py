@@ -1,4 +1,7 @@
-"""Damage to the bytes of a file: what disks, networks, editors and hostile writers do to it."""
+"""Damage to the bytes of a file.
+
+Disks, networks, editors and hostile writers cause such.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,19 @@ def flipped(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def zeroed(data: bytes, rng: np.random.Generator) -> bytes:
-    """Make one byte that is not zero the least or the greatest: sizes of nothing, and of everything."""
+    """Make a nonzero byte the least or the greatest.
+
+    Sizes become those of nothing, or of everything.
+    """
     start = int(rng.choice(np.flatnonzero(np.frombuffer(data, np.uint8))))
     return data[:start] + (b"\0" if rng.integers(4) else b"\xff") + data[start + 1 :]
 
 
 def numbered(data: bytes, rng: np.random.Generator) -> bytes:
-    """Put a number such as sizes and addresses are, often an extreme one, in the place of another."""
+    """Overwrite a number with another, often an extreme one.
+
+    Both are of the length of sizes and addresses.
+    """
     width = int(rng.choice([1, 2, 4, 8]))
     start = place(data, rng)
     start -= start % int(rng.choice([1, width]))

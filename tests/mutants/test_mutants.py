@@ -1,4 +1,7 @@
-"""A short run over damaged files of all kinds; and that a reader which fails is counted."""
+"""A short run over damaged files of all kinds.
+
+A failing reader is counted.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ def test_documented_kinds_are_those_that_are_read():
 
 
 def fails(pipe, _):
-    """Read mutants as a reader that fails in each way, by the number of the mutant."""
+    """Read mutants with a reader that fails in each way.
+
+    The number of the mutant decides the way.
+    """
     while True:
         mutant = pipe.recv()
         if mutant.number == 0:
