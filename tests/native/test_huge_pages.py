@@ -1,4 +1,7 @@
-"""Large tables and buffers are in memory that the kernel is asked to make of huge pages."""
+"""Large tables and buffers in huge pages.
+
+The kernel is advised to use them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def advised():
-    """Yield the range of addresses of each mapping that was advised to be of huge pages."""
+    """Yield address ranges of mappings advised to use huge pages."""
     for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)[1:]:
         if " hg" in mapping.rpartition("VmFlags:")[2]:
             first, end = mapping.split(maxsplit=1)[0].split("-")
@@ -36,12 +39,15 @@ def advised():
 
 def test_tables_of_embeddings_are_in_huge_pages():
     table = empty_rows(100_000, 50)
-    middle = table[len(table) // 2].ctypes.data  # it begins and ends amidst pages of others
+    middle = table[len(table) // 2].ctypes.data  # the mapping begins and ends within pages of others
     assert any(middle in addresses for addresses in advised())
 
 
 def advised_by_a_step():
-    """Return how many more bytes are advised after a batch; the largest buffer has the scores of its one chunk."""
+    """Return the additional bytes advised during a batch.
+
+    The largest buffer has the scores of its one chunk.
+    """
     config = ModelConfig.model_validate(
         {
             "entities": {"e": {"num_partitions": 1}},
@@ -60,8 +66,11 @@ def advised_by_a_step():
 
 
 @pytest.mark.skipif(library() is None, reason="no native library")
-def test_large_buffers_of_the_native_engine_are_in_huge_pages():
-    """In a process of its own: what other tests have used comes and goes."""
+def test_large_native_buffers_use_huge_pages():
+    """Measure in a process of its own.
+
+    The memory used by other tests comes and goes.
+    """
     command = [sys.executable, "-c", f"from {__name__} import advised_by_a_step; print(advised_by_a_step())"]
     told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert int(told) >= 4 * EDGES**2

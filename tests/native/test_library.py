@@ -1,4 +1,7 @@
-"""The library is there where it can be built, takes the best instructions there are and lets other threads go on."""
+"""The native library: built where possible, with the best instructions.
+
+It lets other threads go on.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +43,24 @@ def gcc_version():
 
 @pytest.mark.skipif("PBG_NO_NATIVE" in os.environ, reason="PBG_NO_NATIVE: it is not wanted here")
 @pytest.mark.skipif(gcc_version() < LEAST_GCC, reason="no g++ that could build it")
-def test_it_was_built_where_there_is_a_compiler():
-    """An installation goes on without it, and every other test of it is skipped then."""
+def test_library_exists_where_a_compiler_does():
+    """An installation continues without it.
+
+    Every other test of it is skipped then.
+    """
     assert library() is not None, "the build failed (or set PBG_NO_NATIVE): see `pip install --verbose --editable .`"
 
 
 @built
 @pytest.mark.skipif(platform.machine() != "x86_64" or not CPU.exists(), reason="there is nothing to choose from")
-def test_the_best_instructions_this_cpu_has_are_picked():
+def test_best_instructions_of_cpu_are_chosen():
     has = set(next(line for line in CPU.read_text().splitlines() if line.startswith("flags")).split())
     avx2 = {"avx2", "fma", "bmi2"}
     if avx2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= has:
         best = "avx512_bf16" if "avx512_bf16" in has else "avx512"
     else:
         best = "avx2" if avx2 <= has else "portable"
-    program = "from pbg_tasks.native import instruction_set; print(instruction_set())"  # here tests may choose others
+    program = "from pbg_tasks.native import instruction_set; print(instruction_set())"  # tests may choose others here
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == best
 
@@ -79,7 +85,10 @@ def train_with(native, watch):
 
 
 def rank_with(native, watch):
-    """Compare a row of scores with the true entities of many edges, which takes tens of milliseconds."""
+    """Compare a row of scores with many true entities.
+
+    It takes tens of milliseconds.
+    """
     edges = 300
     tile = Tile(
         scores=np.zeros((1, 1 << 20), np.float32),
@@ -97,10 +106,11 @@ def rank_with(native, watch):
 
 
 def goes_on(function):
-    """Return a function that calls another, and a list: whether another thread of Python ran before each call was over.
+    """Return a wrapped function, and a list of its threads' progress.
 
-    That thread waits at a gate which is opened right before the call. As a thread is not asked to let go of the
-    interpreter for a long time, the other one runs when the call lets go of it, and not before.
+    The list has for each call whether another thread of Python ran before the call was over. That thread waits at a
+    gate which is opened right before the call. As no thread is made to release the interpreter for a long time, the
+    other one runs when the call releases it, and not before.
     """
     found = []
 
@@ -132,9 +142,12 @@ def goes_on(function):
 
 @built
 @pytest.mark.parametrize("work", [train_with, rank_with])
-def test_other_threads_go_on_while_it_computes(work):
+def test_other_threads_continue_during_computation(work):
     def went_on(native, tries):
-        """Try several times: on a busy machine the other thread may get no core before a call is over."""
+        """Try several times.
+
+        On a busy machine the other thread may get no core before a call is over.
+        """
         for _ in range(tries):
             watched = []
 
@@ -154,4 +167,4 @@ def test_other_threads_go_on_while_it_computes(work):
         ours, other = getattr(library(), name), getattr(keeps_the_lock, name)
         other.argtypes, other.restype = ours.argtypes, ours.restype
     assert went_on(library(), 10)
-    assert not went_on(keeps_the_lock, 2)  # such a call would be noticed
+    assert not went_on(keeps_the_lock, 2)  # a call that keeps the lock would be noticed

@@ -1,4 +1,7 @@
-"""The native library under the address, undefined-behaviour and thread sanitizers, by all of its functions."""
+"""The native library under sanitizers, by all of its functions.
+
+They are the address, undefined-behaviour and thread sanitizers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tests.rotation import of_today, rotation
 from tests.train.native_steps import INSTRUCTIONS
 
 SOURCES = Path(native.__file__).parent
-BATCHES = 3 * 144  # operators x comparators x losses x modes, thrice, of other sizes each day
+BATCHES = 3 * 144  # operators x comparators x losses x modes, three times, of other sizes each day
 
 COMPILER = shutil.which("g++")
 
@@ -26,7 +29,10 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
-    """Return what builds the library and its driver with a sanitizer, once each."""
+    """Return a builder of the library and driver under a sanitizer.
+
+    Each is built once.
+    """
     made = {}
 
     def build(sanitizer):
@@ -35,7 +41,7 @@ def build(tmp_path_factory):
             options = [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", f"-I{SOURCES}", "-pthread"]
             options += [
                 "-std=c++17",
-                "-O1",  # and no -g, which takes a quarter more of compiling
+                "-O1",  # without -g, which takes a quarter more of compiling
                 "-ffp-contract=fast",
                 "-fno-math-errno",
                 "-fopenmp-simd",
@@ -51,7 +57,7 @@ def build(tmp_path_factory):
 
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
 @pytest.mark.parametrize("sanitizer", of_today(["address,undefined", "thread"], days=2))
-def test_nothing_is_found(build, sanitizer, instructions):
+def test_sanitizers_find_nothing(build, sanitizer, instructions):
     done = subprocess.run(
         [str(build(sanitizer)), instructions, str(BATCHES), str(rotation())],
         capture_output=True,

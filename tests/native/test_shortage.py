@@ -1,4 +1,7 @@
-"""An engine whose memory was too short for a batch trains the next ones as if nothing had been."""
+"""An engine that continues after a batch too large for memory.
+
+It trains the next ones unaffected.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ print("same" if torch.equal(again.embeddings, fresh.embeddings) else "another")
 """
 
 
-def test_a_batch_that_was_too_large_leaves_nothing_behind():
+def test_too_large_batch_leaves_no_trace():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     told, found = done.stdout.splitlines()
