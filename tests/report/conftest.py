@@ -1,4 +1,7 @@
-"""Four nights of a small graph with hostile names: two good ones, one that the data gate refuses, one after it."""
+"""Four nights of a small graph with hostile names.
+
+Two good ones, one that the data gate refuses, one after it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ class Nights:
 def nights(tmp_path_factory):
     with workplace(tmp_path_factory.mktemp("nights")) as place:
         # both ends of a partition type, so that the matrix has several buckets
-        gates = {"max_mrr_drop": 1.0, "data": {"min_volume": {"warn": 0.5}}}  # the third is refused for its entities
+        gates = {
+            "max_mrr_drop": 1.0,
+            "data": {"min_volume": {"warn": 0.5}},
+        }  # the third night is refused for its entities
         place.write_spec(model={"num_epochs": 2}, train={"warm_epochs": 1}, gates=gates)
         hostile = [(HOSTILE, HOSTILE_RELATION, f"e{i}") for i in range(12)]
         rows = {

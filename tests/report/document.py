@@ -1,4 +1,4 @@
-"""A page as a browser takes it apart, and what must be true of every page."""
+"""A page parsed as by a browser, and checks of every page."""
 
 from __future__ import annotations
 
@@ -44,12 +44,15 @@ class Page(HTMLParser):
         return [element for element in self.elements if element["tag"] == tag]
 
     def text(self):
-        """Return what the page says."""
+        """Return the text of the page."""
         return " ".join(self.all("main")[0]["text"].split())
 
 
 def check_page(html):
-    """Check what every page promises: nothing of outside runs, and assistive technology finds its way."""
+    """Check the promises of every page.
+
+    Nothing from outside runs, and assistive technology finds its way.
+    """
     page = Page(html)
     assert all(set(script["attrs"]) == {"src", "defer"} and not script["text"] for script in page.all("script"))
     names = {name for element in page.elements for name in element["attrs"]}

@@ -1,4 +1,7 @@
-"""The stored pages in a real browser: both themes, by keyboard, on a narrow screen, and with news of a run."""
+"""The stored pages in a real browser.
+
+Both themes, by keyboard, on a narrow screen, and with news of a run.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ pytestmark = pytest.mark.browser
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder, and forgets a page's query."""
+    """Serves a folder, and ignores a page's query."""
 
     def log_message(self, *args):
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def tab():
 
 @pytest.fixture
 def opened(tab, site):
-    """Open a page, and note what goes wrong in it."""
+    """Open a page, and record its errors."""
     problems = []
     listeners = {
         "pageerror": lambda error: problems.append(str(error)),
@@ -58,7 +61,7 @@ def opened(tab, site):
         tab.on(event, listener)
 
     def open_page(path, *, width=1280, plots=False):
-        if not plots:  # most of a page's time is plotly.js
+        if not plots:  # plotly.js takes most of a page's time
             tab.route("**/plotly-*.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
         tab.emulate_media(color_scheme="light")
         tab.set_viewport_size({"width": width, "height": 900})
@@ -95,7 +98,7 @@ def test_plots_are_drawn_and_have_their_figures_beside(opened, nights):
     assert page.get_by_text(HOSTILE_RELATION).first.is_visible()
 
 
-def test_everything_is_reached_and_seen_by_keyboard(opened, nights):
+def test_everything_is_reachable_and_visible_by_keyboard(opened, nights):
     page = opened(run_page(nights, DAYS[1]))
     focused = tab_through(page)
     assert focused[0]["name"] == "Skip to content"
@@ -110,7 +113,7 @@ def test_everything_is_reached_and_seen_by_keyboard(opened, nights):
     assert page.evaluate("document.activeElement.id") == "main"
 
 
-def test_a_narrow_screen_scrolls_tables_and_not_the_page(opened, nights):
+def test_narrow_screen_scrolls_tables_only(opened, nights):
     for path in (run_page(nights, DAYS[1]), "report/production/index.html"):
         page = opened(path, width=360)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -136,7 +139,7 @@ def test_tables_are_sorted_by_keyboard(opened):
     assert counts == sorted(counts, reverse=True)
 
 
-def test_news_come_in_without_losing_the_place(opened, nights):
+def test_news_appear_without_losing_the_place(opened, nights):
     run = nights.run(DAYS[1])
     folder = Path(run.url) / "report"
     found = NightResults.parse({task: run.result(task) for task in CHAIN[: CHAIN.index("train")]})

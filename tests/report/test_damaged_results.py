@@ -1,4 +1,6 @@
-"""Stored results that are damaged, or of another version, one key at a time: a page or one sentence, never a traceback.
+"""Stored results, damaged or of other versions, one key at a time.
+
+They give a page or one sentence, never a traceback.
 
 The results are those of a real night that continues another one; the commands read them from a real store.
 """
@@ -28,10 +30,10 @@ from tests.tasks.conftest import ring, workplace
 
 LINKS = Links(assets="assets", history="history", run="{run}", comparison="comparison")
 WRONG = (None, True, 1e400, 10**400, "x", [], {"x": ["y"]})
-"""Values that a key may hold by mistake: of every type of JSON, and numbers too large to be written out."""
-EVERY = 50  # of so many documents that are refused as they are read, one is given to all commands
-DAYS = 12  # that come to all documents that are not refused, which are given to all commands
-SEVERAL = 2  # of a list or mapping of many alike, so many are damaged
+"""Values that a key may have by mistake: of every type of JSON, and numbers too large to be written out."""
+EVERY = 50  # one of so many documents that are refused when read is given to all commands
+DAYS = 12  # so many days come to all documents that are not refused; those are given to all commands
+SEVERAL = 2  # so many entries of a list or mapping of equal ones are damaged
 ALIKE = {(key,) for key in ("relations", "modelled", "seconds", "tasks", "lines", "memory", "usage")}
 
 
@@ -51,7 +53,10 @@ def night(tmp_path_factory):
 
 
 def paths(value, path=()):
-    """List the places of a document, keys of keys included; of what is many times the same, the first ones."""
+    """List the places of a document, keys of keys included.
+
+    Of places that are many times the same, the first ones.
+    """
     if path:
         yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -60,7 +65,7 @@ def paths(value, path=()):
 
 
 def damages(document):
-    """Yield what may be wrong with a document: where, and its bytes."""
+    """Yield damaged copies of a document: the place and the bytes."""
     for path in list(paths(document)):
         damaged = deepcopy(document)
         parent = damaged
@@ -78,7 +83,10 @@ def damages(document):
 
 
 def commands(run, spec):
-    """Return what reads results: the documents of pages, the pages, the tables and the verdicts."""
+    """Return the readers of results.
+
+    The documents of pages, the pages, the tables and the verdicts.
+    """
     channel = Channel(run.store, run.spec.graph.channel)
     before = run_document(read_run(RunContext.within(run.store, run.spec.previous.run)))
 
@@ -111,7 +119,7 @@ def commands(run, spec):
 
 
 def survives(damage, commands):
-    """Run the commands, and return the errors that they end with, by command."""
+    """Run the commands; return their errors by command."""
     said = {}
     for name, command in commands.items():
         try:
@@ -126,12 +134,15 @@ def survives(damage, commands):
 
 
 def is_todays(refused, accepted, error):
-    """Whether all commands are given a document, by how many came before it and whether it was refused."""
+    """Return whether all commands get a document today.
+
+    It depends on the number before it and on whether it was refused.
+    """
     return refused % EVERY == 0 if error else accepted % DAYS == rotation() % DAYS
 
 
 def refusal(read):
-    """Return why a document is refused as it is read; None where it is not."""
+    """Return the reason of a document's refusal; None without one."""
     try:
         read()
     except FormatError as error:
@@ -140,7 +151,10 @@ def refusal(read):
 
 
 def test_release_without_figure_leaves_nights_whole(night):
-    """An older release may lack what later versions measure; one with a figure of another type is named."""
+    """Use a release without a figure, and one with a wrong type.
+
+    An older release may lack what later versions measure; one with a figure of another type is named.
+    """
     run, spec = night
     file = Path(run.store.url) / "channels/production/releases/00000001.json"
     good = file.read_bytes()

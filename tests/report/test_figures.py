@@ -1,4 +1,4 @@
-"""The plots of a training show the figures that its statistics hold."""
+"""Plots of a training, with the figures of its statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.report.conftest import DAYS
 from tests.report.document import check_page
 
 EDGES = ((1000, 200), (900, 300), (600, 600))
-"""Of both buckets, by epoch."""
+"""Seconds of both buckets, by epoch."""
 SECONDS = (4.0, 2.0, 1.5)
 WAITED = (1.0, 0.5, 0.0)
 
@@ -44,11 +44,11 @@ def statistics(*, timed=True):
 
 
 def points(figure):
-    """Return what a figure draws: of each trace, its values by epoch."""
+    """Return the values of a figure's traces, by epoch."""
     return {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in figure["data"]}
 
 
-def test_a_page_shows_what_each_epoch_trained_waited_and_how_fast_it_was(nights):
+def test_page_shows_training_waiting_and_speed(nights):
     run = nights.run(DAYS[1])
     results = NightResults.parse({task: run.result(task) for task in CHAIN})
     document = run_document(RunFacts(run.spec, run.url, CHAIN, results, stats=statistics()))
@@ -81,7 +81,7 @@ def test_held_out_and_io_lines_make_one_iteration():
 
 
 @pytest.mark.parametrize("draw", [figures.throughput, figures.speed])
-def test_of_times_that_were_not_noted_nothing_is_drawn(draw):
+def test_missing_times_are_not_drawn(draw):
     spec = SimpleNamespace(epochs=3)
     stats = statistics(timed=False)
     training = training_document(

@@ -1,4 +1,7 @@
-"""Markup in every text of every page, in a real browser that ignores the pages' policy: nothing of it takes effect."""
+"""Markup in every text of every page, without effect.
+
+It is shown in a real browser that ignores the pages' policy.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ FOUND = """() => ({
     .map((address) => new URL(address, location)).filter((address) => address.origin !== location.origin).map(String),
 })"""
 LEAST = {"run": 40, "history": 9, "comparison": 15, "lookup": 5, "message": 2, "graphs": 1}
-"""Kinds of texts that have markup on each page: fewer would mean that the pages are no longer tested."""
+"""Lower bound on the kinds of texts with markup on each page, so that the pages stay tested."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +68,10 @@ def documents(nights):
 
 
 def texts(document, path=()):
-    """Yield the place of each text of a document, the names of mappings among them."""
+    """Yield the place of each text of a document.
+
+    The names of mappings are among them.
+    """
     parts = document.items() if isinstance(document, dict) else enumerate(document)
     for name, part in parts:
         if isinstance(part, str):
@@ -83,19 +89,27 @@ def changed(document, path, text):
 
 
 def kind_of(path):
-    """Return a place but for the numbers of lists: what stands for all entries of one."""
+    """Return a place without the numbers of lists.
+
+    It stands for all entries of one.
+    """
     return tuple("*" if isinstance(name, int) else name for name in path)
 
 
 def with_type(value, name):
-    """Return a document whose entity type ``n`` has another name wherever it names a part of a mapping."""
+    """Return a document with another name of entity type ``n``.
+
+    The name changes wherever it names a part of a mapping.
+    """
     if isinstance(value, dict):
         return {name if key == "n" else key: with_type(part, name) for key, part in value.items()}
     return [with_type(part, name) for part in value] if isinstance(value, list | tuple) else value
 
 
 def hostile(document):
-    """Return a document with markup at the first five places of each kind, and how many kinds that are.
+    """Return a document with markup at places of each kind.
+
+    At the first five of each; with it comes the number of kinds.
 
     Texts that select a template, are moments or addresses of the application stay.
     """
@@ -120,13 +134,16 @@ def pages(documents):
 
 
 def plotless(html):
-    """Return a page without plotly.js, which it would load for nothing, most of its time."""
+    """Return a page without plotly.js, which takes most of its time."""
     return html.replace(f'<script src="assets/{plotly_name()}" defer></script>', "")
 
 
 @pytest.fixture(scope="module")
 def site(pages):
-    """Serve the pages, what they load, and one that runs whatever it holds."""
+    """Serve the pages and their assets.
+
+    One further page runs whatever it contains.
+    """
     served = {f"/{kind}": render(document, LINKS) for kind, (document, _) in pages.items()}
     sections = live_sections(pages["run"][0], LINKS)
     served["/live.json"] = json.dumps({"version": "2", "finished": True, "sections": sections})
@@ -155,7 +172,10 @@ def site(pages):
 
 @pytest.fixture(scope="module")
 def tabs():
-    """A page of a browser that heeds the pages' policy, and of one that does not, by that."""
+    """Return browser pages that heed and ignore the pages' policy.
+
+    They are by that.
+    """
     with chromium() as browser:
         tabs = {guarded: browser.new_context(bypass_csp=not guarded).new_page() for guarded in (True, False)}
         for tab in tabs.values():
@@ -165,7 +185,7 @@ def tabs():
 
 @pytest.fixture
 def opened(tabs, site):
-    """Open a page; returns what of its markup took effect, and the addresses that it asked for."""
+    """Open a page; return its effective markup and requested addresses."""
 
     def open_page(path, *, guarded=False, ready="true"):
         asked = set()
@@ -192,7 +212,10 @@ def test_markup_stays_text_of_page(pages, kind):
 @pytest.mark.browser
 @pytest.mark.parametrize("kind", LEAST)
 def test_markup_takes_no_effect_in_browser(opened, kind):
-    """Without the pages' policy, so that escaping alone is seen; plots are drawn, and the news of a run are in."""
+    """Leave out the pages' policy, so that escaping alone acts.
+
+    Plots are drawn, and the news of a run are shown.
+    """
     ready = "[...document.querySelectorAll('figure.plot')].every((plot) => plot.querySelector('.main-svg'))"
     if kind == "run":
         ready += " && performance.getEntriesByName(location.origin + '/live.json?since=').length > 0"
@@ -202,8 +225,8 @@ def test_markup_takes_no_effect_in_browser(opened, kind):
 
 
 @pytest.mark.browser
-def test_markup_takes_effect_where_nothing_stops_it(opened):
-    """The tests above can find what they look for."""
+def test_unescaped_markup_takes_effect(opened):
+    """The tests above can detect effects of markup."""
     found, asked = opened("open", ready="window.ran === true")
     assert found["ran"]
     assert len(found["elements"]) >= 5

@@ -1,4 +1,4 @@
-"""The look-up without torch gives what ``Model.neighbors`` gives."""
+"""The look-up without torch, compared with ``Model.neighbors``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from tests.report.conftest import DAYS, HOSTILE
 
 @pytest.fixture
 def release(nights, tmp_path):
-    """A copy of a release, as a plain directory and as files with their hashes."""
+    """Return a copy of a release in both forms.
+
+    As a plain directory and as files with their hashes.
+    """
 
     def make(**changes):
         directory = tmp_path / "release"
@@ -37,7 +40,7 @@ def release(nights, tmp_path):
 
 @pytest.mark.parametrize("comparator", ["dot", "cos", "l2", "squared_l2"])
 @pytest.mark.parametrize("bias", [False, True])
-def test_as_the_model_does(release, comparator, bias):
+def test_lookup_equals_that_of_the_model(release, comparator, bias):
     directory, files = release(comparator=comparator, bias=bias)
     here = Neighbourhood(files, limit=1 << 20)
     with Model.open(directory) as model:
@@ -48,14 +51,14 @@ def test_as_the_model_does(release, comparator, bias):
             np.testing.assert_allclose([each.score for each in found], [each.score for each in expected], rtol=1e-4)
 
 
-def test_all_others_when_more_are_asked_for(release):
+def test_too_large_number_returns_all_others(release):
     here = Neighbourhood(release()[1], "n", limit=1 << 20)
     found = here.nearest("e5", 100_000)
     assert len(found) == len({each.name for each in found}) == 124
     assert "e5" not in {each.name for each in found}
 
 
-def test_what_cannot_be_asked(release):
+def test_invalid_questions_are_refused(release):
     _, files = release()
     with pytest.raises(InputError, match="no entity of type 'n' is named 'nobody'"):
         Neighbourhood(files, limit=1 << 20).nearest("nobody", 3)

@@ -22,7 +22,7 @@ from pbg_tasks.report import numbers
         (numbers.count, None, numbers.NONE),
     ],
 )
-def test_figures_as_people_read_them(write, value, text):
+def test_figures_are_written_for_people(write, value, text):
     assert write(value) == text
 
 
@@ -30,5 +30,5 @@ def test_figures_as_people_read_them(write, value, text):
     ("value", "unit", "text"),
     [(0.0012, "score", "+0.0012"), (-0.001, "percent", "−0.1 pp"), (-23.0, "seconds", "−23 s"), (544, "count", "+544")],  # noqa: RUF001 - the minus sign
 )
-def test_differences(value, unit, text):
+def test_differences_are_written_with_signs(value, unit, text):
     assert numbers.change(value, unit) == text

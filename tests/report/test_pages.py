@@ -1,4 +1,7 @@
-"""Documents and pages of stored runs: what they say is what the tasks found, whatever names are in it."""
+"""Documents and pages of stored runs.
+
+They show what the tasks found, whatever names are in it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def history(nights):
     return history_document(read_graph("toy", Channel(nights.store, "production")))
 
 
-def test_a_run_shows_what_its_tasks_found(nights, documents):
+def test_run_page_shows_results_of_its_tasks(nights, documents):
     run, document = nights.run(DAYS[1]), documents[DAYS[1]]
     trained, bucketed = run.result("train"), run.result("bucket")
     assert document["state"] == "released"
@@ -64,17 +67,17 @@ def test_a_run_shows_what_its_tasks_found(nights, documents):
     assert (hostile["edges"], hostile["added"], hostile["removed"]) == (12, 12, 0)
 
 
-def test_a_document_is_plain_json(documents, history):
+def test_document_is_plain_json(documents, history):
     for document in [*documents.values(), history, comparison_document(documents[DAYS[0]], documents[DAYS[1]])]:
         assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 
-def test_the_first_night_has_nothing_to_drift_from(documents):
+def test_first_night_has_nothing_to_drift_from(documents):
     assert documents[DAYS[0]]["drift"] is None
     assert "no release before" in Page(render(documents[DAYS[0]], LINKS)).text()
 
 
-def test_a_refused_night_says_why(documents, history):
+def test_refused_night_shows_the_reason(documents, history):
     assert documents[DAYS[2]]["state"] == "refused"
     page = check_page(render(documents[DAYS[2]], LINKS))
     assert "of the entities of '2026-11-02' are in no edge any more" in page.text()
@@ -84,7 +87,7 @@ def test_a_refused_night_says_why(documents, history):
     assert [each["snapshot"] for each in history["refused"]] == [DAYS[2]]
 
 
-def test_the_history_lists_nights_in_their_order(history):
+def test_history_lists_nights_in_order(history):
     nights = history["nights"]
     assert [night["snapshot"] for night in nights] == list(DAYS)
     assert [night["release"] for night in nights] == [1, 2, None, 3]
@@ -94,14 +97,14 @@ def test_the_history_lists_nights_in_their_order(history):
     check_page(render(history, LINKS))
 
 
-def test_a_figure_that_is_no_number_is_a_gap(history):
+def test_infinite_figure_is_a_gap(history):
     broken = [{**night, "mrr": math.nan} for night in history["nights"]]
     page = render({**history, "nights": broken}, LINKS)
     check_page(page)
     assert "NaN" not in page
 
 
-def test_two_runs_side_by_side(documents):
+def test_two_runs_are_shown_side_by_side(documents):
     left, right = documents[DAYS[0]], documents[DAYS[1]]
     document = comparison_document(left, right)
     figures = {row["title"]: row for row in document["figures"]}
@@ -140,7 +143,7 @@ def test_hostile_names_stay_text(documents, history):
     assert HOSTILE in Page(render(lookup, LINKS)).text()
 
 
-def test_news_are_the_sections_of_the_page(documents):
+def test_news_are_the_sections_of_page(documents):
     document = documents[DAYS[1]]
     page, sections = render(document, LINKS), live_sections(document, LINKS)
     assert set(sections) == set(LIVE_SECTIONS)
@@ -163,7 +166,7 @@ def test_every_state_of_a_run_has_a_page(nights, finished):
     assert states == ["done"] * finished + ["now"] * (finished < len(CHAIN)) + ["waiting"] * (len(CHAIN) - finished - 1)
 
 
-def test_the_matrix_fills_while_buckets_are_trained(nights):
+def test_matrix_fills_while_buckets_are_trained(nights):
     iteration = Iteration(
         number=1, epoch_idx=0, num_epochs=1, edge_path_idx=0, num_edge_paths=1, edge_chunk_idx=0, num_edge_chunks=1
     )
@@ -188,7 +191,7 @@ def test_the_matrix_fills_while_buckets_are_trained(nights):
     assert "training, epoch 1 of 1, 1 of 4 buckets" in page.text()
 
 
-def test_somebody_who_approved_is_named(nights):
+def test_user_who_approved_is_named(nights):
     run = nights.run(DAYS[2])
     results = NightResults.parse({task: run.result(task) for task in CHAIN})
     decision = {"task": "partition", "approved": True, "by": HOSTILE, "at": "2026-11-03T02:00:00Z", "reason": "known"}
@@ -197,7 +200,7 @@ def test_somebody_who_approved_is_named(nights):
     assert f"Approved by {HOSTILE}" in page.text()
 
 
-def test_an_approved_night_goes_on(nights):
+def test_approved_night_is_shown_as_running(nights):
     validated = nights.run(DAYS[1]).result("validate")
     refused = validated | {"data_gate": validated["data_gate"] | {"passed": False}}
     for approved, state in ((False, "refused"), (True, "running")):
@@ -207,7 +210,7 @@ def test_an_approved_night_goes_on(nights):
         assert run_document(run)["state"] == state
 
 
-def test_what_pages_load_is_there():
+def test_assets_of_pages_exist():
     found = assets()
     assert {path.suffix for path in found.values()} == {".css", ".js"}
     (plotly,) = (name for name in found if name.startswith("plotly-"))
