@@ -1,4 +1,7 @@
-"""Hostile graph specs and configs: one clear error in bounded time, or a harmless value; nothing of them runs."""
+"""Hostile graph specs and configs.
+
+Each gives one clear error in bounded time, or a harmless value; nothing of them runs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pbg_tasks.errors import ConfigError
 from pbg_tasks.redaction import credentials_in, redacted
 
 SECONDS = 2.0
-"""CPU time that a document of these sizes may take; without its bound, each bomb takes minutes or for ever."""
+"""CPU seconds that a document of these sizes may take; without its bound, each bomb takes minutes or forever."""
 SPEC = """\
 graph: shop
 store: /data/shop
@@ -30,7 +33,10 @@ RETURN = "def get_torchbiggraph_config():\n    return "
 
 
 def bomb(pattern, levels=30):
-    """Write a document in which each line stands for ten times the one before."""
+    """Write a document whose lines each multiply the one before.
+
+    Each stands for ten times its predecessor.
+    """
     lines = (f"x{level}: &x{level} {pattern([f'*x{level - 1}'] * 10)}\n" for level in range(1, levels))
     return "x0: &x0 " + pattern(["{a: b}"]) + "\n" + "".join(lines)
 
@@ -134,7 +140,10 @@ CONFIGS = {
 
 @pytest.fixture(autouse=True)
 def _no_canary(tmp_path, monkeypatch):
-    """Whatever a document makes run would leave a file in the working directory."""
+    """Check for a file that a running document would leave.
+
+    It would be in the working directory.
+    """
     monkeypatch.chdir(tmp_path)
     yield
     assert not list(tmp_path.rglob("CANARY*"))
@@ -226,6 +235,6 @@ def test_stored_document_nested_without_end_is_refused():
     ids=lambda text: text[:12],
 )
 def test_search_for_credentials_takes_linear_time(bounded, text):
-    """Messages quote names of data: one of them must not hold up a task."""
+    """Messages quote names of data, none of which may delay a task."""
     redacted(text)
     credentials_in(text)

@@ -1,4 +1,7 @@
-"""The table of threats in docs/security.md: each row has its tests, and they exist."""
+"""The table of threats in docs/security.md.
+
+Each row has its tests, and they exist.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ def rows():
 
 @functools.cache
 def functions(path):
-    """Return the tests of a file, those of classes as ``Class::test``, and whether each can be skipped for good."""
+    """Return the tests of a file, and which are always skippable.
+
+    Those of classes are named ``Class::test``.
+    """
     tree = ast.parse((REPOSITORY / path).read_text("utf-8"))
     classes = [(f"{node.name}::", node.body) for node in tree.body if isinstance(node, ast.ClassDef)]
     named = [(prefix, each) for prefix, body in [("", tree.body), *classes] for each in body]
@@ -50,7 +56,7 @@ def test_row_names_tests_that_exist(row):
         assert not [mark for mark in functions(path)[name] if "skip" in mark or "xfail" in mark], test
 
 
-def test_table_covers_what_it_says():
+def test_table_covers_the_promised_threats():
     listed = " ".join(row[0] for row in rows())
     assert len(rows()) >= 18
     assert len({row[0] for row in rows()}) == len(rows())
