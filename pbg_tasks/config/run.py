@@ -176,7 +176,8 @@ def vector_space(model: ModelConfig) -> str:
 
     It must stay equal for a warm start.
     """
-    relations = [(r.name, r.lhs, r.rhs, r.operator) for r in model.relations]
+    # Keys that PBG lacks are hashed only where they are set, so that stored hashes stay valid.
+    relations = [(r.name, r.lhs, r.rhs, r.operator, *(["reciprocal"] * r.reciprocal)) for r in model.relations]
     return digest(
         {
             "dimensions": {name: model.entity_dimension(name) for name in model.entities},

@@ -60,7 +60,7 @@ EXTENSIONS = (
     "parameter_bandwidth",
 )
 ENTITY_EXTENSIONS = ("trainable",)
-RELATION_EXTENSIONS = ("lhs_weight", "rhs_weight")
+RELATION_EXTENSIONS = ("lhs_weight", "rhs_weight", "reciprocal")
 
 
 def _drop_defaults(data: dict[str, Any], model: type[Frozen], keys: tuple[str, ...]) -> None:
@@ -133,6 +133,8 @@ class RelationSchema(Growing):
     rhs_weight: PositiveFloat = 1.0
     operator: Operator = "none"
     all_negs: bool = False
+    # Not PBG's: (?, r, t) and (h, r, ?) are asked by operators of their own, as with dynamic relations.
+    reciprocal: bool = False
 
     @property
     def side_weights(self) -> tuple[float, float]:
@@ -262,6 +264,13 @@ class ModelConfig(Growing):
         entity = self.entities.get(relation.lhs)
         single = entity is not None and not entity.featurized
         return self.self_negatives and single and relation.lhs == relation.rhs and not relation.all_negs
+
+    def has_two_operators(self, relation: RelationSchema) -> bool:
+        """Return whether a relation has an operator for each question, which works on the end that is known.
+
+        Otherwise one serves both, and works on the right-hand end.
+        """
+        return self.dynamic_relations or relation.reciprocal
 
     @property
     def product_precision(self) -> Precision:
@@ -404,6 +413,10 @@ def _relation_contradictions(config: ModelConfig) -> Iterator[str]:
         dimensions = {config.entity_dimension(relation.lhs), config.entity_dimension(relation.rhs)}
         if len(dimensions) > 1:
             yield f"relations.{index}: entities {relation.lhs!r} and {relation.rhs!r} differ in dimension"
+        if relation.reciprocal and config.dynamic_relations:
+            yield f"relations.{index}.reciprocal: with dynamic_relations all relations are; leave it out"
+        elif relation.reciprocal and relation.operator == "none":
+            yield f"relations.{index}.reciprocal: operator none has no parameters to keep apart; leave it out"
         if relation.operator == "complex_diagonal" and max(dimensions) % 2:
             yield f"relations.{index}: operator complex_diagonal needs an even dimension, got {max(dimensions)}"
         key = (relation.name, relation.lhs, relation.rhs)

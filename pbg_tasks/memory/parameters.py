@@ -28,9 +28,9 @@ def parameter_count(config: ModelConfig, relation_count: int) -> int:
 
     It counts those of ``model.parameters.initial_parameters``.
     """
-    sides = 2 if config.dynamic_relations else 1
     total = 0
     for relation in config.relations:
+        sides = 2 if config.has_two_operators(relation) else 1
         many = relation_count if config.relations_from_data else 1
         total += sides * many * operator_size(relation.operator, config.entity_dimension(relation.lhs))
     return total + (sum(map(config.entity_dimension, config.entities)) if config.global_emb else 0)

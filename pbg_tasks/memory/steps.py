@@ -59,7 +59,9 @@ def worker_memory(size: TrainingSize) -> WorkerMemory:
     """Return the memory of all workers of an engine."""
     config = size.config
     step = _native_step if size.engine == "native" else _torch_step
-    alike = {(each.lhs, each.rhs, each.operator, each.all_negs): each for each in config.relations}.values()
+    alike = {
+        (each.lhs, each.rhs, each.operator, each.all_negs, each.reciprocal): each for each in config.relations
+    }.values()
     steps = [step(size, relation) for relation in alike]
     rankings = [_torch_ranking(size, relation) for relation in alike if config.eval_fraction]
     kept, ranked = (max((each.kept for each in kind), default=0) for kind in (steps, rankings))
@@ -117,7 +119,7 @@ class _Rows:
             entities, edges = _largest_table(size, relation), config.batch_size
             self.chunks = 1
             if native:
-                at_a_time = compared_with_all(relation.operator, edges, dynamic=config.dynamic_relations)
+                at_a_time = compared_with_all(relation.operator, edges, dynamic=config.has_two_operators(relation))
                 self.chunks = -(-edges // at_a_time)
             self.drawn, self.scores = self.chunks * entities * row, edges * entities * FLOAT
             self.numbers = entities * _ID
@@ -144,7 +146,7 @@ def _native_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     kept = _native_gradients(size, relation, rows)
     kept += _native_copies(config, relation, rows) + _native_chunk(config, rows)
     present = min(size.relation_count, config.batch_size) if config.dynamic_relations else 1
-    kept += _directions(config) * present * operator_size(relation.operator, dimension) * FLOAT
+    kept += _directions(config, relation) * present * operator_size(relation.operator, dimension) * FLOAT
     return WorkerMemory(_WORKER + kept, 2 * rows.numbers)
 
 
@@ -176,7 +178,7 @@ def _native_copies(config: ModelConfig, relation: RelationSchema, rows: _Rows) -
     facts = facts_of(config.comparator)
     distances = facts.metric == "l2" and not facts.squared
     copied = 2 if config.global_emb else (2 - operates) * distances
-    directions = 2 if config.has_self_negatives(relation) else _directions(config)
+    directions = 2 if config.has_self_negatives(relation) else _directions(config, relation)
     of_ends = directions * (2 * operates + copied)
     of_drawn = int(config.global_emb or distances)
     if _operator_on_drawn(config, relation):
@@ -194,9 +196,9 @@ def _native_chunk(config: ModelConfig, rows: _Rows) -> int:
     return scores + halves + drawn // rows.row * _CANDIDATE
 
 
-def _directions(config: ModelConfig) -> int:
+def _directions(config: ModelConfig, relation: RelationSchema) -> int:
     """Return the number of operators of an edge."""
-    return 2 if config.dynamic_relations else 1
+    return 2 if config.has_two_operators(relation) else 1
 
 
 def _operator_on_drawn(config: ModelConfig, relation: RelationSchema) -> bool:
@@ -204,7 +206,7 @@ def _operator_on_drawn(config: ModelConfig, relation: RelationSchema) -> bool:
 
     They do so for the negatives of the right-hand side.
     """
-    return relation.operator != "none" and not config.dynamic_relations
+    return relation.operator != "none" and not config.has_two_operators(relation)
 
 
 def _sides_by_table(config: ModelConfig, relation: RelationSchema) -> tuple[int, ...]:
@@ -230,12 +232,12 @@ def _torch_step(size: TrainingSize, relation: RelationSchema) -> WorkerMemory:
     operator_rows = _OPERATOR_ROWS.get(relation.operator, _PLUGIN_ROWS)
 
     ends = 4.0 + 2 * (1 + prepared) + operator_rows
-    if config.dynamic_relations:
+    if config.has_two_operators(relation):
         gathered = 0 if matrices else numbers / dimension
         ends += 2 * (1 + prepared) + 2 * gathered
     if config.has_self_negatives(relation):
-        ends += 2.0 + (0 if config.dynamic_relations else 2 * (1 + prepared) + operator_rows)
-    drawn = 3.0 * prepared + (0 if config.dynamic_relations else operator_rows)
+        ends += 2.0 + (0 if config.has_two_operators(relation) else 2 * (1 + prepared) + operator_rows)
+    drawn = 3.0 * prepared + (0 if config.has_two_operators(relation) else operator_rows)
     passing = sum(
         count * block * (1 if block > MAPPED else _KEPT)
         for count, block in ((ends, rows.ends), (drawn, rows.drawn), (2.7, rows.scores))

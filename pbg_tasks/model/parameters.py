@@ -41,13 +41,14 @@ def initial_parameters(config: ModelConfig, relation_count: int) -> dict[str, to
 
     Returns:
         float32 tensors. Standard mode has operators on the right-hand side only, in the order of ``relations``; dynamic
-        mode has stacked ones for both directions, a stack for each family of relations.
+        mode has stacked ones for both directions, a stack for each family of relations. A reciprocal relation of
+        standard mode has stacks of one.
     """
     params: dict[str, torch.Tensor] = {}
     for index, size in Families(config, relation_count).sizes.items():
         relation = config.relations[index]
         for name, value in initial(relation.operator, config.entity_dimension(relation.lhs)).items():
-            if not config.dynamic_relations:
+            if not config.has_two_operators(relation):
                 params[operator_path(index, "rhs", name)] = value
                 continue
             stacked_name = operator(relation.operator).stacked_name(name)

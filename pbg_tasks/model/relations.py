@@ -1,7 +1,8 @@
 """Relation operators, bound to the parameters of a batch.
 
-In standard mode all rows share one relation's parameters. With dynamic relations every row has its own: they are
-gathered row by row, or, where they are matrices, rows are grouped by relation.
+In standard mode all rows share one relation's parameters. With dynamic relations every row has its own, and so it is
+with a reciprocal one, whose rows all have the same: they are gathered row by row, or, where they are matrices, rows are
+grouped by relation.
 """
 
 from __future__ import annotations
@@ -181,7 +182,8 @@ def bind(
         values: shared parameters by path.
         side: of the operators; standard mode only has those of the right-hand side.
         family: index of the family's first relation.
-        row_N: int64, row of each in the stacked parameters; None without dynamic relations: all have the same.
+        row_N: int64, row of each in the stacked parameters; None with one operator for both questions, where all rows
+            have the same.
         groups: of ``row_N``, if they are known; operators with matrices need them.
     """
     relation = config.relations[family]

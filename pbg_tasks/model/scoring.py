@@ -28,7 +28,7 @@ class RelationScorer:
     """Scores of one family of relations.
 
     As in PBG, the operator works on the known end with dynamic relations, by the operators of that side; in standard
-    mode it works on the right-hand end, known or not.
+    mode it works on the right-hand end, known or not. Reciprocal relations work as dynamic ones do.
 
     Args:
         config: the model.
@@ -38,6 +38,7 @@ class RelationScorer:
 
     def __init__(self, config: ModelConfig, family: int, params: Mapping[str, np.ndarray]) -> None:
         self._config, self._family, self._relation = config, family, config.relations[family]
+        self._two_operators = config.has_two_operators(self._relation)
         self._comparator = comparator(config.comparator, bias=config.bias)
         self._params = _Tensors(params)
 
@@ -46,12 +47,12 @@ class RelationScorer:
 
         Args:
             known_QD: raw embeddings.
-            row_Q: int64, relations by their row in the family (``Families.row``); used with dynamic relations.
+            row_Q: int64, relations by their row in the family (``Families.row``); used with two operators.
             predict: side of the candidates.
         """
         side = OTHER_SIDE[predict]
         x_QD = self._looked_up(known_QD, side)
-        if self._config.dynamic_relations:
+        if self._two_operators:
             x_QD = bind(self._config, self._params, side, self._family, row_Q).forward(x_QD)
         elif side == "rhs":
             x_QD = bind(self._config, self._params, side, self._family, None).forward(x_QD)
@@ -71,7 +72,7 @@ class RelationScorer:
         Returns:
             (Q, D), with the global embedding of the predicted side still in it.
         """
-        if self._config.dynamic_relations or predict == "lhs":
+        if self._two_operators or predict == "lhs":
             return self.queries(known_QD, row_Q, predict=predict)
         bound = bind(self._config, self._params, predict, self._family, None)
         return self._comparator.prepare(bound.operator.inverse(self._looked_up(known_QD, "lhs"), bound.params))
@@ -79,7 +80,7 @@ class RelationScorer:
     def candidates(self, raw_KD: Tensor, *, predict: Side) -> Tensor:
         """Return candidates from raw embeddings (K, D) of the predicted side."""
         x_KD = self._looked_up(raw_KD, predict)
-        if not self._config.dynamic_relations and predict == "rhs":
+        if not self._two_operators and predict == "rhs":
             x_KD = bind(self._config, self._params, predict, self._family, None).forward(x_KD)
         return self._comparator.prepare(x_KD)
 

@@ -7,7 +7,7 @@ refused.
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import groupby, islice
+from itertools import groupby, islice, product
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
@@ -98,7 +98,7 @@ def _parameters(
     _check([name for name, family in zip(names, families.first.tolist(), strict=True) if columns[family]])
     for name, family, row in zip(names, families.first.tolist(), families.row.tolist(), strict=True):
         for tail, values in columns[family]:
-            yield name + tail, values[row if config.dynamic_relations else 0]
+            yield name + tail, values[row]
 
 
 def _columns(
@@ -111,17 +111,15 @@ def _columns(
     of_operator = defaultdict(list)
     for path in parameter_order(params, list(config.entities)):
         operator, _, parameter = path.rpartition("/")
-        values = params[path] if config.dynamic_relations else params[path][np.newaxis]
-        tail = f"{parameter}\t{'x'.join(map(str, values.shape[1:]))}"
-        of_operator[f"{operator}/"].append((tail, values.reshape(len(values), -1)))
-    return {
-        family: [
-            (f"\t{side}\t{config.relations[family].operator}\t{tail}", values)
-            for side in SIDES
-            for tail, values in of_operator[operator_path(family, side, "")]
-        ]
-        for family in families
-    }
+        of_operator[f"{operator}/"].append((parameter, params[path]))
+    columns: dict[int, list[tuple[str, np.ndarray]]] = {family: [] for family in families}
+    for family, side in product(families, SIDES):
+        relation = config.relations[family]
+        for parameter, stored in of_operator[operator_path(family, side, "")]:
+            values = stored if config.has_two_operators(relation) else stored[np.newaxis]
+            tail = f"\t{side}\t{relation.operator}\t{parameter}\t{'x'.join(map(str, values.shape[1:]))}"
+            columns[family].append((tail, values.reshape(len(values), -1)))
+    return columns
 
 
 def global_embedding(config: ModelConfig, params: Mapping[str, np.ndarray], entity: str) -> np.ndarray | None:

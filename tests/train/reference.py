@@ -59,10 +59,14 @@ NAMES = {
 }
 
 
+def two_operators(config):
+    return config.dynamic_relations or config.relations[0].reciprocal
+
+
 def relation_params(config, state, side, rel):
     index = 0 if config.dynamic_relations else rel
     names = NAMES[config.relations[index].operator]
-    if not config.dynamic_relations:
+    if not two_operators(config):
         return [state.params[f"relations/{index}/operator/{side}/{name}"] for name in names]
     plural = "" if config.relations[0].operator == "complex_diagonal" else "s"
     return [state.params[f"relations/0/operator/{side}/{name}{plural}"][rel] for name in names]
@@ -165,7 +169,7 @@ class ReferenceStep:
 
         The mode decides to which end the operator is applied.
         """
-        operated = query if self.config.dynamic_relations else side == "rhs"
+        operated = query if two_operators(self.config) else side == "rhs"
         row = self.embedding(side, offset)
         if not operated:
             return row
@@ -201,15 +205,15 @@ class ReferenceStep:
         total = 0.0
         for side in ("lhs", "rhs"):
             other = "rhs" if side == "lhs" else "lhs"
-            if side == "rhs" and not config.dynamic_relations:
+            if side == "rhs" and not two_operators(config):
                 break  # the same embeddings again
             for edge, rel in enumerate(self.rel):
                 total = (
                     total + self._penalty(other, edge, rel, query=True) + self._penalty(side, edge, rel, query=False)
                 )
-                if config.dynamic_relations:
+                if two_operators(config):
                     total = total + self._parameter_penalty(other, rel)
-        if not config.dynamic_relations:
+        if not two_operators(config):
             chunked = config.regularizer == "N3" and operator in ("translation", "diagonal", "complex_diagonal")
             edges = len(self.rel)
             size = min(config.num_batch_negs or config.num_uniform_negs, edges)

@@ -69,6 +69,8 @@ def make_config(mode, operator, comparator, loss, feature=None, **changes):
         relation |= {"weight": 0.3, "lhs_weight": 2.0, "rhs_weight": 0.5}
     if feature == "all_negs":
         relation["all_negs"] = True
+    if mode == "reciprocal":
+        relation["reciprocal"] = True
     settings = {
         "entities": {name: {"num_partitions": 1} for name in COUNTS},
         "relations": [relation],
@@ -81,7 +83,7 @@ def make_config(mode, operator, comparator, loss, feature=None, **changes):
         "num_batch_negs": 5,
         "num_uniform_negs": 4,
         "dynamic_relations": mode == "dynamic",
-        "global_emb": mode == "standard",
+        "global_emb": mode != "dynamic",
     }
     return ModelConfig.model_validate(settings | FEATURES.get(feature, {}) | changes)
 
@@ -128,7 +130,9 @@ class Case:
         )
         self.types = {"lhs": config.relations[0].lhs, "rhs": config.relations[0].rhs}
         ends = (torch.randint(counts[kind], (edges,), generator=generator) for kind in self.types.values())
-        rel = torch.randint(RELATIONS, (edges,), generator=generator) if config.dynamic_relations else None
+        rel = None
+        if config.has_two_operators(config.relations[0]):
+            rel = torch.randint(RELATIONS if config.dynamic_relations else 1, (edges,), generator=generator)
         self.batch = Batch(*map(Single, ends), 0, rel, random(edges).abs() if weighted else None)
         self.draws = self._draws(generator, edges)
 

@@ -145,6 +145,9 @@ def test_request_for_existing_relations_would_be_noticed(monkeypatch):
         watched_step(case)
 
 
+RECIPROCAL = {"name": "all", "lhs": "e", "rhs": "e", "operator": "linear", "reciprocal": True}
+
+
 def graph_config(*, dynamic=True, **changes):
     relation = {"name": "all", "lhs": "e", "rhs": "e", "operator": "translation"}
     relations = [relation] if dynamic else [relation, relation | {"name": "other", "weight": 0.5}]
@@ -210,8 +213,9 @@ def assert_same_training(ours, theirs, close):
         graph_config(dynamic=False),
         graph_config(relations=[{"name": "all", "lhs": "e", "rhs": "e", "operator": "affine"}]),
         graph_config(relations=[{"name": "all", "lhs": "e", "rhs": "e", "all_negs": True}]),
+        graph_config(dynamic=False, relations=[RECIPROCAL, RECIPROCAL | {"name": "other", "reciprocal": False}]),
     ],
-    ids=["dynamic", "standard", "matrices", "all_negs"],
+    ids=["dynamic", "standard", "matrices", "all_negs", "mixed"],
 )
 def test_bucket_has_order_and_negatives_of_cpu(config, tables, monkeypatch):
     monkeypatch.setattr(places, "_STAGED_BYTES", 300)  # tables and edges are copied in several edge chunks

@@ -61,7 +61,7 @@ def relation_parameters(contents: Contents) -> Iterator[RelationParameter]:
             prefix = operator_path(index, side, "")
             for path, value in contents.params.items():
                 if path.startswith(prefix):
-                    own = value[families.row[number]] if config.dynamic_relations else value
+                    own = value[families.row[number]] if config.has_two_operators(schema) else value
                     parameter = path.removeprefix(prefix)
                     yield RelationParameter(name, schema.lhs, schema.rhs, schema.operator, side, parameter, own)
 
@@ -77,7 +77,7 @@ def write_relations(contents: Contents, outbox: Outbox) -> None:
     for number, name in enumerate(contents.relations):
         index = int(families.first[number])
         schema = config.relations[index]
-        row = int(families.row[number]) if config.dynamic_relations else None
+        row = int(families.row[number]) if config.has_two_operators(schema) else None
         entry = {"name": name, "lhs": schema.lhs, "rhs": schema.rhs, "operator": schema.operator}
         listed.append({**entry, "index": index, "row": row})
     outbox.path(INDEX).write_text(json.dumps(listed, indent=1), encoding="utf-8")

@@ -144,7 +144,7 @@ def _check_model(source: Source, model: ModelConfig, spec: str) -> None:
 
 def _traits(model: ModelConfig) -> dict[str, object]:
     """Return what ``vector_space`` is made of, by name."""
-    relations = [(r.name, r.lhs, r.rhs, r.operator) for r in model.relations]
+    relations = [(r.name, r.lhs, r.rhs, r.operator, *(["reciprocal"] * r.reciprocal)) for r in model.relations]
     return {
         "entities (with dimension)": {name: model.entity_dimension(name) for name in model.entities},
         "relations": [r[1:] for r in relations] if model.relations_from_data else relations,

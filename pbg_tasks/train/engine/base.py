@@ -384,7 +384,7 @@ class Engine(ABC):
     def _check_loss(self, loss: float, number: int, batch: Batch) -> None:
         if math.isfinite(loss):
             return
-        where = f"relation {self.config.relations[batch.relation].name!r}, " if batch.rel is None else ""
+        where = "" if self.config.dynamic_relations else f"relation {self.config.relations[batch.relation].name!r}, "
         raise TrainingDivergedError(
             f"{where}batch {number} or one of the {CHECK_EVERY * (1 + self.place.late) - 1} before it: "
             f"the loss is {loss}; "

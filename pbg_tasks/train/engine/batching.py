@@ -30,7 +30,7 @@ class Batch:
         lhs: rows of the B left-hand ends.
         rhs: rows of the right-hand ends.
         family: index of the family's first relation in the config.
-        rel: int64 (B,), places in the stacked parameters of the family; None without dynamic relations.
+        rel: int64 (B,), places in the stacked parameters of the family; None with one operator for both questions.
         weight: float32 (B,), or None.
         ids: int64 (B,), the relations' ids; what looks edges up needs them.
         like: index of a relation that all are trained like; None: the family's first.
@@ -131,7 +131,7 @@ class GatheredEdges:
             _ends(edges.lhs, edges.lhs_features, chosen, featurized=config.entities[relation.lhs].featurized),
             _ends(edges.rhs, edges.rhs_features, chosen, featurized=config.entities[relation.rhs].featurized),
             int(families.first[kind]),
-            torch.from_numpy(families.row[edges.rel[chosen]]) if config.dynamic_relations else None,
+            torch.from_numpy(families.row[edges.rel[chosen]]) if config.has_two_operators(relation) else None,
             None if edges.weight is None else torch.from_numpy(edges.weight[chosen]),
             edges.rel[chosen],
             kind,

@@ -42,7 +42,7 @@ class MovedEdges:
         self._lhs, self._rhs = (place.put(_tensor(column)).index_select(0, there) for column in (edges.lhs, edges.rhs))
         self._weight = None if edges.weight is None else place.put(_tensor(edges.weight)).index_select(0, there)
         self._rel = None
-        if config.dynamic_relations:
+        if any(map(config.has_two_operators, config.relations)):
             self._rel = place.put(torch.from_numpy(families.row[edges.rel])).index_select(0, there)
 
     def batch(self, kind: int, edge_chunk: slice) -> Batch:
@@ -52,7 +52,7 @@ class MovedEdges:
             self._ends(self._lhs, self._edges.lhs_features, edge_chunk, featurized=entities[relation.lhs].featurized),
             self._ends(self._rhs, self._edges.rhs_features, edge_chunk, featurized=entities[relation.rhs].featurized),
             int(self._families.first[kind]),
-            None if self._rel is None else self._rel[edge_chunk],
+            self._rel[edge_chunk] if self._rel is not None and self._config.has_two_operators(relation) else None,
             None if self._weight is None else self._weight[edge_chunk],
             like=kind,
             groups=self._groups(edge_chunk) if operator(relation.operator).matrices else None,

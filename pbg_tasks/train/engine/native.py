@@ -109,6 +109,7 @@ class _Call:
         config = engine.config
         self._batch, self._plan, self._relation = batch, plan, config.relations[batch.relation]
         self._config, self._shared = config, engine.shared
+        self._two_operators = config.has_two_operators(self._relation)
         entities = {side: len(table) for side, table in tables.items()}
         self._drawn = draw_negatives(config, self._relation, plan, entities, sampler)
         self._kept: list[Tensor] = []
@@ -117,7 +118,7 @@ class _Call:
             comparator=abi.COMPARATORS.index(config.comparator),
             loss_fn=abi.LOSSES.index(config.loss_fn),
             regularizer=abi.REGULARIZERS[config.regularizer] if config.regularization_coef else abi.NO_PENALTY,
-            dynamic=config.dynamic_relations,
+            dynamic=self._two_operators,
             bias=config.bias,
             half=config.product_precision == "bf16",
             margin=config.margin,
@@ -145,7 +146,7 @@ class _Call:
     def _chunk(self) -> int:
         if self._plan.kind != "all":
             return self._plan.size
-        return abi.compared_with_all(self._relation.operator, self._plan.edges, dynamic=self._config.dynamic_relations)
+        return abi.compared_with_all(self._relation.operator, self._plan.edges, dynamic=self._two_operators)
 
     def _pointer(self, tensor: Tensor, dtype: torch.dtype) -> int:
         """Return the address of a tensor's numbers, which are kept as long as this object."""
@@ -177,7 +178,7 @@ class _Call:
                 self.step.drawn[index] = self._pointer(self._drawn[side], torch.int64)
                 self.step.drawn_per_chunk[index] = len(self._drawn[side]) // self._plan.chunks
                 self.step.all[index] = self._plan.kind == "all"
-            if side == "rhs" or self._config.dynamic_relations:
+            if side == "rhs" or self._two_operators:
                 for number, parameter in enumerate(self._parameters(side)):
                     self.step.parameters[index][number] = parameter
 
@@ -195,7 +196,7 @@ class _Call:
         return found
 
     def _parameters(self, side: Side) -> Iterator[abi.Parameter]:
-        name, dynamic = self._relation.operator, self._config.dynamic_relations
+        name, dynamic = self._relation.operator, self._two_operators
         for own_name in parameter_names(name, self._config.entity_dimension(self._relation.lhs)):
             stored = operator(name).stacked_name(own_name) if dynamic else own_name
             path = operator_path(self._batch.family, side, stored)

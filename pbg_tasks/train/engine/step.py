@@ -123,6 +123,7 @@ class Step:
         self._workspace, self._observe, self._known, self._train = workspace, observe, known, train
         self._selves_B = selves
         self._relation = self._config.relations[batch.relation]
+        self._two_operators = self._config.has_two_operators(self._relation)
         self._types: dict[Side, str] = {"lhs": self._relation.lhs, "rhs": self._relation.rhs}
         self._plan = chunk_plan(self._config, self._relation, len(batch))
         self._ends: dict[Side, Lookup] = {"lhs": batch.lhs, "rhs": batch.rhs}
@@ -191,7 +192,7 @@ class Step:
     def _compared(self) -> dict[Side, _Compared]:
         """Return what is compared on each corrupted side."""
         raw = {side: self._look_up(side, self._ends[side], "ends") for side in SIDES}
-        if self._config.dynamic_relations:
+        if self._two_operators:
             queries = {side: self._prepared(side, raw[side], side) for side in SIDES}
             ends = {side: self._prepared(side, raw[side]) for side in SIDES}
             return {side: _Compared(queries[OTHER_SIDE[side]], ends[side], ends[OTHER_SIDE[side]]) for side in SIDES}
@@ -268,7 +269,7 @@ class Step:
         if side not in self._drawn:
             return None
         raw = self._look_up(side, self._drawn[side], "drawn")
-        return self._prepared(side, raw, "rhs" if side == "rhs" and not self._config.dynamic_relations else None)
+        return self._prepared(side, raw, "rhs" if side == "rhs" and not self._two_operators else None)
 
     def _sent_back(self, rows: Rows) -> Tensor:
         """Return the gradient of looked-up rows, having kept those of the shared parameters they met."""
@@ -282,7 +283,7 @@ class Step:
         """Add the regularizer of the compared rows and of the operators to the gradients; return its value."""
         coefficient, penalty = self._config.regularization_coef, regularizer(self._config.regularizer)
         applied, times = operator(self._relation.operator), 1
-        if not self._config.dynamic_relations:
+        if not self._two_operators:
             times = penalty.times(applied, edges=len(self._batch), chunks=self._plan.chunks)
         total = ends[0].ready_ND.new_zeros(())
         for rows in ends:
