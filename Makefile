@@ -5,7 +5,7 @@
 # make test-measure  the whole suite, after which tests/slow.txt lists the files that test-fast leaves out
 # make lint    style, types, import rules, language
 # make diagrams  draws docs/dev/diagrams/*.svg anew from the .dot files beside them; takes graphviz
-# make audit   looks up known vulnerabilities of everything that is locked, where a service answers
+# make audit   checks the workflow with zizmor; looks up known vulnerabilities of what is locked, where a service answers
 # make sbom    build/sbom: what each image and the tested environment are made of, as CycloneDX
 # make quality  FB15k, FB15k-237, ICEWS14, BlogCatalog: trains what is not in the results yet (hours), writes docs/quality.md
 # make bench    speed and memory against torchbiggraph: measures what is not in the results yet, of this code and such a machine (hours), writes docs/performance.md
@@ -134,8 +134,9 @@ base-digest:
 	  sha256:*) echo "$(BASE_IMAGE)@$$digest" | tee docker/base.digest ;; \
 	  *) echo "no digest of $(BASE_IMAGE): $$digest; docker/base.digest stays as it is" >&2; exit 1 ;; esac
 
-# A minute at most; a vulnerability that .ci/audit-exceptions.toml does not list fails.
+# A minute at most. Workflows are read without a network. A vulnerability that .ci/audit-exceptions.toml does not list fails.
 audit: $(VENV).audit/.ready
+	@$(VENV).audit/bin/zizmor --offline --quiet --no-progress --strict-collection --format=plain .github
 	@$(VENV).audit/bin/python .ci/audit.py $(ARGS)
 
 sbom: $(VENV).audit/.ready

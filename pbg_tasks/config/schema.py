@@ -266,9 +266,9 @@ class ModelConfig(Growing):
         return self.self_negatives and single and relation.lhs == relation.rhs and not relation.all_negs
 
     def has_two_operators(self, relation: RelationSchema) -> bool:
-        """Return whether a relation has an operator for each question, which works on the end that is known.
+        """Return whether a relation has an operator for each question.
 
-        Otherwise one serves both, and works on the right-hand end.
+        It works on the end that is known. Otherwise one serves both, and works on the right-hand end.
         """
         return self.dynamic_relations or relation.reciprocal
 

@@ -1,4 +1,4 @@
-"""Reciprocal relations: the two questions about an edge have operators of their own, trained and asked apart."""
+"""Relations with an operator for each question, trained and asked."""
 
 from __future__ import annotations
 
