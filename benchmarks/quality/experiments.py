@@ -208,8 +208,9 @@ EXPERIMENTS = (
         "links",
         CONFIGS / "umls.yaml",
         UMLS,
-        targets={},
+        targets={"mrr": 0.94},
         interval=20,
+        published=(_ranking("ConvE's README, ConvE", 0.94, 0.92, 0.99),),
         notes="135 entities, so small that the figure says little; it shows that the same recipe does not fail there.",
     ),
     Experiment(
