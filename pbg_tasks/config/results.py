@@ -11,7 +11,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
 
 from pbg_tasks.config.base import canonical_json, explain, parse
 from pbg_tasks.config.costs import Costs
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Result = dict[str, Any]
+"""JSON object that a command prints, or that is stored; commands read each other's results as models."""
 
 
 def _check_only(value: float, check: Callable[[float], float]) -> float:
@@ -199,6 +209,7 @@ class CheckDocument(Stored):
     sentence: str
     warned: Flag = False
     value: Number | None = None
+    limit: Number | None = None
 
 
 class VerdictDocument(Stored):
@@ -252,8 +263,16 @@ class ForecastDocument(Stored):
         return self
 
 
+class MemoryDocument(Stored):
+    """A forecast of a task's memory, in bytes, and after the task the measured peak."""
+
+    peak: Amount
+    lines: dict[str, Amount] = Field(default_factory=dict)
+    measured_peak: Amount | None = None
+
+
 class TaskResult(Stored):
-    """Keys of every task's result."""
+    """Keys of every task's result, beside its findings."""
 
     TASK: ClassVar[str] = ""
 
@@ -264,14 +283,25 @@ class TaskResult(Stored):
     usage: Taken | None = None
 
 
-class PlanResult(TaskResult):
+class PlanFindings(Stored):
+    """Figures of ``plan``."""
+
+    snapshot: str = ""
+    files: Count | None = None
+    bytes: Count | None = None
+    previous_release: Count | None = None
+    warm_start: Flag | None = None
+    epochs: Count | None = None
+    partitions: dict[str, Count] = Field(default_factory=dict)
+    degrees: dict[str, list[Count]] = Field(default_factory=dict)
+    memory: dict[str, MemoryDocument] = Field(default_factory=dict)
+    forecast: ForecastDocument | None = None
+
+
+class PlanResult(PlanFindings, TaskResult):
     """Result of ``plan``."""
 
     TASK = "plan"
-
-    snapshot: str = ""
-    degrees: dict[str, list[Count]] = Field(default_factory=dict)
-    forecast: ForecastDocument | None = None
 
 
 class RelationChanges(Stored):
@@ -311,31 +341,41 @@ class DifferenceDocument(Stored):
     volumes: list[Volume] = Field(default_factory=list)
 
 
-class ValidateResult(TaskResult):
-    """Result of ``validate``."""
-
-    TASK = "validate"
+class ValidateFindings(Stored):
+    """Figures of ``validate``."""
 
     edges: Count
     duplicates: Count | None = None
     self_loops: Count | None = None
     columns: dict[str, list[str]]
     relations: dict[str, Count] = Field(default_factory=dict)
+    weights: tuple[Number, Number] | None = None
     earlier_edges: dict[str, Count] = Field(default_factory=dict)
     difference: DifferenceDocument | None = None
     data_gate: VerdictDocument
 
 
-class PartitionResult(TaskResult):
-    """Result of ``partition``."""
+class ValidateResult(ValidateFindings, TaskResult):
+    """Result of ``validate``."""
 
-    TASK = "partition"
+    TASK = "validate"
+
+
+class PartitionFindings(Stored):
+    """Figures of ``partition``."""
 
     counts: dict[str, list[Count]]
     entities: Entities
     types: dict[str, Entities]
     relations: Count | None = None
+    expired: dict[str, Count] = Field(default_factory=dict)
     data_gate: VerdictDocument
+
+
+class PartitionResult(PartitionFindings, TaskResult):
+    """Result of ``partition``."""
+
+    TASK = "partition"
 
 
 class SplitEdges(Stored):
@@ -347,8 +387,8 @@ class SplitEdges(Stored):
     test: Count
 
 
-class BucketResult(TaskResult):
-    """Result of ``bucket``.
+class BucketFindings(Stored):
+    """Figures of ``bucket``.
 
     Attributes:
         edges: by split.
@@ -357,8 +397,6 @@ class BucketResult(TaskResult):
             end would keep no training edge.
         delta_matrix: numbers of edges to train by bucket; None: all of the train split.
     """
-
-    TASK = "bucket"
 
     edges: SplitEdges
     matrix: Annotated[list[list[Count]], Field(min_length=1)]
@@ -379,12 +417,17 @@ class BucketResult(TaskResult):
         return self
 
 
-class TrainResult(TaskResult):
-    """Result of ``train``."""
+class BucketResult(BucketFindings, TaskResult):
+    """Result of ``bucket``."""
 
-    TASK = "train"
+    TASK = "bucket"
+
+
+class TrainFindings(Stored):
+    """Figures of ``train``."""
 
     epochs: Count
+    version: Count | None = None
     engine: str | None = None
     device: str | None = None
     workers: Count | None = None
@@ -396,36 +439,57 @@ class TrainResult(TaskResult):
     edges_trained: Count | None = None
     edges_retrained: Count | None = None
     resumed_from: Count | None = None
+    memory: MemoryDocument | None = None
+    held_out: dict[str, JsonValue] | None = None
+    rank_0: dict[str, Number] | None = None
 
 
-class PreserveResult(TaskResult):
+class RankFindings(Stored):
+    """Figures of another rank than 0, which are printed and not stored.
+
+    Attributes:
+        rank: its number.
+        role: of a partition server.
+        buckets: that it trained.
+        edges: of them.
+        training_seconds: that they took.
+    """
+
+    rank: Count
+    role: str | None = None
+    buckets: Count | None = None
+    edges: Count | None = None
+    training_seconds: Seconds | None = None
+
+
+class TrainResult(TrainFindings, TaskResult):
+    """Result of ``train``."""
+
+    TASK = "train"
+
+
+class Vectors(Stored):
+    """Vectors of an entity type."""
+
+    rows: Count
+    dimension: Count
+
+
+class PreserveFindings(Stored):
+    """Figures of ``preserve``."""
+
+    directory: str
+    version: Count | None = None
+    files: Count | None = None
+    bytes: Count | None = None
+    manifest_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    types: dict[str, Vectors] = Field(default_factory=dict)
+
+
+class PreserveResult(PreserveFindings, TaskResult):
     """Result of ``preserve``."""
 
     TASK = "preserve"
-
-    directory: str
-    manifest_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class Evaluation(Metrics):
-    """Figures of a run that the gate judges.
-
-    Attributes:
-        best: comparison with the best release of the last nights; without figures where that is the release of
-            ``against``.
-    """
-
-    raw: Figures
-    filtered: Figures
-    against: Against | None = None
-    best: Against | None = None
-    coverage: dict[str, Covered] = Field(default_factory=dict)
-
-
-class EvalResult(Evaluation, TaskResult):
-    """Result of ``eval``."""
-
-    TASK = "eval"
 
 
 class Spread(Stored):
@@ -485,10 +549,8 @@ class RelationDrift(Stored):
     cosine: Number | None = None
 
 
-class DriftResult(TaskResult):
-    """Result of ``drift``; ``release`` is null on the first night."""
-
-    TASK = "drift"
+class DriftFindings(Stored):
+    """Figures of ``drift``; ``release`` is null on the first night."""
 
     release: Count | None
     snapshot: str | None
@@ -498,16 +560,49 @@ class DriftResult(TaskResult):
     most_moved: list[Moved]
 
 
-class GateResult(VerdictDocument, TaskResult):
+class DriftResult(DriftFindings, TaskResult):
+    """Result of ``drift``."""
+
+    TASK = "drift"
+
+
+class Evaluation(Metrics):
+    """Figures of a run that the gate judges.
+
+    Attributes:
+        best: comparison with the best release of the last nights; without figures where that is the release of
+            ``against``.
+        drift: findings of ``drift``; results of earlier versions lack them.
+    """
+
+    raw: Figures
+    filtered: Figures
+    against: Against | None = None
+    best: Against | None = None
+    coverage: dict[str, Covered] = Field(default_factory=dict)
+    drift: DriftFindings | None = None
+
+
+class EvalResult(Evaluation, TaskResult):
+    """Result of ``eval``."""
+
+    TASK = "eval"
+
+
+class GateFindings(VerdictDocument):
+    """Figures of ``gate``; ``against_release``: the release that the run was compared with."""
+
+    against_release: Count | None = None
+
+
+class GateResult(GateFindings, TaskResult):
     """Result of ``gate``."""
 
     TASK = "gate"
 
 
-class PublishResult(TaskResult):
-    """Result of ``publish``, with the release's keys where the run became one."""
-
-    TASK = "publish"
+class PublishFindings(Stored):
+    """Figures of ``publish``; the release's keys are there where the run became one."""
 
     published: Flag
     reason: str = ""
@@ -525,13 +620,56 @@ class PublishResult(TaskResult):
         return self
 
 
-class ExportResult(TaskResult):
-    """Result of an export."""
+class PublishResult(PublishFindings, TaskResult):
+    """Result of ``publish``."""
+
+    TASK = "publish"
+
+
+class PublishAnswer(PublishFindings):
+    """Answer of ``pbg publish``; ``announced``: whether a DAG's event of the release is out."""
+
+    announced: Flag = False
+
+
+class ExportFindings(Stored):
+    """Figures of an export."""
 
     destination: str
+    exchange: str | None = None
+    checkpoint: str | None = None
+    version: Count | None = None
+    types: dict[str, Vectors] = Field(default_factory=dict)
+    files: Count | None = None
+    bytes: Count | None = None
+    measured: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class ExportResult(ExportFindings, TaskResult):
+    """Result of an export."""
+
+
+class ExportAnswer(ExportFindings):
+    """Answer of ``pbg export-release``; ``announced``: whether a DAG's event of the export is out."""
+
+    announced: Flag = False
 
 
 Shape = TypeVar("Shape", bound=TaskResult)
+FINDINGS: dict[str, type[Stored]] = {
+    "plan": PlanFindings,
+    "validate": ValidateFindings,
+    "partition": PartitionFindings,
+    "bucket": BucketFindings,
+    "train": TrainFindings,
+    "preserve": PreserveFindings,
+    "eval": Evaluation,
+    "drift": DriftFindings,
+    "gate": GateFindings,
+    "publish": PublishAnswer,
+    "export-release": ExportAnswer,
+}
+"""Model of the figures that each command of a night prints."""
 SHAPES: dict[str, type[TaskResult]] = {
     shape.TASK: shape
     for shape in (

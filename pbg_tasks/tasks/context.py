@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
 from pbg_tasks.checkpoint.manifest import decode, encode, sha256
 from pbg_tasks.config import ConfigSchema, RunLayout, RunSpec
 from pbg_tasks.config.base import Frozen, canonical_json
-from pbg_tasks.config.results import TaskResult, parse_result, read_result, shape_of
+from pbg_tasks.config.results import Result, Stored, TaskResult, parse_result, read_result
 from pbg_tasks.config.run import run_id_of
 from pbg_tasks.errors import ConfigError, ConflictError, FormatError, NotFoundError, QualityGateError
 from pbg_tasks.memory import forget_peak, peak_bytes
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pbg_tasks.storage import Store
 
-Result = dict[str, Any]
 Shape = TypeVar("Shape", bound=TaskResult)
 _REPLAYS = "replays"
 _REFUSED = "refused.json"
@@ -160,29 +159,33 @@ class RunContext:
     def _unfinished(self, task: str) -> ConfigError:
         return ConfigError(f"{self.url}: `pbg {task}` has not finished for this run; run it first")
 
-    def find(self, shape: type[Shape]) -> Shape | None:
+    def find(self, shape: type[Shape], task: str | None = None) -> Shape | None:
         """Return a task's result by its model, None when unfinished.
+
+        Args:
+            shape: the model.
+            task: its name, where the model does not give it, as of an export.
 
         Raises:
             FormatError: its document is damaged, or of another version.
         """
-        name = RunLayout.result(shape.TASK)
+        name = RunLayout.result(task or shape.TASK)
         try:
             data = self.store.get(self.key(name)).data
         except NotFoundError:
             return None
         return parse_result(shape, data, source=f"{self.url}/{name}")
 
-    def need(self, shape: type[Shape]) -> Shape:
-        """Return the result of an earlier task by its model.
+    def need(self, shape: type[Shape], task: str | None = None) -> Shape:
+        """Return the result of an earlier task by its model; arguments as of ``find``.
 
         Raises:
             ConfigError: it has not run.
             FormatError: its document is damaged, or of another version.
         """
-        found = self.find(shape)
+        found = self.find(shape, task)
         if found is None:
-            raise self._unfinished(shape.TASK)
+            raise self._unfinished(task or shape.TASK)
         return found
 
     def refuse(self, reason: str) -> None:
@@ -212,31 +215,33 @@ class RunContext:
             return None
         return decode(_Refusal, refused.data, source=f"{self.url}/{_REFUSED}").reason
 
-    def save_result(self, task: str, result: Result) -> Result:
+    def save_result(self, shape: type[Shape], task: str, document: Result) -> Shape:
         """Store a task's result once; the first of two that raced is the one that stays.
 
         Raises:
             FormatError: readers would refuse it; nothing is stored.
         """
-        name, data = RunLayout.result(task), canonical_json(result)
-        parse_result(shape_of(task), data, source=f"{self.url}/{name}")
+        name, data = RunLayout.result(task), canonical_json(document)
+        result = parse_result(shape, data, source=f"{self.url}/{name}")
         try:
             self.store.put_new(self.key(name), data)
         except ConflictError:
-            return self.require(task)
+            return self.need(shape, task)
         return result
 
 
-def perform(task: str, url: str, body: Callable[[RunContext], Result]) -> Result:
+def perform(shape: type[Shape], url: str, body: Callable[[RunContext], Stored], *, task: str | None = None) -> Shape:
     """Do one task of a run, or return its result when it was done before.
 
     Args:
-        task: its name, in ``CHAIN`` or of an export.
+        shape: model of its result.
         url: of the run.
-        body: does the work and returns its figures.
+        body: does the work and returns the findings, without the keys of every result.
+        task: its name, where the model does not give it, as of an export.
     """
+    task = task or shape.TASK
     run = RunContext.open(url)
-    before = run.result(task)
+    before = run.find(shape, task)
     if before is not None:
         say(f"{task}: done before, nothing to do")
         return before
@@ -246,7 +251,7 @@ def perform(task: str, url: str, body: Callable[[RunContext], Result]) -> Result
     forget_peak()
     started, computed = time.monotonic(), time.process_time()
     try:
-        figures = body(replace(run, store=store))
+        findings = body(replace(run, store=store))
     except QualityGateError as error:
         if task in CHAIN:  # an export that is not good enough takes nothing back from a night that is released
             run.refuse(str(error))
@@ -258,6 +263,6 @@ def perform(task: str, url: str, body: Callable[[RunContext], Result]) -> Result
         "store_bytes_read": store.read,
         "store_bytes_written": store.written,
     }
-    result = {"task": task, "run": run.url, "seconds": round(seconds, 3), "usage": usage, **figures}
+    header = {"task": task, "run": run.url, "seconds": round(seconds, 3), "usage": usage}
     say(f"{task}: finished in {human_seconds(seconds)}")
-    return run.save_result(task, result)
+    return run.save_result(shape, task, header | findings.document())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pbg_tasks.config import RunLayout
+from pbg_tasks.config.results import BucketResult, ExportFindings, ExportResult, Stored
 from pbg_tasks.errors import FormatError
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.nightly.chain import run_chain
@@ -17,7 +18,7 @@ def test_result_that_readers_refuse_is_not_stored(place):
     place.snapshot("d1", ring(20))
     url = plan(place.spec, "d1")["run"]
     with pytest.raises(FormatError, match=r"results/bucket\.json.*edges.*missing"):
-        perform("bucket", url, lambda _: {"matrix": [[1]]})
+        perform(BucketResult, url, lambda _: Stored.model_validate({"matrix": [[1]]}))
     run = RunContext.open(url)
     assert run.store.head(run.key(RunLayout.result("bucket"))) is None
 
@@ -26,8 +27,10 @@ def test_result_of_export_names_its_destination(place):
     place.snapshot("d1", ring(20))
     url = plan(place.spec, "d1")["run"]
     with pytest.raises(FormatError, match="destination"):
-        perform("export-parquet", url, lambda _: {})
-    assert perform("export-parquet", url, lambda _: {"destination": "here"})["destination"] == "here"
+        perform(ExportResult, url, lambda _: Stored(), task="export-parquet")
+    found = perform(ExportResult, url, lambda _: ExportFindings(destination="here"), task="export-parquet")
+    assert (found.task, found.destination) == ("export-parquet", "here")
+    assert RunContext.open(url).need(ExportResult, "export-parquet") == found
 
 
 @pytest.mark.parametrize("name", ["https://host/page?token={}", "https://user:secret@host/{}"])

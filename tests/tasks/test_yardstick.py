@@ -9,6 +9,7 @@ import pytest
 from pbg_tasks.checkpoint.manifest import encode, encode_unique, sha256
 from pbg_tasks.config.base import digest
 from pbg_tasks.config.loading import load_graph_spec
+from pbg_tasks.config.results import Evaluation
 from pbg_tasks.publish import Channel
 from pbg_tasks.publish.release import Current, Release
 from pbg_tasks.storage import open_store
@@ -223,7 +224,14 @@ def test_links_lead_over_a_removed_release(place):
 def test_changes_are_of_comparisons_with_edges():
     figures = {name: {"filtered": {"count": 8, "mrr": mrr}} for name, mrr in (("candidate", 0.2), ("current", 0.25))}
     empty = {"candidate": {"filtered": {"count": 0}}, "current": {"filtered": {"count": 0}}}
-    assert changes_of({"against": {"release": 7, "edges": 4} | figures, "best": {"release": 3, "reason": "gone"}}) == [
+    release = {"snapshot": "d1", "reason": None, "difference": {"low": -0.1, "high": 0.1}}
+
+    def changes(**compared):
+        evaluated = Evaluation.model_validate({"raw": {}, "filtered": {}} | compared)
+        return [change.document() for change in changes_of(evaluated)]
+
+    best = {"release": 3, "snapshot": "d0", "reason": "gone"}
+    assert changes(against={"release": 7, "edges": 4} | release | figures, best=best) == [
         {"release": 7, "edges": 4, "candidate": 0.2, "current": 0.25}
     ]
-    assert changes_of({"against": {"release": 7, "edges": 0} | empty}) == []
+    assert changes(against={"release": 7, "edges": 0} | release | empty) == []

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.config.results import Result
 
 Negatives = Literal["all", "config"]
 _NOTHING_DONE = IterationInfo(0, 0, 0, 0, "", 0, 0)

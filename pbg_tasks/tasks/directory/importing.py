@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.results import Result
     from pbg_tasks.prepare import BucketReport, EntityReport
     from pbg_tasks.storage import Store
-    from pbg_tasks.tasks.context import Result
 
 _UPLOADS_AT_ONCE = 16  # a small file takes the time of two syncs of a disk, or of one answer of a server
 

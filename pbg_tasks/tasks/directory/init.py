@@ -19,7 +19,7 @@ from pbg_tasks.tasks.directory.importing import found_lists, graph_of_lists
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.config.results import Result
     from pbg_tasks.tasks.directory.importing import EdgeLists
 
 _ENTITY, _DIMENSION = "entity", 200

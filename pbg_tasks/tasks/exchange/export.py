@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
-    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.config.results import Result
     from pbg_tasks.tasks.model_source import Source
 
 DEFAULTS = ExportOptions()

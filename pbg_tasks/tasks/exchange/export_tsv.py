@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.results import Result
     from pbg_tasks.storage import Store
-    from pbg_tasks.tasks.context import Result
 
 
 def export_directory(

@@ -22,8 +22,8 @@ from pbg_tasks.tasks.exchange.delivery import check_free, deliver
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pbg_tasks.config.results import Result
     from pbg_tasks.publish.exchange import Vectors
-    from pbg_tasks.tasks.context import Result
 
 DEFAULTS = ReadOptions()
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
-from pbg_tasks.config.results import PartitionResult, SplitEdges
+from pbg_tasks.config.results import BucketFindings, BucketResult, PartitionResult, Result
 from pbg_tasks.prepare import EDGE_HASHES, connect, write_buckets
 from pbg_tasks.prepare.delta import Delta
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory, upload_directory
 from pbg_tasks.tasks.nightly.data_gate import enforce
 from pbg_tasks.tasks.nightly.edge_buckets import require_held_out
@@ -27,10 +27,10 @@ def bucket(url: str) -> Result:
     Raises:
         QualityGateError: nothing could be held out for the evaluation, so training would be for nothing.
     """
-    return perform("bucket", url, _bucket)
+    return perform(BucketResult, url, _bucket).document()
 
 
-def _bucket(run: RunContext) -> Result:
+def _bucket(run: RunContext) -> BucketFindings:
     enforce(run.need(PartitionResult))
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
@@ -51,8 +51,8 @@ def _bucket(run: RunContext) -> Result:
             out=out,
             delta=_delta(run, scratch.path / "before"),
         )
-        found = report.to_json()
-        require_held_out(run, SplitEdges.model_validate(found["edges"]), found["returned_pairs"])
+        found = BucketFindings.model_validate(report.to_json())
+        require_held_out(run, found.edges, found.returned_pairs)
         upload_directory(run, RunLayout.edges, out)
     return found
 

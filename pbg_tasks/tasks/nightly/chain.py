@@ -13,7 +13,7 @@ from pbg_tasks.tasks.context import RunContext
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.config.results import Result
     from pbg_tasks.tasks.view.summary import Summary
 
 # What follows `plan`, in order, and the module of each: only the one that runs is imported.

@@ -8,14 +8,14 @@ from pbg_tasks.config.results import VerdictDocument
 from pbg_tasks.errors import QualityGateError, UnusableError
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.approval import approval, beyond_approval
-from pbg_tasks.tasks.context import Result, RunContext
+from pbg_tasks.tasks.context import RunContext
 
 if TYPE_CHECKING:
     from pbg_tasks.config.limits import Verdict
     from pbg_tasks.config.results import PartitionResult, ValidateResult
 
 
-def settle(run: RunContext, verdict: Verdict) -> Result:
+def settle(run: RunContext, verdict: Verdict) -> VerdictDocument:
     """Say what a verdict found, and return it as a part of the task's result.
 
     A blocked night does not hold up those that follow, unless somebody accepted it when it was planned.
@@ -31,7 +31,7 @@ def settle(run: RunContext, verdict: Verdict) -> Result:
     elif not verdict.passed:
         run.refuse(beyond[0] if beyond else "the data gate refused it")
     passed = verdict.passed or accepted is not None
-    return {"data_gate": verdict.to_json() | {"passed": passed, "accepted": accepted, "snapshot": run.spec.snapshot}}
+    return found.model_copy(update={"passed": passed, "accepted": accepted, "snapshot": run.spec.snapshot})
 
 
 def enforce(result: ValidateResult | PartitionResult) -> None:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from pbg_tasks.config.results import PartitionResult
+from pbg_tasks.config.results import DriftFindings, DriftResult, EvalResult, PartitionResult, Result
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.nightly.comparison_target import release_evaluated_against
 
-NOTHING: Result = {
-    "release": None,
-    "snapshot": None,
-    "types": {},
-    "relations": {},
-    "degree_deciles": {},
-    "most_moved": [],
-}
+NOTHING = DriftFindings(release=None, snapshot=None, types={}, relations={}, degree_deciles={}, most_moved=[])
 
 
 def drift(url: str) -> Result:
     """Compare the preserved version of a run with the release before."""
-    return perform("drift", url, _drift)
+    return perform(DriftResult, url, _drift).document()
 
 
-def _drift(run: RunContext) -> Result:
-    figures = run.require("eval").get("drift")
-    if figures is not None:
-        return dict(figures)
+def _drift(run: RunContext) -> DriftFindings:
+    found = run.need(EvalResult).drift
+    if found is not None:
+        return found
     release = release_evaluated_against(run)  # an earlier version's ``eval`` left the figures to this task
     if release is None:
         say("drift: no release to compare with")
@@ -42,4 +35,4 @@ def _drift(run: RunContext) -> Result:
         now, before = directories
         baseline = bring_baseline(run, release, run.need(PartitionResult).counts, before)
         comparison = Comparison(run, baseline, bring_tonight(run, now), now)
-        return {"release": release.seq, "snapshot": release.snapshot} | comparison.figures()
+        return comparison.findings()

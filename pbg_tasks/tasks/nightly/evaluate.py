@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config.results import BucketResult, PartitionResult
+from pbg_tasks.config.results import BucketResult, EvalResult, Evaluation, PartitionResult, Result
 from pbg_tasks.errors import FormatError, NotFoundError
 from pbg_tasks.evaluate.evaluation import PIECE_EDGES, evaluate_edges
 from pbg_tasks.evaluate.health import Health
@@ -13,7 +13,7 @@ from pbg_tasks.formats.entity_sets import EXPIRED, EntitySet
 from pbg_tasks.memory import usable_cpus
 from pbg_tasks.progress import say
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.nightly.baseline import bring_baseline, bring_by_name
 from pbg_tasks.tasks.nightly.candidates import store_candidates, stored_candidates
 from pbg_tasks.tasks.nightly.comparison_target import awaited, incomparable, release_before
@@ -46,10 +46,10 @@ def evaluate(url: str) -> Result:
     Raises:
         QualityGateError: there is nothing held out to evaluate on.
     """
-    return perform("eval", url, _evaluate)
+    return perform(EvalResult, url, _evaluate).document()
 
 
-def _evaluate(run: RunContext) -> Result:
+def _evaluate(run: RunContext) -> Evaluation:
     bucketed = run.need(BucketResult)
     require_held_out(run, bucketed.edges, bucketed.returned_pairs)  # an earlier version's ``bucket`` did not ask
     graph, config, counts = run.spec.graph, run.config, run.need(PartitionResult).counts
@@ -96,19 +96,20 @@ def _evaluate(run: RunContext) -> Result:
         if candidates is not None:
             store_candidates(run, candidates)
         # Here, where both models are on the local disk: `drift` would have to fetch and verify them again.
-        drift = Comparison(run, baseline, tonight, directory).figures() if baseline is not None else None
+        drift = Comparison(run, baseline, tonight, directory).findings() if baseline is not None else None
     found = report.to_json() | {"health": health}
     if current is not None:
         compared = {"release": current.seq, "snapshot": current.snapshot, "reason": reason}
         compared |= {"awaited": missing} if missing is not None else {}
         compared |= {"continued": True} if baseline is not None and baseline.continued else {}
         found["against"] = compared | found.get("against", {})
-        found["drift"] = {"release": current.seq, "snapshot": current.snapshot} | (drift or {})
     if best is not None:
         found["best"] = {"release": best.seq, "snapshot": best.snapshot, "reason": best_reason} | found.get("best", {})
-    if changes := changes_of(found):
-        found["changes"] = changes
-    return found | ({"coverage": coverage.to_json()} if coverage is not None else {})
+    found |= {"coverage": coverage.to_json()} if coverage is not None else {}
+    found |= {"drift": drift} if drift is not None else {}
+    evaluated = Evaluation.model_validate(found)
+    changes = changes_of(evaluated)
+    return evaluated.model_copy(update={"changes": changes}) if changes else evaluated
 
 
 def _bring_best(

@@ -7,11 +7,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pbg_tasks.config import RunLayout
-from pbg_tasks.config.results import PublishResult
+from pbg_tasks.config.results import ExportFindings, ExportResult, PublishResult, Result
 from pbg_tasks.errors import ConfigError, ConflictError
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.exchange.export import export
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ def export_release(url: str, name: str) -> Result:
     if name not in listed:
         raise ConfigError(f"{url}: its spec lists no export {name!r}; it lists {', '.join(listed) or 'none'}")
     task = listed[name].task
-    return perform(task, url, partial(_export, chosen=listed[name])) | {"announced": is_announced(run, task)}
+    done = perform(ExportResult, url, partial(_export, chosen=listed[name]), task=task)
+    return done.document() | {"announced": is_announced(run, task)}
 
 
-def _export(run: RunContext, *, chosen: Export) -> Result:
+def _export(run: RunContext, *, chosen: Export) -> ExportFindings:
     published = run.need(PublishResult)
     if not published.published:
         raise ConfigError(f"{run.url}: was not published ({published.reason}), so it is not exported")
@@ -60,7 +61,7 @@ def _export(run: RunContext, *, chosen: Export) -> Result:
         overwrite=True,
         check=check,
     )
-    return {key: value for key, value in done.items() if key not in {"task", "seconds"}}
+    return ExportFindings.model_validate({key: value for key, value in done.items() if key not in {"task", "seconds"}})
 
 
 def _destination(run: RunContext, chosen: Export) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pbg_tasks.config.results import DriftResult, EvalResult, GateResult, Metrics
+from pbg_tasks.config.results import DriftResult, EvalResult, GateFindings, GateResult, Metrics, Result
 from pbg_tasks.errors import InputError, QualityGateError, UnusableError
 from pbg_tasks.evaluate.gate import judge
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.approval import approval, beyond_approval
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 
 
 def gate(url: str) -> Result:
@@ -20,16 +20,15 @@ def gate(url: str) -> Result:
         QualityGateError: a check failed and nobody has approved the run; every reason is in the message.
         UnusableError: nobody can.
     """
-    result = perform("gate", url, _gate)
-    verdict = GateResult.model_validate(result)
+    verdict = perform(GateResult, url, _gate)
     if not verdict.passed and approval(RunContext.open(url), "gate") is None:
         reasons = "; ".join(check.sentence for check in verdict.checks if not check.passed)
         kind = UnusableError if beyond_approval(verdict) else QualityGateError
         raise kind(f"run {verdict.run}: {reasons}")
-    return result
+    return verdict.document()
 
 
-def _gate(run: RunContext) -> Result:
+def _gate(run: RunContext) -> GateFindings:
     evaluated, drift = run.need(EvalResult), run.need(DriftResult)
     against = evaluated.against.release if evaluated.against is not None else None
     verdict = judge(run.spec.graph.gates, evaluated, drift=drift.types, before=_metrics(run, against))
@@ -38,7 +37,7 @@ def _gate(run: RunContext) -> Result:
             say(f"warning: {check.sentence}")
     if not verdict.passed:
         run.refuse("the quality gate refused it")
-    return {"against_release": against, **verdict.to_json()}
+    return GateFindings.model_validate({"against_release": against, **verdict.to_json()})
 
 
 def _metrics(run: RunContext, release: int | None) -> Metrics | None:

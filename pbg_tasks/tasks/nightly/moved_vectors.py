@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pbg_tasks.config.relations import relation_labels
-from pbg_tasks.config.results import PartitionResult
+from pbg_tasks.config.results import DriftFindings, PartitionResult
 from pbg_tasks.evaluate.drift import Spread, View, aligned, by_degree, cosines
 from pbg_tasks.evaluate.ids import Numbering
 from pbg_tasks.evaluate.overlap import NEIGHBOURS, draw_queries, neighbour_overlap
@@ -26,7 +26,7 @@ from pbg_tasks.tasks.nightly.most_moved import EDGES_OF_ONE, explain
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pbg_tasks.tasks.context import Result, RunContext
+    from pbg_tasks.tasks.context import RunContext
     from pbg_tasks.tasks.nightly.baseline import Baseline
     from pbg_tasks.tasks.nightly.tonight import Tonight
 
@@ -73,7 +73,7 @@ class Comparison:
         use_fast_float32()
         keep_freed_memory()
 
-    def figures(self) -> Result:
+    def findings(self) -> DriftFindings:
         """Return what moved."""
         types: dict[str, TypeFigures] = {}
         cosine: dict[str, np.ndarray] = {}
@@ -88,15 +88,19 @@ class Comparison:
             relations.add(edges)
             around.add(edges)
         known = self._baseline.known
-        return {
-            "types": types,
-            "relations": relations.to_json(relation_labels(self._run.config, self._relations)),
-            "degree_deciles": {
-                entity: by_degree(relations.degree[entity][own], cosine[entity][own], overlap[entity][own])
-                for entity, own in known.items()
-            },
-            "most_moved": explain(self._run, self._baseline, self._relations, moved, around),
-        }
+        return DriftFindings.model_validate(
+            {
+                "release": self._baseline.release.seq,
+                "snapshot": self._baseline.release.snapshot,
+                "types": types,
+                "relations": relations.to_json(relation_labels(self._run.config, self._relations)),
+                "degree_deciles": {
+                    entity: by_degree(relations.degree[entity][own], cosine[entity][own], overlap[entity][own])
+                    for entity, own in known.items()
+                },
+                "most_moved": explain(self._run, self._baseline, self._relations, moved, around),
+            }
+        )
 
     def _of_type(self, entity: str) -> tuple[TypeFigures, np.ndarray, np.ndarray]:
         """Return the figures of a type, and of each of its entities cosine and overlap."""

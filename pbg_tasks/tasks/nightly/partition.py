@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
-from pbg_tasks.config.results import PartitionResult, ValidateResult
+from pbg_tasks.config.results import Entities, PartitionFindings, PartitionResult, Result, ValidateResult
 from pbg_tasks.prepare import (
     EDGE_HASHES,
     assign_ids,
@@ -16,7 +16,7 @@ from pbg_tasks.prepare import (
     kept_and_gone,
 )
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
 from pbg_tasks.tasks.nightly.comparison_target import awaited, release_before
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
@@ -35,12 +35,12 @@ def partition(url: str) -> Result:
     Raises:
         QualityGateError: the snapshot is beyond a limit of ``gates.data``.
     """
-    result = perform("partition", url, _partition)
-    enforce(PartitionResult.model_validate(result))
-    return result
+    result = perform(PartitionResult, url, _partition)
+    enforce(result)
+    return result.document()
 
 
-def _partition(run: RunContext) -> Result:
+def _partition(run: RunContext) -> PartitionFindings:
     enforce(run.need(ValidateResult))
     graph = run.spec.graph
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
@@ -62,7 +62,14 @@ def _partition(run: RunContext) -> Result:
             compared = _by_name(run, connection, graph.model.entities, out, scratch.path / "before")
     since, entities = compared
     verdict = judge_entities(graph.gates.data, entities, since=since, awaited=missing)
-    return report.to_json() | settle(run, verdict)
+    return PartitionFindings(
+        counts=report.counts,
+        entities=Entities.model_validate(report.entities),
+        types={entity: Entities.model_validate(counts) for entity, counts in report.types.items()},
+        relations=report.relations,
+        expired=report.expired,
+        data_gate=settle(run, verdict),
+    )
 
 
 def _by_name(

@@ -11,6 +11,7 @@ from pbg_tasks.config import GraphSpec, Previous, RunLayout, RunSpec, SnapshotFi
 from pbg_tasks.config.base import digest, parse
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.nights import Watch
+from pbg_tasks.config.results import ForecastDocument, MemoryDocument, PlanResult, Result
 from pbg_tasks.config.run import check_snapshot_key, id_layout, vector_space
 from pbg_tasks.config.support import check_nightly
 from pbg_tasks.errors import ConfigError, InputError, OutOfTurnError
@@ -23,7 +24,7 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.storage.columnar import last_change
 from pbg_tasks.storage.probe import probe
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.context import Result, RunContext
+from pbg_tasks.tasks.context import RunContext
 from pbg_tasks.tasks.nightly.chain_order import release_to_continue
 from pbg_tasks.tasks.nightly.forecasting import enforce_limits, outlook
 from pbg_tasks.tasks.nightly.snapshot_completeness import lacks, snapshot_files
@@ -106,26 +107,26 @@ def plan(
     coming.say(graph.resources.memory_gb)
     size = sum(file.size for file in files)
     say(f"plan: {len(files)} files, {human_count(size)}B; run {run.url}")
-    result = {
-        "task": "plan",
-        "run": run.url,
-        "seconds": round(time.monotonic() - started, 3),
-        "snapshot": snapshot,
-        "files": len(files),
-        "bytes": size,
-        "previous_release": previous.seq if previous else None,
-        "warm_start": bool(previous and previous.warm_start),
-        "epochs": run_spec.epochs,
-        "partitions": partition_counts(graph.model),
-        "degrees": counts.degrees,
-        "memory": {name: forecast.to_json() for name, forecast in coming.memory.items()},
-        "forecast": coming.night.to_json(),
-    }
-    result = run.save_result("plan", result)
+    findings = PlanResult(
+        task="plan",
+        run=run.url,
+        seconds=round(time.monotonic() - started, 3),
+        snapshot=snapshot,
+        files=len(files),
+        bytes=size,
+        previous_release=previous.seq if previous else None,
+        warm_start=bool(previous and previous.warm_start),
+        epochs=run_spec.epochs,
+        partitions=partition_counts(graph.model),
+        degrees=counts.degrees,
+        memory={name: MemoryDocument.model_validate(needed.to_json()) for name, needed in coming.memory.items()},
+        forecast=ForecastDocument.model_validate(coming.night.to_json()),
+    )
+    result = run.save_result(PlanResult, "plan", findings.document())
     if run.result("validate") is None:  # else the night has begun: what it may take was asked before
         enforce_limits(run, written.limits, coming.night)
     run.begin()
-    return result
+    return result.document()
 
 
 def _adjusted(

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pbg_tasks.checkpoint import open_committed
 from pbg_tasks.checkpoint import preserve as keep
 from pbg_tasks.config import RunLayout
-from pbg_tasks.config.results import PartitionResult, TrainResult
+from pbg_tasks.config.results import PartitionResult, PreserveFindings, PreserveResult, Result, TrainResult, Vectors
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.prepare.difference import EDGE_HASHES
 from pbg_tasks.prepare.split import RETURNED
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory
 
 
 def preserve(url: str) -> Result:
     """Copy the committed version, entity names and ids into ``{run}/release/``, its manifest last."""
-    return perform("preserve", url, _preserve)
+    return perform(PreserveResult, url, _preserve).document()
 
 
-def _preserve(run: RunContext) -> Result:
+def _preserve(run: RunContext) -> PreserveFindings:
     trained = run.need(TrainResult)
     prefix = run.key(RunLayout.checkpoint)
     manifest, _ = open_committed(run.store, prefix)
@@ -43,14 +43,14 @@ def _preserve(run: RunContext) -> Result:
         copies=copies,
         documents={"config.json": config_bytes(here)},
     )
-    return {
-        "directory": run.key(RunLayout.release),
-        "version": document.version,
-        "files": len(document.objects),
-        "bytes": sum(record.size for record in document.objects.values()),
-        "manifest_sha256": document.sha256(),
-        "types": {
-            name: {"rows": sum(counts), "dimension": run.config.entity_dimension(name)}
+    return PreserveFindings(
+        directory=run.key(RunLayout.release),
+        version=document.version,
+        files=len(document.objects),
+        bytes=sum(record.size for record in document.objects.values()),
+        manifest_sha256=document.sha256(),
+        types={
+            name: Vectors(rows=sum(counts), dimension=run.config.entity_dimension(name))
             for name, counts in run.need(PartitionResult).counts.items()
         },
-    }
+    )

@@ -12,6 +12,9 @@ from pbg_tasks.config.results import (
     PartitionResult,
     PlanResult,
     PreserveResult,
+    PublishFindings,
+    PublishResult,
+    Result,
     ValidateResult,
 )
 from pbg_tasks.config.run import id_layout, vector_space
@@ -21,7 +24,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.tasks.announcing import is_announced
 from pbg_tasks.tasks.approval import approval, decisions
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 
 if TYPE_CHECKING:
     from pbg_tasks.publish import Release
@@ -37,24 +40,24 @@ def publish(url: str) -> Result:
         ConflictError: the channel moved on since the run was planned.
         QualityGateError: the run did not pass the gate, and nobody has approved it.
     """
-    result = perform("publish", url, _publish)
-    if not result["published"]:
-        return result
+    result = perform(PublishResult, url, _publish)
+    if not result.published:
+        return result.document()
     run = RunContext.open(url)
     channel = Channel(run.store, run.spec.graph.channel)
     there = channel.current().release
-    if there is not None and there.seq == result["release"]:
-        return result | {"announced": is_announced(run, "publish")}
+    if there is not None and there.seq == result.release:
+        return result.document() | {"announced": is_announced(run, "publish")}
     reason = f"it was published before; channel {channel.name!r} serves release {there and there.seq} now"
-    return result | {"published": False, "reason": reason}
+    return result.document() | {"published": False, "reason": reason}
 
 
-def _publish(run: RunContext) -> Result:
+def _publish(run: RunContext) -> PublishFindings:
     if not run.need(GateResult).passed and approval(run, "gate") is None:
         raise QualityGateError(f"{run.url}: did not pass the gate; `pbg approve RUN` publishes it all the same")
     graph, previous = run.spec.graph, run.spec.previous
     if not run.spec.publish:
-        return {"published": False, "reason": "the run was planned not to be published"}
+        return PublishFindings(published=False, reason="the run was planned not to be published")
     preserved, evaluated = run.need(PreserveResult), run.need(EvalResult).document()
     channel = Channel(run.store, graph.channel)
     release, points = channel.publish(
@@ -76,7 +79,7 @@ def _publish(run: RunContext) -> Result:
     url = f"{run.store.url}/{release.directory}"
     say(f"publish: release {release.seq} of channel {graph.channel}: {url}")
     reason = "" if points else _why_not(channel, release)
-    return {"published": points, "reason": reason, "channel": graph.channel, "release": release.seq, "directory": url}
+    return PublishFindings(published=points, reason=reason, channel=graph.channel, release=release.seq, directory=url)
 
 
 def _why_not(channel: Channel, release: Release) -> str:

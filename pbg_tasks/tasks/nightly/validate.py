@@ -9,7 +9,14 @@ from pbg_tasks.checkpoint import open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.limits import Check, Verdict
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.results import PlanResult, ValidateResult
+from pbg_tasks.config.results import (
+    DifferenceDocument,
+    PlanResult,
+    ReleaseData,
+    Result,
+    ValidateFindings,
+    ValidateResult,
+)
 from pbg_tasks.prepare import (
     EDGE_HASHES,
     Difference,
@@ -27,7 +34,7 @@ from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
 from pbg_tasks.storage.staging import Scratch
 from pbg_tasks.tasks.approval import NO_EDGES
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import upload_directory
 from pbg_tasks.tasks.nightly.comparison_target import awaited
 from pbg_tasks.tasks.nightly.data_gate import enforce, settle
@@ -36,19 +43,11 @@ from pbg_tasks.tasks.nightly.staged import count_snapshot_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pbg_tasks.config.results import VerdictDocument
     from pbg_tasks.prepare import SnapshotReport
     from pbg_tasks.publish import Release
 
 _SHOWN_RELATIONS = 1000
-_EMPTY: Result = {
-    "edges": 0,
-    "duplicates": 0,
-    "self_loops": 0,
-    "relations": {},
-    "columns": {},
-    "difference": asdict(Difference(since=None, edges=None, degrees={}, columns=[], volumes=[])),
-}
-"""The figures of a snapshot without an edge, which is compared with none."""
 
 
 def validate(url: str) -> Result:
@@ -59,12 +58,12 @@ def validate(url: str) -> Result:
         QualityGateError: it is beyond a limit of ``gates.data``.
         UnusableError: it is empty.
     """
-    result = perform("validate", url, _validate)
-    enforce(ValidateResult.model_validate(result))
-    return result
+    result = perform(ValidateResult, url, _validate)
+    enforce(result)
+    return result.document()
 
 
-def _validate(run: RunContext) -> Result:
+def _validate(run: RunContext) -> ValidateFindings:
     graph = run.spec.graph
     channel = Channel(run.store, graph.channel)
     missing = awaited(run)
@@ -78,14 +77,35 @@ def _validate(run: RunContext) -> Result:
             report = validate_snapshot(connection, graph, run.spec.files, before=before, out=out)
         except NoEdgesError as error:
             nothing = Check(NO_EDGES, passed=False, value=0, limit=None, sentence=str(error))
-            return _EMPTY | settle(run, Verdict((nothing,)))
+            return _empty(settle(run, Verdict((nothing,))))
         upload_directory(run, RunLayout.snapshot, out)
     earlier = earlier_edges(channel, run.spec.snapshot)
     difference = replace(_difference(run, report, release, list(earlier.values())), awaited=missing)
-    figures = report.to_json()
-    del figures["changes"]
     verdict = judge_snapshot(graph.gates.data, report, difference)
-    return figures | {"difference": _shown(difference), "earlier_edges": earlier} | settle(run, verdict)
+    return ValidateFindings(
+        edges=report.edges,
+        self_loops=report.self_loops,
+        duplicates=report.duplicates,
+        relations=report.relations,
+        weights=report.weights,
+        columns=report.columns,
+        difference=_shown(difference),
+        earlier_edges=earlier,
+        data_gate=settle(run, verdict),
+    )
+
+
+def _empty(verdict: VerdictDocument) -> ValidateFindings:
+    """Return the figures of a snapshot without an edge, which is compared with none."""
+    return ValidateFindings(
+        edges=0,
+        duplicates=0,
+        self_loops=0,
+        relations={},
+        columns={},
+        difference=_shown(Difference(since=None, edges=None, degrees={}, columns=[], volumes=[])),
+        data_gate=verdict,
+    )
 
 
 def _edges_before(run: RunContext, release: Release | None, directory: Path) -> Path | None:
@@ -107,34 +127,35 @@ def earlier_edges(channel: Channel, snapshot: str) -> dict[str, int]:
     told: dict[str, int] = {}
     own: dict[str, int] = {}
     for release in channel.releases():
-        told |= release.data.get("earlier_edges", {})
-        if release.data.get("edges"):
-            own[release.snapshot] = release.data["edges"]
+        known = ReleaseData.model_validate(release.data)
+        told |= known.earlier_edges
+        if known.edges:
+            own[release.snapshot] = known.edges
     rows = told | own
     before = [key for key in rows if snapshot_order(key) < snapshot_order(snapshot)]
     return {key: rows[key] for key in sorted(before, key=snapshot_order)[-WINDOWS[-1] :]}
 
 
 def _difference(run: RunContext, report: SnapshotReport, release: Release | None, earlier: list[int]) -> Difference:
-    known = release.data if release is not None else {}
+    known = ReleaseData.model_validate(release.data if release is not None else {})
     edges = report.changes
-    if edges is None and known.get("edges"):
-        edges = EdgeChanges.of_rows(now=report.edges, before=known["edges"])
+    if edges is None and known.edges:
+        edges = EdgeChanges.of_rows(now=report.edges, before=known.edges)
     planned = run.find(PlanResult)
-    now, then = planned.degrees if planned else {}, known.get("degrees", {})
+    now, then = planned.degrees if planned else {}, known.degrees
     return Difference(
         since=release.snapshot if release is not None else None,
         edges=edges,
         degrees={entity: degree_distance(then[entity], now[entity]) for entity in now if entity in then},
-        columns=changed_columns(known["columns"], report.columns) if "columns" in known else [],
+        columns=changed_columns(known.columns, report.columns) if "columns" in known.model_fields_set else [],
         volumes=volumes(report.edges, earlier),
     )
 
 
-def _shown(difference: Difference) -> dict[str, object]:
-    """Return a difference as JSON, of the relations those that changed most."""
+def _shown(difference: Difference) -> DifferenceDocument:
+    """Return a difference as stored, of the relations those that changed most."""
     edges = difference.edges
     if edges is not None:
         by_change = sorted(edges.relations.items(), key=lambda each: -(each[1].added + each[1].removed))
         edges = replace(edges, relations=dict(by_change[:_SHOWN_RELATIONS]))
-    return asdict(replace(difference, edges=edges))
+    return DifferenceDocument.model_validate(asdict(replace(difference, edges=edges)))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.nights import snapshot_order
-from pbg_tasks.config.results import Metrics, ReleaseData
+from pbg_tasks.config.results import Change, Metrics, ReleaseData
 from pbg_tasks.errors import InputError
 from pbg_tasks.progress import say
 from pbg_tasks.publish import Channel
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pbg_tasks.config import Gates
-    from pbg_tasks.config.results import Change
+    from pbg_tasks.config.results import Evaluation
     from pbg_tasks.publish import Release
-    from pbg_tasks.tasks.context import Result, RunContext
+    from pbg_tasks.tasks.context import RunContext
 
     Links = Mapping[int, Mapping[int, float]]
 
@@ -103,18 +103,18 @@ def best_release(run: RunContext, baseline: Release | None) -> Release | None:
         return None
 
 
-def changes_of(evaluated: Result) -> list[Result]:
+def changes_of(evaluated: Evaluation) -> list[Change]:
     """Return what a release keeps of its run's comparisons with earlier releases.
 
     Args:
-        evaluated: result of ``eval``, with ``against`` and ``best`` where there are any.
+        evaluated: findings of ``eval``, with ``against`` and ``best`` where there are any.
     """
-    compared = [evaluated[key] for key in ("against", "best") if "edges" in evaluated.get(key, {})]
     return [
-        {"release": each["release"], "edges": each["edges"]}
-        | {name: each[name]["filtered"]["mrr"] for name in ("candidate", "current")}
-        for each in compared
-        if each["edges"]
+        Change(release=each.release, edges=each.edges, candidate=candidate, current=current)
+        for each in (evaluated.against, evaluated.best)
+        if each is not None and each.edges
+        if (candidate := each.candidate.filtered.figure("mrr")) is not None
+        if (current := each.current.filtered.figure("mrr")) is not None
     ]
 
 

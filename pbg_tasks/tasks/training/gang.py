@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pbg_tasks.checkpoint import PartialObjects, claim, open_committed, open_directory
+from pbg_tasks.config.results import RankFindings
 from pbg_tasks.errors import ConfigError, ConflictError, NotFoundError, PbgError
 from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import CheckpointFiles, CheckpointWriter, Names, PartialRecord
     from pbg_tasks.config import ConfigSchema
+    from pbg_tasks.config.results import Stored, TrainFindings
     from pbg_tasks.memory import GangPart
     from pbg_tasks.storage import Store
-    from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.training.job import Job
     from pbg_tasks.train.ranks.group.gang import RankEnv
     from pbg_tasks.train.ranks.group.member import Member
@@ -86,7 +87,7 @@ class TrainingTarget:
             return None
 
 
-def train_here(target: TrainingTarget, scratch: Path) -> Result:
+def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
     """Train in this process alone; what is stored of an iteration is gone on with, whether a gang left it or a process.
 
     Raises:
@@ -112,7 +113,7 @@ def _follows(progress: PartialRecord, job: Job) -> bool:
     return iteration is not None and continues(progress, iteration_plan.edge_chunks(iteration), iteration_plan.order)
 
 
-def train_as(env: RankEnv, target: TrainingTarget, scratch: Path) -> Result:
+def train_as(env: RankEnv, target: TrainingTarget, scratch: Path) -> Stored:
     """Train as one rank of a gang, to the end of the training or of the gang.
 
     Returns:
@@ -143,7 +144,7 @@ def _join(env: RankEnv, target: TrainingTarget) -> Gang:
     return Gang.join(env, target.spec, token=os.environ.get(TOKEN), timeout=JOIN_SECONDS)
 
 
-def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: CheckpointWriter, scratch: Path) -> Result:
+def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: CheckpointWriter, scratch: Path) -> TrainFindings:
     members = env.world + env.servers
     registry = MemberRegistry(range(members))
     with evictable() as member, ExitStack() as stack:
@@ -169,7 +170,7 @@ def _leader(gang: Gang, env: RankEnv, target: TrainingTarget, writer: Checkpoint
 
 def _led(
     resources: _Resources, writer: CheckpointWriter, coordinator: Coordinator, links: Links, *, world: int
-) -> Result:
+) -> TrainFindings:
     job = resources.job
     resources.iteration_plan.check_resumable(writer, resources.start)
     resources.iteration_plan.catch_up(writer)
@@ -186,11 +187,11 @@ def _led(
     writer.sweep()
     trainer = resources.trainer(links, leader)
     trainer.run(resources.iteration_plan.plan[writer.version :])
-    result = job.result(writer, resources.engine, resources.forecast, leader.figures, leader.stats)
-    return result | {"ranks": world, "rank_0": trainer.work.to_json()}
+    found = job.findings(writer, resources.engine, resources.forecast, leader.figures, leader.stats)
+    return found.model_copy(update={"ranks": world, "rank_0": trainer.work.to_json()})
 
 
-def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> Result:
+def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> RankFindings:
     with evictable() as member, ExitStack() as stack:
         here = Services(gang, env, member, {})
         stack.enter_context(here.open({}))
@@ -210,12 +211,12 @@ def _follow(gang: Gang, env: RankEnv, target: TrainingTarget, scratch: Path) -> 
         here.find()
         trainer = resources.trainer(here.links(partial(resources.exchange, member=member), stack), None)
         trainer.run(resources.iteration_plan.plan[version:])
-        return {"rank": env.rank, **trainer.work.to_json()}
+        return RankFindings.model_validate({"rank": env.rank, **trainer.work.to_json()})
 
 
 def _keep(
     here: Services, member: Member, job: Job, objects: PartialObjects, scratch: Path, version: int, stack: ExitStack
-) -> Result:
+) -> RankFindings:
     """Keep partitions in memory until the training has ended."""
     job.prepare_server(objects.store, _part(here.env, job.config))
     iteration_plan = IterationPlan(job.config, job.edges, seed=job.seed)
@@ -236,7 +237,7 @@ def _keep(
             withdraw(client, here.server, None)
         raise
     depart(client, leader=False)
-    return {"rank": here.env.rank, "role": here.env.role}
+    return RankFindings(rank=here.env.rank, role=here.env.role)
 
 
 def _part(env: RankEnv, config: ConfigSchema) -> GangPart:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pbg_tasks.config.results import MemoryDocument, TrainFindings
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.memory import (
     TrainingSize,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pbg_tasks.config.graph import DeviceName, EngineName, Shrink
     from pbg_tasks.memory import Forecast, GangPart
     from pbg_tasks.storage import Store
-    from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.training.eviction import Notice
     from pbg_tasks.train.data.edge_files import EdgeFiles
     from pbg_tasks.train.engine.anchor import Anchor
@@ -85,7 +85,7 @@ class Job:
     shrink: Shrink | None = None
     all_edges: EdgeFiles | None = None
 
-    def run(self, writer: CheckpointWriter, scratch: Path, notice: Notice) -> Result:
+    def run(self, writer: CheckpointWriter, scratch: Path, notice: Notice) -> TrainFindings:
         """Train to the end in this process and return the figures.
 
         Args:
@@ -112,7 +112,7 @@ class Job:
         self.say_config(writer)
         with notice.gently():
             figures = trainer.run()
-        return self.result(writer, engine, forecast, figures, trainer.stats)
+        return self.findings(writer, engine, forecast, figures, trainer.stats)
 
     def prepare(self, store: Store, gang: GangPart | None = None, *, rank: int = 0) -> tuple[Forecast, Engine]:
         """Return what memory the training will take, and the engine.
@@ -164,14 +164,14 @@ class Job:
         """Write PBG's ``config.json`` into the checkpoint directory."""
         writer.store.put(join(writer.prefix, "config.json"), config_bytes(self.config))
 
-    def result(
+    def findings(
         self,
         writer: CheckpointWriter,
         engine: Engine,
         forecast: Forecast,
         figures: Sequence[EpochFigures],
         stats: StatsMirror,
-    ) -> Result:
+    ) -> TrainFindings:
         """Return the figures of a training that has come to its end.
 
         Args:
@@ -183,23 +183,23 @@ class Job:
         """
         seconds = sum(figure.seconds for figure in figures)
         curve = stats.losses()
-        result: Result = {
-            "version": writer.version,
-            "resumed_from": writer.resumed_from,
-            "epochs": self.config.num_epochs,
-            "warm_start": self.warm_start is not None,
-            "engine": engine.name,
-            "device": engine.place.device.type,
-            "workers": engine.workers,
-            "loss": curve[-1] if curve else None,
-            "edges_trained": sum(writer.manifest.edges) if writer.manifest else 0,
-            "edges_retrained": sum(writer.manifest.retrained) if writer.manifest else 0,
-            "edges_per_second": round(sum(figure.edges for figure in figures) / seconds) if seconds else None,
-            "curve": curve,
-            "memory": {"measured_peak": peak_bytes(), **forecast.to_json()},
-        }
+        found = TrainFindings(
+            version=writer.version,
+            resumed_from=writer.resumed_from,
+            epochs=self.config.num_epochs,
+            warm_start=self.warm_start is not None,
+            engine=engine.name,
+            device=engine.place.device.type,
+            workers=engine.workers,
+            loss=curve[-1] if curve else None,
+            edges_trained=sum(writer.manifest.edges) if writer.manifest else 0,
+            edges_retrained=sum(writer.manifest.retrained) if writer.manifest else 0,
+            edges_per_second=round(sum(figure.edges for figure in figures) / seconds) if seconds else None,
+            curve=curve,
+            memory=MemoryDocument.model_validate({"measured_peak": peak_bytes(), **forecast.to_json()}),
+        )
         held_out = figures[-1].held_out if figures else None
-        return result if held_out is None else result | {"held_out": held_out.to_json()}
+        return found if held_out is None else found.model_copy(update={"held_out": held_out.to_json()})
 
     def forecast(self, *, remote: bool = False, gang: GangPart | None = None) -> Forecast:
         """Say what memory the training will take, from what this process has now.

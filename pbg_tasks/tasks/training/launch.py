@@ -21,7 +21,7 @@ from pbg_tasks.progress import say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pbg_tasks.tasks.context import Result
+    from pbg_tasks.config.results import Result
 
 NOTICE_SECONDS = 5.0
 """In which ranks notice by themselves that one is gone; those that are still waiting for it to come are told."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint import checkpoint_names, open_preserved
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.base import digest
-from pbg_tasks.config.results import BucketResult, PartitionResult
+from pbg_tasks.config.results import BucketResult, PartitionResult, TrainResult
 from pbg_tasks.config.run import DELTA, id_layout, vector_space
 from pbg_tasks.config.support import check_supported
 from pbg_tasks.errors import ConfigError, FormatError
@@ -19,7 +19,7 @@ from pbg_tasks.progress import human_seconds, say
 from pbg_tasks.storage import open_store
 from pbg_tasks.storage.copies import Copies
 from pbg_tasks.storage.staging import Scratch
-from pbg_tasks.tasks.context import Result, RunContext, perform
+from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.directory.dataset import EdgePaths, EntityPath
 from pbg_tasks.tasks.files import open_directory
 from pbg_tasks.tasks.training.gang import TrainingTarget, train_as, train_here
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import VerifiedFiles
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.config.graph import DeviceName, EngineName
+    from pbg_tasks.config.results import Result, Stored
 
 
 def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> Result:
@@ -59,11 +60,11 @@ def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> 
     run = RunContext.open(url)
     env = RankEnv.from_environment(run.config, rank=rank)
     if env is not None and env.rank:
-        return _train_run(run, env, ignore_memory=ignore_memory)
-    return perform("train", url, partial(_train_run, env=env, ignore_memory=ignore_memory))
+        return _train_run(run, env, ignore_memory=ignore_memory).document()
+    return perform(TrainResult, url, partial(_train_run, env=env, ignore_memory=ignore_memory)).document()
 
 
-def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> Result:
+def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> Stored:
     run.need(BucketResult)
     _check_device(run.spec.graph.train.device, run.config, env)
     with Scratch() as scratch:
@@ -83,7 +84,7 @@ def _check_device(device: DeviceName, config: ConfigSchema, env: RankEnv | None)
         find_place(device, config)
 
 
-def _undertake(target: TrainingTarget, env: RankEnv | None, scratch: Path) -> Result:
+def _undertake(target: TrainingTarget, env: RankEnv | None, scratch: Path) -> Stored:
     if env is None:
         return train_here(target, scratch)
     return train_as(env, target, scratch)
@@ -237,7 +238,7 @@ def train_directory(
         result = _undertake(target, env, scratch.path)
     seconds = time.monotonic() - started
     say(f"train: finished in {human_seconds(seconds)}")
-    return {"task": "train", "checkpoint": store.url, "seconds": round(seconds, 3), **result}
+    return {"task": "train", "checkpoint": store.url, "seconds": round(seconds, 3), **result.document()}
 
 
 def _partition_bytes(config: ConfigSchema, counts: Mapping[PartitionKey, int]) -> int:

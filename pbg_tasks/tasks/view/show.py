@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbg_tasks.config.loading import load_graph_spec
 from pbg_tasks.config.night_results import NightResults
-from pbg_tasks.config.results import SHAPES, Metrics, ReleaseData
+from pbg_tasks.config.results import SHAPES, ExportResult, Metrics, ReleaseData
 from pbg_tasks.errors import InputError
 from pbg_tasks.forecast import compare, outcome_table
 from pbg_tasks.publish import Channel
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
         Figures,
         GateResult,
         PublishResult,
+        Result,
         TypeDrift,
     )
     from pbg_tasks.forecast import Outcome
     from pbg_tasks.report.documents import Decided, Stored
-    from pbg_tasks.tasks.context import Result
     from pbg_tasks.tasks.view.summary import (
         AgainstSummary,
         Changes,
@@ -163,8 +163,8 @@ def _release(published: PublishResult | None) -> ReleaseSummary | None:
 
 def _exports(run: RunContext) -> dict[str, str]:
     """Return where each export that is finished lies."""
-    results = {export.name: run.result(export.task) for export in run.spec.graph.exports}
-    return {name: result["destination"] for name, result in results.items() if result is not None}
+    results = {export.name: run.find(ExportResult, export.task) for export in run.spec.graph.exports}
+    return {name: result.destination for name, result in results.items() if result is not None}
 
 
 def _changes(run: RunContext, results: NightResults) -> Changes:
