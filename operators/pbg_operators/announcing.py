@@ -5,7 +5,7 @@ Other DAGs get an event of an asset.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
 
@@ -61,12 +61,11 @@ class AnnouncingOperator(PbgOperator):
         self._surroundings = super()._environment()
         return self._surroundings
 
-    def _skip_announced(self, context: Context, result: Mapping[str, Any]) -> None:
-        """End the task as skipped, with its result, if announced before.
+    def _skip_announced(self, context: Context, result: Mapping[str, Any]) -> NoReturn:
+        """End the task as skipped, with its result, as announced before.
 
         Raises:
-            AirflowSkipException: it was announced before.
+            AirflowSkipException: always.
         """
-        if result["announced"]:
-            context["ti"].xcom_push(key="return_value", value=result)
-            raise AirflowSkipException(f"{self.announces} of {self.arguments[0]} was announced before")
+        context["ti"].xcom_push(key="return_value", value=result)
+        raise AirflowSkipException(f"{self.announces} of {self.arguments[0]} was announced before")

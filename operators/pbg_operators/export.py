@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from pbg_operators.announcing import AnnouncingOperator
+from pbg_operators.task import answer
+from pbg_tasks.config.results import ExportAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,13 +54,15 @@ class ExportOperator(AnnouncingOperator):
         if not json.loads(self.published):
             raise AirflowSkipException("the channel does not serve this run, so it is not exported")
         result = super().execute(context)
-        self._skip_announced(context, result)
+        found = answer(ExportAnswer, self.command, result)
+        if found.announced:
+            self._skip_announced(context, result)
         snapshot = json.loads(self.snapshot)
         event = context["outlet_events"][self.asset]
         event.extra = {
-            "directory": result["destination"],
-            "format": result["exchange"],
-            "types": result["types"],
+            "directory": found.destination,
+            "format": found.exchange,
+            "types": {name: vectors.document() for name, vectors in found.types.items()},
             "snapshot": snapshot,
         }
         event.add_partitions(snapshot)

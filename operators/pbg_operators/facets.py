@@ -24,17 +24,26 @@ from openlineage.client.generated.output_statistics_output_dataset import Output
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
 from openlineage.client.generated.test_run import TestExecution, TestRunFacet
 
+from pbg_tasks.config.results import (
+    BucketFindings,
+    ExportFindings,
+    GateFindings,
+    Judged,
+    PartitionFindings,
+    PlanFindings,
+    PreserveFindings,
+    PublishFindings,
+    TrainFindings,
+    ValidateFindings,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Result = dict[str, Any]
-Named = dict[str, Any]
+    from pbg_tasks.config.results import CheckDocument, Stored, Vectors
 
-STORED = ("preserve", "export-release")
-"""Commands whose results have numbers of files and bytes."""
-SPLITS = ("train", "valid", "test")
-VERSIONS = {"train": "version", "preserve": "manifest_sha256", "publish": "release"}
-"""Key of a command's result that holds the version of its output."""
+Named = dict[str, Any]
+"""Facets, or arguments of a facet, by name."""
 ROLES = {
     "lhs": "left-hand end of an edge",
     "rel": "relation of an edge",
@@ -64,22 +73,22 @@ class Facets:
     run: Named = field(default_factory=dict)
 
 
-def facets_of(command: str, result: Result, columns: Mapping[str, str | None]) -> Facets:
+def facets_of(found: Stored | None, columns: Mapping[str, str | None]) -> Facets:
     """Return the facets of a task.
 
     A result of an older version of this package may have fewer facts.
 
     Args:
-        command: subcommand of ``pbg``.
-        result: of the command; empty before it ends.
+        found: findings of the command; None before it ends.
         columns: the snapshot's, by role, as the graph spec names them.
     """
+    types = found.columns if isinstance(found, ValidateFindings) else {}
     return Facets(
-        snapshot={"schema": _columns(columns, result.get("columns") or {})} if columns else {},
-        reading=_reading(command, result, columns.get("weight")),
-        written=_written(command, result),
-        writing=_writing(command, result),
-        run={"test": _tests(result["checks"])} if command == "gate" and "checks" in result else {},
+        snapshot={"schema": _columns(columns, types)} if columns else {},
+        reading=_reading(found, columns.get("weight")),
+        written=_written(found) if found is not None else {},
+        writing=_writing(found),
+        run={"test": _tests(found.checks)} if isinstance(found, GateFindings) else {},
     )
 
 
@@ -99,7 +108,7 @@ def _columns(roles: Mapping[str, str | None], types: Mapping[str, list[str]]) ->
     )
 
 
-def _vectors(types: Mapping[str, Result]) -> SchemaDatasetFacet:
+def _vectors(types: Mapping[str, Vectors]) -> SchemaDatasetFacet:
     """Return the schema of embeddings: names and vectors of each entity type."""
 
     def of(dimension: int) -> list[SchemaDatasetFacetFields]:
@@ -108,90 +117,98 @@ def _vectors(types: Mapping[str, Result]) -> SchemaDatasetFacet:
 
     return SchemaDatasetFacet(
         fields=[
-            SchemaDatasetFacetFields(name=name, type="STRUCT", fields=of(each["dimension"]))
+            SchemaDatasetFacetFields(name=name, type="STRUCT", fields=of(each.dimension))
             for name, each in types.items()
         ]
     )
 
 
-def _reading(command: str, result: Result, weight: str | None) -> Named:
+def _reading(found: Stored | None, weight: str | None) -> Named:
     """Return the facets of reading the snapshot, and of its checks."""
-    found: Named = {}
-    if command == "plan" and result:
-        found["inputStatistics"] = InputStatisticsInputDatasetFacet(size=result["bytes"], fileCount=result["files"])
-    elif command == "validate" and result:
-        found["inputStatistics"] = InputStatisticsInputDatasetFacet(rowCount=result["edges"])
-        found["dataQualityMetrics"] = _quality(result, weight)
-    checks = result["data_gate"]["checks"] if "data_gate" in result else []
-    if checks:
-        judged = [Assertion(assertion=check["name"], **_judged(check)) for check in checks]
-        found["dataQualityAssertions"] = DataQualityAssertionsDatasetFacet(assertions=judged)
-    return found
+    facets: Named = {}
+    if isinstance(found, PlanFindings):
+        facets["inputStatistics"] = InputStatisticsInputDatasetFacet(size=found.bytes, fileCount=found.files)
+    elif isinstance(found, ValidateFindings):
+        facets["inputStatistics"] = InputStatisticsInputDatasetFacet(rowCount=found.edges)
+        facets["dataQualityMetrics"] = _quality(found, weight)
+    if isinstance(found, Judged) and found.data_gate.checks:
+        judged = [Assertion(assertion=check.name, **_judged(check)) for check in found.data_gate.checks]
+        facets["dataQualityAssertions"] = DataQualityAssertionsDatasetFacet(assertions=judged)
+    return facets
 
 
-def _quality(result: Result, weight: str | None) -> Any:  # noqa: ANN401 - a class that OpenLineage makes on the spot
+def _quality(found: ValidateFindings, weight: str | None) -> Any:  # noqa: ANN401 - a class that OpenLineage makes on the spot
     """Return the metrics of a snapshot.
 
     A facet may have additional fields: here ``duplicates`` and ``selfLoops``.
     """
-    bounds = result.get("weights")
+    bounds = found.weights
     columns = {weight: ColumnMetrics(min=bounds[0], max=bounds[1])} if weight and bounds else {}
-    metrics = DataQualityMetricsInputDatasetFacet(columnMetrics=columns, rowCount=result["edges"])
-    return metrics.with_additional_properties(duplicates=result["duplicates"], selfLoops=result["self_loops"])
+    metrics = DataQualityMetricsInputDatasetFacet(columnMetrics=columns, rowCount=found.edges)
+    return metrics.with_additional_properties(duplicates=found.duplicates, selfLoops=found.self_loops)
 
 
-def _written(command: str, result: Result) -> Named:
+def _written(found: Stored) -> Named:
     """Return schema, version and change of the output.
 
     Places below a run are written once, a channel is moved.
     """
-    if not result or not result.get("published", True):
+    if isinstance(found, PublishFindings) and not found.published:
         return {}
-    found: Named = {}
-    if command in STORED and result.get("types"):
-        found["schema"] = _vectors(result["types"])
-    version = result.get(VERSIONS.get(command, ""))
+    facets: Named = {}
+    if isinstance(found, PreserveFindings | ExportFindings) and found.types:
+        facets["schema"] = _vectors(found.types)
+    version = _version(found)
     if version is not None:
-        found["version"] = DatasetVersionDatasetFacet(datasetVersion=str(version))
-    if command != "export-release":  # an export goes to a place of the user, which may have files
-        change = LifecycleStateChange.OVERWRITE if command == "publish" else LifecycleStateChange.CREATE
-        found["lifecycleStateChange"] = LifecycleStateChangeDatasetFacet(lifecycleStateChange=change)
-    return found
+        facets["version"] = DatasetVersionDatasetFacet(datasetVersion=str(version))
+    if not isinstance(found, ExportFindings):  # an export goes to a place of the user, which may have files
+        published = isinstance(found, PublishFindings)
+        change = LifecycleStateChange.OVERWRITE if published else LifecycleStateChange.CREATE
+        facets["lifecycleStateChange"] = LifecycleStateChangeDatasetFacet(lifecycleStateChange=change)
+    return facets
 
 
-def _writing(command: str, result: Result) -> Named:
+def _version(found: Stored) -> int | str | None:
+    """Return the version that a command wrote of its output."""
+    if isinstance(found, PreserveFindings):
+        return found.manifest_sha256
+    if isinstance(found, TrainFindings):
+        return found.version
+    return found.release if isinstance(found, PublishFindings) else None
+
+
+def _writing(found: Stored | None) -> Named:
     """Return rows, files and bytes of the output."""
     rows = size = files = None
-    if command == "partition" and result:
-        rows = sum(map(sum, result["counts"].values()))
-    elif command == "bucket" and result:
-        rows = sum(result["edges"][split] for split in SPLITS)
-    elif command in STORED and result:
-        types = result.get("types")
-        rows = sum(each["rows"] for each in types.values()) if types else None
-        size, files = result.get("bytes"), result.get("files")
+    if isinstance(found, PartitionFindings):
+        rows = sum(map(sum, found.counts.values()))
+    elif isinstance(found, BucketFindings):
+        rows = found.edges.train + found.edges.valid + found.edges.test
+    elif isinstance(found, PreserveFindings | ExportFindings):
+        rows = sum(each.rows for each in found.types.values()) if found.types else None
+        size, files = found.bytes, found.files
     if rows is None and size is None and files is None:
         return {}
     return {"outputStatistics": OutputStatisticsOutputDatasetFacet(rowCount=rows, size=size, fileCount=files)}
 
 
-def _tests(checks: Sequence[Result]) -> TestRunFacet:
+def _tests(checks: Sequence[CheckDocument]) -> TestRunFacet:
     """Return the verdict of the quality gate, with MRR among its figures."""
     tests = []
     for check in checks:
         judged = _judged(check)
         status = "pass" if judged.pop("success") else "fail"
-        tests.append(TestExecution(name=check["name"], status=status, **judged))
+        tests.append(TestExecution(name=check.name, status=status, **judged))
     return TestRunFacet(tests=tests)
 
 
-def _judged(check: Result) -> Named:
+def _judged(check: CheckDocument) -> Named:
     """Return a check in OpenLineage's form.
 
     A warning is a failed check that does not stop the run.
     """
-    found: Named = {"success": check["passed"] and not check.get("warned"), "description": check["sentence"]}
+    found: Named = {"success": check.passed and not check.warned, "description": check.sentence}
     if not found["success"]:
-        found["severity"] = "warn" if check["passed"] else "error"
-    figures = {"expected": check.get("limit"), "actual": check.get("value")}
+        found["severity"] = "warn" if check.passed else "error"
+    figures = {"expected": check.limit, "actual": check.value}
     return found | {name: str(figure) for name, figure in figures.items() if figure is not None}

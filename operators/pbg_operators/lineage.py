@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pbg_tasks.config.results import FINDINGS, Stored
 from pbg_tasks.config.run import RunLayout
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _describe(
     """Add facets to a task's lineage."""
     from pbg_operators.facets import facets_of
 
-    facets = facets_of(command, {**result}, columns)
+    facets = facets_of(FINDINGS.get(command, Stored).model_validate(result) if result else None, columns)
     if SNAPSHOT in READ.get(command, ()):
         for dataset in lineage.inputs[:1]:  # the snapshot comes first
             dataset.facets, dataset.inputFacets = facets.snapshot, facets.reading

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from pbg_operators.announcing import AnnouncingOperator
+from pbg_operators.task import answer
+from pbg_tasks.config.results import PublishAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,15 +53,17 @@ class PublishOperator(AnnouncingOperator):
             AirflowSkipException: the channel did not move, or the release was announced before.
         """
         result = super().execute(context)
-        if not result["published"]:
+        found = answer(PublishAnswer, self.command, result)
+        if not found.published:
             context["ti"].xcom_push(key="return_value", value=result)
-            raise AirflowSkipException(str(result["reason"]))
-        self._skip_announced(context, result)
+            raise AirflowSkipException(found.reason)
+        if found.announced:
+            self._skip_announced(context, result)
         facts = {name: json.loads(text) for name, text in self.facts.items()}
         event = context["outlet_events"][self.asset]
-        event.extra = {"release": result["release"], "directory": result["directory"], **facts}
+        event.extra = {"release": found.release, "directory": found.directory, **facts}
         event.add_partitions(facts["snapshot"])
         if self.told is not None:
-            text = f"channel {result['channel']} serves release {result['release']} of snapshot {facts['snapshot']}"
+            text = f"channel {found.channel} serves release {found.release} of snapshot {facts['snapshot']}"
             self.told({**context}, text)
         return result

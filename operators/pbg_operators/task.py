@@ -8,16 +8,19 @@ import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from pydantic import BaseModel, ValidationError
 
 from pbg_operators import metrics
 from pbg_operators.connection import with_store
 from pbg_operators.lineage import operator_lineage, places
 from pbg_operators.link import RunLink, browsable
 from pbg_operators.process import CommandProcess
+from pbg_tasks.config.base import explain
+from pbg_tasks.config.results import GateFindings, Judged, PlanResult
 from pbg_tasks.errors import BY_EXIT_CODE, ConflictError, OutOfTurnError, QualityGateError, UnusableError
 from pbg_tasks.redaction import credentials_in, redacted
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from pbg_operators.alerts import Alert
 
+Shape = TypeVar("Shape", bound=BaseModel)
 REFUSED_KEY = "refused"
 """XCom key of a task that refused its night, with the sentence. A task that failed otherwise has none."""
 JUDGES = ("validate", "partition", "gate")
@@ -152,10 +156,10 @@ class PbgOperator(BaseOperator):
             self._show_link(context, self.arguments[0], environment)
         self.found = self._run(environment, self.command, self.arguments)
         if self.command == "plan":
-            self._show_link(context, str(self.found["run"]), environment)
+            self._show_link(context, answer(PlanResult, self.command, self.found).run, environment)
         self._measure(metrics.send, self.found)
         if self.warned is not None and (sentences := warnings_of(self.command, self.found)):
-            self.warned({**context}, f"run {self.found.get('run', self.run_url)}: {'; '.join(sentences)}")
+            self.warned({**context}, f"run {self.run_url}: {'; '.join(sentences)}")
         return self.found
 
     def _measure(self, send: Callable[..., None], *figures: dict[str, Any]) -> None:
@@ -270,10 +274,31 @@ def failure(command: str, status: int, last_lines: Sequence[str]) -> AirflowExce
     return RetryableError(message) if retryable else AirflowFailException(message)
 
 
+def answer(shape: type[Shape], command: str, result: Mapping[str, Any]) -> Shape:
+    """Return the answer of a command by its model.
+
+    Raises:
+        AirflowFailException: it is not of this form.
+    """
+    try:
+        return shape.model_validate(result)
+    except ValidationError as error:
+        raise AirflowFailException(
+            f"pbg {command} succeeded, yet its answer is of another version: {explain(shape, error)}; install one "
+            "version of pbg-tasks on the worker"
+        ) from None
+
+
 def warnings_of(command: str, result: Mapping[str, Any]) -> list[str]:
-    """Return the warnings of a command that judges a night."""
-    verdict = result if command == "gate" else result.get("data_gate") if command in JUDGES else None
-    return [str(check["sentence"]) for check in (verdict or {}).get("checks", ()) if check.get("warned")]
+    """Return the warnings of a command that judges a night.
+
+    Raises:
+        AirflowFailException: the result has no verdict.
+    """
+    if command not in JUDGES:
+        return []
+    judged = answer(GateFindings, command, result) if command == "gate" else answer(Judged, command, result).data_gate
+    return [check.sentence for check in judged.checks if check.warned]
 
 
 def outdone(message: str) -> AirflowSkipException:

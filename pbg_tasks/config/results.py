@@ -341,7 +341,13 @@ class DifferenceDocument(Stored):
     volumes: list[Volume] = Field(default_factory=list)
 
 
-class ValidateFindings(Stored):
+class Judged(Stored):
+    """Findings of a task that judges the snapshot."""
+
+    data_gate: VerdictDocument
+
+
+class ValidateFindings(Judged):
     """Figures of ``validate``."""
 
     edges: Count
@@ -352,7 +358,6 @@ class ValidateFindings(Stored):
     weights: tuple[Number, Number] | None = None
     earlier_edges: dict[str, Count] = Field(default_factory=dict)
     difference: DifferenceDocument | None = None
-    data_gate: VerdictDocument
 
 
 class ValidateResult(ValidateFindings, TaskResult):
@@ -361,7 +366,7 @@ class ValidateResult(ValidateFindings, TaskResult):
     TASK = "validate"
 
 
-class PartitionFindings(Stored):
+class PartitionFindings(Judged):
     """Figures of ``partition``."""
 
     counts: dict[str, list[Count]]
@@ -369,7 +374,6 @@ class PartitionFindings(Stored):
     types: dict[str, Entities]
     relations: Count | None = None
     expired: dict[str, Count] = Field(default_factory=dict)
-    data_gate: VerdictDocument
 
 
 class PartitionResult(PartitionFindings, TaskResult):
