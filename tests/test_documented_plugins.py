@@ -73,19 +73,27 @@ def test_example_of_page_is_short(name):
     assert len([line for line in MODULES[name].splitlines() if line.strip()]) <= MOST_LINES
 
 
+def test_example_of_parts_of_models_is_short():
+    lines = [line for line in documented()[1].splitlines() if line.strip()]
+    assert len(lines) <= MOST_LINES
+
+
 def test_installed_packages_serve_a_night(pbg, tmp_path):
     folder = tmp_path / "edges" / "d1"
     folder.mkdir(parents=True)
     rows = [dict(zip(("lhs", "rel", "rhs"), map(str, row), strict=True)) for row in ring(40)]
     orc.write_table(pa.Table.from_pylist(rows), folder / "edges.orc")
-    model = {**MODEL, "comparator": "manhattan", "loss_fn": "squared_hinge"}
+    four = {"options": {"stripes": 4}}
+    relations = [{**relation, "operator": "rotation"} for relation in MODEL["relations"]]
+    model = {**MODEL, "relations": relations, "comparator": "manhattan", "loss_fn": "squared_hinge"}
+    model |= {"regularizer": "lasso", "regularization_coef": 1e-4}
     spec = tmp_path / "graph.yaml"
     spec.write_text(
         yaml.safe_dump(
             {
                 "graph": "toy",
                 "store": "share://team/graphs/toy",
-                "snapshots": {"location": f"{tmp_path}/edges/{{snapshot}}", "format": "orc"},
+                "snapshots": {"location": f"{tmp_path}/edges/{{snapshot}}", "format": "orc", **four},
                 "model": model,
                 "split": {"valid": 0.02, "test": 0.1},
                 "resources": {"memory_gb": 1, "threads": 1},

@@ -48,6 +48,10 @@ class Frozen(BaseModel):
     )
 
 
+class Options(Frozen):
+    """Base of the options of a package's source or format."""
+
+
 class Growing(Frozen):
     """Base of stored specs that have gained keys.
 

@@ -21,15 +21,6 @@ Separator = Annotated[str, Field(min_length=1, max_length=8)]
 FAISS_COMPARATORS = tuple(name for name, facts in BUILT_IN.items() if facts.metric is not None)
 RUN = "{run}"
 SNAPSHOT = "{snapshot}"
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    "word2vec": ("escape",),
-    "word2vec-bin": ("escape",),
-    "projector": ("escape", "limit"),
-    "tsv": ("escape",),
-    "angel": ("escape", "layout"),
-    "angel-line": ("escape", "key_separator", "feature_separator"),
-    "faiss": ("index", "parameters", "neighbors", "queries", "min_recall"),
-}
 
 
 def no_faiss(comparator: str) -> str:
@@ -40,44 +31,106 @@ def no_faiss(comparator: str) -> str:
     )
 
 
-class ExportOptions(Growing):
-    """Options of an export.
-
-    A format has some of them; any other must keep its default.
+class OptionsOfAll(Growing):
+    """Options of every export.
 
     Attributes:
         types: entity types that are written; all of them when empty.
-        escape: percent-encode characters that a name may not have in the format, instead of refusing the name.
-        limit: projector: largest number of points of a type; of more, a regular sample is taken.
-        layout: angel: matrix format of the embeddings.
-        key_separator: angel-line: after the node, as a word of Angel's settings or as the characters.
-        feature_separator: angel-line: between numbers, the same.
-        index: faiss: the index, in the notation of FAISS's ``index_factory``.
-        parameters: faiss: search parameters stored with the index, such as ``efSearch=128``.
-        neighbors: faiss: the k of recall@k.
-        queries: faiss: number of rows whose neighbours are searched, in the index and exactly.
-        min_recall: faiss: floor of recall@k; an index below it is not exported.
-        options: formats of other packages: their own options, which the package checks when it writes.
     """
 
-    later_keys: ClassVar[tuple[str, ...]] = ("options",)
-
     types: tuple[str, ...] = ()
+
+
+class TextOptions(OptionsOfAll):
+    """Options of a format that not every name fits.
+
+    Attributes:
+        escape: percent-encode characters that a name may not have in the format, instead of refusing the name.
+    """
+
     escape: bool = False
+
+
+class ProjectorOptions(TextOptions):
+    """Options of ``projector``.
+
+    Attributes:
+        limit: largest number of points of a type; of more, a regular sample is taken.
+    """
+
     limit: PositiveInt = 100_000
+
+
+class AngelOptions(TextOptions):
+    """Options of ``angel``.
+
+    Attributes:
+        layout: matrix format of the embeddings.
+    """
+
     layout: Literal["BinaryColumn", "TextColumn"] = "BinaryColumn"
+
+
+class AngelLineOptions(TextOptions):
+    """Options of ``angel-line``.
+
+    Attributes:
+        key_separator: after the node, as a word of Angel's settings or as the characters.
+        feature_separator: between numbers, the same.
+    """
+
     key_separator: Separator = "colon"
     feature_separator: Separator = "space"
+
+
+class FaissOptions(OptionsOfAll):
+    """Options of ``faiss``.
+
+    Attributes:
+        index: the index, in the notation of FAISS's ``index_factory``.
+        parameters: search parameters stored with the index, such as ``efSearch=128``.
+        neighbors: the k of recall@k.
+        queries: number of rows whose neighbours are searched, in the index and exactly.
+        min_recall: floor of recall@k; an index below it is not exported.
+    """
+
     index: Annotated[str, Field(min_length=1, max_length=200)] = "HNSW32"
     parameters: Annotated[str, Field(max_length=200)] = "efSearch=128"
     neighbors: PositiveInt = 10
     queries: PositiveInt = 1000
     min_recall: Annotated[float, Field(ge=0, le=1)] = 0.9
+
+
+class PackageOptions(OptionsOfAll):
+    """Options of a package's format.
+
+    Attributes:
+        options: its own, which the package checks when it writes.
+    """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("options",)
+
     options: dict[str, JsonValue] = Field(default={})
+
+
+_OPTIONS: dict[str, type[OptionsOfAll]] = {
+    "word2vec": TextOptions,
+    "word2vec-bin": TextOptions,
+    "projector": ProjectorOptions,
+    "tsv": TextOptions,
+    "angel": AngelOptions,
+    "angel-line": AngelLineOptions,
+    "faiss": FaissOptions,
+}
+"""Formats whose writer takes more than the options of all; each writer takes its own class."""
+
+
+class ExportOptions(ProjectorOptions, AngelOptions, AngelLineOptions, FaissOptions, PackageOptions):
+    """Options of an export of any format, as specs and commands give them, where a format refuses others'."""
 
     def foreign_to(self, format_name: str) -> list[str]:
         """Return the changed options that a format does not have."""
-        known = {"types", *(_OPTIONS.get(format_name, ()) if format_name in FORMATS else ("options",))}
+        known = _OPTIONS.get(format_name, OptionsOfAll if format_name in FORMATS else PackageOptions).model_fields
         return [
             name
             for name, field in ExportOptions.model_fields.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from pbg_tasks.config.airflow import AirflowSettings
 from pbg_tasks.config.base import Frozen, Growing
@@ -26,17 +26,21 @@ Fraction = Annotated[float, Field(ge=0, lt=0.5)]
 Factor = Annotated[float, Field(gt=0, le=1)]
 
 
-class Snapshots(Frozen):
+class Snapshots(Growing):
     """Location and format of a day's edges.
 
     ``location`` is a file, a folder or a glob, local or ``s3://``, with ``{snapshot}`` at the place of the key.
+    ``options`` are those of a package's format, which the package checks when a task reads the snapshot.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("options",)
 
     location: str = Field(min_length=1)
     format: Annotated[str, *named(SOURCES)] = "parquet"
     header: bool = True
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     quote: str | None = Field(default='"', min_length=1, max_length=1)
+    options: dict[str, JsonValue] = Field(default={})
 
     @model_validator(mode="after")
     def _located(self) -> Self:
@@ -44,6 +48,8 @@ class Snapshots(Frozen):
             raise ValueError("location must contain {snapshot}, or every night would read the same edges")
         if self.format not in {"csv", "tsv"} and self.delimiter is not None:
             raise ValueError(f"delimiter has no meaning for format {self.format}")
+        if self.format in SOURCES.built_in and self.options:
+            raise ValueError(f"format {self.format} has no option {next(iter(self.options))!r}")
         return self
 
     def resolve(self, snapshot: str) -> str:

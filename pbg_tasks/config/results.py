@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Result = dict[str, Any]
-"""JSON object that a command prints, or that is stored; commands read each other's results as models."""
+"""JSON object that a command prints or stores; commands read each other's results as models."""
 
 
 def _check_only(value: float, check: Callable[[float], float]) -> float:
@@ -264,7 +264,7 @@ class ForecastDocument(Stored):
 
 
 class MemoryDocument(Stored):
-    """A forecast of a task's memory, in bytes, and after the task the measured peak."""
+    """Forecast of a task's memory in bytes, and the measured peak."""
 
     peak: Amount
     lines: dict[str, Amount] = Field(default_factory=dict)
@@ -594,7 +594,7 @@ class EvalResult(Evaluation, TaskResult):
 
 
 class GateFindings(VerdictDocument):
-    """Figures of ``gate``; ``against_release``: the release that the run was compared with."""
+    """Figures of ``gate``; ``against_release``: number of the compared release."""
 
     against_release: Count | None = None
 
@@ -631,7 +631,7 @@ class PublishResult(PublishFindings, TaskResult):
 
 
 class PublishAnswer(PublishFindings):
-    """Answer of ``pbg publish``; ``announced``: whether a DAG's event of the release is out."""
+    """Answer of ``pbg publish``; ``announced``: the release's event is out."""
 
     announced: Flag = False
 
@@ -654,7 +654,7 @@ class ExportResult(ExportFindings, TaskResult):
 
 
 class ExportAnswer(ExportFindings):
-    """Answer of ``pbg export-release``; ``announced``: whether a DAG's event of the export is out."""
+    """Answer of ``pbg export-release``; ``announced``: the event is out."""
 
     announced: Flag = False
 

@@ -89,7 +89,7 @@ def stage_snapshot(
     with phase(connection, "read"), reading(files):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {fields} FROM raw")
     _check_unchanged(spec, in_place)
-    snapshot_source(spec.snapshots.format).close(connection, files)
+    snapshot_source(spec.snapshots).close(connection, files)
     return StagedFiles(files, [table])
 
 
@@ -161,7 +161,7 @@ def _open_files(
     Returns:
         The types of the columns, and the files that DuckDB reads where they are.
     """
-    snapshots, source = spec.snapshots, snapshot_source(spec.snapshots.format)
+    snapshots, source = spec.snapshots, snapshot_source(spec.snapshots)
     alike: dict[Layout, list[str]] = {}
     _check_unchanged(spec, files)
     with blamed(snapshots.format):
@@ -191,7 +191,7 @@ def open_numbered(connection: duckdb.DuckDBPyConnection, spec: GraphSpec, file: 
     Returns:
         The place from which the file is read: its URI, or the path of its text.
     """
-    snapshots, source = spec.snapshots, snapshot_source(spec.snapshots.format)
+    snapshots, source = spec.snapshots, snapshot_source(spec.snapshots)
     with blamed(snapshots.format):
         place = source.open(connection, snapshots, [file], _chosen(spec.columns).values())[file.uri]
         layout = _layout(connection, spec, source, file, place)
@@ -240,7 +240,7 @@ def _check_unchanged(spec: GraphSpec, files: Sequence[SnapshotFile]) -> None:
 
     It is called before they are read, and after, as a producer may write on.
     """
-    source = snapshot_source(spec.snapshots.format)
+    source = snapshot_source(spec.snapshots)
     with blamed(spec.snapshots.format):
         for file in files:
             source.check(file)

@@ -201,7 +201,7 @@ def _bad_row(
         return InputError(f"{names}: {count} rows are wrong ({fault}), but none when read again; write the files again")
     ((row, *kind_of),) = found
     with blamed(spec.snapshots.format):
-        where = snapshot_source(spec.snapshots.format).where(spec.snapshots, file, place, row)
+        where = snapshot_source(spec.snapshots).where(spec.snapshots, file, place, row)
     if sentence:
         return InputError(f"{where}: {sentence} ({count} such rows in the snapshot)")
     return unknown_relation(connection, spec, where, tuple(kind_of))

@@ -40,13 +40,16 @@ def test_run_without_snapshot_fails_with_one_sentence():
 
 
 def test_link_leads_to_the_planned_run(fake_pbg, context):
-    fake_pbg("print(json.dumps({'task': 'plan', 'run': '/store/runs/day-1-abc', 'seconds': 1, 'arguments': sys.argv[1:]}))")
+    fake_pbg(PLANNED)
     context |= {"params": UNTOUCHED, "dag_run": SimpleNamespace(partition_key="day-1", run_type="manual")}
     task = PlanOperator(task_id="plan", spec=SPEC, store_conn_id=None)
     assert task.execute(context)["arguments"] == ["plan", SPEC, "--snapshot=day-1", "--json"]
     assert list(context["ti"].pushed.values()) == ["file:///store/runs/day-1-abc"]
 
 
+PLANNED = """
+print(json.dumps({'task': 'plan', 'run': '/store/runs/day-1-abc', 'seconds': 1, 'arguments': sys.argv[1:]}))
+"""
 OUT_OF_TURN = "print('error: out_of_turn: snapshot d2 continues that of d1', file=sys.stderr); sys.exit(14)"
 
 
@@ -68,7 +71,7 @@ def test_night_out_of_turn_is_rescheduled_for_patience(fake_pbg, context):
     ("run_type", "waits"), [("scheduled", True), ("manual", False), ("backfill", False), ("asset_triggered", False)]
 )
 def test_run_of_calendar_waits_for_missing_snapshot(fake_pbg, context, run_type, waits):
-    fake_pbg("print(json.dumps({'task': 'plan', 'run': '/store/runs/day-1-abc', 'seconds': 1, 'arguments': sys.argv[1:]}))")
+    fake_pbg(PLANNED)
     context |= {
         "params": UNTOUCHED,
         "dag_run": SimpleNamespace(partition_key="day-1", run_type=run_type, run_after=TICK),

@@ -74,10 +74,11 @@ def install(tmp_path):
     sources._installed.cache_clear()
 
 
-def night(place, rows, **sections):
+def night(place, rows, *, options=None, **sections):
     """Write versions of a table, and a spec that reads them."""
     (place.root / "table.json").write_text(json.dumps(rows))
     where = {"location": f"table://{place.root}/table.json@{{snapshot}}", "format": "versions"}
+    where |= {"options": options} if options else {}
     place.write_spec(snapshots=where, **sections)
 
 
@@ -178,6 +179,31 @@ def test_unknown_source_lists_installed_ones(install):
         Snapshots(location="{snapshot}", format="orc")
 
 
+FIRST = VERSIONS.replace(
+    "class Versions(ArrowSource):", "class First(Options):\n    first: int\n\n\nclass Versions(ArrowSource):"
+)
+FIRST = FIRST.replace("import ArrowSource", "import ArrowSource, Options").replace(
+    "    def parts(", "    read_options = First\n\n    def parts("
+)
+FIRST = FIRST.replace("[file.version]\n", "[file.version][: self.options.first]\n")
+
+
+def test_options_of_spec_reach_source(place, install):
+    install(FIRST)
+    night(place, {"v1": ring(40)}, options={"first": 90})
+    assert prepared(place, "v1")[0] == 90
+    with pytest.raises(ConfigError, match=r"snapshots\.options of format versions: unknown key 'frist'; did you mean"):
+        plan(place.spec, "v1", overrides=['snapshots.options={"frist": 90}'])
+    with pytest.raises(ConfigError, match=r"snapshots\.options of format versions: key 'first' is missing"):
+        plan(place.spec, "v1", overrides=["snapshots.options={}"])
+
+
+def test_options_stay_out_of_specs_without_any():
+    assert "options" not in Snapshots(location="{snapshot}").model_dump(mode="json")
+    with pytest.raises(ValueError, match="format parquet has no option 'first'"):
+        Snapshots(location="{snapshot}", options={"first": 1})
+
+
 def test_watch_of_versions_is_refused(place, install):
     install()
     night(place, {"v1": ring(40)}, nights={"watch": {"complete": "settled"}})
@@ -189,11 +215,12 @@ def test_built_in_scans_are_as_before():
     """The speed and the bytes of imports depend on these queries."""
     snapshots = Snapshots(location="{snapshot}", format="tsv")
     layout = Layout(("lhs", "rhs"), ("VARCHAR", "VARCHAR"))
-    assert snapshot_source("parquet").scan(snapshots, ["/a'b", "/c"], layout) == "read_parquet(['/a''b', '/c'])"
-    assert snapshot_source("tsv").scan(snapshots, ["/a"], layout) == (
+    parquet = snapshot_source(Snapshots(location="{snapshot}"))
+    assert parquet.scan(snapshots, ["/a'b", "/c"], layout) == "read_parquet(['/a''b', '/c'])"
+    assert snapshot_source(snapshots).scan(snapshots, ["/a"], layout) == (
         "read_csv(['/a'], columns={column0: 'VARCHAR', column1: 'VARCHAR'}, auto_detect=false, header=true, "
         "delim='\t', quote='\"', escape='\"', compression='none', max_line_size=1048576, strict_mode=true)"
     )
     file = SnapshotFile(uri="/a", size=1, version="1")
-    assert snapshot_source("parquet").where(snapshots, file, "/a", 3) == "/a, row 3"
+    assert parquet.where(snapshots, file, "/a", 3) == "/a, row 3"
     assert GraphSpec.model_fields["snapshots"].annotation is Snapshots

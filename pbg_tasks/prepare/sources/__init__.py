@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING
 
 import duckdb
 
+from pbg_tasks.config.base import Options, parse
 from pbg_tasks.config.registry import SOURCES
 from pbg_tasks.plugins import AT_WORK
 from pbg_tasks.prepare.sources.arrow import ArrowSource
@@ -18,18 +20,26 @@ from pbg_tasks.prepare.sources.text import TextSource
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["ArrowSource", "Layout", "SnapshotSource", "blamed", "lists_files", "snapshot_source"]
+    from pbg_tasks.config import Snapshots
+
+__all__ = ["ArrowSource", "Layout", "Options", "SnapshotSource", "blamed", "lists_files", "snapshot_source"]
 
 _BUILT_IN: dict[str, SnapshotSource] = {"parquet": ParquetSource(), "csv": TextSource(), "tsv": TextSource()}
 
 
-def snapshot_source(name: str) -> SnapshotSource:
-    """Return the source of a format.
+def snapshot_source(snapshots: Snapshots) -> SnapshotSource:
+    """Return the source of a spec's snapshots, with its options.
 
     Raises:
-        ConfigError: there is none, or the package that adds it is at fault.
+        ConfigError: there is none, it has no such option, or its package is at fault.
     """
-    return _BUILT_IN.get(name) or _installed(name)
+    name = snapshots.format
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    source = copy(_installed(name))
+    with SOURCES.blamed(name):
+        source.options = parse(source.read_options, snapshots.options, source=f"snapshots.options of format {name}")
+    return source
 
 
 @cache

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pbg_tasks.config import SnapshotFile
+from pbg_tasks.config.base import Options
 from pbg_tasks.errors import InputError
 from pbg_tasks.storage.columnar import list_files
 
@@ -36,15 +37,19 @@ class Layout:
 
 
 class SnapshotSource:
-    """Base of snapshot sources; an object has no state.
+    """Base of snapshot sources; an object has its options and no other state.
 
     ``SnapshotFile`` is a part: ``uri`` is its location, ``version`` changes with its rows, ``size`` is its bytes or 0.
 
     Attributes:
         row_number: SQL of a row's number in a numbered scan, from 1.
+        read_options: declares the keys of ``snapshots.options``.
+        options: those of the graph spec, of the class ``read_options``.
     """
 
     row_number: ClassVar[str]
+    read_options: ClassVar[type[Options]] = Options
+    options: Any = Options()
 
     def parts(self, location: str, environment: Mapping[str, str] = os.environ) -> list[SnapshotFile]:
         """List the parts of a snapshot.

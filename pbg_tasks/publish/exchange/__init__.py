@@ -8,11 +8,12 @@ between these and a store.
 
 from __future__ import annotations
 
+from pbg_tasks.config.base import Options
 from pbg_tasks.publish.exchange.contents import Block, Contents, EntityRows
 from pbg_tasks.publish.exchange.inbox import Inbox
 from pbg_tasks.publish.exchange.manifest import MANIFEST, ExchangeManifest, TypeRecord
 from pbg_tasks.publish.exchange.outbox import Outbox
-from pbg_tasks.publish.exchange.registry import READERS, WRITERS, Format, Options, reader, writer
+from pbg_tasks.publish.exchange.registry import READERS, WRITERS, Format, reader, writer
 from pbg_tasks.publish.exchange.vectors import ReadOptions, Vectors
 
 __all__ = [

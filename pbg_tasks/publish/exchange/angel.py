@@ -22,7 +22,7 @@ from pbg_tasks.publish.exchange.vectors import Vectors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import AngelOptions, TextOptions
     from pbg_tasks.formats.angel import Loss, MatrixFilesMeta
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.inbox import Inbox
@@ -35,7 +35,7 @@ _MOST_ROWS = 100_000  # most rows of a matrix: each is an entry of its metadata
 _LISTED_ROWS = 200_000  # most rows over all partitions of a matrix: 13 MB of metadata
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: AngelOptions) -> dict[str, Any]:
     """Write the matrix and mapping of each type, and relations' parameters.
 
     Raises:
@@ -70,7 +70,7 @@ def columns(rows: EntityRows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         start += len(block.names)
 
 
-def write_names(rows: EntityRows, outbox: Outbox, folder: str, options: ExportOptions) -> None:
+def write_names(rows: EntityRows, outbox: Outbox, folder: str, options: TextOptions) -> None:
     """Write the mapping of a type.
 
     Raises:

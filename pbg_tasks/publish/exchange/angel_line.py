@@ -19,7 +19,7 @@ from pbg_tasks.publish.exchange.vectors import Vectors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import AngelLineOptions
     from pbg_tasks.publish.exchange.contents import Contents
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
@@ -31,7 +31,7 @@ _EMBEDDING = re.compile(r"(?:(?P<output>.*?)/?)CP_(?P<epoch>[0-9]{1,9})/(?:input
 _DATA = re.compile(r"[0-9]+|part-.*")
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: AngelLineOptions) -> dict[str, Any]:
     """Write the lines and the mapping of each type.
 
     Raises:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from pbg_tasks.config import ModelConfig
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import FaissOptions
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.outbox import Outbox
 
@@ -84,7 +84,7 @@ _TRAINING_ROWS = 200_000
 _SHORTEST = 1e-12
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: FaissOptions) -> dict[str, Any]:
     """Write ``{type}.faiss`` and the names of each type.
 
     Raises:
@@ -172,7 +172,7 @@ def _library() -> ModuleType:
     return library
 
 
-def _build(faiss: ModuleType, rows: EntityRows, form: _Form, options: ExportOptions) -> Any:  # noqa: ANN401 - untyped
+def _build(faiss: ModuleType, rows: EntityRows, form: _Form, options: FaissOptions) -> Any:  # noqa: ANN401 - untyped
     """Return the empty index, trained where it needs to be."""
     metric = faiss.METRIC_L2 if form.distance else faiss.METRIC_INNER_PRODUCT
     index = _call(faiss.index_factory, rows.dimension - form.skipped, options.index, metric)
@@ -214,7 +214,7 @@ def _sample(rows: EntityRows, count: int, form: _Form) -> tuple[np.ndarray, np.n
     return numbers, form.prepared(vectors)
 
 
-def _measure(index: Any, rows: EntityRows, form: _Form, options: ExportOptions) -> float:  # noqa: ANN401 - untyped
+def _measure(index: Any, rows: EntityRows, form: _Form, options: FaissOptions) -> float:  # noqa: ANN401 - untyped
     """Return recall@k over a sample of rows.
 
     Each is queried for its neighbours, without itself.

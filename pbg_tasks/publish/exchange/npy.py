@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import OptionsOfAll
     from pbg_tasks.publish.exchange.contents import Contents
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
@@ -40,7 +40,7 @@ _BLOCK_VALUES = 1 << 20
 _MATRIX = 2
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:  # noqa: ARG001 - no option
+def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:  # noqa: ARG001 - no option
     """Write an array and names for each type, and the parameters.
 
     Each parameter of the relations is an array.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import OptionsOfAll
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
@@ -49,7 +49,7 @@ _PARAMETERS = pa.schema(
 )
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:  # noqa: ARG001 - no option
+def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:  # noqa: ARG001 - no option
     """Write a table for each type, and one of the relations' parameters.
 
     Raises:

@@ -15,14 +15,14 @@ from pbg_tasks.publish.exchange.manifest import TypeRecord
 from pbg_tasks.publish.exchange.names import TABS_AND_BREAKS, writable
 
 if TYPE_CHECKING:
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import ProjectorOptions
     from pbg_tasks.publish.exchange.contents import Contents, EntityRows
     from pbg_tasks.publish.exchange.outbox import Outbox
 
 CONFIG = "projector_config.pbtxt"
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: ProjectorOptions) -> dict[str, Any]:
     """Write points and names of each type, and ``projector_config.pbtxt``.
 
     Raises:
@@ -42,7 +42,7 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
     return {"sampled_from": of}
 
 
-def _write_points(rows: EntityRows, outbox: Outbox, tensors: str, metadata: str, options: ExportOptions) -> int:
+def _write_points(rows: EntityRows, outbox: Outbox, tensors: str, metadata: str, options: ProjectorOptions) -> int:
     step, count, start = max(1, math.ceil(len(rows) / options.limit)), 0, 0
     with (
         outbox.path(tensors).open("w", encoding="utf-8", newline="") as points,

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pbg_tasks.config.base import Frozen, parse
+from pbg_tasks.config.base import Options, parse
 from pbg_tasks.config.registry import EXPORTS, IMPORTS
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.plugins import AT_WORK, PluginError
@@ -47,13 +47,6 @@ READERS = {
     "tsv": "tsv:read",
     "wikidata-pbg": "wikidata:read",
 }
-
-
-class Options(Frozen):
-    """Base of the options of a package's format.
-
-    It is a pydantic model; a key that it lacks is refused by name.
-    """
 
 
 class Format:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import BinaryIO
 
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import OptionsOfAll
     from pbg_tasks.publish.exchange.contents import Contents
     from pbg_tasks.publish.exchange.outbox import Outbox
 
@@ -28,7 +28,7 @@ FILE = "embeddings.safetensors"
 _ALIGNMENT = 8
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:  # noqa: ARG001 - no option
+def write(contents: Contents, outbox: Outbox, options: OptionsOfAll) -> dict[str, Any]:  # noqa: ARG001 - no option
     """Write all tensors into one file, and names for each type.
 
     Raises:

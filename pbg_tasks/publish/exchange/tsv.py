@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import TextOptions
     from pbg_tasks.publish.exchange.contents import Contents
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
@@ -29,7 +29,7 @@ ENTITIES = "entity_embeddings.tsv"
 RELATIONS = "relation_types_parameters.tsv"
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, Any]:
     """Write one text of embeddings, and one of parameters.
 
     The embeddings are those of all types, the parameters those of the relations.

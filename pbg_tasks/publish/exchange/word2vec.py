@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pbg_tasks.config.exports import ExportOptions
+    from pbg_tasks.config.exports import TextOptions
     from pbg_tasks.publish.exchange.contents import Block, Contents
     from pbg_tasks.publish.exchange.inbox import Inbox
     from pbg_tasks.publish.exchange.outbox import Outbox
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _HEADER = re.compile(r"([0-9]{1,12}) ([0-9]{1,6})\s*")
 
 
-def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+def write(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, Any]:
     """Write ``{type}.txt`` for each type.
 
     Raises:
@@ -49,7 +49,7 @@ def write(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[st
     return {}
 
 
-def write_binary(contents: Contents, outbox: Outbox, options: ExportOptions) -> dict[str, Any]:
+def write_binary(contents: Contents, outbox: Outbox, options: TextOptions) -> dict[str, Any]:
     """Write ``{type}.bin`` for each type.
 
     Raises:

@@ -157,7 +157,7 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
     """
     watch, missing = graph.nights.watch, None
     form = graph.snapshots.format
-    if not lists_files(source := snapshot_source(form)):
+    if not lists_files(source := snapshot_source(graph.snapshots)):
         if watch is not None:
             raise ConfigError(f"nights.watch looks at files, which format {form} has none of: use nights.calendar")
         with blamed(form):
