@@ -177,7 +177,7 @@ class RunContext:
         return parse_result(shape, data, source=f"{self.url}/{name}")
 
     def need(self, shape: type[Shape], task: str | None = None) -> Shape:
-        """Return the result of an earlier task by its model; arguments as of ``find``.
+        """Return the result of an earlier task, as ``find`` does.
 
         Raises:
             ConfigError: it has not run.

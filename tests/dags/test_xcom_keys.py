@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jinja2
 import pytest
@@ -59,18 +60,56 @@ def texts(value):
         yield from texts(each)
 
 
-@pytest.fixture
-def templates(tmp_path):
-    export = {"name": "table", "format": "parquet", "destination": str(tmp_path / "{run}")}
-    spec = tmp_path / "small.yaml"
-    spec.write_text(yaml.safe_dump(small_spec(tmp_path, "small") | {"exports": [export]}))
-    (dag, *_) = build_dags_of(spec)
+KUBERNETES = {
+    "launcher": "kubernetes",
+    "kubernetes": {"image": "pbg", "allow_tag": True, "resources": {"cpu": "1", "memory": "1Gi"}},
+}
+NIGHTS = {"watch": {"complete": "success"}, "calendar": {"cron": "0 2 * * *"}, "collect": {}}
+
+
+def dags_of(place, root, how, **sections):
+    """Make all DAGs of a spec that asks for all that a DAG may have."""
+    export = {"name": "table", "format": "parquet", "destination": f"{root}/{{run}}"}
+    document = small_spec(root, "small") | {"exports": [export], "nights": NIGHTS} | sections
+    document["gates"]["on_failure"] = how
+    spec = place / "small.yaml"
+    spec.write_text(yaml.safe_dump(document))
+    return build_dags_of(spec)
+
+
+def templates_of(dag):
     fields = (getattr(task, name) for task in dag.tasks for name in task.template_fields if hasattr(task, name))
-    return {text for field in fields for text in texts(field) if "xcom_pull" in text}
+    return {text for field in fields for text in texts(field) if "{{" in text or "{%" in text}
 
 
-def render(template, ti):
-    return jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False).from_string(template).render(ti=ti)  # noqa: S701 - as Airflow renders
+@pytest.fixture(scope="module")
+def dags(tmp_path_factory):
+    place = tmp_path_factory.mktemp("dags")
+    return [*dags_of(place, place, "fail"), *dags_of(place, "s3://bucket", "ask", launch=KUBERNETES)]
+
+
+@pytest.fixture
+def templates(dags):
+    return {text for dag in dags for text in templates_of(dag) if "xcom_pull" in text}
+
+
+def render(template, ti, **context):
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701 - as Airflow renders
+    return environment.from_string(template).render(ti=ti, **context)
+
+
+def test_every_expression_of_every_dag_renders(dags):
+    """What is no result is the run's: its form, its key, its DAG."""
+    assert {dag.dag_id.partition("_")[0] for dag in dags} == {"reembed", "nightly", "drill", "watch", "collect"}
+    ti, others = TaskInstance(RESULTS[0]), set()
+    for dag in dags:
+        context = {"dag": dag, "dag_run": SimpleNamespace(partition_key="d1"), "params": dag.params.dump()}
+        for template in templates_of(dag):
+            rendered = render(template, ti, **context)
+            assert "{{" not in rendered
+            assert "Undefined" not in rendered
+            others |= {template} if "xcom_pull" not in template else set()
+    assert len(others) == len({"ranks"} | {("subject", command) for command in ("validate", "partition", "gate")})
 
 
 @pytest.mark.parametrize("results", RESULTS, ids=lambda path: path.parent.name)

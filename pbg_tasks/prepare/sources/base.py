@@ -37,7 +37,7 @@ class Layout:
 
 
 class SnapshotSource:
-    """Base of snapshot sources; an object has its options and no other state.
+    """Base of snapshot sources, whose only state is their options.
 
     ``SnapshotFile`` is a part: ``uri`` is its location, ``version`` changes with its rows, ``size`` is its bytes or 0.
 

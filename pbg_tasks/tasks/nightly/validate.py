@@ -96,7 +96,7 @@ def _validate(run: RunContext) -> ValidateFindings:
 
 
 def _empty(verdict: VerdictDocument) -> ValidateFindings:
-    """Return the figures of a snapshot without an edge, which is compared with none."""
+    """Return the figures of a snapshot without an edge."""
     return ValidateFindings(
         edges=0,
         duplicates=0,
