@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 TITLES = {"validate": "Data gate: snapshot", "partition": "Data gate: entities", "gate": "Quality gate"}
 """Tasks that judge, with the title of each verdict."""
-METRICS = ("mrr", "hits1", "hits10", "hits50", "mr", "auc")
-"""Figures of ranks that a page shows; one that a result lacks is shown as missing."""
 _DIFFERENCE = ("since", "awaited", "edges", "degrees", "columns", "volumes")
 
 
@@ -173,7 +171,7 @@ def _metrics(evaluated: EvalResult | None) -> dict[str, dict[str, float | None]]
         "random": evaluated.random,
     }
     found = {kind: figures.document() for kind, figures in kinds.items() if figures is not None}
-    return {kind: dict.fromkeys(METRICS) | figures for kind, figures in found.items() if figures}
+    return {kind: dict.fromkeys(Figures.NAMES) | figures for kind, figures in found.items() if figures}
 
 
 def _data(run: RunFacts) -> Data | None:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
         Summary,
     )
 
-HEADLINE = ("mr", "mrr", "hits1", "hits10", "hits50", "auc")
-
 
 def show(url: str) -> Summary:
     """Collect what the finished tasks of a run found."""
