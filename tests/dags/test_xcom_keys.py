@@ -99,7 +99,7 @@ def render(template, ti, **context):
 
 
 def test_every_expression_of_every_dag_renders(dags):
-    """What is no result is the run's: its form, its key, its DAG."""
+    """Expressions that read no result read the form, key and DAG of the run."""
     assert {dag.dag_id.partition("_")[0] for dag in dags} == {"reembed", "nightly", "drill", "watch", "collect"}
     ti, others = TaskInstance(RESULTS[0]), set()
     for dag in dags:
