@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pbg_tasks.config.results import PublishResult
+from pbg_tasks.config.results import PlanResult, PublishResult
 from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.context import RunContext
@@ -46,7 +46,7 @@ def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: AN
     from pbg_tasks.tasks.nightly.plan import plan
     from pbg_tasks.tasks.view.show import show
 
-    url = plan(spec, snapshot, **options)["run"]
+    url = PlanResult.model_validate(plan(spec, snapshot, **options)).run
     try:
         for name in TASKS:
             run_task(name, url)

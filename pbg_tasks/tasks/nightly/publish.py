@@ -9,11 +9,13 @@ from pbg_tasks.config.nights import snapshot_order
 from pbg_tasks.config.results import (
     EvalResult,
     GateResult,
+    KnownEntities,
     PartitionResult,
     PlanResult,
     PreserveResult,
     PublishFindings,
     PublishResult,
+    ReleaseData,
     Result,
     ValidateResult,
 )
@@ -71,7 +73,7 @@ def _publish(run: RunContext) -> PublishFindings:
             "vector_space": vector_space(graph.model),
             "split": digest(graph.split.model_dump(mode="json")),
             "metrics": {key: value for key, value in evaluated.items() if key not in _OF_THE_TASK},
-            "data": _data(run),
+            "data": _data(run).document(),
         },
         planned_on=previous.seq if previous else None,
         independent=run.spec.walk == "independent",
@@ -90,21 +92,24 @@ def _why_not(channel: Channel, release: Release) -> str:
     return f"channel {channel.name!r} already serves a newer snapshot"
 
 
-def _data(run: RunContext) -> Result:
+def _data(run: RunContext) -> ReleaseData:
     """Return what the nights to come compare their snapshots with, and who accepted this one and why, if anybody."""
     validated, partitioned = run.need(ValidateResult), run.need(PartitionResult)
-    data = {
-        "edges": validated.edges,
-        "earlier_edges": validated.earlier_edges,
-        "entities": partitioned.entities.document(),
-        "columns": validated.columns,
-        "degrees": run.need(PlanResult).degrees,
-    }
-    used = any(result.data_gate.accepted for result in (validated, partitioned))
-    data |= {"accepted": run.spec.accepted} if used else {}
+    data = ReleaseData(
+        edges=validated.edges,
+        earlier_edges=validated.earlier_edges,
+        entities=KnownEntities.model_validate(partitioned.entities.document()),
+        columns=validated.columns,
+        degrees=run.need(PlanResult).degrees,
+    )
+    if any(result.data_gate.accepted for result in (validated, partitioned)):
+        data = data.model_copy(update={"accepted": run.spec.accepted})
     fell = (check for check in run.need(GateResult).checks if check.name in FALLS and not check.passed)
-    data |= {"fall_approved": True} if any(check.value is not None for check in fell) else {}
-    return data | ({"decisions": decided} if (decided := decisions(run)) else {})
+    if any(check.value is not None for check in fell):
+        data = data.model_copy(update={"fall_approved": True})
+    if decided := decisions(run):
+        data = data.model_copy(update={"decisions": decided})
+    return data
 
 
 # `against`, `best`, `coverage` and `drift` compare the run with an earlier release: they are no figures of its own.
