@@ -37,6 +37,10 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
+# Tests start hundreds of processes that import torch or Airflow, half of which is compiling: its results are kept, also
+# where the environment asks Python not to, and apart from the sources, so that no folder of a test has files of them.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$(CURDIR)/$(VENV)/pycache" OMP_NUM_THREADS=1 $(PY) -m pytest
+
 .PHONY: setup help diagrams demo test test-fast test-measure lint down lock image base-digest torch-lock audit sbom quality bench bench-quick nights e2e-nights
 .DELETE_ON_ERROR:
 
@@ -66,14 +70,14 @@ down:
 
 # Two workers share the tests, a file at a time; each computes with one thread, so that they do not fight over two cores.
 test: setup
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --durations=10 $(T)
+	@$(PYTEST) --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder --durations=10 $(T)
 
 test-fast: setup
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --fast --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=5 $(T)
+	@$(PYTEST) --fast --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=5 $(T)
 
 # Writes tests/slow.txt anew, as far as tests run; on a machine that does nothing else.
 test-measure: setup
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --measure --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
+	@$(PYTEST) --measure --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder $(T)
 
 # One experiment: make quality ARGS="--only fb15k --seeds 0,1"; the data from elsewhere: ARGS="--data DIR".
 quality: setup
