@@ -606,7 +606,7 @@ class GateResult(GateFindings, TaskResult):
 
 
 class PublishFindings(Stored):
-    """Figures of ``publish``; the release's keys are there where the run became one."""
+    """Figures of ``publish``, with the release's keys where the run became one."""
 
     published: Flag
     reason: str = ""

@@ -68,7 +68,7 @@ NIGHTS = {"watch": {"complete": "success"}, "calendar": {"cron": "0 2 * * *"}, "
 
 
 def dags_of(place, root, how, **sections):
-    """Make all DAGs of a spec that asks for all that a DAG may have."""
+    """Make all DAGs of a spec that asks for everything."""
     export = {"name": "table", "format": "parquet", "destination": f"{root}/{{run}}"}
     document = small_spec(root, "small") | {"exports": [export], "nights": NIGHTS} | sections
     document["gates"]["on_failure"] = how
@@ -99,7 +99,7 @@ def render(template, ti, **context):
 
 
 def test_every_expression_of_every_dag_renders(dags):
-    """Expressions that read no result read the form, key and DAG of the run."""
+    """Others read the form, key and DAG of the run."""
     assert {dag.dag_id.partition("_")[0] for dag in dags} == {"reembed", "nightly", "drill", "watch", "collect"}
     ti, others = TaskInstance(RESULTS[0]), set()
     for dag in dags:
