@@ -126,7 +126,10 @@ _OPTIONS: dict[str, type[OptionsOfAll]] = {
 
 
 class ExportOptions(ProjectorOptions, AngelOptions, AngelLineOptions, FaissOptions, PackageOptions):
-    """Options of an export of any format, as specs and commands give them, where a format refuses others'."""
+    """Options of an export of any format, as specs give them.
+
+    A format refuses those that it does not have.
+    """
 
     def foreign_to(self, format_name: str) -> list[str]:
         """Return the changed options that a format does not have."""
