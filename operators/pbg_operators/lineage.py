@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.results import FINDINGS, Stored
 from pbg_tasks.config.run import RunLayout
 
@@ -28,6 +29,8 @@ READ = {
     "gate": (RunLayout.release,),
     "publish": (RunLayout.release,),
     "export-release": (RunLayout.release,),
+    "prepare": (SNAPSHOT,),
+    "finish": (RunLayout.checkpoint, RunLayout.entities, RunLayout.edges),
 }
 WRITTEN = {
     "plan": (RunLayout.spec,),
@@ -36,7 +39,14 @@ WRITTEN = {
     "bucket": (RunLayout.edges,),
     "train": (RunLayout.checkpoint,),
     "preserve": (RunLayout.release,),
+    "prepare": (RunLayout.snapshot, RunLayout.entities, RunLayout.edges),
+    "finish": (RunLayout.release,),
 }
+
+
+def tasks_of(command: str, result: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the results of the tasks that a command did, by name."""
+    return result.get("tasks", {}) if command in TOGETHER else {command: result}
 
 
 def places(command: str, run_url: str, snapshots: str) -> tuple[list[str], list[str]]:
@@ -109,10 +119,15 @@ def _describe(
     """Add facets to a task's lineage."""
     from pbg_operators.facets import facets_of
 
-    facets = facets_of(FINDINGS.get(command, Stored).model_validate(result) if result else None, columns)
-    if SNAPSHOT in READ.get(command, ()):
-        for dataset in lineage.inputs[:1]:  # the snapshot comes first
-            dataset.facets, dataset.inputFacets = facets.snapshot, facets.reading
-    for dataset in lineage.outputs:
-        dataset.facets, dataset.outputFacets = facets.written, facets.writing
-    lineage.run_facets = facets.run
+    for task, found in tasks_of(command, result).items():
+        facets = facets_of(FINDINGS.get(task, Stored).model_validate(found) if found else None, columns)
+        if SNAPSHOT in READ.get(task, ()):
+            for dataset in lineage.inputs[:1]:  # the snapshot comes first, and the first task to read it tells of it
+                dataset.facets, dataset.inputFacets = (
+                    dataset.facets or facets.snapshot,
+                    dataset.inputFacets or facets.reading,
+                )
+        if len(lineage.outputs) == 1 or command == task:
+            for dataset in lineage.outputs:
+                dataset.facets, dataset.outputFacets = facets.written, facets.writing
+        lineage.run_facets = {**lineage.run_facets, **facets.run}

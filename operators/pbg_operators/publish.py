@@ -1,4 +1,4 @@
-"""``PublishOperator``: announces a release to every DAG that waits for it."""
+"""``PublishOperator``: announces a release to every DAG that waits for it; ``FinishOperator`` does all before, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pbg_operators.task import answer
 from pbg_tasks.config.results import PublishAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Asset, Context
 
@@ -40,9 +40,10 @@ class PublishOperator(AnnouncingOperator):
         asset: Asset,
         facts: dict[str, str],
         told: Alert | None = None,
+        command: str = "publish",
         **kwargs: Any,  # noqa: ANN401 - PbgOperator's own arguments
     ) -> None:
-        super().__init__(command="publish", announces="publish", asset=asset, **kwargs)
+        super().__init__(command=command, announces="publish", asset=asset, **kwargs)
         self.facts = facts
         self.told = told
 
@@ -59,7 +60,7 @@ class PublishOperator(AnnouncingOperator):
             raise AirflowSkipException(found.reason)
         if found.announced:
             self._skip_announced(context, result)
-        facts = {name: json.loads(text) for name, text in self.facts.items()}
+        facts = self._facts(result)
         event = context["outlet_events"][self.asset]
         event.extra = {"release": found.release, "directory": found.directory, **facts}
         event.add_partitions(facts["snapshot"])
@@ -67,3 +68,20 @@ class PublishOperator(AnnouncingOperator):
             text = f"channel {found.channel} serves release {found.release} of snapshot {facts['snapshot']}"
             self.told({**context}, text)
         return result
+
+    def _facts(self, result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for the operator below
+        """Return what the event carries beside the command's result."""
+        return {name: json.loads(text) for name, text in self.facts.items()}
+
+
+class FinishOperator(PublishOperator):
+    """Run ``pbg finish``: publish, and all tasks between training and that, in one process.
+
+    Its own result has the MRR, which templates of ``facts`` cannot have.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401 - PublishOperator's own arguments
+        super().__init__(command="finish", **kwargs)
+
+    def _facts(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        return super()._facts(result) | {"mrr": result["tasks"]["eval"]["filtered"]["mrr"]}

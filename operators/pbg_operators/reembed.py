@@ -14,7 +14,7 @@ from pbg_operators.export import ExportOperator
 from pbg_operators.form import trigger_form
 from pbg_operators.gate import ApprovalGateOperator
 from pbg_operators.plan import PlanOperator
-from pbg_operators.publish import PublishOperator
+from pbg_operators.publish import FinishOperator, PublishOperator
 from pbg_operators.report import ReportOperator
 from pbg_operators.scratch import SCRATCH, make_scratch, remove_scratch
 from pbg_operators.settings import DEFAULTS, apply
@@ -23,11 +23,14 @@ from pbg_operators.train_job import PBGTrainJobOperator
 from pbg_operators.upkeep import upkeep_dags
 from pbg_operators.xcom import pulled, pulled_if_any, template
 from pbg_tasks.config import load_graph_spec
+from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.results import BucketResult, EvalResult, PlanResult, PublishResult
 from pbg_tasks.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from airflow.sdk import Asset
 
     from pbg_operators.internals import BaseTimetable
     from pbg_tasks.config import GraphSpec
@@ -36,11 +39,16 @@ if TYPE_CHECKING:
 RUN = template(pulled("prepare", PlanResult, "run"))
 RUN_IF_ANY = template(pulled_if_any("prepare", PlanResult, "run", "''"))
 PUBLISHED = template(pulled_if_any("release", PublishResult, "published", "false"), json=True)
-FACTS = {
-    "snapshot": template(pulled("prepare", PlanResult, "snapshot"), json=True),
+PUBLISHED_OF_FEW = template(pulled_if_any("release", PublishResult, "published", "false", within="finish"), json=True)
+SNAPSHOT = {"snapshot": template(pulled("prepare", PlanResult, "snapshot"), json=True)}
+FACTS = SNAPSHOT | {
     "mrr": template(pulled("release", EvalResult, "filtered", "mrr"), json=True),
     "edges": template(pulled("prepare", BucketResult, "edges", "total"), json=True),
 }
+FACTS_OF_FEW = SNAPSHOT | {
+    "edges": template(pulled("prepare", BucketResult, "edges", "total", within="prepare"), json=True)
+}
+"""What a task knows that finds the MRR itself."""
 WAITING = 32
 """Least number of runs of a chain that may be under way; nearly all of them wait in ``plan`` for the night before.
 
@@ -90,7 +98,7 @@ def _reembed(
 
     A new DAG is paused as given, or by Airflow's settings (None).
     """
-    edges, embeddings, refused = edges_asset(spec), channel_asset(spec), Alert(spec, "refused")
+    edges, refused, few = edges_asset(spec), Alert(spec, "refused"), spec.airflow.few_tasks
     with DAG(
         dag_id=dag_id,
         description=f"Embed graph {spec.graph} anew for each snapshot of its edges",
@@ -115,21 +123,14 @@ def _reembed(
                 inlets=[edges],
                 refused=refused,
             )
-            prepare = [plan, _gate(spec, "validate"), _gate(spec, "partition"), _task("bucket", refused=refused)]
+            prepare = [plan, *_preparation(spec)]
         with TaskGroup("train", tooltip="From edge buckets to a kept version"):
-            train = [_training(spec), _task("preserve", refused=refused)]
+            train = [_training(spec), *([] if few else [_task("preserve", refused=refused)])]
         with TaskGroup("release", tooltip="From a kept version to what readers see"):
-            judge = [_task("eval", refused=refused), _task("drift", refused=refused), _gate(spec, "gate")]
-            publish = PublishOperator(
-                task_id="publish",
-                arguments=[RUN],
-                scratch=SCRATCH,
-                asset=embeddings,
-                facts=FACTS,
-                inlets=[edges],
-                refused=refused,
-                told=Alert(spec, "published"),
+            judge = (
+                [] if few else [_task("eval", refused=refused), _task("drift", refused=refused), _gate(spec, "gate")]
             )
+            publish = _publication(spec, inlets=[edges])
         exports = _exports(spec)
         # A run that is not to be published skips `publish` and exports, and it has succeeded all the same.
         summary = _task("show", task_id="summary", trigger_rule="none_failed")
@@ -151,6 +152,35 @@ def _at_once(nights: Nights) -> int:
 
 def _task(command: str, *, task_id: str | None = None, **kwargs: Any) -> PbgOperator:  # noqa: ANN401 - BaseOperator's
     return PbgOperator(task_id=task_id or command, command=command, arguments=[RUN], scratch=SCRATCH, **kwargs)
+
+
+def _preparation(spec: GraphSpec) -> list[PbgOperator]:
+    """Make the tasks between plan and training."""
+    refused = Alert(spec, "refused")
+    if spec.airflow.few_tasks:
+        return [_task("prepare", refused=refused, warned=Alert(spec, "warned"), **_named("prepare"))]
+    return [_gate(spec, "validate"), _gate(spec, "partition"), _task("bucket", refused=refused)]
+
+
+def _publication(spec: GraphSpec, inlets: list[Asset]) -> PublishOperator:
+    """Make the task that publishes; with few tasks, it does all that follows the training."""
+    given: dict[str, Any] = {
+        "arguments": [RUN],
+        "scratch": SCRATCH,
+        "asset": channel_asset(spec),
+        "inlets": inlets,
+        "refused": Alert(spec, "refused"),
+        "told": Alert(spec, "published"),
+    }
+    if spec.airflow.few_tasks:
+        warned = Alert(spec, "warned")
+        return FinishOperator(task_id="finish", facts=FACTS_OF_FEW, warned=warned, **_named("finish"), **given)
+    return PublishOperator(task_id="publish", facts=FACTS, **given)
+
+
+def _named(command: str) -> dict[str, str]:
+    """Return the name by which pages show a task that does several."""
+    return {"task_display_name": ", ".join(TOGETHER[command])}
 
 
 def _report() -> ReportOperator:
@@ -198,7 +228,7 @@ def _exports(spec: GraphSpec) -> list[ExportOperator]:
                 scratch=SCRATCH,
                 export=export.task,
                 snapshot=FACTS["snapshot"],
-                published=PUBLISHED,
+                published=PUBLISHED_OF_FEW if spec.airflow.few_tasks else PUBLISHED,
                 asset=export_asset(spec, export),
             )
             for export in spec.exports

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from pbg_operators import metrics
 from pbg_operators.connection import with_store
-from pbg_operators.lineage import operator_lineage, places
+from pbg_operators.lineage import operator_lineage, places, tasks_of
 from pbg_operators.link import RunLink, browsable
 from pbg_operators.process import CommandProcess
 from pbg_tasks.config.base import explain
@@ -142,7 +142,7 @@ class PbgOperator(BaseOperator):
             yield
         except Refused as refusal:
             self._was_refused = True
-            self._measure(metrics.count_refusal)
+            self._measure(metrics.count_refusal, self.command)
             # Airflow has one state for refusals and other failures, and a worker cannot add a note. This XCom
             # distinguishes them.
             context["ti"].xcom_push(key=REFUSED_KEY, value=str(refusal))
@@ -157,16 +157,17 @@ class PbgOperator(BaseOperator):
         self.found = self._run(environment, self.command, self.arguments)
         if self.command == "plan":
             self._show_link(context, answer(PlanResult, self.command, self.found).run, environment)
-        self._measure(metrics.send, self.found)
+        for task, found in tasks_of(self.command, self.found).items():
+            self._measure(metrics.send, task, found)
         if self.warned is not None and (sentences := warnings_of(self.command, self.found)):
             self.warned({**context}, f"run {self.run_url}: {'; '.join(sentences)}")
         return self.found
 
-    def _measure(self, send: Callable[..., None], *figures: dict[str, Any]) -> None:
+    def _measure(self, send: Callable[..., None], task: str, *figures: Mapping[str, Any]) -> None:
         """Send metrics; a night does not fail without them."""
         if self.graph:
             try:
-                send(self.graph, self.command, *figures)
+                send(self.graph, task, *figures)
             except Exception as error:  # noqa: BLE001 - of any backend that Airflow was given
                 self.log.warning("no metrics of this task: %s", error)
 
@@ -295,10 +296,15 @@ def warnings_of(command: str, result: Mapping[str, Any]) -> list[str]:
     Raises:
         AirflowFailException: the result has no verdict.
     """
-    if command not in JUDGES:
-        return []
-    judged = answer(GateFindings, command, result) if command == "gate" else answer(Judged, command, result).data_gate
-    return [check.sentence for check in judged.checks if check.warned]
+    return [
+        check.sentence
+        for task, found in tasks_of(command, result).items()
+        if task in JUDGES
+        for check in (
+            answer(GateFindings, task, found) if task == "gate" else answer(Judged, task, found).data_gate
+        ).checks
+        if check.warned
+    ]
 
 
 def outdone(message: str) -> AirflowSkipException:

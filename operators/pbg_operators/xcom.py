@@ -15,22 +15,23 @@ def template(expression: str, *, json: bool = False) -> str:
     return f"{{{{ {expression}{' | tojson' if json else ''} }}}}"
 
 
-def pulled(group: str, shape: type[TaskResult], *path: str) -> str:
+def pulled(group: str, shape: type[TaskResult], *path: str, within: str | None = None) -> str:
     """Return the expression of a value in a finished task's result.
 
     Args:
         group: task group of the task.
         shape: model of its result.
         path: keys, the outermost first.
+        within: command of ``TOGETHER`` that does the task; None: it is one of its own.
 
     Raises:
         KeyError: the model lacks the key.
     """
     _check(shape, path)
-    return f"{_pull(group, shape)}{''.join(f'[{key!r}]' for key in path)}"
+    return f"{_pull(group, shape, within)}{''.join(f'[{key!r}]' for key in path)}"
 
 
-def pulled_if_any(group: str, shape: type[TaskResult], key: str, default: str) -> str:
+def pulled_if_any(group: str, shape: type[TaskResult], key: str, default: str, *, within: str | None = None) -> str:
     """Return the expression of a key, or of a default.
 
     The default stands for a task without a result, and for a result without the key.
@@ -40,16 +41,19 @@ def pulled_if_any(group: str, shape: type[TaskResult], key: str, default: str) -
         shape: model of its result.
         key: an outermost one.
         default: a Jinja literal.
+        within: command of ``TOGETHER`` whose last task it is; None: it is one of its own.
 
     Raises:
         KeyError: the model lacks the key.
     """
     _check(shape, (key,))
-    return f"({_pull(group, shape)} or {{}}).get({key!r}, {default})"
+    return f"(ti.xcom_pull(task_ids='{group}.{within or shape.TASK}') or {{}}).get({key!r}, {default})"
 
 
-def _pull(group: str, shape: type[TaskResult]) -> str:
-    return f"ti.xcom_pull(task_ids='{group}.{shape.TASK}')"
+def _pull(group: str, shape: type[TaskResult], within: str | None) -> str:
+    if within is None:
+        return f"ti.xcom_pull(task_ids='{group}.{shape.TASK}')"
+    return f"ti.xcom_pull(task_ids='{group}.{within}')['tasks'][{shape.TASK!r}]"
 
 
 def _check(shape: type[TaskResult], path: tuple[str, ...]) -> None:

@@ -46,7 +46,8 @@ app.add_typer(exchange.app)
 _NOTHING_HEAVY = {"schema", "config", "dag-file", "dag-files"}
 _STORE_ONLY = dict.fromkeys(("show", "info", "releases", "rollback", "pin", "unpin", "skip", "gc"), 300_000_000)
 _NO_TORCH = dict.fromkeys(
-    ("plan", "validate", "partition", "bucket", "import", "preserve", "publish", "report", "verify"), 750_000_000
+    ("plan", "validate", "partition", "bucket", "prepare", "import", "preserve", "publish", "report", "verify"),
+    750_000_000,
 )
 _EVERYTHING = 1_100_000_000
 _EACH_CPU = 50_000_000

@@ -94,6 +94,22 @@ _task("gate", "Compare with the release before.")
 _task("publish", "Point the channel to the run.")
 
 
+def _together(name: str, text: str) -> None:
+    """Register a command that does several tasks."""
+
+    def command(run: Run, *, as_json: Json = False) -> None:
+        from pbg_tasks.tasks.nightly.chain import run_together
+
+        show_result(run_together(name, run), as_json=as_json)
+
+    command.__doc__ = text
+    app.command(name=name)(command)
+
+
+_together("prepare", "Do validate, partition and bucket in one process.")
+_together("finish", "Do preserve, eval, drift, gate and publish in one process.")
+
+
 @app.command(name="export-release")
 def export_release(
     run: Run,

@@ -15,7 +15,12 @@ from pbg_tasks.config.schema import NonNegativeInt
 
 EXPORTS = "exports"
 """Name for all tasks of exports; their ids are those of the spec's exports."""
-HEAVY = ("plan", "validate", "partition", "bucket", "train", "eval", EXPORTS)
+TOGETHER = {
+    "prepare": ("validate", "partition", "bucket"),
+    "finish": ("preserve", "eval", "drift", "gate", "publish"),
+}
+"""Commands that do several tasks in one process, and these tasks."""
+HEAVY = ("plan", "validate", "partition", "bucket", "train", "eval", *TOGETHER, EXPORTS)
 """Tasks whose time and memory grow with the graph."""
 LIGHT = (
     *("make_scratch", "preserve", "drift", "gate", "publish", "summary", "report", "remove_scratch"),
@@ -64,17 +69,24 @@ class AirflowSettings(Frozen):
         heavy: of the tasks of ``HEAVY``.
         light: of all others.
         tasks: by task id, without its group.
+        few_tasks: one task each for the commands of ``TOGETHER``: a night of a small graph is mostly start-up.
     """
 
     all: TaskSettings = TaskSettings()
     heavy: TaskSettings = TaskSettings()
     light: TaskSettings = TaskSettings()
     tasks: dict[str, TaskSettings] = Field(default={})
+    few_tasks: bool = False
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         if unknown := [name for name in self.tasks if name not in (*HEAVY, *LIGHT)]:
             raise ValueError(f"tasks names {unknown[0]!r}; known tasks: {', '.join((*HEAVY, *LIGHT))}")
+        for command, tasks in TOGETHER.items():
+            if self.few_tasks and (inside := [name for name in self.tasks if name in tasks]):
+                raise ValueError(f"tasks names {inside[0]!r}, which with few_tasks is part of the task {command!r}")
+            if not self.few_tasks and command in self.tasks:
+                raise ValueError(f"tasks names {command!r}, which is a task with few_tasks: true only")
         return self
 
     def of(self, task: str) -> dict[str, Any]:

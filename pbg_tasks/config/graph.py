@@ -300,6 +300,12 @@ class GraphSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _asked(self) -> Self:
+        if self.airflow.few_tasks and self.gates.on_failure == "ask":
+            raise ValueError("gates.on_failure is ask, for which each gate needs a task; leave airflow.few_tasks out")
+        return self
+
+    @model_validator(mode="after")
     def _priced(self) -> Self:
         if self.limits.max_cost.asked and self.costs is None:
             raise ValueError("limits.max_cost needs prices: add the section costs, such as {hour: 1.2, currency: EUR}")

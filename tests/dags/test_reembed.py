@@ -53,6 +53,34 @@ def test_tasks_follow_each_other(dag):
         assert before in dag.get_task(after).upstream_task_ids
 
 
+@pytest.fixture
+def few(graphs, tmp_path):
+    export = {"name": "table", "format": "parquet", "destination": str(tmp_path / "{run}")}
+    spec = small_spec(tmp_path, "small") | {"airflow": {"few_tasks": True}, "exports": [export]}
+    (graphs / "small.yaml").write_text(yaml.safe_dump(spec))
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    return bag.dags["reembed_small"]
+
+
+def test_few_tasks_follow_each_other(few):
+    chain = ["make_scratch", "prepare.plan", "prepare.prepare", "train.train", "release.finish", "exports.table"]
+    chain += ["summary", "remove_scratch"]
+    assert [task.task_id for task in few.topological_sort() if task.task_id != "report"] == chain
+    for before, after in pairwise(chain):
+        assert before in few.get_task(after).upstream_task_ids
+    assert few.get_task("release.finish").task_display_name == "preserve, eval, drift, gate, publish"
+    assert [asset.name for asset in few.get_task("release.finish").outlets] == ["small_production"]
+    DagSerialization.to_dict(few)
+
+
+def test_few_tasks_and_people_to_ask_are_refused(graphs, tmp_path):
+    asked = small_spec(tmp_path, "small") | {"airflow": {"few_tasks": True}}
+    asked["gates"] |= {"on_failure": "ask"}
+    (graphs / "small.yaml").write_text(yaml.safe_dump(asked))
+    assert "each gate needs a task" in DagBag(DAGS).dags["broken_small"].description
+
+
 def test_pages_are_written_after_any_outcome(dag):
     report = dag.get_task("report")
     assert report.upstream_task_ids == {"release.publish"}

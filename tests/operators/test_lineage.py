@@ -11,6 +11,7 @@ from airflow.sdk import DAG, Asset
 from pbg_operators.lineage import READ, WRITTEN, dataset_name, places
 from pbg_operators.publish import PublishOperator
 from pbg_operators.task import PbgOperator
+from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.tasks.context import CHAIN
 
 RUN = "s3://b/g/runs/2026-11-20-0123456789ab"
@@ -24,7 +25,7 @@ def test_tasks_of_chain_read_earlier_outputs():
     assert read - written == {"s3://b/edges/2026-11-20/*.parquet"}
     for before, after in pairwise(["partition", "bucket", "train", "preserve", "eval"]):
         assert set(places(before, RUN, SNAPSHOTS)[1]) & set(places(after, RUN, SNAPSHOTS)[0])
-    assert set(WRITTEN) <= set(CHAIN)
+    assert set(WRITTEN) <= {*CHAIN, *TOGETHER}
 
 
 @pytest.mark.parametrize(

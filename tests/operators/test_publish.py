@@ -9,7 +9,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from pbg_operators.publish import PublishOperator
+from pbg_operators.publish import FinishOperator, PublishOperator
 
 CHANNEL = Asset(name="g_production", uri="file:///store/channels/production")
 PUBLISHED = {
@@ -98,3 +98,37 @@ def test_announcement_is_recorded_after_airflow_sent_it(operator, fake_pbg, cont
     (told_of,) = task.on_success_callback
     told_of({"task": task})
     assert calls.read_text().splitlines()[1:] == ["announced /store/runs/r publish --json"]
+
+
+@pytest.fixture
+def finish(fake_pbg, context, told):
+    """Run ``pbg finish`` with a result; it returns the operator and the texts of warnings."""
+    context["outlet_events"] = OutletEventAccessors()
+    warned = []
+
+    def run(result):
+        fake_pbg(f"print({json.dumps(json.dumps(result))})")
+        task = FinishOperator(
+            task_id="finish",
+            arguments=["/store/runs/r"],
+            store_conn_id=None,
+            graph="g",
+            asset=CHANNEL,
+            facts={"snapshot": '"day-1"', "edges": "1000"},
+            told=lambda _, text: told.append(text),
+            warned=lambda _, text: warned.append(text),
+        )
+        task.execute(context)
+        return warned
+
+    return run
+
+
+def test_finish_tells_of_all_that_it_did(finish, context, told):
+    checks = [{"sentence": "MRR fell", "warned": True}, {"sentence": "fine", "warned": False}]
+    tasks = {"eval": {"filtered": {"mrr": 0.25}}, "gate": {"checks": checks}, "publish": PUBLISHED}
+    warned = finish({**PUBLISHED, "run": "/store/runs/r", "task": "finish", "tasks": tasks})
+    extra = context["outlet_events"][CHANNEL].extra
+    assert (extra["release"], extra["mrr"], extra["edges"]) == (7, 0.25, 1000)
+    assert warned == ["run /store/runs/r: MRR fell"]
+    assert told == ["channel production serves release 7 of snapshot day-1"]

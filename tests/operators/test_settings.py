@@ -12,7 +12,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from pbg_operators.graphs import build_dags
 from pbg_operators.reembed import build_dags_of
 from pbg_operators.settings import DEFAULTS, LIGHT_TIMEOUT
-from pbg_tasks.config.airflow import EXPORTS, HEAVY, LIGHT
+from pbg_tasks.config.airflow import EXPORTS, HEAVY, LIGHT, TOGETHER
 from pbg_tasks.errors import ConfigError
 from tests.operators.specs import small_spec
 
@@ -36,8 +36,12 @@ def tasks(tmp_path):
 
 def test_every_task_has_a_name_in_the_spec(tasks):
     """A new task of a DAG has to be heavy or light."""
-    ids = {name.rpartition(".")[2] for name in tasks({}) if ".exports." not in name}
-    assert ids == {*HEAVY, *LIGHT} - {EXPORTS}
+    every, few = (
+        {name.rpartition(".")[2] for name in tasks(airflow) if ".exports." not in name}
+        for airflow in ({}, {"few_tasks": True})
+    )
+    assert every == {*HEAVY, *LIGHT} - {EXPORTS, *TOGETHER}
+    assert few == {*every, *TOGETHER} - {task for inside in TOGETHER.values() for task in inside}
 
 
 def test_tasks_have_one_policy_unless_the_spec_differs(tasks):
@@ -82,6 +86,12 @@ def test_gate_that_asks_users_has_no_time_limit(tasks):
     assert asking["reembed_g.release.publish"].execution_timeout == LIGHT_TIMEOUT
 
 
+def test_few_tasks_take_settings_of_their_own(tasks):
+    found = tasks({"few_tasks": True, "heavy": {"queue": "big"}, "tasks": {"finish": {"pool": "gpu"}}})
+    finish, prepare = found["nightly_g.release.finish"], found["nightly_g.prepare.prepare"]
+    assert (finish.pool, finish.queue, prepare.pool, prepare.queue) == ("gpu", "big", "default_pool", "big")
+
+
 def test_pod_of_a_task_is_stored_by_airflow(tasks):
     pod = {"spec": {"containers": [{"name": "base", "resources": {"requests": {"memory": "8Gi"}}}]}}
     found = tasks({"tasks": {"eval": {"executor_config": {"pod_override": pod}}}})["reembed_g.release.eval"]
@@ -93,6 +103,11 @@ def test_pod_of_a_task_is_stored_by_airflow(tasks):
     ("airflow", "message"),
     [
         ({"tasks": {"trian": {"pool": "gpu"}}}, "airflow: tasks names 'trian'; known tasks: plan, validate"),
+        ({"tasks": {"finish": {"pool": "gpu"}}}, "'finish', which is a task with few_tasks: true only"),
+        (
+            {"few_tasks": True, "tasks": {"gate": {"pool": "gpu"}}},
+            "'gate', which with few_tasks is part of the task 'finish'",
+        ),
         ({"all": {"poool": "gpu"}}, "unknown key 'airflow.all.poool'; did you mean 'pool'?"),
         ({"all": {"retries": -1}}, "airflow.all.retries"),
         ({"all": {"execution_timeout": 0}}, "airflow.all.execution_timeout"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pbg_tasks.config.airflow import TOGETHER
 from pbg_tasks.config.results import PlanResult, PublishResult
 from pbg_tasks.errors import PbgError
 from pbg_tasks.progress import say
@@ -35,6 +36,22 @@ def run_task(name: str, url: str) -> Result:
     module = import_module(f"pbg_tasks.tasks.{TASKS[name]}")
     result: Result = getattr(module, TASKS[name].rpartition(".")[2])(url)
     return result
+
+
+def run_together(command: str, url: str) -> Result:
+    """Do several tasks of the run at ``url`` in this process.
+
+    Each stores its own result, so that a second call does only what is left.
+
+    Args:
+        command: of ``TOGETHER``.
+        url: of the run.
+
+    Returns:
+        The result of the last task, with all of them by name in ``tasks``.
+    """
+    found = {name: run_task(name, url) for name in TOGETHER[command]}
+    return found[TOGETHER[command][-1]] | {"task": command, "tasks": found}
 
 
 def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: ANN401 - plan's options
