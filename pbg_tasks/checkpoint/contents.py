@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.checkpoint.reader import VERSION_MIRROR, location
 from pbg_tasks.errors import FormatError
-from pbg_tasks.formats.embeddings import embeddings_file_name
-from pbg_tasks.formats.model import model_file_name
+from pbg_tasks.formats.names import embeddings_file_name, model_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -38,6 +38,7 @@ class ComparedModel:
         relation_count: number of its relations.
         trained: int64 (M, 2) by types, numbers of the ends of edges that it may have been trained on though they are
             held out tonight.
+        continued: whether tonight's vectors started from its.
     """
 
     config: ModelConfig
@@ -48,6 +49,7 @@ class ComparedModel:
     relations: np.ndarray
     relation_count: int
     trained: Mapping[Types, np.ndarray]
+    continued: bool = False
 
     def model(self, ours: Model) -> Model:
         """Return a model that scores as this one, with tonight's relation ids."""

@@ -17,8 +17,8 @@ from pbg_tasks.evaluate.paired_comparison import PairedRanks, mean_interval, mea
 from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
-from pbg_tasks.evaluate.rounds import RankedRounds
-from pbg_tasks.evaluate.sampling import Sample, relation_edges
+from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
+from pbg_tasks.evaluate.sampling import Sample, drop_ratios, relation_edges, start_ratios, trend_ratios
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import Evaluation, Gates, ModelConfig
     from pbg_tasks.evaluate.compared_model import ComparedModel
+    from pbg_tasks.evaluate.sampling import Ratios
     from pbg_tasks.formats.entity_sets import EntitySet
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
@@ -118,14 +119,19 @@ def evaluate_edges(
         None if rival is None else PairedRanks(tables, rival, numbering, groups, sides, asked, seed)
         for rival in (compared, None if best is compared else best)
     )
+    pairs = [
+        PairedRounds(pair, ratios, gates, sample_of_edges.extra)
+        for pair, ratios in ((paired, _ratios(gates, compared, best)), (paired_best, _ratios(gates, None, best)))
+        if pair is not None
+    ]
+    complete = len(sample_of_edges.order) == sample_of_edges.total
     for rows in sample_of_edges.rounds() if gates else [np.arange(len(asked))]:
         with Progress("evaluate", total=rounds.scores(rows), unit="scores") as progress:
             model = Model(config, families, params, budget, progress, threads)
             rounds.rank(model, rows)
-        for pair in (paired, paired_best):
-            if pair is not None:
-                with Progress("compare", unit="scores") as progress:
-                    pair.rank(replace(model, progress=progress), rows, rounds.found)
+        for pair in pairs:
+            with Progress("compare", unit="scores") as progress:
+                pair.rank(replace(model, progress=progress), rows, rounds, whole=complete)
         beside_best = paired if best is compared else paired_best
         if gates is not None and rounds.reciprocals(sample_of_edges.extra, paired, beside_best).decide(gates):
             break
@@ -147,6 +153,22 @@ def evaluate_edges(
         interval=None if whole else mean_interval(reciprocal, seed),
     )
     return report, sample
+
+
+def _ratios(gates: Gates | None, compared: ComparedModel | None, best: ComparedModel | None) -> Ratios:
+    """Return the limits that the MRR beside another model's has to decide.
+
+    Args:
+        gates: of the graph; None: none.
+        compared: the model of the release before, where that is the other one.
+        best: that of the best release; the same one as ``compared`` where it is both.
+    """
+    if gates is None:
+        return ()
+    ratios = trend_ratios(gates) if best is not None and (compared is None or compared is best) else ()
+    if compared is not None:
+        ratios += drop_ratios(gates) + (start_ratios(gates) if compared.continued else ())
+    return ratios
 
 
 def _exclude_known_ends(

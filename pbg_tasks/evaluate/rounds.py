@@ -1,4 +1,8 @@
-"""Ranking of a sample of held-out edges, round by round."""
+"""Ranking of a sample of held-out edges, round by round.
+
+Two models that are compared need fewer edges than the figures of one: what differs between edges is mostly the same for
+both. So another model is asked parts of a round, each as large as all before it, until the gate can decide.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,22 @@ import numpy as np
 
 from pbg_tasks.evaluate.paired_comparison import mean_reciprocal
 from pbg_tasks.evaluate.ranking import Model, Ranks
-from pbg_tasks.evaluate.sampling import Reciprocals
+from pbg_tasks.evaluate.sampling import Reciprocals, pair_decides
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pbg_tasks.config import Gates
     from pbg_tasks.evaluate.compared_model import Types
     from pbg_tasks.evaluate.one_side import OfTypes, OneSide
     from pbg_tasks.evaluate.paired_comparison import PairedRanks
     from pbg_tasks.evaluate.questions import Side
+    from pbg_tasks.evaluate.sampling import Ratios
     from pbg_tasks.evaluate.tables import EntityTable
+
+
+FIRST_PAIRS = 512
+"""Edges that another model is asked first."""
 
 
 class RankedRounds:
@@ -84,3 +94,43 @@ class RankedRounds:
         popular = np.stack([1 / ranks[rows] for ranks in self.popular]).mean(axis=0) if self.popular else None
         beside_best = None if best is None else best.reciprocals(rows)
         return Reciprocals(ranked, popular, candidate, current, beside_best)
+
+
+class PairedRounds:
+    """Another model, asked no more of the ranked edges than it takes to decide.
+
+    Args:
+        paired: both models.
+        ratios: limits of the MRR of tonight's model, as shares of the other's.
+        gates: of the graph; None: all edges are asked.
+        extra: int64, rows that count in the figures of their relation only; they are asked at once.
+    """
+
+    def __init__(self, paired: PairedRanks, ratios: Ratios, gates: Gates | None, extra: np.ndarray) -> None:
+        self.paired, self._ratios, self._gates, self._extra = paired, ratios, gates, extra
+        self._waiting = np.empty(0, np.int64)
+        self._asked = np.empty(0, np.int64)
+
+    def rank(self, model: Model, rows: np.ndarray, rounds: RankedRounds, *, whole: bool) -> None:
+        """Ask the other model, too.
+
+        Args:
+            model: tonight's.
+            rows: int64, of the held-out edges that tonight's model was just asked.
+            rounds: its ranks.
+            whole: whether all of them are asked, because none of the split is left out.
+        """
+        extra = np.isin(rows, self._extra)
+        if extra.any():
+            self.paired.rank(model, rows[extra], rounds.found)
+        self._waiting = np.concatenate((self._waiting, rows[~extra]))
+        while len(self._waiting) and (whole or not self._enough()):
+            count = len(self._waiting) if whole or self._gates is None else max(FIRST_PAIRS, len(self._asked))
+            part, self._waiting = self._waiting[:count], self._waiting[count:]
+            self.paired.rank(model, part, rounds.found)
+            self._asked = np.concatenate((self._asked, part))
+
+    def _enough(self) -> bool:
+        return self._gates is not None and pair_decides(
+            *self.paired.reciprocals(self._asked), self._ratios, self._gates
+        )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pbg_tasks.config import Gates
     from pbg_tasks.evaluate.ids import Bucket
 
+Ratios = tuple[float, ...]
+
 ROUND_EDGES = 2048
 """Number of edges of the first round, as many as one part of the ranking has. Each further round doubles the number of
 ranked edges.
@@ -152,16 +154,39 @@ class Reciprocals:
             limits = (gates.min_over_popularity.block, gates.min_over_popularity.warn)
             if not all(_clear(self.ranked - limit * self.popular, 0) for limit in limits if limit is not None):
                 return False
-        pairs: list[tuple[np.ndarray, np.ndarray, tuple[float | None, ...]]] = []
+        pairs: list[tuple[np.ndarray, np.ndarray, Ratios]] = []
         if self.candidate is not None and self.current is not None:
-            pairs.append((self.candidate, self.current, (gates.max_mrr_drop,)))
+            pairs.append((self.candidate, self.current, drop_ratios(gates)))
         if self.best is not None:
-            pairs.append((*self.best, (gates.max_trend_drop.warn, gates.max_trend_drop.block)))
-        return all(
-            len(ours) >= gates.min_common_edges
-            and all(_clear(ours - (1 - drop) * theirs, 0) for drop in drops if drop is not None)
-            for ours, theirs, drops in pairs
-        )
+            pairs.append((*self.best, trend_ratios(gates)))
+        return all(pair_decides(*pair, gates) for pair in pairs)
+
+
+def drop_ratios(gates: Gates) -> Ratios:
+    """Return the limit of a night's MRR, as a share of that of the release before."""
+    return (1 - gates.max_mrr_drop,)
+
+
+def trend_ratios(gates: Gates) -> Ratios:
+    """Return the limits of a night's MRR, as shares of that of the best release."""
+    return tuple(1 - drop for drop in (gates.max_trend_drop.warn, gates.max_trend_drop.block) if drop is not None)
+
+
+def start_ratios(gates: Gates) -> Ratios:
+    """Return the limits of a warm night's MRR, as shares of that of its start."""
+    return tuple(limit for limit in (gates.min_over_start.warn, gates.min_over_start.block) if limit is not None)
+
+
+def pair_decides(ours: np.ndarray, theirs: np.ndarray, ratios: Ratios, gates: Gates) -> bool:
+    """Return whether the reciprocal ranks of two models on the same edges are far enough from limits.
+
+    Args:
+        ours: float64 (N,), by tonight's model.
+        theirs: float64 (N,), by the other one.
+        ratios: limits of the mean of ``ours``, as shares of that of ``theirs``.
+        gates: of the graph.
+    """
+    return len(ours) >= gates.min_common_edges and all(_clear(ours - ratio * theirs, 0) for ratio in ratios)
 
 
 def _clear(values: np.ndarray, limit: float) -> bool:

@@ -11,6 +11,7 @@ from pbg_tasks.formats.files import creating
 from pbg_tasks.formats.guard import dataset, open_foreign
 from pbg_tasks.formats.memory import empty_rows
 from pbg_tasks.formats.metadata import IterationInfo, write_metadata
+from pbg_tasks.formats.names import embeddings_file_name as embeddings_file_name  # noqa: PLC0414 - for users of this module
 from pbg_tasks.formats.optimizer import PLAIN_SUMS, read_row_sums, row_adagrad_state, write_state
 from pbg_tasks.formats.slices import read_into, write_dataset
 
@@ -33,11 +34,6 @@ __all__ = [
     "read_sums",
     "write_embeddings",
 ]
-
-
-def embeddings_file_name(entity: str, partition: int, version: int) -> str:
-    """Return the file name of a partition in a version."""
-    return f"embeddings_{entity}_{partition}.v{version}.h5"
 
 
 def write_embeddings(

@@ -11,8 +11,6 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import h5py
-
 from pbg_tasks.errors import FormatError, ResourceError
 from pbg_tasks.storage.files import disk_error
 from pbg_tasks.storage.vouched import vouch
@@ -20,6 +18,8 @@ from pbg_tasks.storage.vouched import vouch
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import h5py
 
 _NATURAL = re.compile(r"[0-9]{1,18}")  # always fits int64
 _OVERHEAD = 1 << 16  # HDF5's own structures and the attributes
@@ -61,6 +61,8 @@ def creating(path: Path, *, data_bytes: int = 0) -> Iterator[h5py.File]:
         ResourceError: disk or quota is full, or will be.
         StorageError: any other failure of the disk.
     """
+    import h5py  # here, as tasks that only move documents have no use for it, nor for NumPy
+
     with replacing(path) as partial:
         require_space(path, data_bytes)
         try:

@@ -16,6 +16,7 @@ from pbg_tasks.errors import FormatError
 from pbg_tasks.formats.files import creating
 from pbg_tasks.formats.guard import dataset, open_foreign
 from pbg_tasks.formats.metadata import CONFIG, write_metadata
+from pbg_tasks.formats.names import model_file_name as model_file_name  # noqa: PLC0414 - for users of this module
 from pbg_tasks.formats.optimizer import PLAIN_SUMS, adagrad_state, blob_sums, plain_sums, write_state
 
 if TYPE_CHECKING:
@@ -55,11 +56,6 @@ class ModelState:
         wanted = {name: value.shape for name, value in self.params.items()}
         if self.sums and {name: value.shape for name, value in self.sums.items()} != wanted:
             raise ValueError("the sums of a model must have the names and shapes of its parameters")
-
-
-def model_file_name(version: int) -> str:
-    """Return the file name of the shared parameters in a version."""
-    return f"model.v{version}.h5"
 
 
 def state_dict_key(path: str) -> str:

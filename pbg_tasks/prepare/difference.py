@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pbg_tasks.formats.names import EDGE_HASHES as EDGE_HASHES  # noqa: PLC0414 - for users of this module
 from pbg_tasks.prepare.connection import loading
 from pbg_tasks.prepare.sql import md5_head, one_file, quoted
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from pbg_tasks.config import GraphSpec
-
-EDGE_HASHES = "edge_hashes.parquet"
-"""File with the columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pbg_tasks.formats.names import RETURNED as RETURNED  # noqa: PLC0414 - for users of this module
 from pbg_tasks.prepare.connection import load_table
 from pbg_tasks.prepare.sql import md5_tail, quoted
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 TRAIN, VALID, TEST = 0, 1, 2
 NAMES = ("train", "valid", "test")
-RETURNED = "returned.parquet"
 
 
 def candidate_sql(split: Split) -> str:

@@ -35,9 +35,9 @@ def test_light_tasks_need_few_libraries(place, before):
     for tasks, libraries in (
         ("validate,partition,bucket", "torch"),
         ("train", ""),
-        ("preserve", "torch"),
+        ("preserve", "torch,duckdb,pyarrow,h5py,numpy"),
         ("eval", ""),
-        ("drift,gate,publish", "torch,duckdb,pyarrow"),
+        ("drift,gate,publish", "torch,duckdb,pyarrow,h5py,numpy"),
     ):
         if libraries:
             subprocess.run([sys.executable, "-c", WITHOUT, url, tasks, libraries], check=True)

@@ -75,6 +75,7 @@ class Baseline:
             relations=np.array([theirs.get(each, -1) for each in _relations(config, relations)], np.int64),
             relation_count=len(theirs),
             trained=self.trained,
+            continued=self.continued,
         )
 
 

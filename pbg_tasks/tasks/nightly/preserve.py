@@ -8,8 +8,7 @@ from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import PartitionResult, PreserveFindings, PreserveResult, Result, TrainResult, Vectors
 from pbg_tasks.errors import ConfigError
 from pbg_tasks.formats.directory import config_bytes
-from pbg_tasks.prepare.difference import EDGE_HASHES
-from pbg_tasks.prepare.split import RETURNED
+from pbg_tasks.formats.names import EDGE_HASHES, RETURNED
 from pbg_tasks.tasks.context import RunContext, perform
 from pbg_tasks.tasks.files import open_directory
 

@@ -1,0 +1,18 @@
+"""Names of files in a checkpoint and a release, for tasks that need no more of the formats."""
+
+from __future__ import annotations
+
+EDGE_HASHES = "edge_hashes.parquet"
+"""File with the columns ``relation`` (its label) and ``hash``, sorted by both; one row for each distinct edge."""
+RETURNED = "returned.parquet"
+"""Pairs of entities that were drawn to be held out, and train."""
+
+
+def embeddings_file_name(entity: str, partition: int, version: int) -> str:
+    """Return the file name of a partition in a version."""
+    return f"embeddings_{entity}_{partition}.v{version}.h5"
+
+
+def model_file_name(version: int) -> str:
+    """Return the file name of the shared parameters in a version."""
+    return f"model.v{version}.h5"

@@ -1,0 +1,67 @@
+"""Edges that another model is asked: as many as it takes to decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pbg_tasks.config import Evaluation, Gates
+from pbg_tasks.evaluate import rounds, sampling
+from tests.evaluate.graphs import Graph, make_config
+from tests.evaluate.rivals import rival_of
+
+GATES = Gates(min_over_popularity={}, max_mrr_drop=0.5, max_trend_drop={}, min_common_edges=10)
+
+
+@pytest.fixture
+def graph():
+    return Graph(make_config(dynamic=True, operator="translation"), edges=900)
+
+
+@pytest.fixture
+def report(tmp_path, graph, monkeypatch):
+    """Evaluate a graph beside itself, in a round of 200 edges of which 20 are asked first."""
+    monkeypatch.setattr(sampling, "ROUND_EDGES", 200)
+    monkeypatch.setattr(rounds, "FIRST_PAIRS", 20)
+    compared = rival_of(graph, graph, tmp_path / "rival", unknown=0)
+
+    def evaluate(gates=GATES, *, continued=False, best=False, most=800):
+        rival = replace(compared, continued=continued)
+        evaluation = Evaluation(max_edges=most)
+        beside = {"best" if best else "compared": rival}
+        return graph.evaluate(tmp_path, graph.triples, evaluation=evaluation, gates=gates, **beside)[0]
+
+    return evaluate
+
+
+def test_clear_comparison_asks_few_edges(tmp_path, graph, report):
+    found = report()
+    assert (found.edges, found.against.edges) == (200, 20)
+    compared = rival_of(graph, graph, tmp_path / "again", unknown=0)
+    alone = graph.evaluate(tmp_path, graph.triples[:20], compared=compared)[0].against
+    assert (alone.candidate, alone.current) == (found.against.candidate, found.against.current)
+
+
+def test_best_release_is_asked_few_edges_too(report):
+    assert report(replaced(max_trend_drop={"block": 0.5}), best=True).best.edges == 20
+
+
+def replaced(**keys):
+    return GATES.model_validate(GATES.model_dump() | keys)
+
+
+@pytest.mark.parametrize(("common", "asked"), [(20, 20), (21, 40), (100, 160), (161, 200)])
+def test_parts_double_until_they_decide(report, common, asked):
+    found = report(replaced(min_common_edges=common))
+    assert (found.edges, found.against.edges) == (200, asked)
+
+
+def test_undecided_start_is_asked_the_whole_round(report):
+    """The gate judges the end of its interval, which fewer edges would widen."""
+    assert report(continued=True).against.edges == 200
+    assert report(replaced(min_over_start={"block": 0.5}), continued=True).against.edges == 20
+
+
+def test_split_that_is_ranked_whole_is_compared_whole(report):
+    assert report(most=900).against.edges == 900
