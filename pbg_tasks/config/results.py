@@ -254,6 +254,7 @@ class ForecastDocument(Stored):
     machines: Annotated[int, Field(strict=True, ge=1, lt=1 << 31)]
     rates: Count | None = None
     engine: str
+    kind: str = ""
     modelled: dict[str, tuple[Seconds, Seconds, Amount, Amount, Amount]]
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config.results import ForecastDocument, TaskResult
 
-RATES = 2
+RATES = 3
 """Number of the rates in ``work``; nights with other rates cannot be compared."""
 _UNKNOWN = math.log(3)  # logarithm of the factor by which the rates may be wrong without a measured night
 _LEAST = math.log(1.15)  # usual difference between two nights on a machine that has other users
@@ -46,12 +46,14 @@ class MeasuredNight:
         engine: that trained it.
         modelled: figures computed for each task.
         measured: figures of each task that were measured.
+        kind: of its work; empty where it is unknown.
     """
 
     run: str
     engine: str
     modelled: Mapping[str, Usage]
     measured: Mapping[str, Usage]
+    kind: str = ""
 
     @classmethod
     def of_results(
@@ -68,7 +70,12 @@ class MeasuredNight:
             return None
         measured = {task: usage for task, result in results.items() if (usage := Usage.of_result(result)) is not None}
         planned = {task: Usage(*figures) for task, figures in forecast.modelled.items()}
-        return cls(run, forecast.engine, planned, measured) if measured else None
+        return cls(run, forecast.engine, planned, measured, forecast.kind) if measured else None
+
+
+def of_kind(nights: Sequence[MeasuredNight], kind: str) -> Sequence[MeasuredNight]:
+    """Return the nights of a kind, or all where there are none: a first warm night has cold ones to go by."""
+    return [night for night in nights if night.kind == kind] or nights
 
 
 def calibrated(task: str, field: str, value: float, nights: Sequence[MeasuredNight]) -> Figure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from pbg_tasks.forecast.calibration import RATES, Figure, calibrated
+from pbg_tasks.forecast.calibration import RATES, Figure, calibrated, of_kind
 from pbg_tasks.forecast.usage import Usage
 from pbg_tasks.progress import human_count, human_seconds
 
@@ -48,6 +48,7 @@ class NightForecastDocument(TypedDict):
     machines: int
     prices: dict[str, object] | None
     engine: str
+    kind: str
     rates: int
     modelled: dict[str, list[float]]
 
@@ -63,6 +64,7 @@ class NightForecast:
         nights: ids of those runs.
         machines: number of machines that train together.
         costs: prices, if they are known.
+        kind: of its work.
     """
 
     engine: str
@@ -71,6 +73,7 @@ class NightForecast:
     nights: tuple[str, ...]
     machines: int = 1
     costs: Costs | None = None
+    kind: str = ""
 
     @property
     def seconds(self) -> Figure:
@@ -124,6 +127,7 @@ class NightForecast:
             "machines": self.machines,
             "prices": None if self.costs is None else self.costs.model_dump(mode="json"),
             "engine": self.engine,
+            "kind": self.kind,
             "rates": RATES,
             "modelled": {task: list(usage) for task, usage in self.modelled.items()},
         }
@@ -157,6 +161,7 @@ def forecast_night(
     engine: str,
     machines: int = 1,
     costs: Costs | None = None,
+    kind: str = "",
 ) -> NightForecast:
     """Forecast a night.
 
@@ -166,14 +171,17 @@ def forecast_night(
         engine: that trains it; a training with another engine is not comparable.
         machines: number of machines that train together.
         costs: prices.
+        kind: of its work; nights of the same kind tell, where there are any.
     """
     tasks: dict[str, dict[str, Figure]] = {}
     for task, usage in modelled.items():
-        telling = [night for night in nights if task != "train" or night.engine == engine]
+        there = [night for night in nights if task in night.measured and (task != "train" or night.engine == engine)]
+        telling = of_kind(there, kind)
         tasks[task] = {
             field: calibrated(task, field, value, telling) for field, value in zip(usage._fields, usage, strict=True)
         }
-    return NightForecast(engine, modelled, tasks, tuple(night.run for night in nights), machines, costs)
+    runs = tuple(night.run for night in of_kind(nights, kind))
+    return NightForecast(engine, modelled, tasks, runs, machines, costs, kind)
 
 
 def _ends(figure: Figure, digits: int) -> list[float]:

@@ -101,6 +101,12 @@ class Work:
         """Largest dimension of the entity types."""
         return max(map(self.model.entity_dimension, self.entities))
 
+    @property
+    def kind(self) -> str:
+        """Name of what the night has to do beside others of its graph."""
+        facts = {"warm": self.warm, "compared": self.compared, "best": self.best}
+        return ", ".join(name for name, there in facts.items() if there) or "first"
+
 
 def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
     """Return the usage of each task, by name, by the measured rates.
@@ -118,7 +124,7 @@ def modelled(work: Work, *, memory: Mapping[str, int]) -> dict[str, Usage]:
         "bucket": 0.4 + 1.2e-6 * work.edges + 0.3e-6 * work.names,
         "train": 0.5 + _training_seconds(work),
         "preserve": 0.1,
-        "eval": 0.2 + _evaluation_seconds(work) + compared * (0.3 + _drift_seconds(work)) + best * _best_seconds(work),
+        "eval": 0.2 + _evaluation_seconds(work) + compared * _compared_seconds(work) + best * _best_seconds(work),
         "drift": compared * 0.02,  # passes on figures of eval
         "gate": 0.0,
         "publish": 0.05,
@@ -168,6 +174,11 @@ def _ranking_seconds(work: Work) -> float:
 
 def _evaluation_seconds(work: Work) -> float:
     return _ranking_seconds(work) + 0.2e-6 * work.edges + work.vectors / _DISK
+
+
+def _compared_seconds(work: Work) -> float:
+    """Seconds of the release before: it is asked the same edges, and its vectors are compared."""
+    return 0.3 + _ranking_seconds(work) + _drift_seconds(work)
 
 
 def _best_seconds(work: Work) -> float:

@@ -1,4 +1,4 @@
-"""Rough forecasts of the tasks other than training.
+"""Forecasts of the tasks other than training.
 
 A task takes as much as its budget allows, or less where there is less to do.
 """
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pbg_tasks.memory.forecast import Forecast, Line
 from pbg_tasks.memory.machine import usable_cpus
-from pbg_tasks.memory.training import TORCH_BASE
 
 if TYPE_CHECKING:
     from pbg_tasks.config import GraphSpec, Resources
@@ -26,6 +25,10 @@ _KNOWN_BYTES = 16  # bytes of a known edge: both sides' questions and answers, i
 # Of a known edge: both sides' counts by relation and entity, two int64 each, and one side's being joined with more of
 # them. It is an upper bound, because an entity that is in several edges of a relation is counted once.
 _COUNTED_BYTES = 60
+_EVALUATION_BASE = 300_000_000  # torch and DuckDB, which names what moved
+_KEPT = 100_000_000  # by allocators and threads, of memory that was freed: measured on 0.1 M to 3 M edges
+# Beside another model: samples for rotation and neighbours, DuckDB's buffers, and bytes an entity of what moved.
+_COMPARISON, _MOVED_BYTES = 120_000_000, 60
 
 
 def preparation_forecast(resources: Resources) -> Forecast:
@@ -56,25 +59,31 @@ def preparation_peaks(resources: Resources, edges: int) -> dict[str, int]:
     return {task: min(limit, base + each * edges) for task, (base, each) in _PREPARATION.items()}
 
 
-def evaluation_forecast(graph: GraphSpec, *, asked: int, known: int) -> Forecast:
-    """Forecast ``eval``, roughly.
+def evaluation_forecast(
+    graph: GraphSpec, *, asked: int, known: int, entities: int = 0, compared: bool = False
+) -> Forecast:
+    """Forecast ``eval``: at most, for most nights ask fewer edges.
 
     Args:
         graph: the spec.
         asked: edges that are ranked.
         known: edges that are filtered out.
+        entities: of all types.
+        compared: whether the release before is asked, and its vectors are compared.
     """
     budget, row = int(graph.resources.memory_gb * 1e9), 4 * max(map(graph.model.entity_dimension, graph.model.entities))
     threads = graph.resources.threads or usable_cpus()
     blocks = threads * (_BLOCK_ROWS * _ROWS_EACH * row + _TILES)
     return Forecast.of(
-        "eval, roughly",
+        "eval, at most",
         [
-            Line("process", TORCH_BASE),
+            Line("process", _EVALUATION_BASE),
+            Line("what allocators keep", _KEPT),
             Line("queries", min(asked * _QUERY_ROWS * row, budget // 2), ("resources.memory_gb",)),
             Line("candidates and scores", min(blocks, budget // _BLOCK_SHARE), ("resources.memory_gb",)),
             Line("pieces of known edges", min(known, _PIECE_EDGES) * _PIECE_BYTES),
             Line("known edges", known * _KNOWN_BYTES),
-            Line("how often entities are seen, at most", known * _COUNTED_BYTES),
+            Line("how often entities are seen", known * _COUNTED_BYTES),
+            Line("comparison with the release before", compared * (_COMPARISON + entities * _MOVED_BYTES)),
         ],
     )

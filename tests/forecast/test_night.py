@@ -81,3 +81,27 @@ def test_figures_within_interval_give_no_warning():
     assert found["warnings"] == []
     assert found["cost"] is None
     assert {pair["ratio"] for task in found["tasks"].values() for pair in task.values()} <= {1.0, None}
+
+
+def test_nights_of_the_same_kind_tell_where_there_are_any():
+    nights = [
+        MeasuredNight(run, "native", PLANNED, {task: each._replace(seconds=factor * each.seconds)}, kind)
+        for run, factor, kind in (("d1", 9, "first"), ("d2", 2, "warm, compared"), ("d3", 2, "warm, compared"))
+        for task, each in PLANNED.items()
+        if task == "train"
+    ]
+
+    def forecast(nights, kind):
+        return forecast_night(PLANNED, nights, engine="native", kind=kind).to_json()
+
+    found = forecast(nights, "warm, compared")
+    assert (found["calibrated_on"], found["kind"]) == (["d2", "d3"], "warm, compared")
+    assert found["seconds"] == {"train": 7200.0, "eval": 1800.0}
+    assert forecast(nights[:1], "warm, compared")["calibrated_on"] == ["d1"]
+
+
+def test_task_that_no_night_of_the_kind_measured_goes_by_others():
+    others = MeasuredNight("d1", "native", PLANNED, {"train": PLANNED["train"]._replace(seconds=7200.0)}, "first")
+    resumed = MeasuredNight("d2", "native", PLANNED, {"eval": PLANNED["eval"]}, "warm")
+    found = forecast_night(PLANNED, [others, resumed], engine="native", kind="warm").to_json()
+    assert found["seconds"] == {"train": 7200.0, "eval": 1800.0}

@@ -77,14 +77,20 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     chosen = engine_name(graph.train.engine, model, graph.train.device)[0]
     held_out = int(expected.edges * graph.held_out_share)
     asked = min(held_out, graph.eval.max_edges or held_out)
+    before = release_before(run)
     memory = {
         "train": expected.training(
             graph, partition_counts(model), workers=workers, engine=chosen, ranks=written.launch.ranks
         ),
-        "eval": evaluation_forecast(graph, asked=asked, known=expected.edges),
+        "eval": evaluation_forecast(
+            graph,
+            asked=asked,
+            known=expected.edges,
+            entities=sum(expected.entities.values()),
+            compared=before is not None,
+        ),
         "preparation": preparation_forecast(graph.resources),
     }
-    before = release_before(run)
     best = best_release(run, before)
     engine = "cuda" if on_gpu(graph.train.device, model) else chosen
     work = Work(
@@ -106,7 +112,8 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
     peaks |= {"train": memory["train"].peak, "eval": memory["eval"].peak, "drift": memory["eval"].peak}
     planned = {task: usage for task, usage in modelled(work, memory=peaks).items() if task in PLANNED}
     machines = written.launch.ranks if written.launch.launcher == "kubernetes" else 1
-    night = forecast_night(planned, measured_nights(run), engine=engine, machines=machines, costs=written.costs)
+    nights = measured_nights(run)
+    night = forecast_night(planned, nights, engine=engine, machines=machines, costs=written.costs, kind=work.kind)
     return Outlook(memory, night)
 
 
