@@ -57,6 +57,23 @@ def trigger_form(spec: GraphSpec) -> dict[str, Param]:
     }
 
 
+def redo_form(spec: GraphSpec) -> dict[str, Param]:
+    """Return the fields of the DAG that repeats days."""
+    return {
+        "from": Param(
+            None,
+            type=["null", "string"],
+            pattern=SNAPSHOT_KEY,
+            title="From",
+            description=f"Key of the corrected snapshot of {spec.snapshots.location}; released days after it follow.",
+            section="Days",
+        ),
+        "dry_run": Param(
+            default=False, type="boolean", title="Dry run", description="Only list the days.", section="Days"
+        ),
+    }
+
+
 def _number(title: str, maximum: int, usual: str, section: str) -> Param:
     return Param(
         None,

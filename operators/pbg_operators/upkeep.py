@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
 
-from pbg_operators.alerts import on_failure, on_lasting_failure
-from pbg_operators.assets import edges_asset
+from pbg_operators.alerts import Alert, on_failure, on_lasting_failure
+from pbg_operators.assets import channel_asset, edges_asset
+from pbg_operators.form import redo_form
+from pbg_operators.redo import RedoOperator
 from pbg_operators.settings import DEFAULTS, WATCH_ALERT, WATCH_TRIES
 from pbg_operators.task import GraphOperator
 from pbg_operators.watch import WatchOperator, remember_task
@@ -32,6 +34,8 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 def upkeep_dags(spec: GraphSpec, spec_path: Path) -> Iterator[DAG]:
     """Yield the DAGs that a spec asks for beside its nights."""
     yield _drill(spec, spec_path)
+    if spec.nights.redo:
+        yield _redo(spec, spec_path)
     if spec.nights.watch is not None:
         yield _watch(spec, spec.nights.watch)
     if spec.nights.collect is not None:
@@ -81,6 +85,27 @@ def _drill(spec: GraphSpec, spec_path: Path) -> DAG:
         **on_failure(spec),
     ) as dag:
         GraphOperator(task_id="roll_back_and_forward", command="drill", arguments=[str(spec_path.resolve())])
+    return dag
+
+
+def _redo(spec: GraphSpec, spec_path: Path) -> DAG:
+    with DAG(
+        dag_id=f"redo_{spec.graph}",
+        description=f"Repeat a day of graph {spec.graph} and the released days after it",
+        schedule=None,
+        catchup=False,
+        default_args=DEFAULTS | {"graph": spec.graph},
+        max_active_runs=1,
+        params=redo_form(spec),
+        tags=["redo", spec.graph],
+        **on_failure(spec),
+    ) as dag:
+        RedoOperator(
+            task_id="redo_from_a_day",
+            spec=str(spec_path.resolve()),
+            asset=channel_asset(spec),
+            refused=Alert(spec, "refused"),
+        )
     return dag
 
 

@@ -20,7 +20,7 @@ TOGETHER = {
     "finish": ("preserve", "eval", "drift", "gate", "publish"),
 }
 """Commands that do several tasks in one process, and these tasks."""
-HEAVY = ("plan", "validate", "partition", "bucket", "train", "eval", *TOGETHER, EXPORTS)
+HEAVY = ("plan", "validate", "partition", "bucket", "train", "eval", *TOGETHER, "redo_from_a_day", EXPORTS)
 """Tasks whose time and memory grow with the graph."""
 LIGHT = (
     *("make_scratch", "preserve", "drift", "gate", "publish", "summary", "report", "remove_scratch"),

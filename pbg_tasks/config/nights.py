@@ -141,6 +141,7 @@ class Nights(Frozen):
         deadline: time by which a release is expected; null: there is none.
         notify: notifications about nights.
         collect: removal of the channel's old releases; null: by hand only.
+        redo: whether a chain has a DAG whose form repeats days from a corrected one on.
     """
 
     walk: Walk = "chain"
@@ -152,9 +153,12 @@ class Nights(Frozen):
     deadline: Deadline | None = None
     notify: tuple[Notifier, ...] = ()
     collect: Collection | None = None
+    redo: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.walk == "independent" and self.first is not None:
             raise ValueError("first has no meaning for walk independent: such nights have no beginning")
+        if self.walk == "independent" and self.redo:
+            raise ValueError("redo has no meaning for walk independent: no night depends on the one before")
         return self

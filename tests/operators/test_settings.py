@@ -16,7 +16,12 @@ from pbg_tasks.config.airflow import EXPORTS, HEAVY, LIGHT, TOGETHER
 from pbg_tasks.errors import ConfigError
 from tests.operators.specs import small_spec
 
-NIGHTS = {"calendar": {"cron": "0 3 * * *", "key_format": "%Y-%m-%d"}, "collect": {}, "watch": {"complete": "settled"}}
+NIGHTS = {
+    "calendar": {"cron": "0 3 * * *", "key_format": "%Y-%m-%d"},
+    "redo": True,
+    "collect": {},
+    "watch": {"complete": "settled"},
+}
 
 
 @pytest.fixture

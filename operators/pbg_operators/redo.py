@@ -1,0 +1,55 @@
+"""``RedoOperator``: nights of a chain again, from a day that a form names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from pbg_operators.task import PbgOperator, check_arguments
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset, Context
+
+
+class RedoOperator(PbgOperator):
+    """Run ``pbg redo`` from the day of the form on; the channel's asset gets an event of the newest release.
+
+    A further try goes on where the last one ended. A gate that refuses a day ends it, and later days are left.
+
+    Args:
+        spec: path of the graph spec.
+        asset: the channel.
+    """
+
+    def __init__(self, *, spec: str, asset: Asset, **kwargs: Any) -> None:  # noqa: ANN401 - PbgOperator's own
+        super().__init__(command="redo", outlets=[asset], **kwargs)
+        self.spec, self.asset = spec, asset
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Redo the days.
+
+        Raises:
+            AirflowFailException: the form names no day, or a field holds credentials.
+            AirflowSkipException: the days were only to be listed, or none became a release.
+        """
+        first, dry_run = context["params"]["from"], context["params"]["dry_run"]
+        if not first:
+            raise AirflowFailException("no day: fill in the corrected snapshot in the form")
+        arguments = [self.spec, f"--from={first}", *(["--dry-run"] if dry_run else [])]
+        check_arguments(arguments)
+        self.arguments = arguments
+        with self._telling(context):
+            result = self._run(self._environment(), self.command, arguments)
+        released = [day for day in result["redone"] if day["release"] is not None]
+        if not released:
+            context["ti"].xcom_push(key="return_value", value=result)
+            raise AirflowSkipException(f"no day became a release; the days are {', '.join(result['days'])}")
+        event = context["outlet_events"][self.asset]
+        event.extra = {"release": released[-1]["release"], "snapshot": released[-1]["snapshot"]}
+        event.add_partitions(released[-1]["snapshot"])
+        return result
+
+    def lineage(self) -> tuple[list[str], list[str]]:
+        """Return the channel alone: its runs have lineage of their own."""
+        return [], [self.asset.uri]
