@@ -4,8 +4,8 @@
 
 Each task of each night is a process of its own. Three graphs are walked through: AS-733 and ICEWS14 day by day, and
 WN18RR with a fiftieth of its edges changed each night. From the second night on, the CPU seconds of the night must be
-within 25 % of the forecast, and no task may hold more memory than the forecast says it takes at most. CPU seconds, as
-the clock tells of the machine's other users. Prints a table; the last line counts, and the exit status is 1 if there is
+within 25 % of the forecast, and no task may hold more memory than its forecast at most. CPU seconds, as the clock
+counts the machine's other users. Prints a table; the last line counts, and the exit status is 1 if there is
 a problem.
 """
 
@@ -86,7 +86,7 @@ class Night:
 
     @property
     def beyond(self) -> list[str]:
-        """Tasks that held more than they were said to take at most."""
+        """Tasks that held more than their forecast at most."""
         return [task for task, limit in self.limits.items() if self.memory[task] > limit]
 
     @property
@@ -114,7 +114,7 @@ def days_of(graph: str, data: Path, nights: int) -> Days:
 
 
 def changing(edges: list[Edge], nights: int, seed: int = 0) -> Days:
-    """Yield snapshots of which each lacks a part of the edges, another part than the one before."""
+    """Yield snapshots that each lack another part of the edges."""
     rng = random.Random(seed)
     away = set(rng.sample(range(len(edges)), int(len(edges) * _CHANGED)))
     for number in range(nights):
@@ -124,7 +124,7 @@ def changing(edges: list[Edge], nights: int, seed: int = 0) -> Days:
 
 
 def walk(root: Path, days: Days, model: dict[str, Any] | None = None) -> Iterator[Night]:
-    """Do the nights of a graph, and yield what was forecast and came."""
+    """Do the nights of a graph, and yield their figures."""
     spec = root / "graph.yaml"
     document = {
         "graph": "forecast",
@@ -198,7 +198,7 @@ def main(
     print(table(found))
     if tasks:
         for name, night in found:
-            cells = (f"{task} {said:.2f}/{took:.2f}" for task, (said, took) in night.by_task.items())
+            cells = (f"{task} {planned:.2f}/{took:.2f}" for task, (planned, took) in night.by_task.items())
             print(f"{name} {night.day}: {', '.join(cells)}")
     firsts = {name: next(night for each, night in found if each == name) for name, _ in found}
     off = sum(night.off for name, night in found if night is not firsts[name])

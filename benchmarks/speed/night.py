@@ -175,7 +175,7 @@ def _nights(
 
 
 def _compiled(directory: Path) -> dict[str, str]:
-    """Return an environment in which no task compiles sources, as in an image.
+    """Return an environment with compiled sources, as in an image.
 
     Where packages were installed without bytecode, and none may be written, each process spends seconds on that.
     """

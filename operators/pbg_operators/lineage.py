@@ -122,7 +122,7 @@ def _describe(
     for task, found in tasks_of(command, result).items():
         facets = facets_of(FINDINGS.get(task, Stored).model_validate(found) if found else None, columns)
         if SNAPSHOT in READ.get(task, ()):
-            for dataset in lineage.inputs[:1]:  # the snapshot comes first, and the first task to read it tells of it
+            for dataset in lineage.inputs[:1]:  # the snapshot comes first, and its first reader describes it
                 dataset.facets, dataset.inputFacets = (
                     dataset.facets or facets.snapshot,
                     dataset.inputFacets or facets.reading,

@@ -1,4 +1,7 @@
-"""``PublishOperator``: announces a release to every DAG that waits for it; ``FinishOperator`` does all before, too."""
+"""``PublishOperator``: announces a release to every DAG that waits for it.
+
+``FinishOperator`` also does the tasks between training and that.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ class PublishOperator(AnnouncingOperator):
 
 
 class FinishOperator(PublishOperator):
-    """Run ``pbg finish``: publish, and all tasks between training and that, in one process.
+    """Run ``pbg finish``: all tasks after training, in one process.
 
     Its own result has the MRR, which templates of ``facts`` cannot have.
     """

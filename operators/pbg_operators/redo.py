@@ -1,4 +1,4 @@
-"""``RedoOperator``: nights of a chain again, from a day that a form names."""
+"""``RedoOperator``: repeats nights of a chain from a day on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 class RedoOperator(PbgOperator):
-    """Run ``pbg redo`` from the day of the form on; the channel's asset gets an event of the newest release.
+    """Run ``pbg redo`` from the day of the form on.
 
-    A further try goes on where the last one ended. A gate that refuses a day ends it, and later days are left.
+    The channel's asset gets an event of the newest release. A further try goes on where the last one ended. A gate that
+    refuses a day ends it, and later days are left.
 
     Args:
         spec: path of the graph spec.

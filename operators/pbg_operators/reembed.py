@@ -163,7 +163,10 @@ def _preparation(spec: GraphSpec) -> list[PbgOperator]:
 
 
 def _publication(spec: GraphSpec, inlets: list[Asset]) -> PublishOperator:
-    """Make the task that publishes; with few tasks, it does all that follows the training."""
+    """Make the task that publishes.
+
+    With few tasks, it does all that follows the training.
+    """
     given: dict[str, Any] = {
         "arguments": [RUN],
         "scratch": SCRATCH,

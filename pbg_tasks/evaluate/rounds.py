@@ -97,7 +97,7 @@ class RankedRounds:
 
 
 class PairedRounds:
-    """Another model, asked no more of the ranked edges than it takes to decide.
+    """Comparison with another model on the edges that decide.
 
     Args:
         paired: both models.

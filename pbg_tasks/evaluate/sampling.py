@@ -163,26 +163,26 @@ class Reciprocals:
 
 
 def drop_ratios(gates: Gates) -> Ratios:
-    """Return the limit of a night's MRR, as a share of that of the release before."""
+    """Return the limits of ``max_mrr_drop`` as shares of the MRR before."""
     return (1 - gates.max_mrr_drop,)
 
 
 def trend_ratios(gates: Gates) -> Ratios:
-    """Return the limits of a night's MRR, as shares of that of the best release."""
+    """Return the limits of ``max_trend_drop`` as shares of the best MRR."""
     return tuple(1 - drop for drop in (gates.max_trend_drop.warn, gates.max_trend_drop.block) if drop is not None)
 
 
 def start_ratios(gates: Gates) -> Ratios:
-    """Return the limits of a warm night's MRR, as shares of that of its start."""
+    """Return the limits of ``min_over_start``, shares of the MRR before training."""
     return tuple(limit for limit in (gates.min_over_start.warn, gates.min_over_start.block) if limit is not None)
 
 
 def pair_decides(ours: np.ndarray, theirs: np.ndarray, ratios: Ratios, gates: Gates) -> bool:
-    """Return whether the reciprocal ranks of two models on the same edges are far enough from limits.
+    """Return whether the ranks of two models are clear of limits.
 
     Args:
-        ours: float64 (N,), by tonight's model.
-        theirs: float64 (N,), by the other one.
+        ours: float64 (N,), reciprocal ranks by tonight's model.
+        theirs: float64 (N,), by the other one, of the same edges.
         ratios: limits of the mean of ``ours``, as shares of that of ``theirs``.
         gates: of the graph.
     """

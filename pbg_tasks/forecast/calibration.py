@@ -74,7 +74,7 @@ class MeasuredNight:
 
 
 def of_kind(nights: Sequence[MeasuredNight], kind: str) -> Sequence[MeasuredNight]:
-    """Return the nights of a kind, or all where there are none: a first warm night has cold ones to go by."""
+    """Return the nights of a kind, or all where there are none."""
     return [night for night in nights if night.kind == kind] or nights
 
 

@@ -171,7 +171,7 @@ def forecast_night(
         engine: that trains it; a training with another engine is not comparable.
         machines: number of machines that train together.
         costs: prices.
-        kind: of its work; nights of the same kind tell, where there are any.
+        kind: of its work; nights of the same kind calibrate it, where there are any.
     """
     tasks: dict[str, dict[str, Figure]] = {}
     for task, usage in modelled.items():

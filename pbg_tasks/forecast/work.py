@@ -103,7 +103,7 @@ class Work:
 
     @property
     def kind(self) -> str:
-        """Name of what the night has to do beside others of its graph."""
+        """Name of the parts that not every night of a graph has."""
         facts = {"warm": self.warm, "compared": self.compared, "best": self.best}
         return ", ".join(name for name, there in facts.items() if there) or "first"
 
@@ -177,7 +177,10 @@ def _evaluation_seconds(work: Work) -> float:
 
 
 def _compared_seconds(work: Work) -> float:
-    """Seconds of the release before: it is asked the same edges, and its vectors are compared."""
+    """Return the seconds of the release before.
+
+    It is asked the same edges, and its vectors are compared.
+    """
     return 0.3 + _ranking_seconds(work) + _drift_seconds(work)
 
 

@@ -1,4 +1,4 @@
-"""Names of files in a checkpoint and a release, for tasks that need no more of the formats."""
+"""File names of checkpoints and releases, without the formats themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges that another model is asked: as many as it takes to decide."""
+"""Edges that another model is asked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def graph():
 
 @pytest.fixture
 def report(tmp_path, graph, monkeypatch):
-    """Evaluate a graph beside itself, in a round of 200 edges of which 20 are asked first."""
+    """Evaluate a graph beside itself in a round of 200 edges."""
     monkeypatch.setattr(sampling, "ROUND_EDGES", 200)
     monkeypatch.setattr(rounds, "FIRST_PAIRS", 20)
     compared = rival_of(graph, graph, tmp_path / "rival", unknown=0)
@@ -58,7 +58,7 @@ def test_parts_double_until_they_decide(report, common, asked):
 
 
 def test_undecided_start_is_asked_the_whole_round(report):
-    """The gate judges the end of its interval, which fewer edges would widen."""
+    """The gate judges an end of its interval, which few edges widen."""
     assert report(continued=True).against.edges == 200
     assert report(replaced(min_over_start={"block": 0.5}), continued=True).against.edges == 20
 

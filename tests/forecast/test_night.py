@@ -83,7 +83,7 @@ def test_figures_within_interval_give_no_warning():
     assert {pair["ratio"] for task in found["tasks"].values() for pair in task.values()} <= {1.0, None}
 
 
-def test_nights_of_the_same_kind_tell_where_there_are_any():
+def test_nights_of_one_kind_calibrate():
     nights = [
         MeasuredNight(run, "native", PLANNED, {task: each._replace(seconds=factor * each.seconds)}, kind)
         for run, factor, kind in (("d1", 9, "first"), ("d2", 2, "warm, compared"), ("d3", 2, "warm, compared"))
@@ -100,7 +100,7 @@ def test_nights_of_the_same_kind_tell_where_there_are_any():
     assert forecast(nights[:1], "warm, compared")["calibrated_on"] == ["d1"]
 
 
-def test_task_that_no_night_of_the_kind_measured_goes_by_others():
+def test_task_without_its_kind_uses_other_nights():
     others = MeasuredNight("d1", "native", PLANNED, {"train": PLANNED["train"]._replace(seconds=7200.0)}, "first")
     resumed = MeasuredNight("d2", "native", PLANNED, {"eval": PLANNED["eval"]}, "warm")
     found = forecast_night(PLANNED, [others, resumed], engine="native", kind="warm").to_json()

@@ -102,7 +102,7 @@ def test_announcement_is_recorded_after_airflow_sent_it(operator, fake_pbg, cont
 
 @pytest.fixture
 def finish(fake_pbg, context, told):
-    """Run ``pbg finish`` with a result; it returns the operator and the texts of warnings."""
+    """Run ``pbg finish`` with a result; it returns the warnings."""
     context["outlet_events"] = OutletEventAccessors()
     warned = []
 

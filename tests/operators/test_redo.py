@@ -36,7 +36,7 @@ def redo(context):
     return execute
 
 
-def test_form_becomes_the_command_and_the_newest_release_an_event(redo, fake_pbg, context):
+def test_newest_release_of_the_days_is_an_event(redo, fake_pbg, context):
     fake_pbg(f"print(*sys.argv[1:], file=sys.stderr); print({json.dumps(json.dumps(DONE))})")
     assert redo() == DONE
     event = context["outlet_events"][CHANNEL]
