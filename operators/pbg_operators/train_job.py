@@ -175,7 +175,7 @@ class PBGTrainJobOperator(PbgOperator):
         if error is not None:
             raise task_failure(error)
         self.found = self._run(self._environment(), "show", [self.arguments[0], "--task=train"])
-        self._measure(metrics.send, self.found)
+        self._measure(metrics.send, self.command, self.found)
         return self.found
 
     def _say(self, line: str) -> None:
