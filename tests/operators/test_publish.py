@@ -125,8 +125,11 @@ def finish(fake_pbg, context, told):
 
 
 def test_finish_tells_of_all_that_it_did(finish, context, told):
-    checks = [{"sentence": "MRR fell", "warned": True}, {"sentence": "fine", "warned": False}]
-    tasks = {"eval": {"filtered": {"mrr": 0.25}}, "gate": {"checks": checks}, "publish": PUBLISHED}
+    checks = [
+        {"name": name, "passed": True, "warned": warned, "value": 1, "limit": 1, "sentence": sentence}
+        for name, warned, sentence in (("fall", True, "MRR fell"), ("floor", False, "fine"))
+    ]
+    tasks = {"eval": {"filtered": {"mrr": 0.25}}, "gate": {"passed": True, "checks": checks}, "publish": PUBLISHED}
     warned = finish({**PUBLISHED, "run": "/store/runs/r", "task": "finish", "tasks": tasks})
     extra = context["outlet_events"][CHANNEL].extra
     assert (extra["release"], extra["mrr"], extra["edges"]) == (7, 0.25, 1000)
