@@ -18,7 +18,7 @@ from pbg_tasks.evaluate.questions import Side
 from pbg_tasks.evaluate.ranking import Model
 from pbg_tasks.evaluate.report import EvaluationReport
 from pbg_tasks.evaluate.rounds import PairedRounds, RankedRounds
-from pbg_tasks.evaluate.sampling import Sample, drop_ratios, relation_edges, start_ratios, trend_ratios
+from pbg_tasks.evaluate.sampling import Ratios, Sample, drop_ratios, relation_edges, start_ratios, trend_ratios
 from pbg_tasks.evaluate.tables import Budget, EntityTable
 from pbg_tasks.formats.edges import EdgeList
 from pbg_tasks.model.families import Families
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from pbg_tasks.config import Evaluation, Gates, ModelConfig
     from pbg_tasks.evaluate.compared_model import ComparedModel
-    from pbg_tasks.evaluate.sampling import Ratios
     from pbg_tasks.formats.entity_sets import EntitySet
 
     EdgeStream = Callable[[], Iterator[tuple[Bucket, EdgeList]]]
@@ -163,11 +162,12 @@ def _ratios(gates: Gates | None, compared: ComparedModel | None, best: ComparedM
         compared: the model of the release before, where that is the other one.
         best: that of the best release; the same one as ``compared`` where it is both.
     """
-    if gates is None:
-        return ()
-    ratios = trend_ratios(gates) if best is not None and (compared is None or compared is best) else ()
-    if compared is not None:
-        ratios += drop_ratios(gates) + (start_ratios(gates) if compared.continued else ())
+    ratios = Ratios()
+    if gates is not None and best is not None and (compared is None or compared is best):
+        ratios += trend_ratios(gates)
+    if gates is not None and compared is not None:
+        ratios += drop_ratios(gates)
+        ratios += start_ratios(gates) if compared.continued else Ratios()
     return ratios
 
 

@@ -17,12 +17,11 @@ from pbg_tasks.config.gates import RelationFloor
 from pbg_tasks.formats.edges import EdgeList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pbg_tasks.config import Gates
+    from pbg_tasks.config.limits import AtLeast, AtMost
     from pbg_tasks.evaluate.ids import Bucket
-
-Ratios = tuple[float, ...]
 
 ROUND_EDGES = 2048
 """Number of edges of the first round, as many as one part of the ranking has. Each further round doubles the number of
@@ -33,6 +32,39 @@ STANDARD_ERRORS = 3.0
 every round looks again.
 """
 _FEWEST = 2  # least number of values that have a spread
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Limits of the MRR of tonight's model, as shares of another model's.
+
+    Attributes:
+        block: that refuse a night. Edges are asked until these are clear.
+        warn: that warn of one. They may stay unclear once ``ROUND_EDGES`` edges were asked: ranking all edges costs
+            more than a warning too many or too few.
+    """
+
+    block: tuple[float, ...] = ()
+    warn: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, limit: AtLeast | AtMost, share: Callable[[float], float] = float) -> Ratios:
+        """Return the limits of a gate; ``share`` turns one into a share."""
+        block, warn = (() if each is None else (share(each),) for each in (limit.block, limit.warn))
+        return cls(block, warn)
+
+    def __add__(self, other: Ratios) -> Ratios:
+        return Ratios(self.block + other.block, self.warn + other.warn)
+
+    def decided(self, ours: np.ndarray, theirs: np.ndarray) -> bool:
+        """Return whether the mean of ``ours`` is clear of the limits.
+
+        Args:
+            ours: float64 (N,), reciprocal ranks by tonight's model.
+            theirs: float64 (N,), of the same edges by another one.
+        """
+        limits = self.block if len(ours) >= ROUND_EDGES else self.block + self.warn
+        return all(_clear(ours - limit * theirs, 0) for limit in limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +182,9 @@ class Reciprocals:
         """Return whether these ranks are far enough from a gate's limits."""
         if gates.min_mrr and not _clear(self.ranked, gates.min_mrr):
             return False
-        if self.popular is not None:
-            limits = (gates.min_over_popularity.block, gates.min_over_popularity.warn)
-            if not all(_clear(self.ranked - limit * self.popular, 0) for limit in limits if limit is not None):
-                return False
+        popularity = Ratios.of(gates.min_over_popularity)
+        if self.popular is not None and not popularity.decided(self.ranked, self.popular):
+            return False
         pairs: list[tuple[np.ndarray, np.ndarray, Ratios]] = []
         if self.candidate is not None and self.current is not None:
             pairs.append((self.candidate, self.current, drop_ratios(gates)))
@@ -164,17 +195,17 @@ class Reciprocals:
 
 def drop_ratios(gates: Gates) -> Ratios:
     """Return the limits of ``max_mrr_drop`` as shares of the MRR before."""
-    return (1 - gates.max_mrr_drop,)
+    return Ratios(block=(1 - gates.max_mrr_drop,))
 
 
 def trend_ratios(gates: Gates) -> Ratios:
     """Return the limits of ``max_trend_drop`` as shares of the best MRR."""
-    return tuple(1 - drop for drop in (gates.max_trend_drop.warn, gates.max_trend_drop.block) if drop is not None)
+    return Ratios.of(gates.max_trend_drop, lambda drop: 1 - drop)
 
 
 def start_ratios(gates: Gates) -> Ratios:
     """Return the limits of ``min_over_start``, shares of the MRR before training."""
-    return tuple(limit for limit in (gates.min_over_start.warn, gates.min_over_start.block) if limit is not None)
+    return Ratios.of(gates.min_over_start)
 
 
 def pair_decides(ours: np.ndarray, theirs: np.ndarray, ratios: Ratios, gates: Gates) -> bool:
@@ -183,10 +214,10 @@ def pair_decides(ours: np.ndarray, theirs: np.ndarray, ratios: Ratios, gates: Ga
     Args:
         ours: float64 (N,), reciprocal ranks by tonight's model.
         theirs: float64 (N,), by the other one, of the same edges.
-        ratios: limits of the mean of ``ours``, as shares of that of ``theirs``.
+        ratios: limits of tonight's model.
         gates: of the graph.
     """
-    return len(ours) >= gates.min_common_edges and all(_clear(ours - ratio * theirs, 0) for ratio in ratios)
+    return len(ours) >= gates.min_common_edges and ratios.decided(ours, theirs)
 
 
 def _clear(values: np.ndarray, limit: float) -> bool:

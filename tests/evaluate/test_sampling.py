@@ -9,7 +9,7 @@ import pytest
 
 from pbg_tasks.config import Evaluation, Gates
 from pbg_tasks.evaluate import sampling
-from pbg_tasks.evaluate.sampling import Reciprocals, Sample
+from pbg_tasks.evaluate.sampling import ROUND_EDGES, Reciprocals, Sample
 from pbg_tasks.formats.edges import EdgeList
 from tests.evaluate.graphs import Graph, make_config
 from tests.evaluate.rivals import rival_of
@@ -111,8 +111,24 @@ def test_comparison_far_from_its_limit_is_enough(rng, compared, count, enough):
 
 @pytest.mark.parametrize(
     ("compared", "count", "enough"),
-    [(1.0, 500, True), (1 / 0.9, 500, False), (1 / 0.8, 500, False), (1.5, 500, True), (1.0, 99, False)],
-    ids=["no fall", "a fall at the warning", "a fall at the limit", "a fall beyond both", "few edges"],
+    [
+        (1.0, 500, True),
+        (1 / 0.9, 500, False),
+        (1 / 0.9, ROUND_EDGES, True),
+        (1 / 0.8, 500, False),
+        (1 / 0.8, 2 * ROUND_EDGES, False),
+        (1.5, 500, True),
+        (1.0, 99, False),
+    ],
+    ids=[
+        "no fall",
+        "a fall at the warning",
+        "a fall at the warning, on a whole round",
+        "a fall at the limit",
+        "a fall at the limit, on two rounds",
+        "a fall beyond both",
+        "few edges",
+    ],
 )
 def test_best_far_from_both_limits_is_enough(rng, compared, count, enough):
     found = reciprocals(rng, count, 0.1, compared=compared)
