@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pbg_tasks.checkpoint.best import open_best
 from pbg_tasks.checkpoint.contents import Names, check_rows, checkpoint_names
 from pbg_tasks.checkpoint.live import LiveMirror, watch_progress
 from pbg_tasks.checkpoint.manifest import Head, Iteration, Manifest, ObjectRecord
@@ -46,6 +47,7 @@ __all__ = [
     "checkpoint_names",
     "claim",
     "is_preserved",
+    "open_best",
     "open_committed",
     "open_directory",
     "open_preserved",

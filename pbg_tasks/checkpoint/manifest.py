@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
-from pbg_tasks.config.base import Frozen, canonical_json, parse
+from pbg_tasks.config.base import Frozen, Growing, canonical_json, parse
 from pbg_tasks.config.results import check_format
 from pbg_tasks.errors import FormatError, PbgError
 
@@ -48,7 +48,21 @@ class Iteration(Frozen):
     num_edge_chunks: int
 
 
-class Manifest(Frozen):
+class BestVersion(Frozen):
+    """An earlier version with a better figure than the newest.
+
+    The figure is the MRR of the sample of valid edges.
+
+    Attributes:
+        version: its number.
+        manifest_sha256: of its manifest.
+    """
+
+    version: Annotated[int, Field(ge=1)]
+    manifest_sha256: Sha256
+
+
+class Manifest(Growing):
     """Manifest of one committed version, with all its objects.
 
     Attributes:
@@ -59,8 +73,12 @@ class Manifest(Frozen):
         edges: ledger: number of edges that each finished iteration trained.
         retrained: for each iteration, the number of edges that were, or may have been, trained twice: a rank was lost
             before it had stored its work on them. Empty where no iteration has any.
+        valid: MRR of the sample of valid edges after each finished epoch; empty without early stopping.
+        best: the version to release, where it is not this one.
         objects: by file name.
     """
+
+    later_keys: ClassVar[tuple[str, ...]] = ("valid", "best")
 
     format: Literal[1] = 1
     spec: str
@@ -70,7 +88,14 @@ class Manifest(Frozen):
     iteration: Iteration | None = None
     edges: tuple[int, ...] = ()
     retrained: tuple[int, ...] = ()
+    valid: tuple[float, ...] = ()
+    best: BestVersion | None = None
     objects: dict[str, ObjectRecord]
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The first epoch with the highest figure, from 1; None without figures."""
+        return self.valid.index(max(self.valid)) + 1 if self.valid else None
 
 
 class NamedRecord(Frozen):

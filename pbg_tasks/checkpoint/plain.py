@@ -20,6 +20,7 @@ from pbg_tasks.checkpoint.reader import (
     VERSION_MIRROR,
     VerifiedFiles,
     location,
+    manifest_name,
     read_manifest,
     read_mirror,
 )
@@ -273,3 +274,20 @@ def _is_unchanged(store: Store, key: str, record: ObjectRecord) -> bool:
         except FormatError:
             return False
     return True
+
+
+def outdated_files(store: Store, prefix: str, found: Newest, head: Head | None, expect: Names) -> list[str]:
+    """List the files that the next commit makes needless.
+
+    They are those of an adopted version, and what a crash kept of the one before.
+
+    Version 0 and what PBG's preserved snapshots link to stay, as PBG leaves them.
+    """
+    version = found.files.version
+    before = [version - 1] if version > 1 else []
+    adopted = [version] if version and found.manifest is None else []
+    keep = Contents(store, prefix, expect).linked()
+    data = [name for number in before + adopted for name in expect(number) if name not in keep]
+    # HEAD.json may have named a version that PBG went beyond, or one that is now trained again.
+    stale = [head.version] if head is not None and found.manifest is None and head.version < version else []
+    return [*data, *(manifest_name(number) for number in before + adopted + stale)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pbg_tasks.checkpoint.contents import Contents
+from pbg_tasks.checkpoint.best import best_before, superseded
 from pbg_tasks.checkpoint.manifest import (
     Head,
     Iteration,
@@ -26,7 +26,7 @@ from pbg_tasks.checkpoint.manifest import (
     sha256,
 )
 from pbg_tasks.checkpoint.partial_record import PARTIAL, RECORDS, PartialObjects, PartialRecord, epoch_of, progress_name
-from pbg_tasks.checkpoint.plain import Newest, newest, read_head
+from pbg_tasks.checkpoint.plain import Newest, newest, outdated_files, read_head
 from pbg_tasks.checkpoint.preserve import MANIFEST
 from pbg_tasks.checkpoint.reader import (
     HEAD,
@@ -198,7 +198,13 @@ class CheckpointWriter:
                     self.store.delete(info.key)
 
     def commit(
-        self, objects: dict[str, ObjectRecord], *, iteration: Iteration | None, edges: int, retrained: int = 0
+        self,
+        objects: dict[str, ObjectRecord],
+        *,
+        iteration: Iteration | None,
+        edges: int,
+        retrained: int = 0,
+        valid: float | None = None,
     ) -> Manifest:
         """Make a version count: write its manifest, then swap HEAD.json.
 
@@ -207,11 +213,13 @@ class CheckpointWriter:
             iteration: the one just finished; None commits a version 0 (nothing trained).
             edges: number of edges it trained.
             retrained: number of them that may have been trained before, by ranks that were lost.
+            valid: MRR of the sample of valid edges, where the iteration ends an epoch and early stopping is on.
 
         Raises:
             ConflictError: another writer has claimed the run, so no write of this one counts.
         """
         version = iteration.number if iteration else 0
+        figures = (*(self.manifest.valid if self.manifest else ()), *(() if valid is None else (valid,)))
         manifest = Manifest(
             spec=self.spec,
             writer_epoch=self._head.writer_epoch,
@@ -220,6 +228,8 @@ class CheckpointWriter:
             iteration=iteration,
             edges=(*(self.manifest.edges if self.manifest else ()), *((edges,) if iteration else ())),
             retrained=self._retrained(retrained) if iteration else (),
+            valid=figures,
+            best=best_before(iteration, figures, self.manifest, self._head.manifest_sha256),
             objects=objects,
         )
         data = encode(manifest)
@@ -263,15 +273,19 @@ class CheckpointWriter:
         self.store.put(self.key(VERSION_MIRROR), f"{self.version}\n".encode())
 
     def drop(self, manifest: Manifest) -> None:
-        """Delete the data of a version that is no longer the newest.
+        """Delete versions that are neither the newest nor the best.
 
         Version 0 is kept, as in PBG.
+
+        Args:
+            manifest: of the version before the newest.
         """
-        if manifest.version == 0 or manifest.version >= self.version:
-            return
-        for name in manifest.objects:
-            self.store.delete(self.key(name))
-        self.store.delete(self.key(manifest_name(manifest.version)))  # last, because `catch_up` finds the objects by it
+        for each in superseded(self.store, self.prefix, manifest, self.manifest):
+            if 0 < each.version < self.version:
+                for name in each.objects:
+                    self.store.delete(self.key(name))
+                # Last, because `catch_up` finds the objects by it.
+                self.store.delete(self.key(manifest_name(each.version)))
 
     def catch_up(self) -> None:
         """Complete the steps that follow a commit.
@@ -346,7 +360,7 @@ def claim(
     )
     if info is None or claimed != head:
         info = _swap_head(store, prefix, claimed, info)
-    outdated = [] if adopt is None else _outdated(store, prefix, found, head, adopt)
+    outdated = [] if adopt is None else outdated_files(store, prefix, found, head, adopt)
     writer = CheckpointWriter(store, prefix, spec, claimed, info, found, outdated)
     with WriterHeartbeat(store, lease):
         if adopt is not None:
@@ -416,19 +430,3 @@ def _first_epoch(store: Store, prefix: str, version: int, expect: Names | None) 
     names = expect(version + 1) if expect else []
     stamps = [info.metadata.get(WRITER_EPOCH, "0") for name in names if (info := store.head(join(prefix, name)))]
     return 1 + max(map(int, stamps), default=0)
-
-
-def _outdated(store: Store, prefix: str, found: Newest, head: Head | None, expect: Names) -> list[str]:
-    """List the files that the next commit makes needless.
-
-    They are those of an adopted version, and of the version before, where a crash left some. Version 0 and the files
-    that PBG's preserved snapshots link to stay, as in PBG.
-    """
-    version = found.files.version
-    before = [version - 1] if version > 1 else []
-    adopted = [version] if version and found.manifest is None else []
-    keep = Contents(store, prefix, expect).linked()
-    data = [name for number in before + adopted for name in expect(number) if name not in keep]
-    # HEAD.json may have named a version after which PBG continued, or one that is now trained again.
-    stale = [head.version] if head is not None and found.manifest is None and head.version < version else []
-    return [*data, *(manifest_name(number) for number in before + adopted + stale)]

@@ -123,6 +123,18 @@ class DeltaEpochs(Frozen):
     sample: Annotated[float, Field(ge=0, le=1)] = 0.1
 
 
+class EarlyStoppingRule(Frozen):
+    """Rule that ends a training by the valid split.
+
+    A sample of it is ranked after each epoch.
+
+    Attributes:
+        patience: epochs in a row without a new best one, after which training ends; the best epoch is released.
+    """
+
+    patience: PositiveInt = 3
+
+
 class Training(Growing):
     """Settings of the training, beyond PBG's own keys.
 
@@ -137,10 +149,13 @@ class Training(Growing):
             warm-started night; 0 is none.
         shrink: factors of the embeddings and optimizer sums that a warm-started night begins with; null: as they are.
         delta: rule for the edges that a warm-started night trains; null: all of the train split.
+        early_stopping: ends training when a sample of the valid split is ranked no better; null: never. A spec's file
+            without the key has it with its defaults, where there is a valid split that the gates do not judge by
+            (``load_graph_spec``); stored runs without the key were trained without.
         seed: every random choice of a run follows from it.
     """
 
-    later_keys: ClassVar[tuple[str, ...]] = ("shrink", "delta")
+    later_keys: ClassVar[tuple[str, ...]] = ("shrink", "delta", "early_stopping")
 
     engine: EngineName = "auto"
     device: DeviceName = "cpu"
@@ -150,6 +165,7 @@ class Training(Growing):
     anchor: NonNegativeFloat = 0.0
     shrink: Shrink | None = None
     delta: DeltaEpochs | None = None
+    early_stopping: EarlyStoppingRule | None = None
     seed: NonNegativeInt = 0
 
     @model_validator(mode="after")
@@ -270,6 +286,19 @@ class GraphSpec(Frozen):
             names = [relation.name for relation in self.model.relations]
             if len(set(names)) != len(names):
                 raise ValueError("relation names repeat: name columns.lhs_type and columns.rhs_type to tell them apart")
+        return self
+
+    @model_validator(mode="after")
+    def _stoppable(self) -> Self:
+        if self.train.early_stopping is None:
+            return self
+        if not self.split.valid:
+            raise ValueError("train.early_stopping ranks the valid split, yet split.valid is 0; give it a share")
+        if self.model.eval_fraction:
+            raise ValueError(
+                "train.early_stopping ranks the valid split after each epoch, and model.eval_fraction other edges; set "
+                "one of the two to null or 0"
+            )
         return self
 
     @model_validator(mode="after")

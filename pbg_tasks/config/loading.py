@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pbg_tasks.config.base import Model, parse
 from pbg_tasks.config.comparators import facts_of
 from pbg_tasks.config.documents import parse_document
-from pbg_tasks.config.graph import GraphSpec
+from pbg_tasks.config.graph import EarlyStoppingRule, GraphSpec
 from pbg_tasks.config.legacy import modernize
 from pbg_tasks.config.names import check_entity_names
 from pbg_tasks.config.overrides import override
@@ -38,7 +38,8 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    spec = parse(GraphSpec, _document(GraphSpec, data, str(path), assignments or ()), source=str(path))
+    document = _document(GraphSpec, data, str(path), assignments or ())
+    spec = _stopping_early(parse(GraphSpec, document, source=str(path)), document)
     # This is not a rule of GraphSpec itself, because imported lists hold nothing out and stored runs must stay
     # readable.
     if not spec.held_out_share:
@@ -50,6 +51,18 @@ def load_graph_spec(path: Path, assignments: Sequence[str] | None = None) -> Gra
     check_entity_names(spec.model.entities, source=f"{path}: model")
     _warn(spec.model, str(path))
     return spec
+
+
+def _stopping_early(spec: GraphSpec, document: Mapping[str, Any]) -> GraphSpec:
+    """Turn early stopping on, unless the file mentions it.
+
+    Not where the valid split is what the gates judge by: the best of several epochs looks a little too good there.
+    """
+    train = document.get("train") or {}
+    if "early_stopping" in train or not spec.split.valid or spec.eval.split == "valid" or spec.model.eval_fraction:
+        return spec
+    rule = {"early_stopping": EarlyStoppingRule()}
+    return spec.model_copy(update={"train": spec.train.model_copy(update=rule)})
 
 
 def load_config(

@@ -428,6 +428,28 @@ class BucketResult(BucketFindings, TaskResult):
     TASK = "bucket"
 
 
+class EarlyStopped(Stored):
+    """Of ``train`` with early stopping: the epoch to release.
+
+    Attributes:
+        stopped: whether training ended before its last epoch.
+        best_epoch: that is released, from 1; None where nothing was compared.
+        version: of the checkpoint, that is released; None: the newest.
+        reason: a sentence.
+        edges: of the valid split that were ranked after each epoch.
+        mrr: of them, by epoch.
+        patience: of the rule.
+    """
+
+    stopped: Flag
+    best_epoch: Count | None = None
+    version: Count | None = None
+    reason: str
+    edges: Count | None = None
+    mrr: list[Number] = Field(default_factory=list)
+    patience: Count | None = None
+
+
 class TrainFindings(Stored):
     """Figures of ``train``."""
 
@@ -447,6 +469,7 @@ class TrainFindings(Stored):
     memory: MemoryDocument | None = None
     held_out: dict[str, JsonValue] | None = None
     rank_0: dict[str, Number] | None = None
+    early_stopping: EarlyStopped | None = None
 
 
 class RankFindings(Stored):

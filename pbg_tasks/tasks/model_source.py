@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from pbg_tasks.checkpoint import VerifiedFiles, open_committed, open_preserved
+from pbg_tasks.checkpoint import VerifiedFiles, open_best, open_preserved
 from pbg_tasks.checkpoint.contents import checkpoint_names
 from pbg_tasks.checkpoint.manifest import sha256
 from pbg_tasks.checkpoint.plain import open_directory
@@ -332,10 +332,10 @@ def _released(channel: Channel, number: int | None) -> VerifiedFiles:
 
 
 def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:
-    """Take a run's release once it is made, before that its newest commit."""
+    """Take a run's release once it is made, before that its best commit."""
     if run.result("preserve") is not None:
         return _preserved(open_preserved(run.store, run.key(RunLayout.release)), names, scratch)
-    manifest, files = open_committed(run.store, run.key(RunLayout.checkpoint))
+    manifest, files = open_best(run.store, run.key(RunLayout.checkpoint))
     names = names or Directory.of(open_directory_of(run, RunLayout.entities))
     return Source(manifest.version, run.config, Directory.of(files), names)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pbg_tasks.formats.edges import EdgeList
     from pbg_tasks.train.data.edge_files import EdgeChunk
     from pbg_tasks.train.data.tables import Table
+    from pbg_tasks.train.early_stopping import EarlyStopping
     from pbg_tasks.train.engine.base import Engine
 
 
@@ -35,7 +36,8 @@ class EdgeChunkResult(NamedTuple):
     Attributes:
         stats: of the edges trained now.
         before: figures of the held-out edges before; None without any, or where the edge chunk was begun earlier.
-        after: figures of the held-out edges after; None without any, or where the edge chunk was not finished.
+        after: figures of the held-out edges, or of the sample of valid edges, afterwards; None without any, or where
+            the edge chunk was not finished.
         held_out: edges held out.
         stopped: how far it came, where it was stopped before its end.
     """
@@ -60,11 +62,13 @@ class EdgeChunkTrainer:
         config: PBG's config.
         engine: that computes.
         seed: of the run.
+        early_stopping: gives valid edges to rank after the training of an edge chunk; None: there are none.
     """
 
     config: ConfigSchema
     engine: Engine
     seed: int
+    early_stopping: EarlyStopping | None = None
 
     def train(
         self,
@@ -104,9 +108,9 @@ class EdgeChunkTrainer:
             if stop is not None and stop():
                 raise _StoppedError
 
-        def evaluated() -> EvalStats | None:
+        def evaluated(asked: EdgeList = held_out) -> EvalStats | None:
             generator = seeded(self.seed, "evaluation", *place)
-            return self.engine.evaluate(held_out, lhs, rhs, generator=generator, check=check) if len(held_out) else None
+            return self.engine.evaluate(asked, lhs, rhs, generator=generator, check=check) if len(asked) else None
 
         begin, end = reach
         stats, before, reached = BucketStats(0, 0.0, 0.0, 0.0, 0.0), None, begun
@@ -127,7 +131,8 @@ class EdgeChunkTrainer:
             )
             if reached.edges < len(edges):
                 return EdgeChunkResult(stats, before, None, len(held_out), reached)
-            return EdgeChunkResult(stats, before, evaluated(), len(held_out))
+            valid = None if self.early_stopping is None else self.early_stopping.sample(iteration, edge_chunk.bucket)
+            return EdgeChunkResult(stats, before, evaluated(held_out if valid is None else valid), len(held_out))
         except _StoppedError:
             return EdgeChunkResult(stats, before, None, len(held_out), reached)
         except FormatError as error:

@@ -11,13 +11,16 @@ from pbg_tasks.formats.metadata import IterationInfo
 from pbg_tasks.progress import say
 from pbg_tasks.train.data.edge_files import EdgeChunk
 from pbg_tasks.train.data.swaps import iteration_order
+from pbg_tasks.train.early_stopping import ends_epoch
 from pbg_tasks.train.iterations import chunk_bounds, chunk_count, iterations
 from pbg_tasks.train.schedule import grid
 
 if TYPE_CHECKING:
     from pbg_tasks.checkpoint import CheckpointWriter, Iteration, Manifest
     from pbg_tasks.config import ConfigSchema, RelationSchema
+    from pbg_tasks.formats.directory import EvalStats
     from pbg_tasks.train.data.edge_files import EdgeFiles
+    from pbg_tasks.train.early_stopping import EarlyStopping
     from pbg_tasks.train.starting_point import StartingPoint
 
 
@@ -28,6 +31,7 @@ class IterationPlan:
         config: PBG's config, paths included.
         edges: the edges.
         seed: decides orders.
+        early_stopping: ends the training before its last epoch; None: nothing does.
 
     Attributes:
         chunks: into how many every bucket is cut.
@@ -35,8 +39,11 @@ class IterationPlan:
         order: hash of what decides the order in which an edge chunk's edges are trained.
     """
 
-    def __init__(self, config: ConfigSchema, edges: EdgeFiles, *, seed: int) -> None:
+    def __init__(
+        self, config: ConfigSchema, edges: EdgeFiles, *, seed: int, early_stopping: EarlyStopping | None = None
+    ) -> None:
         self._config, self._edges, self._seed = config, edges, seed
+        self.early_stopping = early_stopping
         buckets = grid(config.partitions("lhs"), config.partitions("rhs"))
         paths = range(len(config.edge_paths))
         counts = [edges.count(path, bucket) for path in paths for bucket in buckets]
@@ -51,6 +58,30 @@ class IterationPlan:
             return writer.manifest.iteration
         # PBG's version has no manifest; its number tells the iteration
         return next((step for step in self.plan if step.number == writer.version), None)
+
+    def left(self, version: int, manifest: Manifest | None) -> list[Iteration]:
+        """Return the iterations after a version; none after an early stop.
+
+        Args:
+            version: iterations that are committed.
+            manifest: of the newest; None where PBG made it, or nothing is committed.
+        """
+        return [] if self.stops(manifest) else self.plan[version:]
+
+    def stops(self, manifest: Manifest | None) -> bool:
+        """Return whether a version ends the training before its last epoch."""
+        return self.early_stopping is not None and self.early_stopping.stops(manifest)
+
+    def figure(self, iteration: Iteration, stats: EvalStats | None) -> float | None:
+        """Return the figure by which an epoch's version is compared, if any.
+
+        Args:
+            iteration: that is trained.
+            stats: of the edges that were ranked in it.
+        """
+        if self.early_stopping is None or not self.early_stopping.size or stats is None or not ends_epoch(iteration):
+            return None
+        return stats.mrr
 
     def check_resumable(self, writer: CheckpointWriter, start: StartingPoint) -> None:
         """Refuse to go on from a version that counts other iterations; ``start`` has given its model before.
@@ -137,12 +168,8 @@ class IterationPlan:
     def _preserved_epoch(self, iteration: Iteration) -> int | None:
         """Return how many epochs have ended with an iteration of which a copy is kept; None of any other."""
         interval = self._config.checkpoint_preservation_interval
-        last_of_epoch = (iteration.edge_path_idx, iteration.edge_chunk_idx) == (
-            iteration.num_edge_paths - 1,
-            iteration.num_edge_chunks - 1,
-        )
         epoch = iteration.epoch_idx + 1
-        return epoch if interval is not None and last_of_epoch and epoch % interval == 0 else None
+        return epoch if interval is not None and ends_epoch(iteration) and epoch % interval == 0 else None
 
 
 def _likeness(relation: RelationSchema) -> list[float]:

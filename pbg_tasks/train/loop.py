@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.train.data.background import Background
     from pbg_tasks.train.data.edge_files import EdgeChunk, EdgeFiles
+    from pbg_tasks.train.early_stopping import EarlyStopping
     from pbg_tasks.train.edge_chunks import EdgeChunkResult
     from pbg_tasks.train.engine.anchor import Anchor
     from pbg_tasks.train.engine.base import Engine
@@ -59,7 +60,7 @@ class EpochFigures:
         edges: trained.
         seconds: it took, with reading and writing.
         waited: seconds of them in which nothing was trained, because something had to be read or written first.
-        held_out: figures of the edges held out by ``eval_fraction``, after training.
+        held_out: figures of the edges held out by ``eval_fraction``, or of the sample of valid edges, after training.
     """
 
     epoch: int
@@ -83,6 +84,7 @@ class Trainer:
         scratch: local directory for partition files.
         anchor: draws vectors to those of the night before.
         stopping: tells whether the process was told to end.
+        early_stopping: ends the training before its last epoch; None: nothing does.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Trainer:
         scratch: Path,
         anchor: Anchor | None = None,
         stopping: Callable[[], bool] = lambda: False,
+        early_stopping: EarlyStopping | None = None,
     ) -> None:
         self._stopping = stopping
         self.config, self.engine, self.edges, self.writer, self.seed = config, engine, edges, writer, seed
@@ -111,8 +114,8 @@ class Trainer:
             on_final=self.uploads.add,
         )
         self.ahead = EdgesAhead(edges)
-        self._iteration_plan = IterationPlan(config, edges, seed=seed)
-        self._edge_chunks = EdgeChunkTrainer(config, engine, seed)
+        self._iteration_plan = IterationPlan(config, edges, seed=seed, early_stopping=early_stopping)
+        self._edge_chunks = EdgeChunkTrainer(config, engine, seed, early_stopping)
         self.stats = StatsMirror(writer.store, writer.prefix, self._iteration_plan.done(writer))
         self.live = LiveMirror(writer.spec, writer.partial.writer_epoch, self.uploads.mirror)
         state = start.model(ModelState(*engine.parameters()))
@@ -133,11 +136,13 @@ class Trainer:
             ConflictError: another writer took the run over.
         """
         plan = self._iteration_plan.plan
-        left = plan[self.writer.version :]
+        left = self._iteration_plan.left(self.writer.version, self.writer.manifest)
         if self.writer.version:
             say(
                 f"resuming after version {self.writer.version} of {len(plan)}"
                 if left
+                else "early stopping ended the training before"
+                if self._iteration_plan.stops(self.writer.manifest)
                 else f"all {len(plan)} iterations were done before; raise num_epochs to train on"
             )
         figures: list[EpochFigures] = []
@@ -157,6 +162,8 @@ class Trainer:
                 except TrainingDivergedError as error:  # in training, or in what another thread was to write
                     raise TrainingDivergedError(f"{error}; version {self.writer.version} stays the newest") from None
                 self._report(figures, len(left))
+                if self._iteration_plan.stops(self.writer.manifest):
+                    break
                 if following is not None and self._stopping():
                     raise EvictedError(f"told to end (SIGTERM); version {self.writer.version} is committed")
             self.uploads.io.drain()
@@ -206,7 +213,8 @@ class Trainer:
         if average is not None:
             lines.append(iteration_line(average, first + len(edge_chunks) - 1, info))
         lines.append(io_line(io, info))
-        self._commit(objects, iteration, edges=trained, lines=lines, retrained=self._remnant.retrained)
+        valid = self._iteration_plan.figure(iteration, average)
+        self._commit(objects, iteration, edges=trained, lines=lines, retrained=self._remnant.retrained, valid=valid)
         self._remnant.committed()
         ended = time.monotonic()
         return EpochFigures(iteration.epoch_idx, loss, trained, ended - started, io.waited + ended - stored, average)
@@ -381,10 +389,11 @@ class Trainer:
         edges: int,
         lines: list[str],
         retrained: int = 0,
+        valid: float | None = None,
     ) -> None:
         before = self.writer.manifest
         self.stats.append(lines)
-        manifest = self.writer.commit(objects, iteration=iteration, edges=edges, retrained=retrained)
+        manifest = self.writer.commit(objects, iteration=iteration, edges=edges, retrained=retrained, valid=valid)
         self.live.committed()
         if iteration is not None:
             self._iteration_plan.preserve(self.writer, iteration, manifest)

@@ -1,8 +1,8 @@
-"""``preserve``: keep the trained version for good, with its names: a plain PBG directory that can be moved."""
+"""``preserve``: keep the best trained version for good, with its names: a plain PBG directory that can be moved."""
 
 from __future__ import annotations
 
-from pbg_tasks.checkpoint import open_committed
+from pbg_tasks.checkpoint import open_best
 from pbg_tasks.checkpoint import preserve as keep
 from pbg_tasks.config import RunLayout
 from pbg_tasks.config.results import PartitionResult, PreserveFindings, PreserveResult, Result, TrainResult, Vectors
@@ -14,14 +14,14 @@ from pbg_tasks.tasks.files import open_directory
 
 
 def preserve(url: str) -> Result:
-    """Copy the committed version, entity names and ids into ``{run}/release/``, its manifest last."""
+    """Copy the best committed version, entity names and ids into ``{run}/release/``, its manifest last."""
     return perform(PreserveResult, url, _preserve).document()
 
 
 def _preserve(run: RunContext) -> PreserveFindings:
     trained = run.need(TrainResult)
     prefix = run.key(RunLayout.checkpoint)
-    manifest, _ = open_committed(run.store, prefix)
+    manifest, _ = open_best(run.store, prefix)
     if manifest.spec != run.spec_hash:
         raise ConfigError(f"{run.url}/{RunLayout.checkpoint}: was trained with another run spec")
     entities, edges = open_directory(run, RunLayout.entities), open_directory(run, RunLayout.edges)
@@ -38,7 +38,7 @@ def _preserve(run: RunContext) -> PreserveFindings:
         prefix,
         manifest,
         run.key(RunLayout.release),
-        epochs=trained.epochs,
+        epochs=manifest.best_epoch or trained.epochs,
         copies=copies,
         documents={"config.json": config_bytes(here)},
     )

@@ -15,7 +15,6 @@ from pbg_tasks.formats.model import ModelState
 from pbg_tasks.progress import say
 from pbg_tasks.tasks.training.eviction import Notice, end_at_once, evictable, on_sigterm
 from pbg_tasks.train.data.partition_files import Stamp
-from pbg_tasks.train.iteration_plan import IterationPlan
 from pbg_tasks.train.partial_iteration import continues
 from pbg_tasks.train.ranks.coordinator import Coordinator
 from pbg_tasks.train.ranks.coordinator_client import CoordinatorClient
@@ -108,7 +107,7 @@ def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
 
 def _follows(progress: PartialRecord, job: Job) -> bool:
     """Tell whether one process can go on with an iteration in its own order, as one that was told to end left it."""
-    iteration_plan = IterationPlan(job.config, job.edges, seed=job.seed)
+    iteration_plan = job.iteration_plan()
     iteration = next((step for step in iteration_plan.plan if step == progress.iteration), None)
     return iteration is not None and continues(progress, iteration_plan.edge_chunks(iteration), iteration_plan.order)
 
@@ -185,6 +184,7 @@ def _led(
     )
     job.say_config(writer)
     writer.sweep()
+    coordinator.over = resources.iteration_plan.stops(writer.manifest)
     trainer = resources.trainer(links, leader)
     trainer.run(resources.iteration_plan.plan[writer.version :])
     found = job.findings(writer, resources.engine, resources.forecast, leader.figures, leader.stats)
@@ -219,7 +219,7 @@ def _keep(
 ) -> RankFindings:
     """Keep partitions in memory until the training has ended."""
     job.prepare_server(objects.store, _part(here.env, job.config))
-    iteration_plan = IterationPlan(job.config, job.edges, seed=job.seed)
+    iteration_plan = job.iteration_plan()
     partition_store = PartitionStore(
         job.config, objects, scratch, here.env.rank, Stamp(version, iteration_plan.info(None))
     )
@@ -228,9 +228,11 @@ def _keep(
     if here.server is None:
         raise RuntimeError("a partition server without partitions: a bug")
     try:
-        for iteration in iteration_plan.plan[version:]:
+        over = client.meet("start")
+        for iteration in () if over else iteration_plan.plan[version:]:
             partition_store.stamp = Stamp(iteration.number, iteration_plan.info(iteration))
-            keep(iteration, client, here.server)
+            if keep(iteration, client, here.server):
+                break
     except PbgError as error:
         member.fail(error)
         with suppress(PbgError):
@@ -261,7 +263,7 @@ class _Resources:
         self.job, self.rank = job, rank
         self.forecast, self.engine = job.prepare(objects.store, part, rank=rank)
         self.step_lock = self.engine.step_lock = StepLock(self.engine.workers)
-        self.iteration_plan = IterationPlan(config, job.edges, seed=job.seed)
+        self.iteration_plan = job.iteration_plan()
         self.start = job.start(files, scratch)
         state = self.start.model(ModelState(*self.engine.parameters()))
         if state is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pbg_tasks.config.results import MemoryDocument, TrainFindings
+from pbg_tasks.config.results import EarlyStopped, MemoryDocument, TrainFindings
 from pbg_tasks.formats.directory import config_bytes
 from pbg_tasks.memory import (
     TrainingSize,
@@ -18,6 +18,7 @@ from pbg_tasks.memory import (
     usable_cpus,
 )
 from pbg_tasks.model.families import Families
+from pbg_tasks.progress import say
 from pbg_tasks.storage import is_remote
 from pbg_tasks.storage.names import join
 from pbg_tasks.train import PartitionKey, StartingPoint, Trainer, open_initial
@@ -25,6 +26,7 @@ from pbg_tasks.train.data.partitions import Layout
 from pbg_tasks.train.engine.choice import engine_name, make_engine, on_gpu
 from pbg_tasks.train.engine.self_negatives import relations_with_loops
 from pbg_tasks.train.environment import number_of
+from pbg_tasks.train.iteration_plan import IterationPlan
 from pbg_tasks.train.iterations import chunk_count
 from pbg_tasks.train.schedule import grid
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pbg_tasks.storage import Store
     from pbg_tasks.tasks.training.eviction import Notice
     from pbg_tasks.train.data.edge_files import EdgeFiles
+    from pbg_tasks.train.early_stopping import EarlyStopping
     from pbg_tasks.train.engine.anchor import Anchor
     from pbg_tasks.train.engine.base import Engine
     from pbg_tasks.train.loop import EpochFigures
@@ -61,6 +64,7 @@ class Job:
         newcomers: rows to start from that it lacks; where these lack, they are random.
         anchor: draws known entities to where it has them, on every try.
         shrink: factors of what the release and the newcomers have.
+        early_stopping: ends the training before its last epoch; None: nothing does.
         all_edges: of the train split, where ``edges`` are some of them; None: they are all.
         seed: of every random choice.
         engine: that computes.
@@ -84,6 +88,7 @@ class Job:
     anchor: Anchor | None = None
     shrink: Shrink | None = None
     all_edges: EdgeFiles | None = None
+    early_stopping: EarlyStopping | None = None
 
     def run(self, writer: CheckpointWriter, scratch: Path, notice: Notice) -> TrainFindings:
         """Train to the end in this process and return the figures.
@@ -108,11 +113,16 @@ class Job:
             scratch=scratch,
             anchor=self.anchor,
             stopping=notice.member.stopping,
+            early_stopping=self.early_stopping,
         )
         self.say_config(writer)
         with notice.gently():
             figures = trainer.run()
         return self.findings(writer, engine, forecast, figures, trainer.stats)
+
+    def iteration_plan(self) -> IterationPlan:
+        """Return the iterations of the training."""
+        return IterationPlan(self.config, self.edges, seed=self.seed, early_stopping=self.early_stopping)
 
     def prepare(self, store: Store, gang: GangPart | None = None, *, rank: int = 0) -> tuple[Forecast, Engine]:
         """Return what memory the training will take, and the engine.
@@ -186,7 +196,7 @@ class Job:
         found = TrainFindings(
             version=writer.version,
             resumed_from=writer.resumed_from,
-            epochs=self.config.num_epochs,
+            epochs=self._finished_epochs(writer),
             warm_start=self.warm_start is not None,
             engine=engine.name,
             device=engine.place.device.type,
@@ -198,8 +208,16 @@ class Job:
             curve=curve,
             memory=MemoryDocument.model_validate({"measured_peak": peak_bytes(), **forecast.to_json()}),
         )
+        if self.early_stopping is not None:
+            report = EarlyStopped.model_validate(self.early_stopping.report(writer.manifest, self.config.num_epochs))
+            say(f"early stopping: {report.reason}")
+            found = found.model_copy(update={"early_stopping": report})
         held_out = figures[-1].held_out if figures else None
         return found if held_out is None else found.model_copy(update={"held_out": held_out.to_json()})
+
+    def _finished_epochs(self, writer: CheckpointWriter) -> int:
+        stopped = self.early_stopping is not None and self.early_stopping.stops(writer.manifest)
+        return len(writer.manifest.valid) if stopped and writer.manifest is not None else self.config.num_epochs
 
     def forecast(self, *, remote: bool = False, gang: GangPart | None = None) -> Forecast:
         """Say what memory the training will take, from what this process has now.

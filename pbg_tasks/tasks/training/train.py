@@ -27,6 +27,7 @@ from pbg_tasks.tasks.training.job import Job
 from pbg_tasks.tasks.training.newcomers import newcomers
 from pbg_tasks.train import PartitionKey
 from pbg_tasks.train.data.edge_files import FiledEdges
+from pbg_tasks.train.early_stopping import EarlyStopping
 from pbg_tasks.train.engine.anchor import Anchor
 from pbg_tasks.train.engine.device import find_place
 from pbg_tasks.train.ranks.group.gang import RankEnv
@@ -131,6 +132,23 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
         weighted=run.spec.graph.columns.weight is not None,
         ignore_memory=ignore_memory,
         all_edges=all_edges,
+        early_stopping=_early_stopping(run, buckets, scratch),
+    )
+
+
+def _early_stopping(run: RunContext, buckets: BucketResult, scratch: Path) -> EarlyStopping | None:
+    rule = run.spec.graph.train.early_stopping
+    if rule is None:
+        return None
+    files = RunBuckets(open_directory(run, RunLayout.edges), scratch, "valid")
+    matrix, model = buckets.delta_matrix or buckets.matrix, run.config
+    return EarlyStopping(
+        rule.patience,
+        FiledEdges(files, where=files.where),
+        total=buckets.edges.valid,
+        trained={Bucket(i, j): size for i, row in enumerate(matrix) for j, size in enumerate(row)},
+        negatives=model.num_batch_negs + model.num_uniform_negs,
+        seed=run.spec.graph.train.seed,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from pydantic import ConfigDict
 
-from pbg_tasks.checkpoint import ObjectRecord
+from pbg_tasks.checkpoint import ObjectRecord, open_best
 from pbg_tasks.checkpoint.manifest import decode
 from pbg_tasks.checkpoint.plain import read_head
 from pbg_tasks.checkpoint.reader import HEAD, manifest_name, read_manifest
@@ -26,6 +26,7 @@ from pbg_tasks.storage.staging import Scratch, fetch_verified, sha256_file
 from pbg_tasks.tasks.files import IMPORT_MANIFEST, MANIFEST
 
 if TYPE_CHECKING:
+    from pbg_tasks.checkpoint import Manifest
     from pbg_tasks.storage import ObjectInfo, Store
 
 _FILES_AT_ONCE = 4
@@ -158,7 +159,17 @@ def _of_head(place: _Directory, folder: str) -> Listing | None:
         return None
     name = manifest_name(head.version)
     own = ObjectRecord(sha256=head.manifest_sha256, size=place.files[join(folder, name)].size)
-    return Listing(objects={**manifest.objects, name: own})
+    return Listing(objects={**manifest.objects, name: own, **_of_best(place, folder, manifest)})
+
+
+def _of_best(place: _Directory, folder: str, newest: Manifest) -> dict[str, ObjectRecord]:
+    """Return the files of a best version that is older."""
+    if newest.best is None:
+        return {}
+    manifest, _ = open_best(place.store, folder)
+    name = manifest_name(manifest.version)
+    own = ObjectRecord(sha256=newest.best.manifest_sha256, size=place.files[join(folder, name)].size)
+    return {**manifest.objects, name: own}
 
 
 def _check_files(place: _Directory, records: dict[str, ObjectRecord]) -> None:

@@ -48,6 +48,9 @@ class Coordinator:
         share_every: seconds between two stores of them, at least; what is trained of them in between can be lost.
             0: each record stores them first.
         cold: whether all vectors start at random.
+
+    Attributes:
+        over: whether early stopping has ended the training.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Coordinator:
         cold: bool,
     ) -> None:
         self._config, self._counts, self._writer = config, counts, writer
-        self._cold = cold
+        self._cold, self.over = cold, False
         self._places: dict[PartitionKey, Source] = {}
         self._state: IterationState | None = None
         self._changed = threading.Condition()
@@ -150,7 +153,8 @@ class Coordinator:
         if kind == "next":
             return self._next(rank, fields)
         if kind == "meet":
-            return ("go" if self._meet(rank, str(fields["place"]), left=bool(fields["left"])) else "wait"), {}
+            met = self._meet(rank, str(fields["place"]), left=bool(fields["left"]))
+            return ("go" if met else "wait"), {"over": self.over}
         if kind == "leave":
             self._stop(rank, fields)
             return "ok", {}

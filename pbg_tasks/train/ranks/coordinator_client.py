@@ -69,13 +69,16 @@ class CoordinatorClient:
                 return parse(Grant, dict(answer), source="a lease")
             fields["report"] = None
 
-    def meet(self, place: str, *, seconds: float | None = None) -> None:
+    def meet(self, place: str, *, seconds: float | None = None) -> bool:
         """Wait until everyone has come to a place.
 
         Args:
             place: its name; everyone comes there once.
             seconds: then go on without the others, and whatever has become of the gang, nor wait for those who have
                 gone; None waits for all.
+
+        Returns:
+            Whether early stopping has ended the training by now; False where not all have come in time.
 
         Raises:
             RankLostError: the gang is broken.
@@ -84,8 +87,10 @@ class CoordinatorClient:
         while end is None or time.monotonic() < end:
             if end is None:
                 self._check()
-            if self._ask("meet", {"place": place, "left": end is not None})[0] == "go":
-                return
+            kind, answer = self._ask("meet", {"place": place, "left": end is not None})
+            if kind == "go":
+                return bool(answer.get("over"))
+        return False
 
     def stored(self, name: str, stored: StoredObject) -> None:
         """Tell that a partition was stored.

@@ -105,7 +105,11 @@ class Leader:
         trained = sum(edge_chunk.edges for edge_chunk in found.done)
         figures = self._figures(iteration, found, trained)
         self.stats.append(self._lines(iteration, found, figures))
-        manifest = self._writer.commit(objects, iteration=iteration, edges=trained, retrained=found.retrained)
+        valid = self._iteration_plan.figure(iteration, figures.held_out)
+        manifest = self._writer.commit(
+            objects, iteration=iteration, edges=trained, retrained=found.retrained, valid=valid
+        )
+        self._coordinator.over = self._iteration_plan.stops(manifest)
         self._iteration_plan.preserve(self._writer, iteration, manifest)
         if before is not None:
             self._writer.drop(before)

@@ -137,7 +137,7 @@ class RankTrainer:
             shared,
         )
         self._links, self._leader, self._rank, self._anchor = links, leader, rank, anchor
-        self._edge_chunks = EdgeChunkTrainer(config, engine, seed)
+        self._edge_chunks = EdgeChunkTrainer(config, engine, seed, iteration_plan.early_stopping)
         self._layout = Layout(config)
         self._held: dict[PartitionKey, tuple[int, Table]] = {}  # of the bucket before, by generation
         self._pending: Report | None = None
@@ -154,8 +154,10 @@ class RankTrainer:
         links = self._links
         with self._io:
             try:
-                for iteration in left:
-                    self._iterate(iteration)
+                over = links.client.meet("start")
+                for iteration in () if over else left:
+                    if self._iterate(iteration):
+                        break
             except BaseException as error:
                 links.exchange.close()
                 with suppress(PbgError):
@@ -163,7 +165,8 @@ class RankTrainer:
                 raise
             depart(links.client, leader=self._leader is not None)
 
-    def _iterate(self, iteration: Iteration) -> None:
+    def _iterate(self, iteration: Iteration) -> bool:
+        """Train an iteration; return whether early stopping ends the training with it."""
         links, number = self._links, iteration.number
         links.partition_store.stamp = Stamp(number, self._iteration_plan.info(iteration))
         edge_chunks = self._iteration_plan.edge_chunks(iteration, scattered=True)
@@ -186,7 +189,7 @@ class RankTrainer:
             tables = {PartitionKey(name, 0): table for name, table in self._shared.tables.items()}
             drawn = self._anchor is not None and tables
             self._leader.commit(iteration, partial(self._settle, tables, iteration) if drawn else None)
-        links.client.meet(f"committed {number}")
+        return links.client.meet(f"committed {number}")
 
     def _train_all(self, iteration: Iteration, edge_chunks: Sequence[EdgeChunk]) -> None:
         by_bucket = {edge_chunk.bucket: edge_chunk for edge_chunk in edge_chunks}
@@ -306,11 +309,16 @@ def withdraw(client: CoordinatorClient, server: PartitionServer | None, report: 
         client.leave(report)
 
 
-def keep(iteration: Iteration, client: CoordinatorClient, server: PartitionServer) -> None:
-    """Go through an iteration as one that trains nothing, but has partitions in memory."""
+def keep(iteration: Iteration, client: CoordinatorClient, server: PartitionServer) -> bool:
+    """Go through an iteration as one that trains nothing, but has partitions in memory.
+
+    Returns:
+        Whether early stopping ends the training with it.
+    """
     for place in ("begin", "ready"):
         client.meet(f"{place} {iteration.number}")
     client.next(iteration.number, None, give=False)
     server.flush(FLUSH_SECONDS)
-    for place in ("trained", "pulled", "committed"):
+    for place in ("trained", "pulled"):
         client.meet(f"{place} {iteration.number}")
+    return client.meet(f"committed {iteration.number}")
