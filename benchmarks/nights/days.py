@@ -48,18 +48,23 @@ class DatedEdges:
     changes: dict[str, dict[Edge, bool]]
     signed: bool
 
-    def chosen(self, count: int, first: str | None = None) -> list[str]:
+    def chosen(self, count: int, first: str | None = None, every: int = 1) -> list[str]:
         """Return ``count`` days that get a night, from ``first`` on.
 
         Without ``first``, ``PAST`` days before them are left.
+
+        Args:
+            count: of days.
+            first: of them.
+            every: how many days from one to the next.
 
         Raises:
             InputError: there are not so many.
         """
         days = list(self.changes)
         if first is None:
-            first = days[max(0, min(PAST, len(days) - count))]
-        chosen = [day for day in days if day >= first][:count]
+            first = days[max(0, min(PAST, len(days) - count * every))]
+        chosen = [day for day in days if day >= first][::every][:count]
         if len(chosen) < count:
             raise InputError(f"only {len(chosen)} days have edges from {first} on; {count} were asked for")
         return chosen

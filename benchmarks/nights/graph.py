@@ -36,7 +36,7 @@ MODEL: dict[str, Any] = {
     "num_batch_negs": 50,
     "num_uniform_negs": 1000,
 }
-SPLIT = {"valid": 0.01, "test": 0.15}
+SPLIT = {"valid": 0.05, "test": 0.15}
 # No night here may rank a third worse than the one before, on some hundred held-out edges.
 # The walks themselves are compared.
 _LENIENT: dict[str, Any] = {
@@ -80,6 +80,7 @@ class Graph:
         count: int,
         first: str | None = None,
         window: int | None = None,
+        every: int = 1,
     ) -> Graph:
         """Write the snapshots of some days below ``place``.
 
@@ -91,16 +92,24 @@ class Graph:
             count: number of days.
             first: of them; see ``DatedEdges.chosen``.
             window: see ``DatedEdges.snapshots``.
+            every: see ``DatedEdges.chosen``.
 
         Raises:
             InputError: there is no such data, or it has not so many days.
         """
         name, path = find(data, source)
         dated, store = read_dated_edges(path), open_store(place)
-        days = dated.chosen(count, first)
+        days = dated.chosen(count, first, every)
         for day, edges in dated.snapshots(days, window):
             write_snapshot(store, day, edges)
         return cls(name, store.url, specs, days, dated, window)
+
+    @property
+    def gates(self) -> dict[str, Any]:
+        """Gates of the nights: the defaults where the data loses edges."""
+        if self.dated.signed:
+            return {}
+        return GATES if self.window is None else WINDOW_GATES
 
     def day_after(self) -> tuple[str, list[Edge]]:
         """Return the day after the last with the edges known then.
@@ -121,7 +130,7 @@ class Graph:
 
         Args:
             walk: to be run.
-            sections: replace the spec's own.
+            sections: keys that replace the spec's own, one by one.
         """
         document = {
             "graph": self.name,
@@ -130,11 +139,20 @@ class Graph:
             "model": MODEL,
             "split": SPLIT,
             "train": {"warm_epochs": EPOCHS},
-            "gates": GATES if self.window is None else WINDOW_GATES,
+            "gates": self.gates,
             "resources": {"memory_gb": 1, "threads": 1},
             "nights": {"walk": "chain", "first": self.days[0]} if walk == "chain" else {"walk": walk},
-            **sections,
         }
+        document = merged(document, sections)
         path = self.specs / f"{walk}.yaml"
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         return path
+
+
+def merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with some keys changed, at every level."""
+    found = dict(document)
+    for key, value in changes.items():
+        below = found.get(key)
+        found[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return found

@@ -104,8 +104,8 @@ def figures(url: str) -> dict[str, Any]:
     Returns:
         Edges and entities; ``mrr`` and the baseline ``popularity``; ``gate``: the checks; ``frozen``: MRR of the
         release ``before`` and of this night (``now``) on the same edges and candidates; ``drift``: mean cosine and
-        overlap; ``warnings`` of the data gate; ``cpu_seconds`` of all tasks, without the start of Python; ``release``,
-        ``published`` and ``manifest``.
+        overlap; ``warnings`` of the data gate; ``cpu_seconds`` of all tasks, without the start of Python, and of the
+        training; ``edges_trained`` in how many ``epochs``; ``release``, ``published`` and ``manifest``.
     """
     run = RunContext.open(url)
     results = {task: run.result(task) or {} for task in CHAIN}
@@ -121,6 +121,9 @@ def figures(url: str) -> dict[str, Any]:
         "gate": {check["name"]: check["value"] for check in results["gate"].get("checks", [])},
         "frozen": _frozen(evaluated.get("against") or {}),
         "drift": _drift(results["drift"]),
+        "train_cpu_seconds": round(results["train"].get("usage", {}).get("cpu_seconds", 0), 2),
+        "edges_trained": results["train"].get("edges_trained"),
+        "epochs": results["train"].get("epochs"),
         "cpu_seconds": round(sum(each.get("usage", {}).get("cpu_seconds", 0) for each in results.values()), 2),
         "warnings": [check["sentence"] for each in verdicts for check in each.get("checks", []) if check["warned"]],
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pbg_tasks.checkpoint import open_committed, open_preserved, preserved_prefix
+from pbg_tasks.checkpoint import open_best, open_preserved, preserved_prefix
 from pbg_tasks.config import RunLayout
 from pbg_tasks.evaluate.evaluation import evaluate_edges
 from pbg_tasks.formats.edges import EdgeList, edge_file_name, read_edges
@@ -83,6 +83,18 @@ def rank_coming(url: str, coming: Iterable[Edge]) -> tuple[float, int]:
         return trained.mrr(asked), _count(asked)
 
 
+def held_out_names(url: str, split: str) -> set[Edge]:
+    """Return a run's held-out edges by name; the type has one partition."""
+    with _opened(url) as trained:
+        return trained.named(split)
+
+
+def rank_named(url: str, *asked: set[Edge]) -> list[float]:
+    """Rank held-out edges by name; return the filtered MRR of each set."""
+    with _opened(url) as trained:
+        return [trained.mrr({(0, 0): trained.held_out(edges)}) for edges in asked]
+
+
 @dataclass(frozen=True, slots=True)
 class _Trained:
     """A run's edges and vectors, on local disk.
@@ -134,6 +146,24 @@ class _Trained:
             new[bucket], others[bucket] = listed.select(is_new), listed.select(~is_new)
         return new, others
 
+    def named(self, split: str) -> set[Edge]:
+        """Return the edges of a split by name."""
+        nodes, relations = self._names()
+        (listed,) = self.splits[split].values()
+        rows = zip(listed.lhs.tolist(), listed.rel.tolist(), listed.rhs.tolist(), strict=True)
+        return {(nodes[lhs], relations[rel], nodes[rhs]) for lhs, rel, rhs in rows}
+
+    def held_out(self, edges: set[Edge]) -> EdgeList:
+        """Return edges by number, all of which the run knows."""
+        nodes, relations = ({name: number for number, name in enumerate(names)} for names in self._names())
+        rows = sorted((nodes[lhs], relations[rel], nodes[rhs]) for lhs, rel, rhs in edges)
+        ids = np.array(rows, np.int64).reshape(-1, 3)
+        return EdgeList(lhs=ids[:, 0], rel=ids[:, 1], rhs=ids[:, 2])
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        ((entity, _),) = self.run.config.entities.items()
+        return read_entity_names(self.scratch, entity, 0), read_relation_names(self.scratch)
+
     def numbered(self, edges: Iterable[Edge]) -> EdgeList:
         """Return the edges that the run lacks, with known ends and relation."""
         ((entity, _),) = self.run.config.entities.items()
@@ -168,9 +198,7 @@ def _opened(url: str, epoch: int | None = None) -> Iterator[_Trained]:
     run = RunContext.open(url)
     prefix = run.key(RunLayout.checkpoint)
     files = (
-        open_committed(run.store, prefix)[1]
-        if epoch is None
-        else open_preserved(run.store, preserved_prefix(prefix, epoch))
+        open_best(run.store, prefix)[1] if epoch is None else open_preserved(run.store, preserved_prefix(prefix, epoch))
     )
     keys = partition_keys(run.config)
     with tempfile.TemporaryDirectory() as name:

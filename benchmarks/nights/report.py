@@ -6,10 +6,10 @@ from statistics import fmean, stdev
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.nights.days import AHEAD, PAST
-from benchmarks.nights.graph import EPOCHS, FIRST_EPOCHS, GATES, MODEL, SPLIT
+from benchmarks.nights.days import PAST
+from benchmarks.nights.graph import GATES, MODEL, SPLIT
+from benchmarks.nights.night import RELEASED
 from benchmarks.nights.results import ROOT
-from benchmarks.nights.table import means
 from benchmarks.quality.plot import Line, Panel, draw
 
 if TYPE_CHECKING:
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 DOCUMENT = ROOT / "docs" / "nights.md"
 WIDTH = 120
 STORY = "icews14"
+"""Data of which a bad day, a bad training and a backfill are shown."""
+TITLES = {"icews14": "ICEWS14", "as733": "AS-733"}
 WALKS = ("chain", "independent")
 WAYS = ("neighbours", "random")
 
 Night = dict[str, Any]
+Story = dict[str, Any]
 
 
 def write(results: dict[str, Any]) -> None:
-    """Write the document and its plots.
-
-    They show a month of ICEWS14 and the new entities of both graphs.
-    """
-    story, newcomers = results["stories"][STORY], results.get("newcomers", {})
-    text = "\n".join(_document(story, newcomers))
+    """Write the document and its plots."""
+    stories = {name: results["stories"][name] for name in TITLES if name in results["stories"]}
+    newcomers = results.get("newcomers", {})
+    text = "\n".join(_document(stories, results.get("tuning", {}), newcomers))
     DOCUMENT.write_text("\n\n".join(map(_wrapped, text.split("\n\n"))) + "\n", encoding="utf-8")
-    DOCUMENT.with_suffix(".svg").write_text(draw(_panels(story)), encoding="utf-8")
+    DOCUMENT.with_suffix(".svg").write_text(draw(_panels(stories[STORY])), encoding="utf-8")
     if newcomers:
         plot = draw([_newcomers_panel(graph, found["rows"]) for graph, found in sorted(newcomers.items())])
         DOCUMENT.with_name("nights-newcomers.svg").write_text(plot, encoding="utf-8")
@@ -48,70 +49,162 @@ def _wrapped(block: str) -> str:
     return fill(block, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _document(story: dict[str, Any], newcomers: dict[str, Any]) -> Iterator[str]:
-    chain, independent = story["chain"], story["independent"]
-    mean = means({walk: story[walk] for walk in WALKS})
-    backfill, rollback = story["backfill"], story["rollback"]
-    before, after = chain[0], chain[-1]
-    operator = MODEL["relations"][0]["operator"]
+def _document(stories: dict[str, Story], tuning: dict[str, Any], newcomers: dict[str, Any]) -> Iterator[str]:
     yield f"""\
-# A month of nights
+# Nights
 
-Made by `python -m benchmarks.nights.story` from `benchmarks/results/nights.json`: {len(chain)} nights of ICEWS14,
-{before["day"]} to {after["day"]}, each through `pbg run` as a process of its own. A shorter walk through days of your
-own (lines of TSV: head, relation, tail, day) ends with a table:
+Made by `python -m benchmarks.nights.story DATA` from `benchmarks/results/nights.json`, each night through `pbg run`
+as a process of its own. A shorter walk through days of your own (lines of TSV: head, relation, tail, day; or day, + or
+-, head, tail) ends with a table:
 
 ```
 make nights DATA=icews14 DAYS=10
 make nights DATA=path/to/folder DAYS=30 ARGS="--window 60"
 ```
 
-A snapshot holds every triple that was true on some day so far, once: {before["edges"]:,} edges of
-{before["entities"]["total"]:,} actors on the first night, which has {PAST} days before it, {after["edges"]:,} of
-{after["entities"]["total"]:,} on the last. The model: `{operator}`, `{MODEL["comparator"]}`,
-`{MODEL["loss_fn"]}`, dimension {MODEL["dimension"]}; {FIRST_EPOCHS} epochs from nothing, {EPOCHS} when a night
-continues another. {SPLIT["test"]:.0%} of the pairs of actors are drawn to be held out, and no night ever trains them.
-They are hard to answer, for no other edge of the two is in training; ranking by popularity reaches
-{after["popularity"]:.3f} on the last night. Every MRR here is filtered, of both sides, against every actor.
+{" ".join(_of_data(name, story) for name, story in stories.items())}
+
+The model: `{MODEL["comparator"]}`, `{MODEL["loss_fn"]}`, dimension {MODEL["dimension"]}, `{_operator(MODEL)}` unless a
+setting names another operator. {SPLIT["test"]:.0%} of the pairs of entities are drawn to be held out as test edges and
+{SPLIT["valid"]:.0%} as valid edges, and no night ever trains them. They are hard to answer, for no other edge of the
+two is in training. Every MRR here is filtered, of both sides, against every entity.
+
+## Settings
+
+Both walks were tuned on valid edges alone. Independent nights first, on one night; the chain keeps their model, and the
+first night of a chain is an independent night.
+
+| data | independent night | MRR of valid edges | |
+|---|---|---|---|"""
+    for name in stories:
+        for row in tuning.get(name, {}).get("rows", []):
+            mark = "chosen" if row["name"] == tuning[name]["chosen"] else ""
+            yield f"| {TITLES[name]}, {tuning[name]['day']} | {row['name']} | {row['valid']:.4f} | {mark} |"
+    yield from _compared(stories)
+    yield from _bad_days_of_data(stories)
+    if newcomers:
+        yield from _newcomers(newcomers)
+    yield from _operations(stories[STORY])
+    yield """
+## Every night
+
+New: entities that the night before did not know. MRR of the night's own held-out edges. Before and now: MRR of the
+chain's night before and of this one on the same edges. Cosine and kept of 10: of the chain, against the night
+before."""
+    for name, story in stories.items():
+        yield f"""
+{TITLES[name]}:
+
+| day | edges | new | MRR chain | independent | before | now | cosine | kept of 10 |
+|---|---|---|---|---|---|---|---|---|"""
+        for night, alone in zip(story["chain"], story["independent"], strict=True):
+            yield _night_row(night, alone)
+
+
+def _operator(model: dict[str, Any]) -> str:
+    return str(model["relations"][0]["operator"])
+
+
+def _of_data(name: str, story: Story) -> str:
+    released = [night for night in story["chain"] if night["outcome"] == RELEASED]
+    first, last = released[0], released[-1]
+    kind = (
+        "gains and loses edges, and its nights have the default gates"
+        if name != STORY
+        else f"holds every triple that was true on some day so far, once, with {PAST} days before the first night"
+    )
+    return (
+        f"{TITLES[name]}: {len(story['chain'])} nights, {story['chain'][0]['day']} to {story['chain'][-1]['day']}; a "
+        f"snapshot {kind}: {first['edges']:,} edges of {first['entities']['total']:,} entities on the first night, "
+        f"{last['edges']:,} of {last['entities']['total']:,} on the last. Ranking by popularity reaches "
+        f"{last['popularity']:.3f} on the last."
+    )
+
+
+def _compared(stories: dict[str, Story]) -> Iterator[str]:
+    yield """
+## Chain against independent
+
+All settings of a data set are asked the same held-out edges: those that every one of them holds out on a day. A chain
+is chosen by its valid edges among those that keep nine of ten neighbours; its test edges decide nothing. CPU is that of
+a night's tasks without the start of Python, and of its training alone; means over the nights after the first.
 
 ![MRR and drift by night](nights.svg)
 
-## Chain against independent
-
-| | chain | independent |
-|---|---|---|
-| MRR, mean of the nights after the first | {mean["chain"]:.4f} | {mean["independent"]:.4f} |
-| MRR of the last night | {after["mrr"]:.4f} | {independent[-1]["mrr"]:.4f} |
-| epochs a night | {EPOCHS} | {FIRST_EPOCHS} |"""
-    yield f"| a night against the one before, on the same edges | {_gain(chain)} | {_gain(independent)} |"
-    for what, name in (("mean cosine to the night before", "cosine"), ("of 10 nearest neighbours kept", "overlap")):
-        yield f"| {what} | {_drift(chain, name)} | {_drift(independent, name)} |"
-    yield f"""\
-| CPU a night, all tasks, without the start of Python | {_cpu(chain)} | {_cpu(independent)} |
-
+| data | walk | valid MRR | test MRR | of the last night | kept of 10 | edges trained | CPU a night | training |
+|---|---|---|---|---|---|---|---|---|"""
+    for name, story in stories.items():
+        found = story["compared"]
+        for walk in reversed(WALKS):
+            for row in found[walk]:
+                title = f"chain, {row['name']}" if walk == "chain" else f"independent, {row['name']}"
+                yield _compared_row(TITLES[name], f"**{title}**" if row["name"] == found["chosen"] else title, row)
+    yield ""
+    for name, story in stories.items():
+        yield _verdict(TITLES[name], story["compared"])
+        yield ""
+    yield """\
 Each night holds out a few more edges and has a few more candidates, so MRR of two nights do not measure the same. What
 does is the comparison of the quality gate: both nights on the edges and among the candidates that both know.
 
 A chain's vectors stay where they were, so whatever was built on yesterday's still holds. Independent nights share no
-space: their cosine is what is left after the best rotation ([gates.md](gates.md)).
+space: cosines between them are what is left after the best rotation ([gates.md](gates.md)).
 
-## New entities
+The rows of the chain show what `train.shrink` and `train.delta` are worth beside whole epochs
+([warm-start.md](warm-start.md#shrinking)): "1 epoch" is a whole epoch over all training edges."""
 
-On every night the chain was also trained with `train.new_entities: random`. Asked are the edges of the {AHEAD} days
-that followed, which the night had not seen, at entities that were new that night: {mean["ends"]:,} edges in all. Their
-MRR is **{mean["neighbours"]:.4f}** when new entities start from their neighbours, the default, and
-**{mean["random"]:.4f}** when they start at random."""
-    if newcomers:
-        yield from _newcomers(newcomers)
+
+def _compared_row(data: str, title: str, row: dict[str, Any]) -> str:
+    kept = "" if row["overlap"] is None else f"{row['overlap']:.3f}"
+    figures = f"{row['valid']:.4f} | {row['test']:.4f} | {row['last']:.4f} | {kept} | {row['edges_trained']:,.0f}"
+    return f"| {data} | {title} | {figures} | {row['cpu_seconds']:.1f} s | {row['train_cpu_seconds']:.2f} s |"
+
+
+def _verdict(data: str, found: dict[str, Any]) -> str:
+    """Return the figures of the chosen chain beside independent nights, as a sentence."""
+    (alone,), chain = found["independent"], next(row for row in found["chain"] if row["name"] == found["chosen"])
+    gain = chain["test"] / alone["test"] - 1
+    return (
+        f"{data}: on the same {found['edges']['test']:,} test edges (of the last night) the chain's MRR is {gain:+.1%} "
+        f"against independent nights, with {chain['overlap']:.1%} of the nearest neighbours kept, at "
+        f"{chain['cpu_seconds'] / alone['cpu_seconds']:.2f} of the CPU of a night and "
+        f"{chain['train_cpu_seconds'] / alone['train_cpu_seconds']:.2f} of that of its training."
+    )
+
+
+def _bad_days_of_data(stories: dict[str, Story]) -> Iterator[str]:
+    refused = [
+        (TITLES[name], walk, night)
+        for name, story in stories.items()
+        for walk in WALKS
+        for night in story[walk]
+        if night["outcome"] != RELEASED
+    ]
+    if refused:
+        yield """
+## Bad days of the data
+
+AS-733 has days on which a part of the edges is missing, and comes back. By the default gates:
+
+| data | walk | day | ended as | |
+|---|---|---|---|---|"""
+        for data, walk, night in refused:
+            yield f"| {data} | {walk} | {night['day']} | {night['outcome']} | {_cell(night)} |"
+        yield """
+The channel served the release of the day before, and the night after continued it."""
+
+
+def _operations(story: Story) -> Iterator[str]:
+    backfill, rollback = story["backfill"], story["rollback"]
     bad_day, removed = story["bad_days"][0]["day"], GATES["data"]["max_removed_edges"]["block"]
     limits = f"`data: {{max_removed_edges: {{block: {removed}}}}}` and `max_mrr_drop: {GATES['max_mrr_drop']}`"
     yield f"""
 ## A backfill in parallel
 
-{backfill["nights"]} independent nights again, {backfill["at_once"]} at once and in random order, into an empty store;
-tonight's, the newest, begins after {backfill["before_the_newest"]} of them. {backfill["equal"]} of the
-{backfill["nights"]} releases have manifests of the same hash as those made one after the other; a manifest holds the
-SHA-256 of every file. The channel serves {backfill["serves"]}, the newest: it never went back.
+{backfill["nights"]} independent nights of {TITLES[STORY]} again, {backfill["at_once"]} at once and in random order,
+into an empty store; tonight's, the newest, begins after {backfill["before_the_newest"]} of them. {backfill["equal"]} of
+the {backfill["nights"]} releases have manifests of the same hash as those made one after the other; a manifest holds
+the SHA-256 of every file. The channel serves {backfill["serves"]}, the newest: it never went back.
 
 ## A bad day, a bad training
 
@@ -127,22 +220,14 @@ The channel served the release of the night before until the fourth.
 ## A rollback
 
 From release {rollback["from"]} to the one before in {rollback["seconds"]["back"]} s, forward again in
-{rollback["seconds"]["forward"]} s, until a reader sees it.
-
-## Every night
-
-New: entities that the night before did not know. Before and now: MRR of the night before and of this one on the same
-edges. Cosine and kept of 10: of the chain, against the night before. Coming: edges of the next {AHEAD} days at these.
-
-| day | edges | new | MRR chain | independent | before | now | cosine | kept of 10 | coming | neighbours | random |
-|---|---|---|---|---|---|---|---|---|---|---|---|"""
-    for night, alone in zip(chain, independent, strict=True):
-        yield _row(night, alone)
+{rollback["seconds"]["forward"]} s, until a reader sees it."""
 
 
 def _newcomers(newcomers: dict[str, Any]) -> Iterator[str]:
     yield """
-More of them at once: `python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY` trains one snapshot and
+## New entities
+
+`python -m benchmarks.nights.newcomers SPEC --before KEY --after KEY` trains one snapshot and
 continues it with a later one, in both ways. MRR of the second's held-out edges with a new end / of all others; mean of
 the seeds, and how far a seed deviates:
 
@@ -170,15 +255,6 @@ def _spread(values: Sequence[float]) -> str:
     return f"{fmean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")
 
 
-def _drift(nights: Sequence[Night], name: str) -> str:
-    return f"{fmean(_values(nights[1:], 'drift', name)):.4f}"
-
-
-def _gain(nights: Sequence[Night]) -> str:
-    frozen = [night["frozen"] for night in nights if "frozen" in night]
-    return f"{fmean(each['now'] / each['before'] - 1 for each in frozen):+.2%}" if frozen else ""
-
-
 def _values(nights: Sequence[Night], *path: str) -> list[float]:
     """Return one figure of the nights that have it."""
     found = []
@@ -191,29 +267,21 @@ def _values(nights: Sequence[Night], *path: str) -> list[float]:
     return found
 
 
-def _cpu(nights: Sequence[Night]) -> str:
-    return f"{fmean(night['cpu_seconds'] for night in nights[1:]):.1f} s"
-
-
 def _cell(night: Night) -> str:
     return str(night["said"]).replace("|", "\\|") or f"release {night['release']}, MRR {night['mrr']:.4f}"
 
 
-def _row(night: Night, alone: Night) -> str:
-    drift, newcomers = night.get("drift", {}), night.get("newcomers", {})
-    ranked = [f"{newcomers[way]:.3f}" if way in newcomers else "" for way in WAYS]
+def _night_row(night: Night, alone: Night) -> str:
+    drift = night.get("drift", {})
     kept = [f"{drift[name]:.4f}" if name in drift else "" for name in ("cosine", "overlap")]
     frozen = [f"{night['frozen'][side]:.4f}" if "frozen" in night else "" for side in ("before", "now")]
     cells = [
         night["day"],
-        f"{night['edges']:,}",
+        f"{night['edges']:,}" if "edges" in night else "",
         f"{night['entities']['new']:,}" if drift else "",
-        f"{night['mrr']:.4f}",
-        f"{alone['mrr']:.4f}",
+        *(f"{each['mrr']:.4f}" if "mrr" in each else each["outcome"] for each in (night, alone)),
         *frozen,
         *kept,
-        str(newcomers.get("edges", "")),
-        *ranked,
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -1,6 +1,4 @@
-"""A month of nights for ``docs/nights.md``.
-
-Both walks, a parallel backfill, a bad day, a bad training, and a rollback.
+"""Nights of two walks, and what can go wrong with them: ``docs/nights.md``.
 
 ``python -m benchmarks.nights.story`` measures, and writes the document; with ``--document`` it only writes.
 """
@@ -12,16 +10,20 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from benchmarks.nights.days import write_snapshot
-from benchmarks.nights.graph import Graph
+from benchmarks.nights.graph import Graph, merged
 from benchmarks.nights.night import DATA_GATE, QUALITY_GATE, RELEASED, Night, run_nights
-from benchmarks.nights.report import write
+from benchmarks.nights.ranking import held_out_names, rank_named
+from benchmarks.nights.report import WALKS, write
 from benchmarks.nights.results import keep, read
+from benchmarks.nights.settings import CHAIN, INDEPENDENT, ON_VALID, best_of
 from benchmarks.nights.table import sentences, table
 from benchmarks.nights.walk import failures, remove, walk_chain, walk_independently
 from pbg_tasks.errors import PbgError
@@ -32,12 +34,30 @@ from pbg_tasks.storage import open_store
 from pbg_tasks.tasks.release.releases import rollback
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
 
 ORDER = 0
 """Seed of the order in which the backfill begins its nights."""
 ABSURD_RATE = "model.lr=1000"
 """Learning rate of a training that forgets all it has learnt without producing NaN, which would end it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """A walk that is done.
+
+    Attributes:
+        name: of its setting.
+        spec: file of its spec.
+        store: URL of its store.
+        nights: in order.
+    """
+
+    name: str
+    spec: Path
+    store: str
+    nights: list[Night] = field(default_factory=list)
 
 
 class StoryError(PbgError):
@@ -47,7 +67,7 @@ class StoryError(PbgError):
     exit_code = 1
 
 
-def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict[str, Any]:
+def backfill(graph: Graph, walked: Walked, *, at_once: int) -> dict[str, Any]:
     """Run all independent nights again and compare every release.
 
     Several run at once and in any order. Tonight's, the newest, is among them: older days come before it, beside it,
@@ -58,7 +78,7 @@ def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict
         StoryError: a release has other bytes, or the channel does not serve the newest day.
     """
     say(f"backfill: {len(graph.days)} nights, {at_once} at once")
-    spec, store = graph.spec("independent"), f"{graph.place}/independent"
+    spec, store, sequential = walked.spec, walked.store, walked.nights
     remove(store)
     started = time.monotonic()
     shuffled = random.Random(ORDER).sample(graph.days, len(graph.days))  # noqa: S311 - nothing to guess
@@ -79,7 +99,7 @@ def backfill(graph: Graph, sequential: Sequence[Night], *, at_once: int) -> dict
     }
 
 
-def bad_days(graph: Graph, spec: Path) -> list[dict[str, Any]]:
+def bad_days(graph: Graph, walked: Walked) -> list[dict[str, Any]]:
     """Run bad nights of the next day, then a good one.
 
     The day loses half of its edges, then a column, then it is trained absurdly; in the end it runs unchanged.
@@ -91,12 +111,12 @@ def bad_days(graph: Graph, spec: Path) -> list[dict[str, Any]]:
         StoryError: a gate let it pass, or the channel moved.
     """
     day, edges = graph.day_after()
-    place, channel = open_store(graph.place), Channel(open_store(f"{graph.place}/chain"), "production")
+    place, channel = open_store(graph.place), Channel(open_store(walked.store), "production")
     before = channel.current().release
     found = []
 
     def expect(what: str, outcome: str, *params: str) -> None:
-        (night,) = run_nights(spec, [day], *params)
+        (night,) = run_nights(walked.spec, [day], *params)
         say(f"{what}: {night.outcome}: {night.said}")
         moved = channel.current().release != before
         if night.outcome != outcome or moved == (outcome != RELEASED):
@@ -113,20 +133,20 @@ def bad_days(graph: Graph, spec: Path) -> list[dict[str, Any]]:
     return found
 
 
-def roll_back(graph: Graph, spec: Path) -> dict[str, Any]:
+def roll_back(walked: Walked) -> dict[str, Any]:
     """Go one release back and forward again; return both times.
 
     Raises:
         StoryError: the channel serves another release than it should.
     """
-    channel = Channel(open_store(f"{graph.place}/chain"), "production")
+    channel = Channel(open_store(walked.store), "production")
     there = channel.current().release
     if there is None:
         raise StoryError("the chain has no release to roll back")
     seconds = {}
     for way, target in (("back", None), ("forward", there.seq)):
         started = time.monotonic()
-        moved = rollback(spec, to=target)
+        moved = rollback(walked.spec, to=target)
         served = channel.current().release
         seconds[way] = round(time.monotonic() - started, 3)
         if served is None or served.seq != moved["release"]:
@@ -134,39 +154,141 @@ def roll_back(graph: Graph, spec: Path) -> dict[str, Any]:
     return {"from": there.seq, "seconds": seconds}
 
 
-def tell(data: str, source: Path, days: int, store: str | None) -> None:
-    """Run everything, keep the figures, and write the document.
+def tune(graph: Graph) -> dict[str, Any]:
+    """Run the last night with each setting, and keep its valid MRR.
+
+    Returns:
+        ``rows`` of each setting, the name that is ``chosen``, and the ``day``.
+
+    Raises:
+        StoryError: a night was not released.
+    """
+    rows = []
+    for name, setting in INDEPENDENT.items():
+        store = f"{graph.place}/tuning"
+        spec = graph.spec("independent", **merged(setting, ON_VALID), store=store)
+        (night,) = walk_independently(spec, graph.days[-1:], at_once=1)
+        if night.outcome != RELEASED:
+            raise StoryError(f"{name}: {night.outcome}: {night.said}")
+        found = night.figures
+        rows.append({"name": name, "valid": found["mrr"], "overlap": None, "cpu_seconds": found["cpu_seconds"]})
+        remove(store)
+    tuning = {"rows": rows, "chosen": best_of(rows), "day": graph.days[-1]}
+    keep("tuning", graph.name, tuning)
+    return tuning
+
+
+def walked(graph: Graph, name: str) -> dict[str, list[Walked]]:
+    """Walk the days independently, and as a chain by setting.
+
+    Args:
+        graph: its days.
+        name: of the setting of independent nights, whose model both walks train.
+    """
+    model = INDEPENDENT[name]
+    spec = graph.spec("independent", **model)
+    alone = Walked(name, spec, f"{graph.place}/independent")
+    chains = []
+    for number, (title, train) in enumerate(CHAIN.items()):
+        store = f"{graph.place}/chain-{number}"
+        spec = graph.spec("chain", **model, train=train, store=store)
+        chains.append(Walked(title, spec.rename(spec.with_name(f"chain-{number}.yaml")), store))
+    with ThreadPoolExecutor(1 + len(chains)) as beside:  # they share no store
+        nights = [beside.submit(walk_chain, graph, each.spec) for each in chains]
+        alone.nights.extend(walk_independently(alone.spec, graph.days, at_once=1))
+        for each, found in zip(chains, nights, strict=True):
+            each.nights.extend(found.result())
+    return {"chain": chains, "independent": [alone]}
+
+
+def compare(walks: Mapping[str, Sequence[Walked]]) -> dict[str, Any]:
+    """Rank the same held-out edges with every walk.
+
+    A day counts where every walk has a release of it and of a day before.
+
+    Returns:
+        ``days``; ``edges``, of ``valid`` and ``test`` on the last of them; by walk a list of its settings with
+        ``name``, mean MRR on ``valid`` and ``test`` edges, ``last`` of the test edges of the last day, ``overlap`` with
+        the night before (None of independent nights), and means of ``cpu_seconds``, ``train_cpu_seconds`` and
+        ``edges_trained``.
+    """
+    every = [each for listed in walks.values() for each in listed]
+    by_day = [{night.day: night for night in each.nights if night.outcome == RELEASED} for each in every]
+    days = [day for day in list(by_day[0])[1:] if all(day in nights for nights in by_day)]
+    mrr, edges = [list[list[float]]() for _ in every], [0, 0]
+    for day in days:
+        asked = [
+            set.intersection(*(held_out_names(nights[day].run, split) for nights in by_day))
+            for split in ("valid", "test")
+        ]
+        edges = [len(each) for each in asked]
+        for found, nights in zip(mrr, by_day, strict=True):
+            found.append(rank_named(nights[day].run, *asked))
+    rows = iter([_row(each, days, found) for each, found in zip(every, mrr, strict=True)])
+    return {
+        "days": days,
+        "edges": dict(zip(("valid", "test"), edges, strict=True)),
+        **{walk: [next(rows) for _ in listed] for walk, listed in walks.items()},
+    }
+
+
+def _row(walked: Walked, days: Sequence[str], mrr: Sequence[Sequence[float]]) -> dict[str, Any]:
+    nights = [night.figures for night in walked.nights if night.day in days]
+    overlaps = [night["drift"]["overlap"] for night in nights if "drift" in night and night.get("warm_start")]
+    valid, test = (round(fmean(each), 4) for each in zip(*mrr, strict=True))
+    return {
+        "name": walked.name,
+        "valid": valid,
+        "test": test,
+        "last": round(mrr[-1][1], 4),
+        "overlap": round(fmean(overlaps), 4) if overlaps else None,
+        **{
+            key: round(fmean(night[key] for night in nights), 2)
+            for key in ("cpu_seconds", "train_cpu_seconds", "edges_trained")
+        },
+    }
+
+
+def tell(data: str, source: Path, *, days: int, every: int, first: str | None, store: str | None) -> None:
+    """Walk the days with every setting, keep the figures, and write the document.
+
+    ICEWS14 only gains edges, so bad days are made of its last one; other data has its own.
 
     Raises:
         StoryError: a step ended in another way than expected.
     """
     with tempfile.TemporaryDirectory(prefix="pbg-nights-") as scratch:
-        graph = Graph.write(data, source, place=store or f"{scratch}/graph", specs=Path(scratch), count=days)
-        chained = graph.spec("chain")
-        with ThreadPoolExecutor(1) as beside:  # they share no store
-            alone = beside.submit(walk_independently, graph.spec("independent"), graph.days, at_once=1)
-            chain = walk_chain(graph, chained, compare=True)
-            independent = alone.result()
-        if missed := failures([*chain, *independent]):
-            raise StoryError("; ".join(["these nights were not released", *missed]))
-        walks = {
-            "chain": [night.to_json() for night in chain],
-            "independent": [night.to_json() for night in independent],
+        graph = Graph.write(
+            data, source, place=store or f"{scratch}/graph", specs=Path(scratch), count=days, first=first, every=every
+        )
+        tuning = read().get("tuning", {}).get(graph.name) or tune(graph)
+        walks = walked(graph, tuning["chosen"])
+        found = compare(walks)
+        chosen = best_of(found["chain"])
+        (alone,), chain = walks["independent"], next(each for each in walks["chain"] if each.name == chosen)
+        story: dict[str, Any] = {
+            "chain": [night.to_json() for night in chain.nights],
+            "independent": [night.to_json() for night in alone.nights],
+            "compared": found | {"chosen": chosen},
+            "every": every,
         }
-        story = {
-            **walks,
-            "backfill": backfill(graph, independent, at_once=2 * usable_cpus()),
-            "bad_days": bad_days(graph, chained),
-            "rollback": roll_back(graph, chained),
-        }
+        if not graph.dated.signed:
+            if missed := failures([*chain.nights, *alone.nights]):
+                raise StoryError("; ".join(["these nights were not released", *missed]))
+            story["backfill"] = backfill(graph, alone, at_once=2 * usable_cpus())
+            story |= {"bad_days": bad_days(graph, chain), "rollback": roll_back(chain)}
     keep("stories", graph.name, story)
-    print(table(walks))
-    print(sentences(walks))
+    print(table({walk: story[walk] for walk in WALKS}))
+    print(sentences({walk: story[walk] for walk in WALKS}))
 
 
 def main(
     data: Annotated[str, typer.Argument(help="As of `python -m benchmarks.nights`.")] = "icews14",
     days: Annotated[int, typer.Option(min=3, help="How many nights, before the one that goes wrong.")] = 30,
+    every: Annotated[int, typer.Option(min=1, help="Days from one night to the next.")] = 1,
+    first: Annotated[
+        str | None, typer.Option(help="The first night's day; leaves a month before unless given.")
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="Folder or s3:// prefix, kept; a folder that goes unless given.")
     ] = None,
@@ -176,12 +298,9 @@ def main(
     *,
     document: Annotated[bool, typer.Option("--document", help="Only write the document, of what was kept.")] = False,
 ) -> None:
-    """Measure a month of nights, and write the document.
-
-    The status is 1 when a night ended in another way than expected.
-    """
+    """Tell the story of some nights; status 1 when a night ended in another way than it should."""
     if not document:
-        tell(data, source, days, store)
+        tell(data, source, days=days, every=every, first=first, store=store)
     write(read())
 
 
