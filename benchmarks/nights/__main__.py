@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from benchmarks.nights.graph import Graph
-from benchmarks.nights.results import keep
+from benchmarks.nights.results import keep, read
+from benchmarks.nights.settings import kept
 from benchmarks.nights.table import sentences, table
 from benchmarks.nights.walk import failures, walk_chain, walk_independently
 from pbg_tasks.errors import PbgError
@@ -43,8 +44,9 @@ def main(
     with tempfile.TemporaryDirectory(prefix="pbg-nights-") as scratch:
         place, specs = store or f"{scratch}/graph", Path(scratch)
         graph = Graph.write(data, source, place=place, specs=specs, count=days, first=first, window=window)
-        chain = walk_chain(graph, graph.spec("chain"), compare=True)
-        independent = walk_independently(graph.spec("independent"), graph.days, at_once=usable_cpus())
+        alone, continued = kept(read(), graph.name)
+        chain = walk_chain(graph, graph.spec("chain", **continued), compare=True)
+        independent = walk_independently(graph.spec("independent", **alone), graph.days, at_once=usable_cpus())
     walks = {"chain": [night.to_json() for night in chain], "independent": [night.to_json() for night in independent]}
     keep("walks", graph.name, {"window": window, **walks})
     print(table(walks))

@@ -10,6 +10,7 @@ from benchmarks.nights.days import PAST
 from benchmarks.nights.graph import GATES, MODEL, SPLIT
 from benchmarks.nights.night import RELEASED
 from benchmarks.nights.results import ROOT
+from benchmarks.nights.settings import INDEPENDENT
 from benchmarks.quality.plot import Line, Panel, draw
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ first night of a chain is an independent night.
 |---|---|---|---|"""
     for name in stories:
         for row in tuning.get(name, {}).get("rows", []):
-            mark = "chosen" if row["name"] == tuning[name]["chosen"] else ""
+            mark = (
+                "chosen" if row["name"] == tuning[name]["chosen"] else "tried after the walks" * row.get("later", False)
+            )
             yield f"| {TITLES[name]}, {tuning[name]['day']} | {row['name']} | {row['valid']:.4f} | {mark} |"
     yield from _compared(stories)
     yield from _bad_days_of_data(stories)
@@ -143,6 +146,7 @@ a night's tasks without the start of Python, and of its training alone; means ov
     for name, story in stories.items():
         yield _verdict(TITLES[name], story["compared"])
         yield ""
+    yield from _stopped(stories)
     yield """\
 Each night holds out a few more edges and has a few more candidates, so MRR of two nights do not measure the same. What
 does is the comparison of the quality gate: both nights on the edges and among the candidates that both know.
@@ -154,6 +158,18 @@ The rows of the chain show what `train.shrink` and `train.delta` are worth besid
 ([warm-start.md](warm-start.md#shrinking)): "1 epoch" is a whole epoch over all training edges."""
 
 
+def _stopped(stories: dict[str, Story]) -> Iterator[str]:
+    for name, story in stories.items():
+        (alone,) = story["compared"]["independent"]
+        planned = INDEPENDENT[alone["name"]]["model"]["num_epochs"]
+        days = [night["day"] for night in story["independent"] if night.get("epochs", planned) < planned]
+        if days:
+            yield f"""\
+Early stopping ended independent nights of {TITLES[name]} before their last epoch: {", ".join(days)}. It ranked samples
+of some 200 edges, which leave much to chance; it takes 400 or more now, and would be off on these nights.
+"""
+
+
 def _compared_row(data: str, title: str, row: dict[str, Any]) -> str:
     kept = "" if row["overlap"] is None else f"{row['overlap']:.3f}"
     figures = f"{row['valid']:.4f} | {row['test']:.4f} | {row['last']:.4f} | {kept} | {row['edges_trained']:,.0f}"
@@ -161,7 +177,7 @@ def _compared_row(data: str, title: str, row: dict[str, Any]) -> str:
 
 
 def _verdict(data: str, found: dict[str, Any]) -> str:
-    """Return the figures of the chosen chain beside independent nights, as a sentence."""
+    """Return the chosen chain beside independent nights, as a sentence."""
     (alone,), chain = found["independent"], next(row for row in found["chain"] if row["name"] == found["chosen"])
     gain = chain["test"] / alone["test"] - 1
     return (

@@ -44,6 +44,21 @@ ON_VALID: Setting = {
 }
 
 
+def kept(results: Mapping[str, Any], name: str) -> tuple[Setting, Setting]:
+    """Return the chosen sections of independent nights and of the chain.
+
+    Args:
+        results: as kept.
+        name: of the data; where nothing was tuned, both are empty.
+    """
+    tuned = results.get("tuning", {}).get(name)
+    if tuned is None:
+        return {}, {}
+    model = INDEPENDENT[tuned["chosen"]]
+    chain = results.get("stories", {}).get(name, {}).get("compared", {}).get("chosen")
+    return model, {**model, "train": CHAIN[chain]} if chain else model
+
+
 def best_of(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the name of the setting with the best valid MRR.
 

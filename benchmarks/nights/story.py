@@ -250,7 +250,7 @@ def _row(walked: Walked, days: Sequence[str], mrr: Sequence[Sequence[float]]) ->
 
 
 def tell(data: str, source: Path, *, days: int, every: int, first: str | None, store: str | None) -> None:
-    """Walk the days with every setting, keep the figures, and write the document.
+    """Walk the days with every setting and write the document.
 
     ICEWS14 only gains edges, so bad days are made of its last one; other data has its own.
 
@@ -298,7 +298,7 @@ def main(
     *,
     document: Annotated[bool, typer.Option("--document", help="Only write the document, of what was kept.")] = False,
 ) -> None:
-    """Tell the story of some nights; status 1 when a night ended in another way than it should."""
+    """Walk some nights; status 1 when one ends otherwise than it should."""
     if not document:
         tell(data, source, days=days, every=every, first=first, store=store)
     write(read())

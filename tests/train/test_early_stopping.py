@@ -30,23 +30,25 @@ BIG, SMALL, NONE = Bucket(0, 0), Bucket(0, 1), Bucket(1, 1)
 TRAINED = {NONE: 30_000, SMALL: 40_000, BIG: 50_000, Bucket(1, 0): 10}
 
 
-def rule(*, trained=TRAINED, seed=0, total=1000, negatives=160):
+def rule(*, trained=TRAINED, seed=0, total=1000, negatives=200):
     edges = Valid({BIG: 900, SMALL: 100, NONE: 0})
     return EarlyStopping(2, edges, total=total, trained=trained, negatives=negatives, seed=seed)
 
 
 @pytest.mark.parametrize(
     ("trained", "negatives", "edges"),
-    [(100_000, 100, 350), (8_000, 1_000, 208), (50_000, 100, 0), (10**9, 100, MOST), (0, 100, 0)],
+    [(200_000, 100, 560), (20_000, 1_000, 416), (100_000, 100, 0), (10**9, 100, MOST), (0, 100, 0)],
 )
 def test_affordable_sample_grows_with_training(trained, negatives, edges):
     assert affordable(trained, negatives) == edges
 
 
 def test_sample_is_of_largest_buckets():
-    assert rule()._affordable == 600
+    assert rule()._affordable == 576
     assert rule()._chosen == [BIG, SMALL]
     assert rule(negatives=40)._chosen == []
+    assert rule(trained={BIG: 120_000}, negatives=140)._chosen == [BIG]  # which has more valid edges than are ranked
+    assert rule(trained={BIG: 120_000}, negatives=140).size == 432
     assert rule(negatives=3000)._chosen == [BIG, SMALL, NONE, Bucket(1, 0)]
 
 
@@ -69,9 +71,9 @@ def test_stop_comes_after_patience(figures, patience, stopped):
 def test_sample_is_drawn_by_bucket_once():
     found = rule()
     big, small = (found.sample(iteration(1), bucket) for bucket in (BIG, SMALL))
-    assert (len(big), len(small)) == (300, 100)
+    assert (len(big), len(small)) == (288, 100)
     assert found.sample(iteration(1), NONE) is None
-    assert len(set(big.lhs.tolist())) == 300
+    assert len(set(big.lhs.tolist())) == 288
     assert big.lhs.max() >= 800  # of the whole bucket, not its beginning
     assert found.sample(iteration(2), BIG) is big
     assert found.edges.reads == [BIG, SMALL]
@@ -95,4 +97,4 @@ def test_small_graph_ranks_nothing_and_reports_why():
     report = found.report(None, 5)
     assert report["best_epoch"] is None
     assert report["reason"] == "off: of 1000 valid edges 4 % of an epoch's time can rank 0, which is too few"
-    assert rule(total=99, trained={BIG: 10**6}).size == 0
+    assert rule(total=399, trained={BIG: 10**6}).size == 0
