@@ -27,7 +27,7 @@ from tests.tasks.conftest import ring, workplace
 EPOCHS = 8
 MODEL = {
     "num_epochs": EPOCHS,
-    "lr": 0.5,
+    "lr": 0.12,
     "comparator": "dot",
     "num_uniform_negs": 4000,
     "entities": {"n": {"num_partitions": 1}},
