@@ -1,4 +1,7 @@
-"""``num_partitions: auto`` in a PBG config: an import chooses the numbers, every other command finds them chosen."""
+"""``num_partitions: auto`` in a PBG config.
+
+An import chooses the numbers; every other command reads them from the entity path.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,15 @@ if TYPE_CHECKING:
 def choose_partitions(
     config: ConfigSchema, auto: Collection[str], lists: Sequence[str], how: EdgeLists, *, memory_gb: float
 ) -> dict[str, int]:
-    """Count edge lists, and return the smallest numbers with which training keeps within its memory.
+    """Count edge lists and return the smallest numbers of partitions that fit.
+
+    With these numbers training stays within its memory.
 
     Args:
-        config: what it says of the partitions of ``auto`` does not count.
-        auto: entity types that are to be given a number.
+        config: its numbers of partitions of ``auto`` are ignored.
+        auto: entity types that need a number.
         lists: a file, folder or glob each.
-        how: they are written.
+        how: format and columns of the lists.
         memory_gb: of the import, and of the training, in GB.
 
     Raises:

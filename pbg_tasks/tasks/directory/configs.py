@@ -32,12 +32,15 @@ def read_config_document(url: str) -> bytes:
 
 
 def load_config_from(url: str, overrides: Sequence[str] = (), *, choose: FindPartitions | None = None) -> ConfigSchema:
-    """Read and validate a PBG config; ``num_partitions: auto`` is the number that the entity path has.
+    """Read and validate a PBG config.
+
+    ``num_partitions: auto`` becomes the number that the entity path has.
 
     Args:
         url: local or ``s3://``.
         overrides: ``key.path=value``.
-        choose: the number where nothing is imported yet; None: whoever asks needs what is.
+        choose: gives the number for types that are not imported yet. None: the caller needs imported data, so such
+            types are an error.
 
     Raises:
         ConfigError: it is missing, unreadable or wrong; every wrong key is named.
@@ -57,7 +60,10 @@ def load_config_from(url: str, overrides: Sequence[str] = (), *, choose: FindPar
 
 
 def _imported_partitions(entity_path: str, entities: Sequence[str]) -> dict[str, int]:
-    """Return into how many partitions entity types were imported; those that were not are left out."""
+    """Return the numbers of partitions that entity types were imported with.
+
+    Types that were not imported are left out.
+    """
     there = {info.key for info in open_store(entity_path).list("entity_count_")}
     found = {}
     for entity in entities:
@@ -68,7 +74,9 @@ def _imported_partitions(entity_path: str, entities: Sequence[str]) -> dict[str,
 
 
 def show_config(url: str, key: str | None = None, overrides: Sequence[str] = ()) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a config as PBG stores it (``config.json``), or the value of one key; keys of ours are found as well.
+    """Return a config as PBG stores it, or one key's value.
+
+    PBG stores it as ``config.json``. A key may also be one that only this package has.
 
     Raises:
         ConfigError: the config is missing, unreadable or wrong, or has no such key.

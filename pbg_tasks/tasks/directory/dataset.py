@@ -1,4 +1,7 @@
-"""A data set as PBG's config names it: entity path, edge paths and checkpoint path, each local or ``s3://``."""
+"""A data set named by a PBG config.
+
+Its entity path, edge paths and checkpoint path are each local or ``s3://``.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def _refuse_unfinished(store: Store) -> None:
 
 
 class EntityPath:
-    """PBG's entity path: how many entities there are, their names, and the relations'.
+    """PBG's entity path: numbers and names of entities and relations.
 
     Args:
         config: names the types and the path.
@@ -100,7 +103,7 @@ class EntityPath:
 
     @property
     def relation_count(self) -> int:
-        """How many relations there are."""
+        """Number of relations."""
         if not self._config.relations_from_data:
             return len(self._config.relations)
         return parse_natural(self._text(RELATION_COUNT).strip(), source=f"{self._store.url}/{RELATION_COUNT}")
@@ -148,7 +151,10 @@ class EntityPath:
             raise FormatError(f"{source}: {error}") from None
 
     def relation_names(self) -> list[str]:
-        """Return the relations' names by id; by number where the data has no names for them."""
+        """Return the relations' names, by id.
+
+        Where the data has no names for them, the names are the numbers.
+        """
         if not self._config.relations_from_data:
             return [relation.name for relation in self._config.relations]
         if self._store.head(RELATION_NAMES) is None:
@@ -175,9 +181,10 @@ class EntityPath:
 
 
 class EdgePaths:
-    """The bucket files below edge paths; those in a store are downloaded when they are needed.
+    """The bucket files below edge paths, downloaded when they are needed.
 
-    PBG's importer leaves out the files of empty buckets: a missing one is empty, as long as there are others.
+    PBG's importer leaves out the files of empty buckets. So a missing file is an empty bucket, as long as there are
+    other files.
 
     Args:
         paths: URLs.
@@ -219,13 +226,14 @@ class EdgePaths:
                 )
 
     def facts(self, buckets: Sequence[Bucket]) -> dict[tuple[int, Bucket], EdgeFacts]:
-        """Look at the files of buckets in all edge paths, by edge path and bucket; the others have none.
+        """Return what the files of buckets hold, by edge path and bucket.
 
-        Of a file in a store that takes some kilobytes, and the whole only where it is very scattered.
+        Buckets without a file are left out. For a file in a remote store some kilobytes are read; the whole file is
+        downloaded only where its header is scattered over it, or where the server does not answer requests for parts.
 
         Raises:
             FormatError: a file is damaged or foreign.
-            NotFoundError: one is gone since it was listed.
+            NotFoundError: one was removed since it was listed.
         """
         files = {
             (index, bucket): listed[edge_file_name(*bucket)]
@@ -264,7 +272,10 @@ class EdgePaths:
         return f"{self._stores[edge_path_idx].url}/{edge_file_name(*bucket)}"
 
     def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
-        """Return the local file of a bucket, there until the next is asked for; None when it is empty."""
+        """Return the local file of a bucket; None for an empty one.
+
+        The file stays until the next one is asked for.
+        """
         info = self._files[edge_path_idx].get(edge_file_name(*bucket))
         if info is None:
             return None
@@ -284,10 +295,12 @@ class EdgePaths:
 
 
 def _fetch_listed(store: Store, info: ObjectInfo, path: Path) -> None:
-    """Download the version that was listed, whose edges are counted and whose ids are known.
+    """Download the listed version of a file.
+
+    Its edges were counted and its ids checked, so no other version may be trained.
 
     Raises:
-        StorageError: there is another one now, as of an import that ran meanwhile.
+        StorageError: there is another version now, for example of an import that ran meanwhile.
     """
     if store.fetch(info.key, path).tag != info.tag:
         path.unlink()

@@ -1,4 +1,7 @@
-"""``eval`` for a data set that PBG's config names: rank edges with the checkpoint as it stands, whoever wrote it."""
+"""``eval`` for a data set named by a PBG config.
+
+Ranks edges with the checkpoint as it is, written by this package or by PBG.
+"""
 
 from __future__ import annotations
 
@@ -182,7 +185,10 @@ def _against_all(
 
 
 def _raw_only(figures: Any) -> Any:  # noqa: ANN401 - JSON
-    """Leave out what was not asked for: without known edges the filtered figures are the raw ones."""
+    """Leave out filtered figures.
+
+    Without known edges they would be equal to the raw ones, and were not asked for.
+    """
     if not isinstance(figures, dict):
         return figures
     return {name: _raw_only(value) for name, value in figures.items() if name != "filtered"}
@@ -194,7 +200,10 @@ def _joined(first: EdgeList, second: EdgeList) -> EdgeList:
 
 
 def _against_config(place: _Place, threads: int, seed: int) -> dict[str, Any]:
-    """Rank as PBG's own evaluation does: batch by batch, against the negatives of the config."""
+    """Rank as PBG's own evaluation does, against the config's negatives.
+
+    It goes batch by batch.
+    """
     own = {
         "eval_num_batch_negs": place.config.num_batch_negs,
         "eval_num_uniform_negs": place.config.num_uniform_negs,

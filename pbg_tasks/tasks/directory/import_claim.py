@@ -1,7 +1,7 @@
-"""One import at a time into a directory, and a mark for readers while it changes.
+"""Claim of an import to a directory, with a mark for readers.
 
-The mark ``import.unfinished`` is taken by compare-and-swap, so of two imports that start together one wins, at the
-store. A heartbeat beside it tells the next one whether its owner still lives.
+The mark ``import.unfinished`` is taken by compare-and-swap, so of two imports that start together the store lets one
+win. A heartbeat beside it shows the next import whether the mark's owner is still alive.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 LEASE = "import.lease.json"
 UNFINISHED = "import.unfinished"
-"""Lies in an entity path while an import changes it and its edge paths."""
+"""Key in an entity path while an import changes it and its edge paths."""
 
 
 class ImportClaim:
-    """The right to change some directories, until another import takes one of them over.
+    """The right to change some directories.
+
+    It holds until another import takes one of them over.
 
     Attributes:
         changing: set once something was written: from then on only a whole import removes the marks.
@@ -67,7 +69,10 @@ class ImportClaim:
                 raise ConflictError(f"{store.url}: another import took this directory over while this one was silent")
 
     def release(self, *, whole: bool) -> None:
-        """Remove the marks: all after a whole import, else those of directories that nobody has changed."""
+        """Remove the marks.
+
+        After a whole import all of them; else only those of directories that are unchanged.
+        """
         for store, mark, was_there in self._marks:
             now = store.head(UNFINISHED)
             mine = now is not None and now.tag == mark.tag

@@ -1,8 +1,9 @@
-"""``import``: edge lists into PBG's directories, one list for each of the config's edge paths.
+"""``import``: edge lists into PBG's directories.
 
-Ids are stable: an entity's partition follows from its name, its offset is given once, and importing again keeps what
-the entity path knows. While an import runs, ``import.unfinished`` lies in the entity path; who reads the directories
-refuses them then, so an import that was cut off is finished by running it again.
+There is one list for each of the config's edge paths. Ids are stable: an entity's partition follows from its name, its
+offset is given once, and importing again keeps the ids that the entity path has. While an import runs, the entity path
+has a mark ``import.unfinished``, and readers refuse the directories; so an import that was cut off is finished by
+running it again.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _UPLOADS_AT_ONCE = 16  # a small file takes the time of two syncs of a disk, or 
 
 @dataclass(frozen=True, slots=True)
 class EdgeLists:
-    """How the lists are written.
+    """Format and columns of edge lists.
 
     Attributes:
         format: ``tsv`` is text with any delimiter, compressed or not.
@@ -83,7 +84,7 @@ class EdgeLists:
     feature_separator: str = ","
 
     def columns(self) -> Columns:
-        """Return the columns by the names the reader knows them by."""
+        """Return the columns by the names that the reader gives them."""
         named = {"lhs": self.lhs, "rel": self.rel, "rhs": self.rhs, "weight": self.weight}
         return parse(Columns, {field: self._name(field, column) for field, column in named.items()}, source="columns")
 
@@ -109,8 +110,8 @@ def import_edges(
     Args:
         config: names the types, relations and paths; its paths may be local or ``s3://``.
         lists: a file, folder or glob for each of ``edge_paths``, in their order.
-        how: they are written.
-        minimum: what occurs less often is left out, with its edges.
+        how: format and columns of the lists.
+        minimum: entities and relations that occur less often are left out, with their edges.
         memory_gb: budget, in GB; beyond it scratch is used.
         threads: CPU threads; None means all this process may use.
 
@@ -152,7 +153,7 @@ def import_edges(
             raise InputError("nothing is left to import: no entity occurs as often as --entity-min-count asks for")
         claim.check()
         claim.changing = True
-        for changed in (store, *targets):  # until all is written they would name bytes of before
+        for changed in (store, *targets):  # until all is written, the old manifests would list replaced files
             changed.delete(IMPORT_MANIFEST)
         written = _Written()
         written.upload(store, [path for path in sorted(out.iterdir()) if path.suffix != ".parquet"], "entities")
@@ -198,7 +199,10 @@ def _check_request(config: ConfigSchema, lists: Sequence[str], how: EdgeLists) -
 
 
 def graph_of_lists(config: ConfigSchema, how: EdgeLists, resources: Resources) -> GraphSpec:
-    """Describe the lists as a snapshot of which nothing is held out: what ``prepare`` takes."""
+    """Describe the lists as a snapshot, which is what ``prepare`` takes.
+
+    Nothing of it is held out.
+    """
     written = {"location": "{snapshot}", "format": how.format, "header": how.header, "quote": None}
     if how.delimiter is not None:
         written["delimiter"] = how.delimiter
@@ -227,13 +231,16 @@ def found_lists(url: str) -> list[SnapshotFile]:
 
 
 def _known_ids(config: ConfigSchema, store: Store, directory: Path, *, whole: bool) -> Path | None:
-    """Write the ids that the entity path has as ``prepare`` keeps them; None when it has none.
+    """Write the entity path's ids in the form that ``prepare`` keeps.
 
     Args:
         config: names the types.
         store: of the entity path.
         directory: to be made, for the ids.
-        whole: whether counts must agree with names; what a cut-off import left need not.
+        whole: whether counts must agree with names; after an import that was cut off they need not.
+
+    Returns:
+        ``directory``; None when there are no ids.
 
     Raises:
         ConfigError: it was imported with another number of partitions, or has entities without names.
@@ -292,7 +299,7 @@ def _known_names(
 
 
 class _Written:
-    """What an import has stored, by directory."""
+    """Records of the files that an import has stored, by directory."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[Store, dict[str, ObjectRecord]]] = {}
@@ -312,13 +319,16 @@ class _Written:
             records.update(zip(names, in_parallel(put, paths, _UPLOADS_AT_ONCE), strict=True))
 
     def store_manifests(self) -> None:
-        """Write beside the files what they are, for `pbg verify`."""
+        """Write a manifest beside the files, for `pbg verify`."""
         for store, records in self._places.values():
             store.put(IMPORT_MANIFEST, encode(FileSet(objects=dict(sorted(records.items())))))
 
 
 def _store_buckets(target: Store, paths: list[Path], written: _Written) -> None:
-    """Put all buckets of an edge path in place, empty ones too, and remove those of another number of partitions."""
+    """Put all buckets of an edge path in place, also empty ones.
+
+    Files of buckets outside the present number of partitions are removed.
+    """
     wanted = {path.name for path in paths}
     for info in target.list("edges_"):
         if info.key.endswith(".h5") and info.key not in wanted:
