@@ -1,8 +1,9 @@
-"""An export or import at its destination: every file, then the manifest that makes them count.
+"""Delivery of an export or import: every file, then its manifest.
 
-Whoever writes first leaves a mark, which names what will be written; it goes when the manifest is there. So what a
-killed one left is known and may be written again, and of two that write at once the later wins and the other is told.
-What replaces an export is brought beside it first, and takes its place in a short moment in which there is no manifest.
+A reader takes only files that the manifest lists. A writer first stores a mark that names the files to come, and
+removes it once the manifest is stored. So the files of a killed writer are known and may be replaced, and of two
+writers at once the later one wins while the other gets a ``ConflictError``. A delivery that replaces an export uploads
+its files beside the old ones first and then renames them, in a short moment in which there is no manifest.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
 
 
 def check_free(store: Store, *, overwrite: bool) -> None:
-    """Refuse a destination that holds anything but what a killed export or import left.
+    """Refuse a destination with files of other origin.
+
+    The files that a killed export or import left do not count.
 
     Raises:
-        ConflictError: it does, and may not be overwritten.
+        ConflictError: there are other files, and they may not be overwritten.
     """
     left = {MARK, *_objects(UnfinishedMark, _blob(store, MARK))}
     there = (info.key for info in store.list() if info.key not in left and not info.key.startswith(STAGED))
@@ -59,25 +62,29 @@ def deliver(
         store: rooted at the destination.
         outbox: the files.
         exchange: name of the exchange format.
-        source: where they come from.
-        overwrite: whether what is there is replaced. What only the manifest of before listed goes last.
-        check: raises an error when this may not be written any more, as something that goes before it was written.
+        source: origin of the vectors.
+        overwrite: whether files at the destination are replaced. Files that only the old manifest lists are removed
+            last.
+        check: raises an error when this may not be written any more, for example because an export with precedence was
+            stored meanwhile.
         facts: more fields of the manifest.
 
     Raises:
-        ConflictError: another writer put something there meanwhile.
+        ConflictError: another writer stored something there meanwhile.
         StorageError: the store failed. An export that was there is whole, or its files stay without a manifest and a
-            further try replaces them.
+        further try replaces them.
     """
     records = {
         name: ObjectRecord(sha256=sha256_file(path), size=path.stat().st_size) for name, path in outbox.files.items()
     }
     manifest = ExchangeManifest(exchange=exchange, source=source, types=outbox.types, objects=records, **facts)
-    check()  # before the mark, which would stop whoever goes before this one and is writing now
+    check()  # before the mark, which would stop a writer with precedence that is at work now
     standing = _blob(store, MANIFEST) if overwrite else None
     delivery = _Delivery(store, outbox.files, _objects(ExchangeManifest, standing))
     try:
-        check()  # who was done before the mark was left is seen here, and who begins after it by `delivery.check`
+        # A writer with precedence that finished before the mark was stored is seen here; one that begins after it, by
+        # `delivery.check`.
+        check()
         if standing is None:
             delivery.put(any_key=overwrite)
         else:
@@ -95,7 +102,7 @@ def deliver(
 
 
 class _Delivery:
-    """Files on their way to a store, under a mark of their own.
+    """Upload of files to a store, under a mark of its own.
 
     Args:
         store: rooted at the destination.
@@ -103,7 +110,7 @@ class _Delivery:
         before: keys of the export that they replace.
 
     Raises:
-        ConflictError: another writer left its mark at the same moment.
+        ConflictError: another writer stored its mark at the same moment.
     """
 
     def __init__(self, store: Store, files: dict[str, Path], before: Iterable[str]) -> None:
@@ -120,15 +127,20 @@ class _Delivery:
             store.delete(info.key)
 
     def put(self, *, any_key: bool) -> None:
-        """Write the files; ``any_key``: over whatever is there, else only over what a killed one left."""
+        """Write the files.
+
+        Args:
+            any_key: write over any file; else only over those of a killed writer.
+        """
         self._mixed = any_key
         for name, path in self._files.items():
             found = self._store.head(name) if any_key or name in self._left else None
             self._put.append(name)
-            # In S3 this also passes where another export took the mark over and stored the leftover's very bytes since
-            # it was looked up, and a file of a foreign format can hold no nonce. Then this one stores a file too many
-            # before its `check` refuses it; the other's manifest names the hash of each file, so that no reader takes
-            # it, and doing the other again mends it. Exports of one run have equal files: there is nothing to mend.
+            # In S3 the swap compares contents. So it also passes where, since `head`, another export took the mark over
+            # and stored a file with the bytes of the leftover; a file of a foreign format can hold no nonce. Then this
+            # export stores one file too many before its `check` refuses it. The other's manifest has the hash of each
+            # file, so no reader accepts that file, and doing the other export again repairs it. Exports of one run have
+            # equal files, so there is nothing to repair.
             try:
                 self._store.swap(name, path, expected=found)
             except ConflictError:
@@ -142,22 +154,28 @@ class _Delivery:
             self._store.put_new(self._staged(name), path)
 
     def unstage(self) -> None:
-        """Give the files their names; meanwhile, what is there is neither the old export nor the new one."""
+        """Give the files their names.
+
+        Meanwhile the destination has neither the whole old export nor the whole new one.
+        """
         self._mixed = True
         for name in self._files:
             _move(self._store, self._staged(name), name)
 
     def check(self) -> None:
-        """Make sure that nobody else has begun to write here.
+        """Make sure that no other writer has begun here.
 
         Raises:
-            ConflictError: someone has.
+            ConflictError: another one has.
         """
         if not self._is_ours():
             raise ConflictError(f"{self._store.url}: another export or import began to write here; this one gave up")
 
     def abandon(self) -> None:
-        """Remove what was put beside what was there; where that was replaced, the mark stays and says so."""
+        """Remove the files that were stored beside older ones.
+
+        Where older files were replaced already, the new ones and the mark stay, so that the next writer knows them.
+        """
         ours = self._is_ours()
         for key in self._put:
             if key.startswith(STAGED) or (ours and not self._mixed):
@@ -180,7 +198,10 @@ class _Delivery:
 
 
 def _move(store: Store, source: str, target: str) -> None:
-    """Give an object another key, over what is there: by a rename on a disk, by the server's copy in S3."""
+    """Give an object another key, and replace the object there.
+
+    On a disk this is a rename, in S3 the server's copy.
+    """
     if isinstance(store, LocalStore):
         old, new = (Path(store.url) / key for key in (source, target))
         with disk_errors(new):
@@ -200,7 +221,10 @@ def _blob(store: Store, key: str) -> Blob | None:
 
 
 def _objects(kind: type[ExchangeManifest | UnfinishedMark], document: Blob | None) -> set[str]:
-    """Return the keys that a document lists; none if it is damaged: its files are then replaced by name."""
+    """Return the keys that a document lists.
+
+    A damaged document lists none; its files are then replaced by name.
+    """
     try:
         return set() if document is None else set(decode(kind, document.data, source=document.info.key).objects)
     except FormatError:

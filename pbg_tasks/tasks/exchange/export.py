@@ -1,4 +1,7 @@
-"""``export``: the embeddings of a release, a run or a PBG directory in a format that other tools read."""
+"""``export``: embeddings in a format that other tools read.
+
+The source is a release, a run or a PBG directory.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +52,16 @@ def export(
     overwrite: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Write embeddings in another format: files of one version, all of them or none.
+    """Write embeddings in another format.
+
+    All files are of one version; either all are written or none.
 
     Args:
         exchange: name of the format.
         source: a release or checkpoint directory, a run's URL, a graph's store (with ``channel``), or a PBG config.
         destination: folder to write to, local or ``s3://``.
         channel: whose current release is exported.
-        entity_path: where the names lie, if not where the config says.
+        entity_path: directory of the names, if it is another than the config's.
         options: of the format.
         overwrite: whether an export that is there is replaced.
         check: raises an error when this may not be written any more; as in ``deliver``.
@@ -66,7 +71,7 @@ def export(
         ConflictError: something is at the destination.
         NotFoundError: there is no checkpoint.
         FormatError: a file is damaged, or a name cannot be written.
-        QualityGateError: an index finds too little.
+        QualityGateError: an index finds too few of the true neighbours.
     """
     started = time.monotonic()
     write = writer(exchange, options)
@@ -126,7 +131,7 @@ def _finder(
 def _load(
     source: Source, *, scratch: Path, types: Sequence[str], on_rows: Callable[[int], None]
 ) -> tuple[Source, Contents]:
-    """Bring the files of a version, and look at their shapes."""
+    """Download the files of a version and read their shapes."""
     config = source.config
     unknown = [name for name in types if name not in config.entities]
     if unknown:
@@ -159,7 +164,10 @@ def _rows(
 
 
 def _names(scratch: Path) -> Path:
-    """Return where downloaded names lie, apart from the checkpoint's files: they may come from another place."""
+    """Return the directory for downloaded names.
+
+    It is apart from the checkpoint's files, because names may come from another place.
+    """
     return scratch / "names"
 
 
@@ -171,7 +179,10 @@ def _told(source: Source, scratch: Path) -> Iterator[None]:
 
 
 def _describe(source: Source, channel: str | None) -> ModelSource:
-    """Tell where embeddings come from, with the hash of the manifest that lists them, where there is one."""
+    """Describe the origin of embeddings.
+
+    Includes the hash of the manifest that lists them, where there is one.
+    """
     documents = (PRESERVED, manifest_name(source.version)) if source.checkpoint.whole else ()
     data = next((data for name in documents if (data := source.checkpoint.read(name)) is not None), None)
     return ModelSource(

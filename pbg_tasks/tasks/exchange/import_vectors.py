@@ -1,4 +1,7 @@
-"""``import-embeddings``: vectors of other tools as arrays with names, from which a training starts (``init_path``)."""
+"""``import-embeddings``: vectors of other tools, as arrays with names.
+
+A training can start from them (``init_path``).
+"""
 
 from __future__ import annotations
 
@@ -43,10 +46,10 @@ def import_embeddings(
         overwrite: whether an import that is there is replaced.
 
     Raises:
-        ConfigError: the format is unknown, or the entity type is not told or cannot name files.
+        ConfigError: the format is unknown, or the entity type is not given or cannot be part of a file's name.
         ConflictError: something is at the destination.
         InputError: there is nothing to import.
-        FormatError: the source is damaged, or a vector or name is no good; the message names file and line or row.
+        FormatError: the source is damaged, or a vector or name is invalid; the message names file and line or row.
     """
     started = time.monotonic()
     read = reader(exchange, options)
