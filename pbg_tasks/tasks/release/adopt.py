@@ -1,4 +1,7 @@
-"""``adopt``: an existing PBG checkpoint and its names become night zero of a graph, release 1 of its channel."""
+"""``adopt``: make an existing PBG checkpoint a graph's first release.
+
+With its names it becomes night zero of the graph, release 1 of its channel.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 NIGHT_ZERO = "0"
 """Snapshot key that comes before any date."""
-_ADOPTED = "adopted"  # among what a release knows of its data: where the checkpoint lay
+_ADOPTED = "adopted"  # key in a release's facts about its data, with the URL of the checkpoint
 
 
 class Adopted(TypedDict):
@@ -50,10 +53,11 @@ class Adopted(TypedDict):
 
 
 def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_ZERO) -> Adopted:
-    """Make a release of a checkpoint: the first night then keeps the vectors and optimizer sums of all its names.
+    """Make a release of a checkpoint.
 
-    Entities go to the partitions that their names' hashes say, so the spec may have another number of partitions.
-    Adopting the same again changes nothing.
+    The first night then keeps the vectors and optimizer sums of all its names. Entities go to the partitions that
+    follow from the hashes of their names, so the spec may have another number of partitions. Adopting the same again
+    changes nothing.
 
     Args:
         checkpoint: a checkpoint directory of PBG or of this package, local or ``s3://``.
@@ -86,7 +90,7 @@ def adopt(checkpoint: str, entities: str, spec: Path, *, snapshot: str = NIGHT_Z
         _write_ids(source, ids, scratch.path, snapshot)
         config = ConfigSchema(**graph.model.model_dump(), entity_path="", edge_paths=(), checkpoint_path="")
         moved = move_model(connection, source, config, ids, out=out, scratch=scratch.path)
-        # Nobody knows what it was trained on: no pair is known to have returned to training.
+        # Its training edges are unknown, so no pair is known to have returned to training.
         pairs = {"least_key": pa.array([], pa.string()), "greatest_key": pa.array([], pa.string())}
         pq.write_table(pa.table(pairs), out / RETURNED)
         stored = store_release(store, moved, out, snapshot=snapshot, epochs=0)
@@ -143,7 +147,7 @@ def _check_model(source: Source, model: ModelConfig, spec: str) -> None:
 
 
 def _traits(model: ModelConfig) -> dict[str, object]:
-    """Return what ``vector_space`` is made of, by name."""
+    """Return the values that ``vector_space`` hashes, by name."""
     relations = [(r.name, r.lhs, r.rhs, r.operator, *(["reciprocal"] * r.reciprocal)) for r in model.relations]
     return {
         "entities (with dimension)": {name: model.entity_dimension(name) for name in model.entities},

@@ -1,4 +1,7 @@
-"""A release that no training made: the files of another model, each row where its entity's name says it lies."""
+"""A release without a training of its own, from another model's files.
+
+Each row goes to the place of its entity's name.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _UNKNOWN = IterationInfo(0, 0, 1, 0, "", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What became of a model's rows.
+    """Figures of a model whose rows were moved.
 
     Attributes:
         config: of the release; its directory holds everything.
@@ -64,7 +67,9 @@ def move_model(
     scratch: Path,
     nights: int | None = None,
 ) -> Moved:
-    """Write the files of a release: ids, names, embeddings with optimizer sums, and shared parameters.
+    """Write the files of a release.
+
+    They are ids, names, embeddings with optimizer sums, and shared parameters.
 
     Args:
         connection: for the work.
@@ -108,7 +113,7 @@ def move_model(
 
 
 def _moved_rows(source: Source, entity: str, reassignment: Reassignment, counts: list[int], scratch: Path) -> MovedRows:
-    """Bring the rows of a type to their places, one present partition at a time."""
+    """Move the rows of a type, one present partition at a time."""
     rows = MovedRows(counts, source.config.entity_dimension(entity), scratch, f"moved-{entity}")
     for part in range(source.config.entities[entity].num_partitions):
         name = embeddings_file_name(entity, part, source.version)
@@ -137,7 +142,10 @@ class Stored:
 
 
 def store_release(store: Store, moved: Moved, out: Path, *, snapshot: str, epochs: int) -> Stored:
-    """Upload the files below ``out``; the same files go to the same place, so a second try finds them there."""
+    """Upload the files below ``out``.
+
+    The same files go to the same place, so a second try finds them there.
+    """
     files = {path.name: path for path in sorted(out.iterdir())}
     run = f"{snapshot}-{digest({name: sha256_file(path) for name, path in files.items()})[:12]}"
     hold(store, run)

@@ -1,4 +1,7 @@
-"""What is done to a graph's releases by hand or by the clock: roll back, keep, skip, collect, drill."""
+"""Commands for a graph's releases: roll back, pin, skip, collect, drill.
+
+Users run them by hand, a scheduler runs some of them regularly.
+"""
 
 from __future__ import annotations
 
@@ -124,10 +127,12 @@ def unpin(spec: Path, release: int) -> Unpinned:
 
 
 def skip(spec: Path, snapshot: str, *, reason: str | None = None) -> Skipped:
-    """Let the nights of a chain go on without a snapshot, also without a run of it that has not finished.
+    """Let the nights of a chain go on without a snapshot.
+
+    Also without a run of it that has not finished.
 
     Raises:
-        ConfigError: the key is none.
+        ConfigError: the key cannot be that of a snapshot.
     """
     check_snapshot_key(snapshot)
     channel = _channel(spec)
@@ -153,13 +158,13 @@ def gc(
         channel: the only one whose releases go.
         keep_releases: how many of the newest releases of a channel stay.
         keep_days: for how many days a release stays; what either of the two keeps stays.
-        grace_hours: how long whatever was written or used last stays in any case.
-        dry_run: only tell what would go.
+        grace_hours: for how many hours after it was written or used an object stays in any case.
+        dry_run: only report what would be removed.
         trust_clock: the clocks of all machines that write to a directory are right, so that its dates count.
 
     Raises:
-        ConfigError: what the store holds is another program's; nothing was removed.
-        FormatError: a document that says what is reachable is damaged; nothing was removed.
+        ConfigError: the store's files are another program's; nothing was removed.
+        FormatError: a document that references runs or releases is damaged; nothing was removed.
     """
     if keep_releases is None and keep_days is None:
         keep_releases = KEPT_RELEASES
@@ -212,9 +217,10 @@ def gc(
 
 
 def drill(spec: Path, *, limit: float = DRILL_SECONDS) -> Drilled:
-    """Roll a canary channel back and forward between the last two releases of the channel, as one would in need.
+    """Roll a canary channel back and forward, as a rehearsal.
 
-    The canary, ``{channel}-drill``, serves the same runs, so nothing is copied, and readers notice nothing.
+    It goes between the last two releases of the channel. The canary, ``{channel}-drill``, serves the same runs, so
+    nothing is copied, and readers notice nothing.
 
     Args:
         spec: the graph spec's file.
@@ -243,7 +249,11 @@ def _serve(canary: Channel, release: Release) -> Release:
 
 
 def _move(canary: Channel, target: Release, limit: float) -> float:
-    """Point the canary to a release and return the seconds until a reader sees it."""
+    """Point the canary to a release until a reader sees it.
+
+    Returns:
+        Seconds.
+    """
     started = time.monotonic()
     canary.rollback(to=target.seq)
     seen = canary.current().release

@@ -1,7 +1,8 @@
-"""``repartition``: a channel's release in other partitions, or without vanished entities: the next night continues it.
+"""``repartition``: move a release to other partitions, or drop vanished entities.
 
-Nights never move a row. This does, once and on purpose: rows with their optimizer sums go, bit by bit, to where a hash
-of their names puts them, and the result is a release of its own with the same snapshot. The old one stays to roll back.
+The next night continues the result. Nights never move a row; this does, once and on purpose: rows with their optimizer
+sums go, bit by bit, to the place that a hash of their names gives them, and the result is a release of its own with the
+same snapshot. The old one stays to roll back.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Repartitioned(Unmoved):
 
 
 def repartition(spec: Path, *, partitions: int | None = None, compact: bool = False) -> Unmoved | Repartitioned:
-    """Move the rows of a channel's current release, and point the channel to the result.
+    """Move the rows of a channel's release, and publish the result.
+
+    The channel then points to it.
 
     Args:
         spec: the graph spec's file; its ``num_partitions`` are what is wanted, ``auto`` leaves them as they are.
@@ -139,7 +142,7 @@ def repartition(spec: Path, *, partitions: int | None = None, compact: bool = Fa
 
 
 def _wanted(present: ConfigSchema, graph: GraphSpec, partitions: int | None) -> ConfigSchema:
-    """Return the release's config with the numbers of partitions that are asked for."""
+    """Return the release's config with the wanted numbers of partitions."""
     data = present.model_dump(mode="json")
     entities = data["entities"]
     if partitions is None:
@@ -156,13 +159,16 @@ def _wanted(present: ConfigSchema, graph: GraphSpec, partitions: int | None) -> 
 def _move_candidates(
     connection: duckdb.DuckDBPyConnection, store: Store, release: Release, stored: Stored, before: Path, after: Path
 ) -> None:
-    """Have the sample of candidates follow its entities, so that figures of before and after compare."""
+    """Move the sample of candidates with its entities.
+
+    With the same sample the figures before and after can be compared.
+    """
     try:
         data = store.get(f"runs/{release.run}/{RunLayout.candidates}").data
     except NotFoundError:
-        return  # everyone is a candidate
+        return  # without a sample all entities are candidates
     sample = Candidates.from_bytes(data)
-    # A smaller one no longer tells by its size which limit it was drawn with.
+    # The moved sample may be smaller, so that its size no longer shows the limit that it was drawn with.
     found = follow(connection, replace(sample, limit=sample.drawn_with), before, after)
     key = f"runs/{stored.run}/{RunLayout.candidates}"
     if found.partition and store.head(key) is None:

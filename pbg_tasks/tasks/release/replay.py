@@ -1,4 +1,7 @@
-"""``replay``: make a release once more somewhere else, and compare every file with what was published."""
+"""``replay``: make a release again and compare its files.
+
+The new files go to another place; each is compared with the published one.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,9 @@ def replay_release(spec: Path, number: int, *, into: str | None = None) -> Repla
 
 
 def replay(url: str, *, into: str | None = None) -> Replayed:
-    """Do a run's tasks again from its spec, its snapshot and the release it continued.
+    """Do a run's tasks again, from the same inputs.
+
+    They are its spec, its snapshot and the release it continued.
 
     Args:
         url: of the run, or of its release directory.
@@ -71,9 +76,9 @@ def replay(url: str, *, into: str | None = None) -> Replayed:
 
     Raises:
         ConfigError: the run's bytes depend on more than its spec: several workers or machines trained it; or the store
-            holds the run already, so that nothing would be made.
+        holds the run already, so that nothing would be made.
         InputError: the snapshot has changed since, or the release it continued has been removed; or no training made
-            the release.
+        the release.
     """
     run = _trained_run(url.rstrip("/").removesuffix(f"/{RunLayout.release}"))
     _check_deterministic(run)
@@ -115,7 +120,10 @@ def _check_deterministic(run: RunContext) -> None:
 
 
 def _check_not_made(run: RunContext, store: Store) -> None:
-    """Refuse a store where the tasks find their work done before: what lies there would be compared, not made."""
+    """Refuse a store in which the run's tasks were done before.
+
+    Its stored files would be compared instead of new ones.
+    """
     if store.url == run.store.url:
         raise ConfigError(f"{run.url}: {store.url} is the run's own store; replay into another, or into none")
     there = replace(run, store=store)
@@ -124,7 +132,7 @@ def _check_not_made(run: RunContext, store: Store) -> None:
 
 
 def _bring_previous(run: RunContext, store: Store) -> None:
-    """Copy the release that the run continued to where the replay looks for it."""
+    """Copy the release that the run continued into the replay's store."""
     previous = run.spec.previous
     if previous is None:
         return
@@ -134,17 +142,20 @@ def _bring_previous(run: RunContext, store: Store) -> None:
         raise InputError(
             f"{run.url}: continued release {previous.seq} ({previous.run}), which is there no more"
         ) from None
-    # First, as with all runs: what is held is a run to `pbg gc`.
+    # The hold comes first, as for all runs: `pbg gc` treats what is held as a run.
     hold(store, run_with(previous.directory, previous.run))
     with Scratch() as scratch:
         for path in files.fetch_all(files.names, scratch.path):
             put_all_new(store, {join(previous.directory, path.name): path})
-    # Whoever replayed into this store before has put the same bytes there.
+    # An earlier replay into this store has written the same bytes.
     store.put(join(previous.directory, MANIFEST), run.store.get(join(previous.directory, MANIFEST)).data)
 
 
 def _plan(run: RunContext, store: Store) -> RunContext:
-    """Store the run's spec once more; its files will say that they lie where the run's do."""
+    """Store the run's spec once more.
+
+    The files of the replay will name the paths of the first run.
+    """
     again = RunContext(store, run.run_id, run.spec, run.document, replays=run.replays or run.url)
     again.store_spec()
     return again
