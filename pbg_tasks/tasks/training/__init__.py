@@ -1,1 +1,1 @@
-"""Training of a run or a directory, by one process or a gang."""
+"""Training of a run or a directory, by one process or gang."""

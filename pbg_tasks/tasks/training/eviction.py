@@ -1,8 +1,8 @@
-"""SIGTERM to a process that trains: a request to store what there is and end, before SIGKILL follows.
+"""SIGTERM as a request to a training: store the state and end.
 
-Python runs a signal's handler between two steps of its own, so a long call of the native engine would delay it. The
-system's own handler writes the signal's number to a socket at once, and a thread that reads it sets what the training
-looks at, and begins to count the time.
+SIGKILL follows after the grace. Python runs a signal's handler between two steps of its own, so a long call of the
+native engine would delay it. The system's own handler writes the signal's number to a socket at once. A thread that
+reads the socket sets the flag that the training checks, and begins to count the time.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 GRACE = "PBG_GRACE_SECONDS"
-"""Variable that says how many seconds after SIGTERM a process is killed."""
+"""Variable with the seconds between SIGTERM and SIGKILL."""
 GRACE_SECONDS = 30
-"""Without the variable; it is what Kubernetes gives a pod."""
+"""Default of the variable; Kubernetes' own default for a pod."""
 _MARGIN_SECONDS = 6.0  # of the grace, to report and end in
 
 
 class Notice:
-    """What SIGTERM means to one process that trains alone, for the length of ``taken``.
+    """Reaction to SIGTERM of one process that trains alone.
 
-    Outside of ``gently`` it ends the process where it is, by an EvictedError. Within, it is noted, for the training to
-    stop at its next batch and store what it has. A process that is still there shortly before it would be killed ends
-    with the same status, whatever it hangs in.
+    It lasts for the length of ``taken``. Outside of ``gently`` SIGTERM ends the process where it is, by an
+    EvictedError. Within, it is noted, for the training to stop at its next batch and store what it has. A process that
+    is still there shortly before it would be killed ends with the same status, whatever it hangs in.
 
     Attributes:
-        member: knows whether the process was told to end.
+        member: has the flag that SIGTERM sets.
     """
 
     def __init__(self) -> None:
@@ -51,10 +51,12 @@ class Notice:
     @classmethod
     @contextmanager
     def taken(cls, *, ends: bool = False) -> Iterator[Self]:
-        """Heed SIGTERM for the length of the context; within another one, give that.
+        """React to SIGTERM for the length of the context.
+
+        Within another such context, that one's notice is given.
 
         Args:
-            ends: whether the process ends with the context. Once it was told to, a further SIGTERM must not keep it
+            ends: whether the process ends with the context. Once SIGTERM came, a further one must not keep the process
                 from ending with the status of an eviction.
 
         Raises:
@@ -76,7 +78,10 @@ class Notice:
 
     @contextmanager
     def gently(self) -> Iterator[Member]:
-        """Let the training find out by itself, from the member, for the length of the context."""
+        """Let the training react to SIGTERM for the length of the context.
+
+        It checks the member's flag.
+        """
         self._gentle = True
         try:
             self.member.check()
@@ -102,7 +107,10 @@ _active: ContextVar[Notice | None] = ContextVar("notice", default=None)
 
 @contextmanager
 def evictable() -> Iterator[Member]:
-    """Let SIGTERM be a request to store what there is and end, for the length of the context."""
+    """Make SIGTERM a request to store the state and end.
+
+    It holds for the length of the context.
+    """
     member = Member()
     with heard(member.evicted.set), on_sigterm(member.evicted.set):
         yield member
@@ -110,11 +118,13 @@ def evictable() -> Iterator[Member]:
 
 @contextmanager
 def on_sigterm(act: Callable[[], None], *, stays: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Do something at SIGTERM, in the main thread, for the length of the context; elsewhere nothing is changed.
+    """Do something at SIGTERM for the length of the context.
+
+    It is done in the main thread; in another thread the context changes nothing.
 
     Args:
         act: what is done.
-        stays: asked at the end of the context whether it goes on being done.
+        stays: asked at the end of the context whether ``act`` is to be called for later signals too.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -129,9 +139,10 @@ def on_sigterm(act: Callable[[], None], *, stays: Callable[[], bool] = lambda: F
 
 @contextmanager
 def heard(act: Callable[[], None]) -> Iterator[None]:
-    """Do something at SIGTERM in another thread, even while the main thread is in a long call, for the same length.
+    """Do something at SIGTERM in a thread of its own.
 
-    Python's own handler, which this does not replace, has to be one that does not end the process.
+    It holds for the length of the context and works even while the main thread is in a long call. Python's own handler,
+    which this does not replace, has to be one that does not end the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,7 @@
-"""A training by a gang: rank 0 claims the checkpoint and leads, the others follow, partition servers serve."""
+"""Training by a gang.
+
+Rank 0 claims the checkpoint and leads, the others follow, partition servers serve.
+"""
 
 from __future__ import annotations
 
@@ -49,18 +52,18 @@ if TYPE_CHECKING:
 
 TOKEN = "PBG_RUN_TOKEN"  # noqa: S105 - the name of a variable
 SHARE_SECONDS = 10.0
-"""Between two stores of the shared parameters of a gang of several, at least."""
+"""Least time between two stores of a gang's shared parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingTarget:
-    """What is trained, and into which checkpoint directory.
+    """A training and its checkpoint directory.
 
     Attributes:
         config: PBG's config, paths included.
         store: of the checkpoint directory.
         prefix: its key.
-        spec: hash of what is trained.
+        spec: hash of the config or run spec that is trained.
         job: the training, when so many iterations are committed.
         adopt: files of a version, where PBG may have written the directory.
     """
@@ -87,10 +90,12 @@ class TrainingTarget:
 
 
 def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
-    """Train in this process alone; what is stored of an iteration is gone on with, whether a gang left it or a process.
+    """Train in this process alone.
+
+    An iteration that was stored in part is continued, whether a gang or a single process left it.
 
     Raises:
-        EvictedError: the process was told to end; what it had trained is stored, as far as there was time.
+        EvictedError: SIGTERM came; the trained state is stored, as far as there was time.
     """
     with Notice.taken() as notice, target.claim() as writer:
         job = target.job(writer.version)
@@ -106,21 +111,24 @@ def train_here(target: TrainingTarget, scratch: Path) -> TrainFindings:
 
 
 def _follows(progress: PartialRecord, job: Job) -> bool:
-    """Tell whether one process can go on with an iteration in its own order, as one that was told to end left it."""
+    """Whether one process can continue an iteration in its own order.
+
+    True for an iteration that an evicted single process left.
+    """
     iteration_plan = job.iteration_plan()
     iteration = next((step for step in iteration_plan.plan if step == progress.iteration), None)
     return iteration is not None and continues(progress, iteration_plan.edge_chunks(iteration), iteration_plan.order)
 
 
 def train_as(env: RankEnv, target: TrainingTarget, scratch: Path) -> Stored:
-    """Train as one rank of a gang, to the end of the training or of the gang.
+    """Train as one rank of a gang, until training or gang end.
 
     Returns:
-        Of rank 0 the figures of the training, of others what they did.
+        For rank 0 the figures of the training, for others those of their own work.
 
     Raises:
         RankLostError: another rank was lost, or never came.
-        EvictedError: this process, or another, was told to end, if only while it waited for the others to come.
+        EvictedError: SIGTERM came to this process or another one, if only while it waited for the others.
         ConflictError: another gang trains into this directory.
     """
     config = target.config
@@ -247,7 +255,7 @@ def _part(env: RankEnv, config: ConfigSchema) -> GangPart:
 
 
 class _Resources:
-    """What a trainer has of its own, before it knows the others."""
+    """Resources of one trainer, opened before it connects to others."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A training, wherever its parts lie: its config, sizes, edges and start, as one value."""
+"""A training as one value: its config, sizes, edges and start."""
 
 from __future__ import annotations
 
@@ -52,25 +52,25 @@ _LOCAL_PROCESSES = "LOCAL_WORLD_SIZE"  # of a gang on this machine: our launcher
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training, wherever its parts lie.
+    """A training, wherever its files are stored.
 
     Attributes:
         config: PBG's config, paths included.
         counts: entities (or features) of each partition.
         relation_count: relations in the data.
         edges: of every edge path.
-        names: gives a partition's names by offset; asked only when vectors come by name.
+        names: gives a partition's names by offset; called only when vectors come by name.
         warm_start: release to start from, when nothing is committed yet.
-        newcomers: rows to start from that it lacks; where these lack, they are random.
-        anchor: draws known entities to where it has them, on every try.
-        shrink: factors of what the release and the newcomers have.
-        early_stopping: ends the training before its last epoch; None: nothing does.
+        newcomers: start rows of entities that the release lacks; rows that these files lack start at random.
+        anchor: draws known entities to their vectors of the night before, on every try.
+        shrink: factors for the rows of the release and the newcomers.
+        early_stopping: ends the training before its last epoch; None: all epochs are trained.
         all_edges: of the train split, where ``edges`` are some of them; None: they are all.
         seed: of every random choice.
         engine: that computes.
         device: where it does.
         weighted: whether edges have weights.
-        ignore_memory: train even if the forecast says that memory will run out.
+        ignore_memory: train even if the forecast exceeds the memory.
     """
 
     config: ConfigSchema
@@ -96,11 +96,11 @@ class Job:
         Args:
             writer: of the checkpoint.
             scratch: local directory.
-            notice: whether the process is told to end.
+            notice: reaction to SIGTERM.
 
         Raises:
             ResourceError: it would need more memory than there is.
-            EvictedError: the process was told to end.
+            EvictedError: SIGTERM came.
         """
         forecast, engine = self.prepare(writer.store)
         trainer = Trainer(
@@ -129,7 +129,7 @@ class Job:
 
         Args:
             store: of the checkpoint.
-            gang: what this process holds as one of several ranks; None: it trains alone.
+            gang: partitions of this process as one of several ranks; None: it trains alone.
             rank: of this process; rank 0 stores which relations have loops, so it reads the edges for them in any case.
 
         Raises:
@@ -151,7 +151,9 @@ class Job:
         )
 
     def prepare_server(self, store: Store, gang: GangPart) -> None:
-        """Check that there is memory for what a process keeps that does not train.
+        """Check that there is memory for a process that serves partitions.
+
+        Such a process does not train.
 
         Raises:
             ResourceError: it would need more than there is.
@@ -160,14 +162,14 @@ class Job:
         self._check_fits(serving_forecast(self.config, self._counts, gang, base=base, remote=remote), gang)
 
     def _check_fits(self, forecast: Forecast, gang: GangPart | None) -> None:
-        # Equal parts would do injustice where some keep partitions for all others.
+        # Equal shares would be wrong where some processes keep partitions for all others.
         equal = gang is not None and self.config.num_partition_servers <= 0
         together = number_of(_LOCAL_PROCESSES) or 1 if equal else 1
         check_fits(forecast, ignore=self.ignore_memory, processes=together)
         forget_peak()
 
     def is_cold(self, writer: CheckpointWriter) -> bool:
-        """Tell whether every vector starts at random."""
+        """Whether every vector starts at random."""
         return not writer.files.names and self.warm_start is None and self.config.init_path is None
 
     def say_config(self, writer: CheckpointWriter) -> None:
@@ -220,11 +222,11 @@ class Job:
         return len(writer.manifest.valid) if stopped and writer.manifest is not None else self.config.num_epochs
 
     def forecast(self, *, remote: bool = False, gang: GangPart | None = None) -> Forecast:
-        """Say what memory the training will take, from what this process has now.
+        """Forecast the memory of the training, beside what this process has now.
 
         Args:
             remote: whether the checkpoint is on S3.
-            gang: what this process holds as one of several ranks; None: it trains alone.
+            gang: partitions of this process as one of several ranks; None: it trains alone.
         """
         config = self.config
         buckets = grid(config.partitions("lhs"), config.partitions("rhs"))

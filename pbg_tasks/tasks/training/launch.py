@@ -1,4 +1,7 @@
-"""``pbg train --ranks N``: start a gang on this machine, end it as one, and start it again where that may help."""
+"""``pbg train --ranks N``: a gang of processes on this machine.
+
+It is started and ended as one, and started again where that may help.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,17 @@ if TYPE_CHECKING:
     from pbg_tasks.config.results import Result
 
 NOTICE_SECONDS = 5.0
-"""In which ranks notice by themselves that one is gone; those that are still waiting for it to come are told."""
+"""Time in which ranks notice a lost one by themselves.
+
+Ranks that are still waiting for it to come get a SIGTERM afterwards.
+"""
 GRACE_SECONDS = 75.0
 """A rank ends itself within a minute after its gang broke; what takes longer is killed."""
 POLL_SECONDS = 0.1
 
 
 class Exit(NamedTuple):
-    """How a process of a gang ended.
+    """End of a process of a gang.
 
     Attributes:
         rank: of the process.
@@ -83,7 +89,10 @@ def launch(arguments: Sequence[str], *, ranks: int, servers: int, max_restarts: 
 
 
 class _LocalGang:
-    """The processes of one gang, which share a token and a meeting place that no other gang has."""
+    """The processes of one gang.
+
+    They share a token and a meeting place that no other gang has.
+    """
 
     def __init__(self, arguments: Sequence[str], size: int) -> None:
         self._arguments, self._size = list(arguments), size
@@ -123,8 +132,11 @@ class _LocalGang:
         return self
 
     def wait(self, ending: threading.Event) -> PbgError | None:
-        """Return once all have ended: None if all succeeded, else the error that says most about why not."""
-        told, limit = float("inf"), float("inf")  # when those left are told to end, and when they are killed
+        """Return once all processes have ended.
+
+        None if all succeeded, else the error that is closest to the cause.
+        """
+        told, limit = float("inf"), float("inf")  # times of SIGTERM and SIGKILL for the processes that are left
         left = dict(enumerate(self._processes))
         while left:
             for rank, process in list(left.items()):
@@ -177,7 +189,10 @@ class _LocalGang:
 
 
 def _says_least(each: Exit) -> tuple[bool, bool, int]:
-    """Order exits by how little they say of the cause: a rank that only lost another knows least."""
+    """Order exits by how little their errors show of the cause.
+
+    The error of a rank that only lost another one shows least, so it sorts last.
+    """
     kind = BY_EXIT_CODE.get(each.status)
     return kind is RankLostError, each.status < 0, each.rank
 

@@ -1,4 +1,7 @@
-"""Where a run's new entities start: found before its training begins, stored once, read by whoever trains."""
+"""Start rows of a run's new entities.
+
+They are computed before the training begins, stored once, and read by every rank.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,10 @@ def newcomers(
     edges: EdgeFiles,
     scratch: Path,
 ) -> VerifiedFiles | None:
-    """Return the rows that new entities start from, one file for each partition that has any.
+    """Return the start rows of new entities.
 
-    The first who asks finds them and stores them in ``{run}/start/``: a retry, or another rank, starts from the same.
+    There is one file for each partition that has any. The first process to call this computes them and stores them in
+    ``{run}/start/``, so that a retry, or another rank, starts from the same.
 
     Args:
         run: a warm-started one.
@@ -46,7 +50,7 @@ def newcomers(
         scratch: local directory.
 
     Returns:
-        None where they start at random: there are none, or the spec says so.
+        None where there are no new entities, or the spec lets them start at random.
     """
     if run.spec.graph.train.new_entities == "random":
         return None
@@ -94,10 +98,12 @@ def _known(run: RunContext, release: VerifiedFiles, scratch: Path) -> dict[Parti
 
 
 def _stored(run: RunContext, found: Path) -> VerifiedFiles:
-    """Store what was found, in a folder named by its bytes: the first to finish counts, even if another machine rounds.
+    """Store the rows in a folder named by their hash.
+
+    The first process to finish counts, even if another machine rounds differently.
 
     Returns:
-        What counts.
+        The rows that count.
     """
     named = found.with_name("start-named") / sha256(b"".join(map(_digest, sorted(found.iterdir()))))[:12]
     named.parent.mkdir()
@@ -112,10 +118,10 @@ def _digest(path: Path) -> bytes:
 
 
 def open_start(run: RunContext) -> VerifiedFiles:
-    """Open the rows that new entities start from.
+    """Open the start rows of new entities.
 
     Raises:
-        ConfigError: nobody has looked for them, or there are none.
+        ConfigError: they have not been computed, or there are none.
     """
     files = open_directory(run, RunLayout.start)
     folder = next(iter(files.records)).partition("/")[0]

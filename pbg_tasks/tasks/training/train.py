@@ -1,4 +1,7 @@
-"""``train``: train what is left of a run, or of a data set that PBG's config names, committing each epoch."""
+"""``train``: train a run, or the data set of a PBG config.
+
+It trains what is left and commits each epoch.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,12 @@ if TYPE_CHECKING:
 
 
 def train(url: str, *, rank: int | None = None, ignore_memory: bool = False) -> Result:
-    """Train a run to its end, from wherever it stands.
+    """Train a run to its end, from its newest state.
 
     Args:
         url: of the run.
-        rank: of this process in a gang whose size is the config's ``num_machines``; None: what the environment says.
-        ignore_memory: train even if the forecast says that memory will run out.
+        rank: of this process in a gang whose size is the config's ``num_machines``; None: taken from the environment.
+        ignore_memory: train even if the forecast exceeds the memory.
 
     Returns:
         The figures; of another rank than 0 only its own, which are not stored.
@@ -80,7 +83,10 @@ def _train_run(run: RunContext, env: RankEnv | None, *, ignore_memory: bool) -> 
 
 
 def _check_device(device: DeviceName, config: ConfigSchema, env: RankEnv | None) -> None:
-    """Find the GPU of a process that needs one, before anything is read or written."""
+    """Find the GPU of a process that needs one.
+
+    This is done before anything is read or written.
+    """
     if env is None or env.role == "trainer":
         find_place(device, config)
 
@@ -105,7 +111,7 @@ def _job_of(run: RunContext, version: int, scratch: Path, *, ignore_memory: bool
         for partition, count in enumerate(listed)
     }
     weight = run.spec.graph.train.anchor if warm_start is not None else 0.0
-    reserve = _partition_bytes(run.config, counts) * (2 if weight else 1)  # an anchor brings those of the night before
+    reserve = _partition_bytes(run.config, counts) * (2 if weight else 1)  # an anchor reads the night before's too
     stored = open_directory(run, RunLayout.edges)
     edges = _edges(RunBuckets(stored, scratch, reserve=reserve), buckets.matrix)
     all_edges = None
@@ -158,7 +164,9 @@ def _edges(files: RunBuckets, matrix: list[list[int]]) -> FiledEdges:
 
 
 class RunBuckets:
-    """A split of a run, each bucket downloaded and verified when it is needed.
+    """A split of a run, with buckets downloaded when they are needed.
+
+    They are verified as well.
 
     Args:
         files: of the run.
@@ -176,10 +184,13 @@ class RunBuckets:
         return f"{self._files.url}/{self._name(bucket)}"
 
     def local(self, edge_path_idx: int, bucket: Bucket) -> Path:  # noqa: ARG002 - a run has one edge path
-        """Return the local file of one bucket, there until the next is asked for."""
+        """Return the local file of a bucket.
+
+        The file stays until the next one is asked for.
+        """
         name = self._name(bucket)
         record = self._files.records.get(name)
-        fetch = partial(self._files.fetch, name, self._directory)  # which knows what to say of one without a record
+        fetch = partial(self._files.fetch, name, self._directory)  # raises the error where there is no record
         return self._copies.bring(self._directory / name, 0 if record is None else record.size, fetch)
 
     def _name(self, bucket: Bucket) -> str:
@@ -195,21 +206,23 @@ def train_directory(
     rank: int | None = None,
     ignore_memory: bool = False,
 ) -> Result:
-    """Train the data set a PBG config names, from wherever its checkpoint stands, whoever wrote it.
+    """Train the data set of a PBG config, from its newest checkpoint.
+
+    PBG or this package may have written the checkpoint.
 
     Args:
         config: its paths may be local or ``s3://``.
         seed: decides every random choice; with ``workers: 1`` the same seed gives the same bits.
         engine: that computes.
         device: where it does; ``auto`` is a GPU where torch finds one.
-        rank: of this process in a gang of ``num_machines``; None: what the environment says.
-        ignore_memory: train even if the forecast says that memory will run out.
+        rank: of this process in a gang of ``num_machines``; None: taken from the environment.
+        ignore_memory: train even if the forecast exceeds the memory.
 
     Raises:
         ConfigError: keys contradict the data, or the checkpoint is of another model.
         NotFoundError: entities or edges are missing.
         FormatError: a file is damaged.
-        ConflictError: somebody else is training the same checkpoint.
+        ConflictError: another process is training the same checkpoint.
         ResourceError: memory would run out, or there is no GPU.
     """
     check_supported(config, source="config")
@@ -260,11 +273,17 @@ def train_directory(
 
 
 def _partition_bytes(config: ConfigSchema, counts: Mapping[PartitionKey, int]) -> int:
-    """Return about how many bytes of partitions one of the ranks writes: float32 vectors, and each row's sum twice."""
+    """Estimate the bytes of partitions that one rank writes.
+
+    They are float32 vectors, and each row's sum twice.
+    """
     size = sum(count * (4 * config.entity_dimension(key.entity) + 8) for key, count in counts.items())
     return size // config.num_machines
 
 
 def directory_spec(config: ConfigSchema) -> str:
-    """Hash what a checkpoint directory may not change between two trainings: its vectors' space and their places."""
+    """Hash what must not change between two trainings of a directory.
+
+    That is the space of its vectors, and their places.
+    """
     return digest({"space": vector_space(config), "layout": id_layout(config)})
