@@ -1,4 +1,7 @@
-"""``report``: pages about a run and its graph, as static HTML beside the data."""
+"""``report``: static HTML pages about a run and its graph.
+
+They are stored beside the data.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,9 @@ class ReportedGraph(TypedDict):
 
 
 def report(url: str) -> Reported:
-    """Write the pages of a run and of its channel; writing them again brings them up to date.
+    """Write the pages of a run and of its channel.
+
+    Writing them again brings them up to date.
 
     Raises:
         ConfigError: there is no such run.
@@ -88,7 +93,7 @@ def report_graph(spec: Path) -> ReportedGraph:
     for run in runs:
         try:
             pages += _write_run(run)
-        except FormatError as error:  # the history says so too
+        except FormatError as error:  # the page of the channel shows it too
             say(f"warning: the pages of this run were not written: {error}")
     pages.append(_write_history(graph, channel))
     say(f"report: {pages[-1]}")
@@ -170,9 +175,10 @@ def read_results(run: RunContext, *, threads: int = len(CHAIN)) -> NightResults:
 
 
 def _runs(channel: Channel, graph: str, objects: Iterable[ObjectInfo]) -> list[RunContext]:
-    """Open the runs of a channel, the one planned last first; those that are removed meanwhile are left out.
+    """Open the runs of a channel, the last planned one first.
 
-    So are those of other graphs: who may read one may not read its neighbour in the same store.
+    Runs that are removed meanwhile are left out. So are those of other graphs: permission to read one graph may not
+    cover another one in the same store.
     """
     specs = [info for info in objects if info.key.count("/") == 2 and info.key.endswith(f"/{RunLayout.spec}")]  # noqa: PLR2004 - runs/{id}/spec.json
     specs.sort(key=lambda info: -(info.modified or 0.0))
@@ -188,7 +194,10 @@ def _runs(channel: Channel, graph: str, objects: Iterable[ObjectInfo]) -> list[R
 
 
 def _stats(store: Store, key: str) -> tuple[list[str], float | None]:
-    """Return the lines of a training's statistics, and when the last of them were written."""
+    """Return the lines of a training's statistics, and their time.
+
+    It is the time of the last write.
+    """
     info = store.head(key)
     if info is None or info.size > STATS_BYTES:
         return [], info.modified if info else None
@@ -208,7 +217,10 @@ def _files(run: RunContext, preserved: PreserveResult | None) -> Mapping[str, Ob
 
 
 def _refusal(run: RunContext) -> str | None:
-    """Return why the channel goes on without the run's snapshot; not what became of another run of it, or try."""
+    """Return why the channel goes on without the run's snapshot.
+
+    Refusals of another run of the snapshot, or of an earlier try, do not count.
+    """
     channel = Channel(run.store, run.spec.graph.channel)
     return run.refusal() or why_skipped(channel, run.spec.snapshot, since=run.planned())
 
@@ -218,7 +230,7 @@ def _decisions(run: RunContext) -> dict[str, Decided]:
 
 
 def _write_run(run: RunContext) -> list[str]:
-    """Write a run's page, and the one that sets it against the run it continues."""
+    """Write a run's page, and its comparison with the run it continues."""
     document = run_document(read_run(run))
     before = before_it(run)
     links = Links(
@@ -236,7 +248,10 @@ def _write_run(run: RunContext) -> list[str]:
 
 
 def before_it(run: RunContext) -> RunContext | None:
-    """Open the run that made the release a run continues; None where there is none, or no longer."""
+    """Open the run that made the release a run continues.
+
+    None where there is none, or where it was removed.
+    """
     previous = run.spec.previous
     if previous is None:
         return None
@@ -255,7 +270,10 @@ def _write_history(graph: GraphSpec, channel: Channel) -> str:
 
 
 def _write_assets(store: Store) -> None:
-    """Store what all pages load; plotly.js, which has its version in its name, only once."""
+    """Store the files that all pages load.
+
+    plotly.js, which has its version in its name, is stored only once.
+    """
     for name, path in assets().items():
         key = f"{ASSETS}/{name}"
         if name != plotly_name() or store.head(key) is None:

@@ -1,4 +1,4 @@
-"""``show``: everything known of a run, as one JSON document, and as a table for people."""
+"""``show``: all results of a run, as JSON or a table."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ def show_task(url: str, task: str) -> Result:
 
 
 def _forecast(results: NightResults) -> Outcome | None:
-    """Return the plan's forecast beside what the finished tasks took; None of a run that was planned without one."""
+    """Return the plan's forecast beside the results of finished tasks.
+
+    None for a run that was planned without a forecast.
+    """
     forecast = results.plan.forecast if results.plan is not None else None
     return compare(forecast, results.finished) if forecast is not None else None
 
@@ -103,7 +106,10 @@ def _metrics(evaluated: EvalResult | None) -> dict[str, Stored]:
 
 
 def _against(evaluated: EvalResult | None) -> AgainstSummary | None:
-    """Return the filtered MRR of the run and of the release before on the same edges; None where they share none."""
+    """Return the filtered MRR of the run and of the release before.
+
+    Both on the same edges; None where they have none in common.
+    """
     against = evaluated.against if evaluated is not None else None
     if against is None:
         return None
@@ -116,7 +122,10 @@ def _filtered_mrr(found: BothWays | Metrics) -> float | None:
 
 
 def _drift(drift: DriftResult | None) -> DriftSummary:
-    """Return the mean cosine and overlap of all types that have one, weighted by the entities in common."""
+    """Return the mean cosine and overlap of all types that have one.
+
+    Weighted by the entities in common.
+    """
     types: Sequence[TypeDrift] = list(drift.types.values()) if drift is not None else []
     return {
         "cosine": _mean((each.cosine.mean, each.common) for each in types),
@@ -136,7 +145,7 @@ def _gate(gated: GateResult | None) -> Stored:
 
 
 def _data(results: NightResults) -> DataSummary:
-    """Return what was found new in the snapshot, and what the data gate said of it."""
+    """Return the snapshot's changes and the data gate's verdict."""
     validated = results.validate
     verdicts = [verdict for task, verdict in results.verdicts.items() if task != "gate"]
     difference = validated.difference if validated is not None else None
@@ -160,13 +169,13 @@ def _release(published: PublishResult | None) -> ReleaseSummary | None:
 
 
 def _exports(run: RunContext) -> dict[str, str]:
-    """Return where each export that is finished lies."""
+    """Return the destination of each finished export."""
     results = {export.name: run.find(ExportResult, export.task) for export in run.spec.graph.exports}
     return {name: result.destination for name, result in results.items() if result is not None}
 
 
 def _changes(run: RunContext, results: NightResults) -> Changes:
-    """Compare a run with the release it continues, if that is still there."""
+    """Compare a run with the release it continues, if that still exists."""
     previous = run.spec.previous
     if previous is None or results.eval is None:
         return {}
@@ -192,7 +201,10 @@ def _difference(now: EvalResult, before: Metrics) -> float | None:
 
 
 def outcome(summary: Summary) -> str:
-    """Draw a run's forecast beside what it took; empty of a run that was planned without one."""
+    """Draw a run's forecast beside its results.
+
+    Empty for a run that was planned without a forecast.
+    """
     return "" if summary["forecast"] is None else "\n".join(outcome_table(summary["forecast"]))
 
 
@@ -294,10 +306,11 @@ def _draw(rows: list[tuple[str, list[str]]]) -> str:
 
 
 def history(spec: Path) -> list[ReleaseRow]:
-    """List the releases of a graph's channel, oldest first, with a mark at the one it points to.
+    """List the releases of a graph's channel, oldest first.
 
-    ``continues`` is the release that a release was trained from, None where it began anew or its run is gone;
-    ``descends_from`` the nearest release on that way that counts no longer, with the reason in ``because``.
+    The one that the channel points to has a mark. ``continues`` is the release that a release was trained from, None
+    where it began anew or its run is gone; ``descends_from`` the nearest release on that way that counts no longer,
+    with the reason in ``because``.
     """
     graph = load_graph_spec(spec)
     channel = Channel(open_store(graph.store), graph.channel)

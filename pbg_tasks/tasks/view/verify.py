@@ -1,4 +1,7 @@
-"""``verify``: the files of a directory against the manifests in it, and what no manifest tells of."""
+"""``verify``: compare files with the manifests in their directory.
+
+Files that no manifest lists are reported.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _COUNT = "entity_count_"
 
 
 class Listing(Frozen):
-    """What all manifests have in common.
+    """Fields that all manifests have in common.
 
     Attributes:
         objects: size and hash of each file, by its path below the manifest.
@@ -75,9 +78,9 @@ class Verified(TypedDict):
 
 
 def verify(url: str) -> Verified:
-    """Compare every file that a manifest below a directory lists with its size and SHA-256.
+    """Compare files below a directory with their recorded size and SHA-256.
 
-    A run, a release, a checkpoint, an export and what `pbg import` wrote have manifests. Entity counts are compared
+    A run, a release, a checkpoint, an export and the files of `pbg import` have manifests. Entity counts are compared
     with the names beside them, whichever program wrote both.
 
     Args:
@@ -139,7 +142,10 @@ def _folder(key: str) -> str:
 
 
 def _listing(place: _Directory, key: str) -> Listing | None:
-    """Return a manifest; None of any other file, and of a checkpoint version that does not count."""
+    """Return a manifest; None for any other file.
+
+    Also None for the manifest of a checkpoint version that does not count.
+    """
     name = PurePosixPath(key).name
     try:
         if name in {MANIFEST, IMPORT_MANIFEST, EXCHANGE_MANIFEST}:
@@ -152,7 +158,10 @@ def _listing(place: _Directory, key: str) -> Listing | None:
 
 
 def _of_head(place: _Directory, folder: str) -> Listing | None:
-    """Return the files of the version that counts, and its manifest, whose hash the head has."""
+    """Return the files of the version that counts, and its manifest.
+
+    The head has the manifest's hash.
+    """
     head, _ = read_head(place.store, folder)
     manifest = None if head is None else read_manifest(place.store, folder, head)
     if head is None or head.manifest_sha256 is None or manifest is None:
@@ -186,7 +195,7 @@ def _check_files(place: _Directory, records: dict[str, ObjectRecord]) -> None:
 
 
 def _fault(place: _Directory, key: str, record: ObjectRecord, scratch: Path) -> str | None:
-    """Return what is wrong with a file; None of one that is as it was written."""
+    """Return what is wrong with a file; None if nothing."""
     info = place.files.get(key)
     if info is None:
         return f"{key} is missing"
@@ -205,7 +214,11 @@ def _fault(place: _Directory, key: str, record: ObjectRecord, scratch: Path) -> 
 
 
 def _check_counts(place: _Directory) -> int:
-    """Compare entity counts with the names beside them; return how many there were."""
+    """Compare entity counts with the names beside them.
+
+    Returns:
+        How many counts were compared.
+    """
     compared = 0
     for key in sorted(place.files):
         name = PurePosixPath(key).name
