@@ -1,4 +1,4 @@
-"""Which snapshots have arrived: those that are whole and have their turn, and of which nobody was told yet."""
+"""Arrivals of snapshots: whole, in their turn, and not yet announced."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Arrivals:
-    """Looks at a location of snapshots again and again.
+    """Watch of a location of snapshots.
 
     Attributes:
         location: with ``{snapshot}``, as in the graph spec.
-        complete: what tells that a snapshot is whole, as in ``nights.watch``.
+        complete: sign that a snapshot is whole, as in ``nights.watch``.
         quiet_seconds: for how long a snapshot's files have to stay the same, for ``settled``.
-        environment: whose store it is.
+        environment: settings of the location's store.
         clock: counts seconds.
         chain: the channel, where each night continues the one before: a snapshot is announced once those it waits for
             were, or have finished. Nights that cannot begin would take the places of those that can, and run out of
             patience. None: nights wait for nothing.
-        say: is told, once, which snapshot the others wait for.
+        ``say``: is called once with a line about the snapshot that the others wait for.
     """
 
     location: str
@@ -50,8 +50,8 @@ class Arrivals:
     def look(self, watermark: Watermark | None) -> list[str]:
         """Return the whole snapshots that are to be announced, in their order.
 
-        Without a watermark, which is when the watch begins, that is the newest one: those before are history, and
-        history is for backfills.
+        Without a watermark the watch has just begun. Then it is the newest snapshot alone: those before are history,
+        which is for backfills.
 
         Raises:
             AccessError: reading is not permitted.
@@ -67,7 +67,10 @@ class Arrivals:
         return list(self._in_turn(self.chain, keys[: keys.index(whole[-1]) + 1], whole, watermark))
 
     def _in_turn(self, chain: Channel, keys: list[str], whole: list[str], watermark: Watermark) -> Iterator[str]:
-        """Yield the whole snapshots whose night before was announced, is announced now, or has finished."""
+        """Yield the whole snapshots whose turn it is.
+
+        The night before such a snapshot was announced, is announced now, or has finished.
+        """
         awaited: str | None = None
         for key in keys:
             if not watermark.awaits(key):
@@ -86,7 +89,10 @@ class Arrivals:
         return lacks(self.location, key, self.complete, self.environment) is None
 
     def _is_settled(self, key: str) -> bool:
-        """Whether a snapshot's files have stayed the same; by our own clock, since the store may have another."""
+        """Whether a snapshot's files have stayed the same.
+
+        Measured by this machine's clock, since the store may have another one.
+        """
         try:
             files = snapshot_files(self.location, key, self.complete, self.environment)
         except InputError:

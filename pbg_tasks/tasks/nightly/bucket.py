@@ -1,4 +1,4 @@
-"""``bucket``: hold edges out, and write the others by the partitions of their ends."""
+"""``bucket``: hold edges out, and write the others by their partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def bucket(url: str) -> Result:
-    """Write ``edges/{train,valid,test}/edges_{i}_{j}.h5``, empty buckets included; with ``train.delta``, ``delta`` too.
+    """Write ``edges/{train,valid,test}/edges_{i}_{j}.h5``, empty buckets included.
+
+    With ``train.delta`` there is a folder ``delta``, too.
 
     Raises:
         QualityGateError: nothing could be held out for the evaluation, so training would be for nothing.

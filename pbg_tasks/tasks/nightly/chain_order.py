@@ -1,9 +1,10 @@
-"""Which release a night continues, and whether it is its turn: the order of a chain, kept by what lies in the store.
+"""Order of a chain: the release a night continues, and its turn.
 
-The night before is the newest of the snapshots that lie at the spec's location and are older. It has finished once it
-was released, refused by a gate, or skipped by someone; a refused or skipped night that was planned anew since is waited
-for once more. So the order holds for whoever plans (a schedule, a backfill with several runs at once, a person) without
-anybody knowing of anybody else. It does not hold where released days are redone: nobody knows that they will be.
+The order follows from the store alone. The night before is that of the newest older snapshot at the spec's location. It
+has finished once it was released, refused by a gate, or skipped by a user; a refused or skipped night that was planned
+again since has to finish once more. So the order holds for any planner (a schedule, a backfill with several runs at
+once, a user), without planners knowing of each other. It does not hold where released days are redone, because the
+store has no sign that they will be.
 """
 
 from __future__ import annotations
@@ -48,15 +49,16 @@ def release_to_continue(channel: Channel, nights: Nights, snapshots: Snapshots, 
 
 
 def snapshot_before(snapshots: Snapshots, snapshot: str) -> str | None:
-    """Return the key of the newest snapshot at the spec's location that is older; None when there is none."""
+    """Return the newest older snapshot at the spec's location; None without one."""
     older = [key for key in list_keys(snapshots.location) if snapshot_order(key) < snapshot_order(snapshot)]
     return max(older, key=snapshot_order, default=None)
 
 
 def has_finished(channel: Channel, snapshot: str) -> bool:
-    """Whether a night keeps none after it waiting: it was released (and perhaps rolled back), refused or skipped.
+    """Whether a night was released, refused or skipped.
 
-    A refusal counts no longer once the night is planned anew: those after it would only end in a conflict with it.
+    A finished night keeps no later one waiting; it counts as finished also if its release was rolled back. A refusal
+    does not count any more once the night is planned again: the later nights would only end in a conflict with it.
     """
     since = when_skipped(channel, snapshot)
     if since is not None:

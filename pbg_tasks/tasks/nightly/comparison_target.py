@@ -1,4 +1,7 @@
-"""Which release a night is compared with, and whether it can be; without torch, for ``plan`` asks it too."""
+"""Release that a night is compared with, if it can be.
+
+Without torch, because ``plan`` uses it too.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def release_before(run: RunContext) -> Release | None:
-    """Return the release that a run is compared with; None where there is none.
+    """Return the release that a run is compared with; None without one.
 
-    That is the one it continues; for a night that continues none, the channel's of an earlier snapshot.
+    It is the release that the run continues; for a night that continues none, the channel's release of an earlier
+    snapshot.
     """
     if run.spec.previous is None:
         return Channel(run.store, run.spec.graph.channel).before(run.spec.snapshot)
@@ -27,10 +31,11 @@ def release_before(run: RunContext) -> Release | None:
 
 
 def awaited(run: RunContext) -> str | None:
-    """Return the snapshot before a run's, if its night has not finished and the run does not wait for it; else None.
+    """Return the snapshot before an independent run's, if its night is unfinished.
 
-    Only an independent night does not: it would be compared with that one, had the nights run in another order. Ask
-    this first and ``release_before`` then, so that a release that comes meanwhile is not taken for a missing one.
+    None where it has finished, and for other runs. Only independent nights do not wait for the night before. In another
+    order of nights the run would have been compared with that snapshot's release. Call this first and
+    ``release_before`` then, so that a release that is published meanwhile is not reported as a missing one.
     """
     if run.spec.walk != "independent":
         return None
@@ -41,7 +46,9 @@ def awaited(run: RunContext) -> str | None:
 
 
 def release_evaluated_against(run: RunContext) -> Release | None:
-    """Return the release that ``eval`` compared a run with: the channel may have moved since; None where there is none.
+    """Return the release that ``eval`` compared a run with; None without one.
+
+    The channel may have moved since.
 
     Raises:
         ConfigError: ``eval`` has not finished.
@@ -59,7 +66,10 @@ def _still_there(run: RunContext, seq: int) -> Release | None:
 
 
 def incomparable(run: RunContext, release: Release) -> str | None:
-    """Say why a release cannot be asked a run's held-out edges: it may have been trained on them; None if it can."""
+    """Return why a release cannot be ranked on a run's held-out edges.
+
+    It may have been trained on them. None if it can.
+    """
     if release.split != digest(run.spec.graph.split.model_dump(mode="json")):
         return "another split had held out other edges"
     if not release.metrics:

@@ -1,4 +1,7 @@
-"""Which of a night's new entities training reached: what the evaluation watches training edges for."""
+"""Coverage: the new entities of a night that training reached.
+
+The evaluation looks at the training edges for it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 def open_coverage(
     run: RunContext, baseline: Baseline, paths: Mapping[tuple[str, int], Path], relation_count: int, directory: Path
 ) -> Coverage:
-    """Prepare to see what became of entities that the release before does not know.
+    """Prepare to count what training did with new entities.
+
+    New are those that the release before does not have.
 
     Args:
         run: of tonight, preserved.
@@ -37,11 +42,11 @@ def open_coverage(
         directory: an empty local one.
 
     Raises:
-        FormatError: the embeddings have no optimizer sums, which tell who moved.
+        FormatError: the embeddings have no optimizer sums, which show the rows that moved.
     """
     start: CheckpointFiles | None = None
     if baseline.continued:
-        with suppress(ConfigError):  # nobody is new, or they start at random
+        with suppress(ConfigError):  # no entity is new, or new ones start at random
             start = open_start(run)
     counts = run.need(PartitionResult).counts
     moved = {
@@ -54,13 +59,15 @@ def open_coverage(
         for entity, listed in counts.items()
     }
     families = Families(run.config, relation_count)
-    # Of a type that is not trained nobody is to be moved.
+    # Entities of a type that is not trained are not supposed to move.
     new = {entity: ~known & run.config.entities[entity].trainable for entity, known in baseline.known.items()}
     return Coverage(run.config, Numbering(run.config, counts, families), families, new, moved)
 
 
 def _moved(path: Path, name: str, start: CheckpointFiles | None, directory: Path) -> np.ndarray:
-    """Return which rows the optimizer moved: bool (n,). Its sums grow with every step from where they began.
+    """Return the rows that the optimizer moved: bool (n,).
+
+    A row's sum grows with every step, so it is larger than at the start of the training.
 
     Args:
         path: embeddings of a partition.

@@ -1,4 +1,7 @@
-"""What the tasks that judge a snapshot do the same way: say and keep the verdict, and end the night it blocks."""
+"""Steps of the data gate that its tasks share.
+
+They report and keep the verdict on a snapshot, and end the night that it blocks.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def settle(run: RunContext, verdict: Verdict) -> VerdictDocument:
-    """Say what a verdict found, and return it as a part of the task's result.
+    """Report a verdict and return it as part of the task's result.
 
-    A blocked night does not hold up those that follow, unless somebody accepted it when it was planned.
+    A blocked night does not hold up those that follow, unless it was accepted when it was planned.
     """
     for check in verdict.checks:
         if check.warned:
@@ -38,8 +41,8 @@ def enforce(result: ValidateResult | PartitionResult) -> None:
     """End a night that the verdict of a task blocks.
 
     Raises:
-        QualityGateError: it blocks the night, and nobody has approved it; every reason is in the message.
-        UnusableError: nobody can.
+        QualityGateError: it blocks the night, and there is no approval; every reason is in the message.
+        UnusableError: it blocks the night, and no approval can excuse it.
     """
     verdict = result.data_gate
     if beyond := beyond_approval(verdict):

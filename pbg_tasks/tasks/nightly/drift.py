@@ -1,4 +1,7 @@
-"""``drift``: how far tonight's vectors moved from those of the release before, and which edges explain it."""
+"""``drift``: how far vectors moved since the release before.
+
+The result has the edges that explain the movement.
+"""
 
 from __future__ import annotations
 

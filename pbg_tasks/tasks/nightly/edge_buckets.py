@@ -21,7 +21,9 @@ SPLITS = ("train", "valid", "test")
 
 
 def require_held_out(run: RunContext, edges: SplitEdges, returned: int) -> None:
-    """Refuse a night of which no edge is held out: nobody could say how good its vectors are.
+    """Refuse a night without held-out edges.
+
+    The quality of its vectors could not be measured.
 
     Args:
         run: the night.
@@ -51,7 +53,7 @@ class EdgeBuckets:
 
     Args:
         run: whose edges.
-        directory: local one, where a bucket lies while it is read.
+        directory: local one for the bucket that is being read.
     """
 
     def __init__(self, run: RunContext, directory: Path) -> None:
@@ -65,7 +67,7 @@ class EdgeBuckets:
             yield bucket, read_edges(path)
 
     def pieces(self, *splits: str, edges: int) -> Iterator[tuple[tuple[int, int], EdgeList]]:
-        """Yield each bucket of some splits, at most so many ``edges`` at a time."""
+        """Yield each bucket of some splits, at most ``edges`` at a time."""
         for bucket, path in self._fetched(splits):
             for start in range(0, max(count_edges(path), 1), edges):
                 yield bucket, read_edges(path, start, start + edges)

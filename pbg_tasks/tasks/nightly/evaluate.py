@@ -1,4 +1,7 @@
-"""``eval``: rank held-out edges against every entity, with the files that will be released."""
+"""``eval``: rank held-out edges against every entity.
+
+It reads the files that will be released.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ HEALTH_ROWS = 1 << 14
 
 
 def evaluate(url: str) -> Result:
-    """Evaluate the preserved version of a run on its held-out edges, and the release before on the same.
+    """Evaluate a run and the release before on the run's held-out edges.
 
-    The figures of ``drift`` are part of the result: both models are here.
+    The figures of ``drift`` are part of the result, because both models are on the local disk here.
 
     Raises:
         QualityGateError: there is nothing held out to evaluate on.
@@ -140,14 +143,17 @@ def _noted(
 
 
 def _hidden(release: VerifiedFiles, scratch: Path) -> EntitySet | None:
-    """Return the entities that the release does not show; None where it shows everyone."""
+    """Return the entities that the release does not show.
+
+    None where it shows all of them.
+    """
     if EXPIRED not in release.names:
         return None
     return EntitySet.from_bytes(release.fetch(EXPIRED, scratch).read_bytes(), source=f"{release.url}/{EXPIRED}")
 
 
 def _health(config: ConfigSchema, entity: str, paths: Mapping[tuple[str, int], Path]) -> Health:
-    """Look whether the embeddings of a type are alive."""
+    """Measure whether the embeddings of a type are finite and varied."""
     blocks = (
         block
         for partition in range(config.entities[entity].num_partitions)

@@ -1,4 +1,7 @@
-"""``export-release``: one of the exports that a run's spec lists, once the run is the channel's release."""
+"""``export-release``: one export that a run's spec lists.
+
+The run has to be the channel's release.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def export_release(url: str, name: str) -> Result:
-    """Write one export; what an interrupted try left at its destination is replaced.
+    """Write one export, in place of what an interrupted try left.
 
     Args:
         url: of the run.
         name: of the export in the spec.
 
     Returns:
-        Where it lies, and whether everybody was told of it (``announced``).
+        Its destination, and whether it was announced (``announced``).
 
     Raises:
         ConfigError: the spec lists no such export, or the run was not published.
@@ -69,9 +72,10 @@ def _destination(run: RunContext, chosen: Export) -> str:
 
 
 def _check_not_redone(run: RunContext, number: int, destination: str) -> None:
-    """Refuse to replace what a redo of the snapshot exports to the same place, unless the channel serves this release.
+    """Refuse to replace the export of a redo of the snapshot.
 
-    That the channel serves a later snapshot is no reason: exports may be late.
+    A redo may export to the same place. The refusal does not apply while the channel serves this run's release; that it
+    serves a later snapshot is no reason to refuse, because exports may be late.
     """
     channel = Channel(run.store, run.spec.graph.channel)
     there = channel.current().release
@@ -90,7 +94,7 @@ def _exports_to(run: RunContext, release: Release, destination: str) -> bool:
     try:
         other = RunContext.within(run.store, release.run)
     except ConfigError:
-        return False  # no run of a night: the same vectors in other partitions, say
+        return False  # not the run of a night, but for example the same vectors in other partitions
     published = other.find(PublishResult)
     if published is None or not published.published:
         return False

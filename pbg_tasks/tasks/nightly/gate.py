@@ -1,4 +1,7 @@
-"""``gate``: compare the candidate with the release before it, and stop it if it is not good enough."""
+"""``gate``: compare the candidate with the release before it.
+
+A candidate that is not good enough is stopped.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ def gate(url: str) -> Result:
     """Judge a run.
 
     Raises:
-        QualityGateError: a check failed and nobody has approved the run; every reason is in the message.
-        UnusableError: nobody can.
+        QualityGateError: a check failed and there is no approval; every reason is in the message.
+        UnusableError: a check failed, and no approval can excuse it.
     """
     verdict = perform(GateResult, url, _gate)
     if not verdict.passed and approval(RunContext.open(url), "gate") is None:
@@ -41,7 +44,7 @@ def _gate(run: RunContext) -> GateFindings:
 
 
 def _metrics(run: RunContext, release: int | None) -> Metrics | None:
-    """Return the evaluation that is kept with a release; None where there is none, or no longer."""
+    """Return the evaluation that is kept with a release; None without one."""
     if release is None:
         return None
     with suppress(InputError):

@@ -1,4 +1,7 @@
-"""The entities that moved most, by name, with the edges around them that came, went or stayed."""
+"""The entities that moved most, by name, with the edges around them.
+
+Each edge was added, removed or kept.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class MovedEntity(TypedDict):
 
 
 class _Named(NamedTuple):
-    """An edge by names, with the hash by which snapshots tell it from others."""
+    """An edge by names, with the hash that identifies it in snapshots."""
 
     lhs: str
     rel: str
@@ -62,7 +65,7 @@ class _Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Night:
-    """What one night calls its entities and edges.
+    """Names of one night's entities and relations.
 
     Attributes:
         connection: for look-ups.
@@ -91,7 +94,16 @@ class _Night:
         return found
 
     def ends(self, names: Mapping[End, str]) -> dict[End, End]:
-        """Return which entity has the name of another night's, for those that this night knows."""
+        """Match another night's entities with this night's, by name.
+
+        Entities that this night does not have are left out.
+
+        Args:
+            names: of the other night's entities.
+
+        Returns:
+            This night's entity to the other night's of the same name.
+        """
         found = {}
         for entity in {end.entity for end in names} & self.numbering.bases.keys():
             by_name = {name: end for end, name in names.items() if end.entity == entity}
@@ -114,10 +126,10 @@ class _Night:
 def explain(
     run: RunContext, baseline: Baseline, relations: list[str], moved: Mapping[End, float], around: Surroundings
 ) -> list[MovedEntity]:
-    """Name entities, and the edges around them: ``added`` and ``removed`` since the release before, or ``kept``.
+    """Name entities that moved, and the edges around them.
 
-    Edges that are gone are known as long as the release's run still has its edge files. Of a release that does not even
-    hold the hashes of its edges nothing is told.
+    An edge is ``added`` or ``removed`` since the release before, or ``kept``. Removed edges are known as long as the
+    release's run still has its edge files. A release without the hashes of its edges gives no edges at all.
 
     Args:
         run: of tonight.
@@ -154,7 +166,7 @@ def explain(
 def _open(
     connection: duckdb.DuckDBPyConnection, run: RunContext, files: VerifiedFiles, relations: list[str], directory: Path
 ) -> _Night:
-    """Bring what names the entities of a run."""
+    """Download the ids of a run's entities, which have their names."""
     directory.mkdir()
     files.fetch_all([entity_ids_file_name(entity) for entity in run.config.entities], directory)
     numbering = Numbering(run.config, run.need(PartitionResult).counts, Families(run.config, len(relations)))
@@ -168,9 +180,9 @@ def _edges_then(
     names: Mapping[End, str],
     directory: Path,
 ) -> dict[End, list[_Named]]:
-    """Return the edges that entities had in the run that trained the release.
+    """Return the edges of entities in the release's own run.
 
-    There is no such run where the release was adopted, or its rows were moved since: then nothing is known of them.
+    Where the release was adopted, or its rows were moved since, there is no such run and the result is empty.
     """
     if run.store.head(f"runs/{baseline.release.run}/{RunLayout.result('bucket')}") is None:
         return {}
@@ -199,7 +211,10 @@ def _tell(
     there: str | None,
     lacking: str,
 ) -> None:
-    """Add edges with what became of them: ``there`` where the other night has them too, else ``lacking``."""
+    """Add edges with their change.
+
+    It is ``there`` where the other night has them too, else ``lacking``.
+    """
     for end, listed in edges.items():
         for edge in listed:
             change = there if edge.hash in hashes else lacking

@@ -1,4 +1,7 @@
-"""Tonight's model beside another one: how far its vectors moved, and which edges explain it."""
+"""Tonight's model beside another one.
+
+Measures how far the vectors moved, and finds the edges that explain it.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ class Comparison:
         )
 
     def _of_type(self, entity: str) -> tuple[TypeFigures, np.ndarray, np.ndarray]:
-        """Return the figures of a type, and of each of its entities cosine and overlap."""
+        """Return the figures of a type, and each entity's cosine and overlap."""
         known, total = np.flatnonzero(self._baseline.known[entity]), self._numbering.total(entity)
         cosine, overlap = (np.full(total, np.nan, np.float32) for _ in range(2))
         turned = False
@@ -129,7 +132,10 @@ class Comparison:
         return found, cosine, overlap
 
     def _views(self, entity: str, candidates: np.ndarray) -> tuple[View, View]:
-        """Return tonight's embeddings and the other ones, of some entities that both know."""
+        """Return embeddings of some entities: tonight's, and the other model's.
+
+        Both models have to have these entities.
+        """
         bases = self._numbering.bases[entity]
         partitions = range(len(bases) - 1)
         baseline, config = self._baseline, self._run.config
@@ -149,7 +155,10 @@ class Comparison:
         )
 
     def _candidates(self, entity: str, known: np.ndarray) -> np.ndarray:
-        """Return whom neighbours are looked for among: whom the evaluation ranked against, as far as both know them."""
+        """Return the entities among which neighbours are looked for.
+
+        They are the candidates of the evaluation, as far as both models have them.
+        """
         stored = stored_candidates(self._run)
         sample = stored.numbers(entity, self._numbering.bases[entity]) if stored else None
         return known if sample is None else np.intersect1d(known, sample, assume_unique=True)

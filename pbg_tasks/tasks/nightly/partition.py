@@ -1,4 +1,4 @@
-"""``partition``: give every entity its partition and offset, which it keeps for ever."""
+"""``partition``: give every entity its partition and offset for ever."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 def partition(url: str) -> Result:
-    """Assign ids: those of the previous release stay, new entities come after them.
+    """Assign ids.
+
+    Those of the previous release stay, new entities come after them.
 
     Raises:
         QualityGateError: the snapshot is beyond a limit of ``gates.data``.
@@ -103,7 +105,10 @@ def _by_name(
 
 
 def previous_ids(run: RunContext, directory: Path) -> Path | None:
-    """Download the ids of the release this run continues, None when it starts anew."""
+    """Download the ids of the release that a run continues.
+
+    None when the run starts anew.
+    """
     previous = run.spec.previous
     if previous is None or not previous.keep_ids:
         return None

@@ -1,4 +1,4 @@
-"""``plan``: resolve spec, snapshot and previous release into one run spec, and store it."""
+"""``plan``: store a run spec made of spec, snapshot and previous release."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def plan(
     accept_data: str | None = None,
     due: datetime | None = None,
 ) -> Result:
-    """Make the run of one snapshot; the same inputs make the same run.
+    """Make the run of one snapshot.
+
+    The same inputs make the same run.
 
     Args:
         spec: the graph spec's file.
@@ -61,13 +63,13 @@ def plan(
         partitions: instead of the spec's, of every entity type that is partitioned (of all, when none is).
         engine: instead of the spec's.
         publish: whether the run may become a release.
-        accept_data: why the night goes on whatever the data gate and the limits of its forecast say.
-        due: when the snapshot was expected, with its timezone: one that is missing may still come, and one that was
-            written since then has to be left alone for a while. None: it is there, or its key is wrong.
+        accept_data: reason for which the night goes on although the data gate or a limit of its forecast refuses it.
+        due: when the snapshot was expected, with its timezone. Then a missing snapshot may still come, and one that was
+            written since has to be left alone for a while. None: it is there, or its key is wrong.
 
     Raises:
         ConfigError: the spec is wrong, the store ignores conditions, or the channel serves another graph, or rows that
-            were moved since the release this night continues, so that it would undo the move.
+        were moved since the release this night continues, so that it would undo the move.
         InputError: the snapshot is missing, and was not due.
         OutOfTurnError: the snapshot is not there or not whole yet, or the night before has not finished.
         QualityGateError: the night would take more than ``limits`` allow.
@@ -86,7 +88,7 @@ def plan(
     nights = written.nights
     if publish:
         release = release_to_continue(channel, nights, graph.snapshots, snapshot)
-    else:  # an experiment waits for nobody
+    else:  # an experiment does not wait for other nights
         release = channel.before(snapshot) if nights.walk == "chain" else None
     if release is not None:
         hold(store, run_with(release.directory, release.run))
@@ -123,7 +125,7 @@ def plan(
         forecast=ForecastDocument.model_validate(coming.night.to_json()),
     )
     result = run.save_result(PlanResult, "plan", findings.document())
-    if run.result("validate") is None:  # else the night has begun: what it may take was asked before
+    if run.result("validate") is None:  # else the night has begun, so its limits were checked before
         enforce_limits(run, written.limits, coming.night)
     run.begin()
     return result.document()
@@ -132,7 +134,7 @@ def plan(
 def _adjusted(
     graph: GraphSpec, source: str, epochs: int | None, dimension: int | None, partitions: int | None, engine: str | None
 ) -> GraphSpec:
-    """Apply what a trigger form offers, and validate the whole again."""
+    """Apply the fields of a trigger form, and validate the whole again."""
     data = graph.model_dump(mode="json")
     model = data["model"]
     if epochs is not None:
@@ -151,9 +153,10 @@ def _adjusted(
 
 
 def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[SnapshotFile, ...]:
-    """List a snapshot's files, of an empty one none; where the watch says what makes it whole, only of one that is.
+    """List a snapshot's files; none for an empty one.
 
-    Who plans may not have been called by the watch: a calendar, a backfill and people know nothing of producers.
+    Where the spec's watch names the sign of a whole snapshot, one without it is refused. The watch may not have started
+    this plan: calendars, backfills and users do not know whether a producer has finished.
     """
     watch, missing = graph.nights.watch, None
     form = graph.snapshots.format
@@ -163,7 +166,8 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
         with blamed(form):
             return tuple(source.parts(graph.snapshots.resolve(snapshot)))
     if watch is not None and watch.complete != "settled":
-        # Before the files are listed: what is whole then stays so, what is written in between may be half of it.
+        # Checked before the files are listed: a whole snapshot stays whole, while one that is still being written could
+        # become whole after only half of its files were listed.
         missing = lacks(graph.snapshots.location, snapshot, watch.complete)
     try:
         found = snapshot_files(graph.snapshots.location, snapshot, None if watch is None else watch.complete)
@@ -184,10 +188,10 @@ def _files(graph: GraphSpec, snapshot: str, *, due: datetime | None) -> tuple[Sn
 def _check_quiet(graph: GraphSpec, snapshot: str, due: datetime) -> None:
     """Refuse a late snapshot that may still grow.
 
-    Nothing but the age of its files shows it.
+    Only the age of its files shows whether it may.
 
     Raises:
-        OutOfTurnError: it is.
+        OutOfTurnError: it may.
     """
     minutes = (graph.nights.watch or Watch(complete="settled")).quiet_minutes
     with suppress(InputError):  # a whole snapshot without files
@@ -201,13 +205,16 @@ def _check_quiet(graph: GraphSpec, snapshot: str, due: datetime) -> None:
 
 
 def _counted(graph: GraphSpec, files: tuple[SnapshotFile, ...]) -> SnapshotCounts:
-    """Count what is to be trained."""
+    """Count the snapshot's entities, relations and edges."""
     with Scratch() as scratch, connect(graph.resources, scratch.path) as connection:
         return count_snapshot(connection, graph, files)
 
 
 def continued(graph: GraphSpec, release: Release, sizes: ReleaseSizes) -> Previous:
-    """Say how a run of ``graph`` continues a release: with its ids, with its vectors, or with neither."""
+    """Return how a run of ``graph`` continues a release.
+
+    With its ids and vectors, with its ids alone, or with neither.
+    """
     keep_ids = release.id_layout == id_layout(graph.model)
     same_space = release.vector_space == vector_space(graph.model)
     same_split = release.split == digest(graph.split.model_dump(mode="json"))
@@ -237,7 +244,10 @@ def continued(graph: GraphSpec, release: Release, sizes: ReleaseSizes) -> Previo
 
 
 def _check_not_moved(channel: Channel, graph: GraphSpec, previous: Previous) -> None:
-    """Refuse a night again whose release was moved to the partitions asked for: anew, it would give all ids again."""
+    """Refuse a repeated night whose release was moved to other partitions since.
+
+    If the spec has the partitions of the moved release, the night would give all entities new ids.
+    """
     wanted = id_layout(graph.model)
     every = {release.seq: release for release in channel.releases()}
     release = channel.current().release
@@ -254,6 +264,9 @@ def _check_not_moved(channel: Channel, graph: GraphSpec, previous: Previous) -> 
 
 
 def _other_types(graph: GraphSpec, sizes: ReleaseSizes) -> str:
-    """Name the entity types that only the spec or only the release has; empty where both have the same."""
+    """Name the entity types that only spec or only release has.
+
+    Empty where both have the same.
+    """
     new = [f"{name} is new" for name in graph.model.entities if name not in sizes.partitions]
     return ", ".join([*new, *(f"{name} is gone" for name in sizes.partitions if name not in graph.model.entities)])

@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 
 
 def publish(url: str) -> Result:
-    """Publish a run that passed the gate or was approved, unless its spec says not to.
+    """Publish a run that passed the gate or was approved.
 
-    Done again, it says what has become of it: a channel that went on, or was rolled back, does not serve it any more.
-    Of a release that is served, ``announced`` says whether everybody was told.
+    A run whose spec has ``publish: false`` is left out. Done again, it reports the release's present state: a channel
+    that went on, or was rolled back, does not serve it any more. For a release that is served, ``announced`` is true
+    once it was announced.
 
     Raises:
         ConflictError: the channel moved on since the run was planned.
-        QualityGateError: the run did not pass the gate, and nobody has approved it.
+        QualityGateError: the run did not pass the gate, and there is no approval.
     """
     result = perform(PublishResult, url, _publish)
     if not result.published:
@@ -93,7 +94,10 @@ def _why_not(channel: Channel, release: Release) -> str:
 
 
 def _data(run: RunContext) -> ReleaseData:
-    """Return what the nights to come compare their snapshots with, and who accepted this one and why, if anybody."""
+    """Return the facts of a snapshot that later nights compare theirs with.
+
+    Includes the acceptance of the data gate and the decisions of users, with their names and reasons.
+    """
     validated, partitioned = run.need(ValidateResult), run.need(PartitionResult)
     data = ReleaseData(
         edges=validated.edges,

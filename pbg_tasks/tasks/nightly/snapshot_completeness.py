@@ -1,7 +1,7 @@
-"""What a snapshot lacks to be whole, where its folder says so itself: by a marker, or by a manifest of its files.
+"""Completeness of a snapshot, by a marker or manifest in its folder.
 
-A day on which nothing happened may leave a folder with nothing else in it: an empty snapshot. Without a word that it is
-whole, such a folder is a missing one.
+A day on which nothing happened may leave a folder with no edge files in it: an empty snapshot. Without a marker or a
+manifest such a folder counts as a missing snapshot.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 def snapshot_files(
     location: str, snapshot: str, complete: Whole | None, environment: Mapping[str, str] = os.environ
 ) -> list[tuple[str, int, str]]:
-    """List a snapshot's files as ``list_files`` does; none of one that is whole without any.
+    """List a snapshot's files; none for a whole snapshot without any.
+
+    The list has the form of ``list_files``.
 
     Args:
         location: with ``{snapshot}``, as in the graph spec.
         snapshot: its key.
-        complete: what tells that it is whole, as in ``nights.watch``; where that says nothing of one without files
-            (``settled``, None), its manifest does.
-        environment: whose store it is.
+        complete: sign that it is whole, as in ``nights.watch``. With ``settled`` or None, the sign of a snapshot
+            without files is its manifest.
+        environment: settings of the location's store.
 
     Raises:
         InputError: nothing is there.
@@ -50,14 +52,14 @@ def _is_empty(location: str, snapshot: str, complete: Whole | None, environment:
     folder = snapshot_folder(location)
     if folder is None:
         return False
-    # A marker may come first where files are copied in the order of their names: only of a producer that is known to
-    # write it last does it say that there is nothing else. A manifest says so itself.
+    # A marker may come first where files are copied in the order of their names. So it means that the folder is
+    # finished only where the spec states that the producer writes it last. A manifest lists the files itself.
     sign: Literal["success", "manifest"] = "success" if complete == "success" else "manifest"
-    # Before the files are listed, as what is whole stays so.
+    # Before the files are listed, because a whole snapshot stays whole.
     if lacks(location, snapshot, sign, environment) is not None:
         return False
     try:
-        # Whatever their names: files that the location does not ask for are no sign of a day without any.
+        # All names count: a folder with other files than the location asks for is not that of an empty day.
         list_files(folder.replace("{snapshot}", snapshot), environment)
     except InputError:
         return True
@@ -67,13 +69,13 @@ def _is_empty(location: str, snapshot: str, complete: Whole | None, environment:
 def lacks(
     location: str, snapshot: str, complete: Literal["success", "manifest"], environment: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Say what a snapshot lacks to be whole; None of one that is.
+    """Return what a snapshot lacks to be whole; None if nothing.
 
     Args:
         location: with ``{snapshot}``, as in the graph spec.
         snapshot: its key.
-        complete: what tells that it is whole, as in ``nights.watch``.
-        environment: whose store it is.
+        complete: sign that it is whole, as in ``nights.watch``.
+        environment: settings of the location's store.
 
     Raises:
         AccessError: reading is not permitted.
@@ -103,7 +105,10 @@ def lacks(
 
 
 def _sizes(data: bytes) -> dict[str, int] | None:
-    """Return the sizes of a manifest's objects; None for a document that is none, or not finished."""
+    """Return the sizes of a manifest's objects.
+
+    None for a document that is no manifest, or not finished.
+    """
     try:
         objects = json.loads(data)["objects"]
         return {str(name): int(record["size"]) for name, record in objects.items()}

@@ -1,4 +1,7 @@
-"""``validate``: look at every row of the snapshot, and at what is new in it, before anything is spent on it."""
+"""``validate``: check every row of the snapshot, and its changes.
+
+It runs before anything is spent on the snapshot.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ def _empty(verdict: VerdictDocument) -> ValidateFindings:
 
 
 def _edges_before(run: RunContext, release: Release | None, directory: Path) -> Path | None:
-    """Download what the release before holds of its snapshot's edges; None where it holds nothing."""
+    """Download the edge hashes of the release before.
+
+    None where it has none.
+    """
     if release is None:
         return None
     files = open_preserved(run.store, release.directory, expected_sha256=release.manifest_sha256)
@@ -120,9 +126,10 @@ def _edges_before(run: RunContext, release: Release | None, directory: Path) -> 
 
 
 def earlier_edges(channel: Channel, snapshot: str) -> dict[str, int]:
-    """Return the rows of the last released snapshots before one, as many as the longest window takes, oldest first.
+    """Return the numbers of rows of the released snapshots before one.
 
-    Every release tells of those before it, too: fewer releases may be kept than the window has snapshots.
+    As many as the longest window takes, oldest first. Fewer releases may be kept than the window has snapshots, so
+    every release also has the numbers of those before it.
     """
     told: dict[str, int] = {}
     own: dict[str, int] = {}
