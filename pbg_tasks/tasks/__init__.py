@@ -1,4 +1,5 @@
-"""The tasks of the chain: each reads the run spec, calls a room, writes its result.
+"""The tasks of the chain.
 
-Import the module of the task you need: each pulls in only what its work takes.
+Each task reads the run spec, calls a room and writes its result. Import the module of the task that you need: each
+imports only what its own work takes.
 """

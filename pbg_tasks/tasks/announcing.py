@@ -1,6 +1,7 @@
-"""Who was told: a scheduler remembers with the run that it announced the release or an export, so that it does so once.
+"""Mark of a run that a release or an export was announced.
 
-It is remembered after the announcement. Whoever is killed in between announces again, so nobody misses a release.
+A scheduler stores the mark after it has announced, so that it announces once. A scheduler that is killed in between
+announces again, so that no subscriber misses a release.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Announced(TypedDict):
 
 
 def announced(url: str, task: str) -> Announced:
-    """Remember that everybody was told of what a task of a run made.
+    """Record that the result of a run's task was announced.
 
     Args:
         url: of the run.
@@ -44,7 +45,7 @@ def announced(url: str, task: str) -> Announced:
 
 
 def is_announced(run: RunContext, task: str) -> bool:
-    """Whether everybody was told of what a task of a run made."""
+    """Whether the result of a run's task was announced."""
     return run.store.head(_key(run, task)) is not None
 
 

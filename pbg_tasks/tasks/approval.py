@@ -1,4 +1,7 @@
-"""``approve`` and ``reject``: what somebody decides about a night that a gate refused, kept with the run for good."""
+"""``approve`` and ``reject``: decisions about a night that a gate refused.
+
+A decision is stored with the run and never changes.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class Decision(Frozen):
-    """What somebody decided about a refused task of a run.
+    """A user's decision about a refused task of a run.
 
     Attributes:
         task: that refused the night.
         approved: whether the night goes on all the same.
-        by: who.
+        by: the user's name.
         at: when, UTC.
         reason: why.
     """
@@ -65,13 +68,14 @@ class DecisionReport(TypedDict):
 
 
 def approve(url: str, *, by: str, reason: str) -> DecisionReport:
-    """Let a refused night go on; the task that refused it passes from now on.
+    """Let a refused night go on.
 
-    Warns of each newer night under way that cannot be published any more once this one is.
+    The task that refused it passes from now on. Warns of each newer night under way that cannot be published any more
+    once this one is.
 
     Raises:
-        ConfigError: nothing refused the night, or what is wrong with it nobody can approve.
-        ConflictError: somebody has rejected it.
+        ConfigError: no task refused the night, or its fault is one that no approval can excuse.
+        ConflictError: the night was rejected before.
     """
     run = RunContext.open(url)
     task, verdict = _refusing(run)
@@ -89,11 +93,11 @@ def approve(url: str, *, by: str, reason: str) -> DecisionReport:
 
 
 def reject(url: str, *, by: str, reason: str) -> DecisionReport:
-    """Confirm that a refused night ends; nobody can approve it afterwards.
+    """Confirm that a refused night ends; it cannot be approved afterwards.
 
     Raises:
-        ConfigError: nothing refused the night.
-        ConflictError: somebody has approved it.
+        ConfigError: no task refused the night.
+        ConflictError: the night was approved before.
     """
     run = RunContext.open(url)
     task, _ = _refusing(run)
@@ -101,7 +105,10 @@ def reject(url: str, *, by: str, reason: str) -> DecisionReport:
 
 
 def approval(run: RunContext, task: str) -> Decision | None:
-    """Return who approved what a task refused; None when nobody did. A replay goes by the run it makes again."""
+    """Return the approval of a task's refusal; None without one.
+
+    A replay uses the decisions of the run that it replays.
+    """
     decision = _decision(run, task)
     if decision is None and run.replays is not None:
         decision = _decision(RunContext.open(run.replays), task)
@@ -109,7 +116,10 @@ def approval(run: RunContext, task: str) -> Decision | None:
 
 
 def beyond_approval(verdict: VerdictDocument) -> list[str]:
-    """Return what is wrong that nobody can approve, a sentence each: no reader could use what would come of it."""
+    """Return the faults that no approval can excuse, a sentence each.
+
+    With such a fault no reader could use the vectors.
+    """
     failed = (check for check in verdict.checks if not check.passed)
     return [
         check.sentence for check in failed if check.name in {NO_EDGES, "finite"} or check.name.startswith("health of ")
@@ -142,9 +152,10 @@ def _decided(decision: Decision) -> Decided:
 
 
 def _at_stake(run: RunContext) -> Iterator[RunContext]:
-    """Yield the newer nights under way that continue the same release: when they publish, it must be the current one.
+    """Yield the newer nights under way that continue the same release.
 
-    The nights after a refused one do not wait for an answer, so one may be half trained when the answer comes.
+    A night can only be published while the release that it continues is the current one. The nights after a refused one
+    do not wait for the decision, so one may be half trained when the decision comes.
     """
     if not run.spec.publish or run.spec.walk == "independent":
         return
@@ -156,13 +167,16 @@ def _at_stake(run: RunContext) -> Iterator[RunContext]:
 def under_way(
     store: Store, counts: Callable[[str], bool], *, below: str = "runs/", planned_after: float = 0.0
 ) -> Iterator[RunContext]:
-    """Yield the nights of chains that are to be published, and were neither that, nor refused, nor skipped since.
+    """Yield the unfinished nights of chains that are to be published.
+
+    Left out are nights that were published, refused without an approval, or skipped since they were planned.
 
     Args:
         store: the graph's.
-        counts: whether runs of a snapshot do; others are not read.
-        below: what the keys of their objects begin with.
-        planned_after: those planned last until then do not count, in seconds since 1970 by the store's clock.
+        counts: whether a snapshot's runs are of interest; other runs are not read.
+        below: prefix of their keys.
+        planned_after: leave out the nights that were last planned at this time or before, in seconds since 1970 by the
+            store's clock.
     """
     written = {info.key: info.modified or 0.0 for info in store.list(below)}
     for key, made in written.items():
@@ -188,7 +202,7 @@ def _continued(run: RunContext) -> str:
 
 
 def _is_over(run: RunContext, *, planned: float) -> bool:
-    """Whether a run has published, or was refused and nobody has approved it."""
+    """Whether a run was published, skipped, or refused without an approval."""
     if run.result("publish") is not None:
         return True
     if refused := _refusals(run):

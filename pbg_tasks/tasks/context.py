@@ -1,4 +1,4 @@
-"""What every task of the chain does the same way: open the run, do the work once, store and say the result."""
+"""Steps of every task: open the run, work once, store the result."""
 
 from __future__ import annotations
 
@@ -33,21 +33,23 @@ CHAIN = ("plan", "validate", "partition", "bucket", "train", "preserve", "eval",
 
 
 class _Refusal(Frozen):
-    """Why the nights after a run go on without it."""
+    """Reason for which the nights after a run go on without it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A planned run: its spec and where it lies.
+    """A planned run: its spec and its place in the store.
 
     Attributes:
         store: the graph's store.
         run_id: names the run below ``runs/``.
-        spec: what the run is.
-        document: its spec as stored, which id and hash are of: a later version of this package may know more keys.
-        replays: URL of the run whose files this one makes again; its own say that they lie there.
+        spec: the run's spec.
+        document: its spec as stored, from which id and hash are made: a later version of this package may know more
+            keys.
+        replays: URL of the run that this one replays, None for other runs. The files of a replay name the paths of that
+            run.
     """
 
     store: Store
@@ -98,17 +100,19 @@ class RunContext:
             self.open(self.url)  # refuses one that was changed
 
     def begin(self) -> None:
-        """Have the nights after this one wait for it from now on, also if it was refused or skipped before.
+        """Make later nights wait for this one from now on.
 
-        The same inputs make the same run, whose spec is written once: only the date of this mark tells of a new try.
+        Also if it was refused or skipped before. The same inputs make the same run, whose spec is written once. So only
+        the date of this mark shows that a new try has begun.
         """
         if self.spec.publish:
             self.store.put(self.key(RunLayout.planned), b"{}")
 
     def planned(self) -> float:
-        """Return when the run was planned last, in seconds since 1970 by the store's clock.
+        """Return when the run was last planned.
 
-        Of runs of versions that did not mark it, when it was planned first.
+        In seconds since 1970, by the store's clock. Older versions of this package stored no mark of it; of their runs
+        this is the time of the first plan.
         """
         infos = (self.store.head(self.key(name)) for name in (RunLayout.spec, RunLayout.planned))
         return max((info.modified or 0.0 for info in infos if info is not None), default=0.0)
@@ -189,9 +193,9 @@ class RunContext:
         return found
 
     def refuse(self, reason: str) -> None:
-        """Let the nights after this one go on without it: what it made is not good enough.
+        """Record that this run is not good enough.
 
-        The first reason since it was planned last stays.
+        Later nights then go on without it. The first reason since the run was last planned stays.
         """
         if self.spec.publish:
             if self.refusal() is None:
@@ -199,9 +203,9 @@ class RunContext:
             skip(Channel(self.store, self.spec.graph.channel), self.spec.snapshot, reason)
 
     def refusal(self) -> str | None:
-        """Return why the run was refused since it was planned last.
+        """Return why the run was refused since it was last planned.
 
-        None when it was not, and of runs of versions that did not store it.
+        None when it was not, and for runs of older versions, which did not store it.
 
         Raises:
             FormatError: its document is damaged.
@@ -210,13 +214,14 @@ class RunContext:
             refused = self.store.get(self.key(_REFUSED))
         except NotFoundError:
             return None
-        # Within one tick of the store's clock a refusal follows its plan: tasks do, people take longer to plan again.
+        # With equal times the refusal counts: a task may refuse a run within a tick of the store's clock after the
+        # plan, while a user takes longer than that to plan again.
         if (refused.info.modified or 0.0) < self.planned():
             return None
         return decode(_Refusal, refused.data, source=f"{self.url}/{_REFUSED}").reason
 
     def save_result(self, shape: type[Shape], task: str, document: Result) -> Shape:
-        """Store a task's result once; the first of two that raced is the one that stays.
+        """Store a task's result once; of two writers the first one's stays.
 
         Raises:
             FormatError: readers would refuse it; nothing is stored.
@@ -231,13 +236,13 @@ class RunContext:
 
 
 def perform(shape: type[Shape], url: str, body: Callable[[RunContext], Stored], *, task: str | None = None) -> Shape:
-    """Do one task of a run, or return its result when it was done before.
+    """Do one task of a run, or return its stored result.
 
     Args:
         shape: model of its result.
         url: of the run.
-        body: does the work and returns the findings, without the keys of every result.
-        task: its name, where the model does not give it, as of an export.
+        body: does the work and returns the findings, without the keys that every result has.
+        task: its name, where the model does not give it, as for an export.
     """
     task = task or shape.TASK
     run = RunContext.open(url)

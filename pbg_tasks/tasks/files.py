@@ -1,4 +1,4 @@
-"""Sets of files of a task or an import, each with a manifest."""
+"""Sets of files of a task or an import, with manifests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class FileSet(Frozen):
 
 
 def upload_directory(run: RunContext, name: str, directory: Path) -> dict[str, ObjectRecord]:
-    """Upload every file below ``directory`` as ``{run}/{name}/...``; doing it again with equal bytes changes nothing.
+    """Upload every file below ``directory`` as ``{run}/{name}/...``.
+
+    Doing it again with equal bytes changes nothing.
 
     Raises:
         ConflictError: other bytes are there, so the task is not deterministic or two differ in version.

@@ -107,7 +107,9 @@ class Directory:
         return data
 
     def bring(self, names: Iterable[str], scratch: Path) -> list[Path]:
-        """Return local paths of several files, verified where they are recorded; a local file stays where it is.
+        """Return local paths of several files, verified where they are recorded.
+
+        A local file is used in its place.
 
         Raises:
             FormatError: one has other bytes than recorded, or its manifest does not list it.
@@ -221,11 +223,14 @@ class Source:
         return range(self.config.entities[entity].num_partitions)
 
     def hidden(self, entity: str, bases: np.ndarray) -> np.ndarray:
-        """Return which entities of a type readers are not shown, as ascending numbers over all partitions.
+        """Return the entities of a type that readers are not shown.
 
         Args:
             entity: the type.
             bases: int64 (P + 1,), number of each partition's first entity, then the total.
+
+        Returns:
+            int64 (H,), ascending numbers over all partitions.
 
         Raises:
             FormatError: their list is damaged.
@@ -253,11 +258,13 @@ class Source:
 
 
 def load_newest(find: Callable[[], Source], load: Callable[[Source], Loaded]) -> Loaded:
-    """Load the newest version; if its trainer replaces it meanwhile, the next one.
+    """Load the newest version.
+
+    If its trainer replaces it meanwhile, the next one is loaded.
 
     Args:
         find: locates the newest version.
-        load: brings its files.
+        load: downloads and reads its files.
 
     Raises:
         FormatError: a file is missing or damaged, or files do not fit together.
@@ -290,12 +297,12 @@ def locate(
         scratch: local directory for downloads.
         channel: whose current release is opened.
         release: number of the release that is opened instead.
-        entity_path: where the names lie, if not where the config says.
+        entity_path: directory of the names, if it is another than the config's.
 
     Raises:
         NotFoundError: there is no checkpoint.
         InputError: the channel has no release, or none of that number.
-        ConfigError: nothing says where the names lie, or which channel's release is meant.
+        ConfigError: the directory of the names is unknown, or a release has a number and no channel.
         FormatError: a manifest or config is damaged.
     """
     names = None if entity_path is None else Directory.imported(open_store(entity_path))
@@ -311,7 +318,9 @@ def locate(
 
 
 def locate_config(config: ConfigSchema) -> Source:
-    """Find the newest version of the checkpoint that a config names, with the names at its entity path.
+    """Find the newest version of a config's checkpoint.
+
+    The names are those at the config's entity path.
 
     Raises:
         NotFoundError: there is no checkpoint.
@@ -324,7 +333,7 @@ def locate_config(config: ConfigSchema) -> Source:
 
 
 def _released(channel: Channel, number: int | None) -> VerifiedFiles:
-    """Open the release that a channel points to, or the one of a number."""
+    """Open a channel's current release, or the one of a number."""
     release = channel.current().release if number is None else channel.release(number)
     if release is None:
         raise InputError(f"channel {channel.name!r} of {channel.store.url} has no release yet")
@@ -332,7 +341,7 @@ def _released(channel: Channel, number: int | None) -> VerifiedFiles:
 
 
 def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:
-    """Take a run's release once it is made, before that its best commit."""
+    """Open a run's release; before there is one, its best commit."""
     if run.result("preserve") is not None:
         return _preserved(open_preserved(run.store, run.key(RunLayout.release)), names, scratch)
     manifest, files = open_best(run.store, run.key(RunLayout.checkpoint))
@@ -347,7 +356,10 @@ def _preserved(files: VerifiedFiles, names: Directory | None, scratch: Path) -> 
 
 
 def _is_plain(store: Store) -> bool:
-    """Tell a checkpoint in a folder of a folder ``runs`` from a run of ours, and from nothing at all."""
+    """Whether a store is a plain checkpoint and not a run.
+
+    A folder below ``runs`` may be either, or not exist at all.
+    """
     if store.head(RunLayout.spec) is not None:
         return False
     return any(store.head(name) is not None for name in (CONFIG, VERSION_MIRROR, model_file_name(0)))
@@ -363,7 +375,10 @@ def _plain(store: Store, names: Directory | None, scratch: Path) -> Source:
 
 
 def _config(directory: Directory, version: int, scratch: Path) -> ConfigSchema:
-    """Read ``config.json``; snapshots that PBG preserved have none, but every file holds the config as an attribute."""
+    """Read the config from ``config.json`` or from a file's attribute.
+
+    Snapshots that PBG preserved have no ``config.json``, but every file of theirs has the config as an attribute.
+    """
     data = directory.read(CONFIG)
     if data is not None:
         return read_config(data, source=f"{directory.url}/{CONFIG}")
@@ -381,7 +396,10 @@ def _config(directory: Directory, version: int, scratch: Path) -> ConfigSchema:
 
 
 def _names(directory: Directory, config: ConfigSchema) -> Directory:
-    """Return the config's entity path; relative ones count from the working directory, as in PBG."""
+    """Return the config's entity path.
+
+    A relative one counts from the working directory, as in PBG.
+    """
     if config.entity_path == HERE:
         return directory
     if not config.entity_path:

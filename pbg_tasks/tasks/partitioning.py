@@ -1,7 +1,8 @@
-"""``auto``: the smallest number of partitions with which training keeps within its memory, and how many it may hold.
+"""``auto``: numbers of partitions that keep training within its memory.
 
-Ids are stable, so a graph's first run decides on ``num_partitions``: a later night keeps those of the release it
-continues. How many of them are in memory at once (``partition_buffer``) is every night's own choice.
+Ids are stable, so a graph's first run decides on ``num_partitions``, the smallest numbers that fit: a later night keeps
+those of the release it continues. How many partitions are in memory at once (``partition_buffer``) is every night's own
+choice.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ _WORKERS = 4  # where the spec leaves the number to the machine that trains
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSizes:
-    """What a release holds.
+    """Sizes of a release.
 
     Attributes:
         partitions: of each entity type.
-        rows: of each entity type, near enough: those of its files' sizes.
+        rows: of each entity type, estimated from the sizes of its files.
     """
 
     partitions: Mapping[str, int]
@@ -55,7 +56,7 @@ class ReleaseSizes:
 
     @classmethod
     def of(cls, store: Store, release: Release) -> ReleaseSizes:
-        """Look at a release's files.
+        """Read the sizes from a release's config and manifest.
 
         Raises:
             FormatError: it is damaged.
@@ -72,14 +73,17 @@ class ReleaseSizes:
         return cls(partition_counts(config), rows)
 
     def kept(self, model: ModelConfig) -> dict[str, int] | None:
-        """Return the numbers of partitions with which a model keeps the ids; None where it cannot."""
+        """Return the numbers of partitions with which a model keeps the ids.
+
+        None where it cannot keep them.
+        """
         kept = {name: count or self.partitions.get(name, 0) for name, count in partition_counts(model).items()}
         return kept if kept == self.partitions else None
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What training a snapshot will have to hold, as far as counting tells.
+    """Sizes that a training is expected to hold in memory, from counts.
 
     Attributes:
         entities: by type, those that are only known from the release before included.
@@ -95,7 +99,7 @@ class Expected:
 
     @classmethod
     def of(cls, counts: SnapshotCounts, rows: Mapping[str, int]) -> Expected:
-        """Expect what was counted.
+        """Make the expectation from counts.
 
         Args:
             counts: of the snapshot.
@@ -106,9 +110,10 @@ class Expected:
         return cls(entities, counts.relations, counts.edges, counts.sample)
 
     def worst(self, graph: GraphSpec, partitions: Mapping[str, int]) -> Forecast:
-        """Forecast the training with given numbers of partitions, whichever engine it is left to.
+        """Forecast a training with given numbers of partitions, for any engine.
 
-        It follows from the spec alone: a plan that is tried again on another machine has to choose the same numbers.
+        With ``engine: auto`` it is the engine that takes more memory. The forecast follows from the spec alone, because
+        a plan that is tried again on another machine has to choose the same numbers.
         """
         asked = graph.train.engine
         engines = ("torch", "native") if asked == "auto" else (asked,)
@@ -118,7 +123,10 @@ class Expected:
     def training(
         self, graph: GraphSpec, partitions: Mapping[str, int], *, workers: int, engine: str, ranks: int = 1
     ) -> Forecast:
-        """Forecast the training with given numbers of partitions; of several ranks, rank 0's."""
+        """Forecast a training with given numbers of partitions.
+
+        With several ranks it is rank 0's.
+        """
         entities = {
             name: entity.model_copy(update={"num_partitions": partitions[name]})
             for name, entity in graph.model.entities.items()
@@ -154,7 +162,7 @@ def resolve(graph: GraphSpec, counts: SnapshotCounts, before: ReleaseSizes | Non
         before: the release it continues.
 
     Returns:
-        The spec, and what its training will have to hold.
+        The spec, and the sizes that its training will have to hold.
 
     Raises:
         ConfigError: no number of partitions is enough.
@@ -195,7 +203,10 @@ def _with_buffer(graph: GraphSpec, buffer: int | None) -> GraphSpec:
 
 
 def _largest_buffer(graph: GraphSpec, expected: Expected) -> int | None:
-    """Return how many partitions of a type training may hold within its memory; None when not even the default."""
+    """Return how many partitions of a type fit into memory.
+
+    None when not even the default does.
+    """
     partitions = partition_counts(graph.model)
     counts = range(max(Layout(graph.model).capacity().values()), max(partitions.values()) + 1)
     fitting = bisect_right(
@@ -226,7 +237,10 @@ def _chosen(graph: GraphSpec, expected: Expected) -> dict[str, int]:
 
 
 def _large(graph: GraphSpec, expected: Expected) -> set[str]:
-    """Return the types to partition: all but the smallest, and those that are bags of features."""
+    """Return the types to partition.
+
+    That is all but the smallest, and not those whose entities are bags of features.
+    """
     sizes = {name: table_bytes(graph.model, name, expected.entities[name]) for name in graph.model.auto_partitioned}
     large, together = set(), 0
     for name in sorted(sizes, key=sizes.__getitem__):
