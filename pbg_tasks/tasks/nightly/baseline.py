@@ -1,4 +1,4 @@
-"""The release that a night is compared with, each of its rows brought to where tonight's ids say."""
+"""The release that a night is compared with, with tonight's ids."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UNKNOWN = IterationInfo(0, 0, 1, 0, "", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A release with its rows in tonight's places.
+    """A release, each of its rows at the place of tonight's ids.
 
     Attributes:
         release: the release.
@@ -64,7 +64,12 @@ class Baseline:
     trained: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def compared(self, config: ConfigSchema, relations: list[str]) -> ComparedModel:
-        """Return its model as one that is asked what tonight's is, whose config and relation names are given."""
+        """Return its model in the form that is ranked beside tonight's.
+
+        Args:
+            config: tonight's.
+            relations: names of tonight's relations.
+        """
         theirs = {each: number for number, each in enumerate(_relations(self.config, self.relations))}
         return ComparedModel(
             config=self.config,
@@ -80,10 +85,10 @@ class Baseline:
 
 
 def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[int]], directory: Path) -> Baseline:
-    """Download a release and put its rows where tonight's ids say.
+    """Download a release and put its rows at the places of tonight's ids.
 
-    Where the run kept the release's ids, its files are what is wanted, for nights only add rows. Else entities are
-    matched by their names and their rows written anew.
+    Where the run kept the release's ids, its files are used as they are, because nights only add rows. Else entities
+    are matched by their names and their rows written anew.
 
     Args:
         run: of tonight, preserved.

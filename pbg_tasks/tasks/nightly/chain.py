@@ -55,7 +55,9 @@ def run_together(command: str, url: str) -> Result:
 
 
 def run_chain(spec: Path, snapshot: str, **options: Any) -> Summary:  # noqa: ANN401 - plan's options
-    """Plan a run and do all its tasks, exports and pages included; a second call finds everything done.
+    """Plan a run and do all its tasks, exports and pages.
+
+    A second call finds everything done.
 
     Returns:
         The run's summary, as ``show`` gives it.
@@ -83,7 +85,10 @@ def _export(url: str) -> None:
 
 
 def _report(url: str) -> None:
-    """Write the pages of a run, however it ended; that they cannot be written is no reason for it to fail."""
+    """Write the pages of a run, however it ended.
+
+    A failure to write them is reported and does not make the run fail.
+    """
     from pbg_tasks.tasks.view.report import report
 
     try:

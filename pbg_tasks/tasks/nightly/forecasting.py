@@ -1,4 +1,7 @@
-"""What a planned night will take, from its counts and from what earlier nights of the graph took; and its limits."""
+"""Forecast of a planned night, and its limits.
+
+The forecast comes from the night's counts and from the results of earlier nights of the graph.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,13 @@ if TYPE_CHECKING:
 
 PLANNED = CHAIN[1:]
 NIGHTS = 7
-"""On how many earlier nights a forecast rests at most."""
+"""Most earlier nights that a forecast uses."""
 _BASE = 100_000_000  # bytes of a process that only moves documents: Python, pydantic, and a store's client
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a night will take.
+    """Forecasts of a night.
 
     Attributes:
         memory: forecasts of peaks, by name, line by line.
@@ -49,7 +52,7 @@ class Outlook:
     night: NightForecast
 
     def say(self, budget_gb: float) -> None:
-        """Say it to people."""
+        """Report the forecasts as lines of text."""
         for forecast in self.memory.values():
             for line in forecast.table():
                 say(f"plan: {line}")
@@ -68,8 +71,8 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
 
     Args:
         run: that is planned.
-        expected: what its snapshot was counted to have.
-        written: the graph spec with all that is no part of a run: prices, and how training is launched.
+        expected: counts of its snapshot.
+        written: the graph spec with the keys that are no part of a run: prices, and how training is launched.
     """
     graph, model = run.spec.graph, run.spec.graph.model
     cpus = usable_cpus()
@@ -118,7 +121,10 @@ def outlook(run: RunContext, expected: Expected, written: GraphSpec) -> Outlook:
 
 
 def _cpus_of_pods(launch: Launch) -> int | None:
-    """Return how many CPUs each rank will have; None where it runs on this machine, or one like it."""
+    """Return the CPUs of each rank's pod.
+
+    None where the rank runs on this machine, or one like it.
+    """
     if launch.launcher != "kubernetes" or launch.kubernetes is None:
         return None
     asked = launch.kubernetes.resources["cpu"]
@@ -126,7 +132,10 @@ def _cpus_of_pods(launch: Launch) -> int | None:
 
 
 def measured_nights(run: RunContext) -> list[MeasuredNight]:
-    """Return what the graph's newest nights were forecast to take, and took; the newest last."""
+    """Return forecasts and results of the graph's newest nights.
+
+    The newest comes last.
+    """
     releases = Channel(run.store, run.spec.graph.channel).releases(newest_first=True)
     newest = list(islice((release.run for release in releases if release.run != run.run_id), NIGHTS))[::-1]
     found = in_parallel(lambda name: _measured(replace(run, run_id=name)), newest, NIGHTS)
@@ -134,24 +143,27 @@ def measured_nights(run: RunContext) -> list[MeasuredNight]:
 
 
 def _measured(earlier: RunContext) -> MeasuredNight | None:
-    """Return what the results of an earlier run tell, None if they cannot be read; its spec is not looked at."""
+    """Return an earlier run's forecast and results.
+
+    None if they cannot be read. The run's spec is not needed.
+    """
     try:
         results = {task: result for task, shape in SHAPES.items() if (result := earlier.find(shape)) is not None}
     except FormatError as error:  # a forecast does without
         say(f"warning: {error}")
         return None
     if "train" in results and is_of_last_try(results["train"]):
-        del results["train"]  # of a part of the work nights would learn to expect too little
+        del results["train"]  # it measured only a part of the work, so forecasts from it would be too low
     plan = results.pop("plan", None)
     forecast = plan.forecast if isinstance(plan, PlanResult) else None
     return MeasuredNight.of_results(earlier.run_id, forecast, results)
 
 
 def enforce_limits(run: RunContext, limits: Limits, night: NightForecast) -> None:
-    """Let a night begin, unless its forecast is beyond a limit that blocks.
+    """Let a night begin, unless its forecast exceeds a blocking limit.
 
     Raises:
-        QualityGateError: it is; nothing was spent on the night yet. Later nights go on without it.
+        QualityGateError: it does; nothing was spent on the night yet. Later nights go on without it.
     """
     verdict = Verdict(tuple(_judged(limits, night)))
     for check in verdict.checks:

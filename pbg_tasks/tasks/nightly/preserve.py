@@ -1,4 +1,7 @@
-"""``preserve``: keep the best trained version for good, with its names: a plain PBG directory that can be moved."""
+"""``preserve``: keep the best trained version and its names for good.
+
+The result is a plain PBG directory that can be moved.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from pbg_tasks.tasks.files import open_directory
 
 
 def preserve(url: str) -> Result:
-    """Copy the best committed version, entity names and ids into ``{run}/release/``, its manifest last."""
+    """Copy version, entity names and ids into ``{run}/release/``.
+
+    The version is the best committed one. Its manifest is written last.
+    """
     return perform(PreserveResult, url, _preserve).document()
 
 
