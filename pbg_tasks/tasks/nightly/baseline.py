@@ -85,7 +85,7 @@ class Baseline:
 
 
 def bring_baseline(run: RunContext, release: Release, counts: Mapping[str, list[int]], directory: Path) -> Baseline:
-    """Download a release and put its rows at the places of tonight's ids.
+    """Download a release and put its rows at tonight's places.
 
     Where the run kept the release's ids, its files are used as they are, because nights only add rows. Else entities
     are matched by their names and their rows written anew.
