@@ -263,8 +263,9 @@ the seeds, and how far a seed deviates:
             title = f"{graph}, {found['before']} to {found['after']}"
             yield f"| {title} | {len(seeds)} | {ends:,} | {way} | {' | '.join(cells)} |"
     yield """
-Whoever starts from neighbours is an answer at once and competes with all others, whose MRR falls until training has put
-everyone in their place; the more are new, the longer it takes. [warm-start.md](warm-start.md) has more graphs."""
+An entity that starts from neighbours is an answer at once and competes with all others. Their MRR falls until training
+has put all in their places; the more entities are new, the longer it takes. [warm-start.md](warm-start.md) has more
+graphs."""
 
 
 def _spread(values: Sequence[float]) -> str:

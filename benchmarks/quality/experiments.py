@@ -211,7 +211,7 @@ EXPERIMENTS = (
         targets={"mrr": 0.94},
         interval=20,
         published=(_ranking("ConvE's README, ConvE", 0.94, 0.92, 0.99),),
-        notes="135 entities, so small that the figure says little; it shows that the same recipe does not fail there.",
+        notes="135 entities, so small that the figure means little; it shows that the same recipe does not fail there.",
     ),
     Experiment(
         "icews14",
@@ -249,7 +249,7 @@ EXPERIMENTS = (
         ),
         notes=(
             "Dimension 128, as the published rows. Training never sees a label. The target is LINE, which learns from "
-            "edges as this does; the aim is DeepWalk, whose walks also tell of neighbours' neighbours. Of the settings "
+            "edges as this does; the aim is DeepWalk, whose walks also reach neighbours' neighbours. Of the settings "
             "tried (on other splits of the labels: 3 to 40 epochs, constant or falling rate, 50 to 1000 negatives of "
             "either kind, dot or cos, softmax or logistic, bias, source and target vectors apart, N3), more negatives "
             "and a falling rate helped most, long training at a constant rate hurt."

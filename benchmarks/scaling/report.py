@@ -38,7 +38,7 @@ def _document(results: Results) -> Iterator[str]:
 # How training scales with ranks
 
 Made by `python -m benchmarks.scaling` (and `--real`) from `benchmarks/results/scaling.json`. **Simulated**, unless a
-table says *measured*: a gang's events one by one, with the lease book that real gangs use. How to run one is in
+table is marked *measured*: a gang's events one by one, with the lease book that real gangs use. How to run one is in
 [distributed.md](distributed.md).
 
 What goes in:

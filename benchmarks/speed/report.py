@@ -27,9 +27,9 @@ Made by `make bench` from `benchmarks/results/latest.json`; every number below i
 
 Ours is compared with torchbiggraph 1.0.0 from PyPI, unpatched, unless a line names another, on the same machine in the
 same run: each side is a process of its own, and rounds are taken in turns (A B A B ...), at least five of each, or one
-in the race and where a line says so; where a round is short, one before does not count. What is compared with nothing
-has three rounds or one. Figures are medians of rounds. A ratio says how many times better ours is in one pair of
-rounds; its median, least and largest are given. Unless a line says otherwise, time is CPU time, of a process and all it
+in the race and where a line notes it; where a round is short, one before does not count. A measurement without a rival
+has three rounds or one. Figures are medians of rounds. A ratio is how many times better ours is in one pair of rounds;
+its median, least and largest are given. Unless a line notes another measure, time is CPU time, of a process and all it
 started, with one worker or thread on either side; only our importer takes all cores, and the time on each counts.
 Start-up and loading libraries do not count. The harness is the project's own, since pytest-benchmark and asv take no
 turns between programs that need environments of their own.
