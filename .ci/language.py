@@ -1,4 +1,4 @@
-"""Language check of docstrings, comments, names of tests and commits.
+"""Language check of docstrings, comments, documents, tests and commits.
 
     make lint                          # every file against the baseline, and the commits since the rule
     python .ci/language.py FILE ...    # these files alone
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[1]
 BASELINE = REPOSITORY / ".ci" / "language-baseline.json"
 ROOMS = ("pbg_tasks", "operators", "dags", "tests", "benchmarks", "examples", "docker", ".ci", "setup.py")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
 RULED_SINCE = "4c1a3809f4"
 """The last commit that the rule for subjects does not cover."""
 
@@ -49,6 +50,11 @@ SUBJECT_LENGTH = 72
 _WORD = re.compile("|".join(rf"(?P<{rule}>\b(?:{words})\b)" for rule, (words, _) in WORDS.items()), re.IGNORECASE)
 _OPENING = re.compile(r"(what|which|whom|whose|who|how|where)\b", re.IGNORECASE)
 _CODE = re.compile(r"``.*?``|`[^`\n]*`", re.DOTALL)
+_BLOCK = re.compile(
+    r"^ *(```|~~~).*?^ *\1 *$|<!--.*?-->|(?<=\]\()[^)\n]*|`[^`\n]+(?:\n[^`\n]+)?`", re.DOTALL | re.MULTILINE
+)
+"""Parts of a document that are not prose: code, comments and the targets of links."""
+_PEOPLE = re.compile(r"who|whom", re.IGNORECASE)
 _PRAGMA = re.compile(r"#\s*(?:noqa|type:|pragma|ruff:|mypy:|fmt:|!)")
 _SUBJECT = re.compile(r"[a-z0-9][a-z0-9_./-]*(?:, [a-z0-9_./-]+)*: [a-z0-9`_]\S*(?: \S+)+")
 
@@ -76,6 +82,15 @@ def check_source(source: str) -> list[Finding]:
         SyntaxError: it is not Python.
     """
     return sorted([*_of_docstrings(ast.parse(source)), *_of_comments(source)])
+
+
+def check_document(text: str) -> list[Finding]:
+    """Return the findings of a Markdown file, by line.
+
+    Only words are checked, and ``who`` is free: documents also describe people, as in ``readers who``.
+    """
+    found = _of_text(_blank(_BLOCK, text), 1)
+    return [each for each in found if not _PEOPLE.fullmatch(each.text.split("'")[1])]
 
 
 def _of_docstrings(tree: ast.Module) -> Iterator[Finding]:
@@ -124,10 +139,15 @@ def _of_comments(source: str) -> Iterator[Finding]:
 
 
 def _of_text(text: str, line: int) -> Iterator[Finding]:
-    prose = _CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
+    prose = _blank(_CODE, text)
     for found in _WORD.finditer(prose):
         rule = str(found.lastgroup)
         yield Finding(line + prose.count("\n", 0, found.start()), rule, f"{found[0]!r}: {WORDS[rule][1]}")
+
+
+def _blank(pattern: re.Pattern[str], text: str) -> str:
+    """Put spaces in place of what matches, so that lines stay."""
+    return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
 def check_subject(subject: str) -> str | None:
@@ -194,14 +214,31 @@ def read_baseline(path: Path) -> Counts:
 
 
 def files() -> list[Path]:
-    """List the Python files of the repository."""
+    """List the Python files and the documents of the repository."""
     roots = [REPOSITORY / room for room in ROOMS if (REPOSITORY / room).exists()]
-    return sorted(path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root]))
+    sources = (path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root]))
+    return sorted([*sources, *documents()])
+
+
+def documents() -> list[Path]:
+    """List the documents of the repository."""
+    return [path for pattern in DOCUMENTS for path in REPOSITORY.glob(pattern)]
 
 
 def check_files(paths: list[Path]) -> dict[str, list[Finding]]:
     """Return the findings by file, named from the repository's root."""
-    return {str(path.resolve().relative_to(REPOSITORY)): check_source(path.read_text()) for path in paths}
+    return {
+        str(path.resolve().relative_to(REPOSITORY)): (check_source if path.suffix == ".py" else check_document)(
+            path.read_text()
+        )
+        for path in paths
+    }
+
+
+def checked(paths: list[Path]) -> list[Path]:
+    """Return those of some files that the check covers."""
+    ruled = set(documents())
+    return [path for path in paths if path.suffix == ".py" or path.resolve() in ruled]
 
 
 def check_commits(since: str) -> list[str]:
@@ -238,7 +275,7 @@ def main() -> int:
             print(f"language: the commit's subject: {fault}")
         return 1 if fault else 0
     baseline = read_baseline(given.baseline)
-    findings = check_files([path for path in given.files if path.suffix == ".py"] if given.files else files())
+    findings = check_files(checked(given.files) if given.files else files())
     if given.update:
         try:
             write_baseline(given.baseline, lowered(findings, baseline) if baseline else count(findings))

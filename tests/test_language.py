@@ -108,6 +108,45 @@ def test_subject_of_72_characters_is_the_longest(language):
     assert language.check_subject(f"{subject}x") == "73 characters; at most 72"
 
 
+# ---- documents
+
+
+def test_word_in_document_is_found_by_line(language):
+    text = "# Title\n\nThe rank is told\nwhat `nobody` says.\n\n| a | lies |\n"
+    assert [(each.line, each.rule) for each in language.check_document(text)] == [(3, "told"), (4, "said"), (6, "lies")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\nnobody is told\n```\n",
+        "* item\n\n  ```yaml\n  say: nobody\n  ```\n",
+        "Run `pbg say\nnobody`.\n",
+        "[alerts](airflow.md#who-is-told) and <!-- nobody -->.\n",
+        "Readers who follow it, and a user to whom it matters.\n",
+    ],
+)
+def test_code_links_and_people_of_documents_are_free(language, text):
+    assert language.check_document(text) == []
+
+
+def test_whoever_is_found_in_documents_too(language):
+    assert [each.rule for each in language.check_document("Whoever resumes.\n```\ncode\n```\nWhomever.\n")] == [
+        "who",
+        "who",
+    ]
+
+
+def test_files_include_documents_of_all_folders(language):
+    found = {str(path.relative_to(language.REPOSITORY)) for path in language.files()}
+    assert {"README.md", "docs/gates.md", "docs/dev/glossary.md", "pbg_tasks/errors.py"} <= found
+
+
+def test_markdown_outside_documents_is_not_checked(language):
+    outside = language.REPOSITORY / "tests" / "notes.md"
+    assert language.checked([outside, language.REPOSITORY / "README.md"]) == [language.REPOSITORY / "README.md"]
+
+
 # ---- the ratchet
 
 
