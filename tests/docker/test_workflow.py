@@ -37,7 +37,8 @@ def findings():
     (arguments,) = re.findall(r"bin/zizmor (.*) \.github\n", makefile)
 
     def run(path):
-        command = [str(ZIZMOR), *arguments.split(), str(path)]
+        # A CI service may ask every program for colours.
+        command = [str(ZIZMOR), *arguments.split(), "--color=never", "--render-links=never", str(path)]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
         return done.returncode, set(re.findall(r"(?m)^\w+\[([a-z-]+)\]", done.stdout))
 

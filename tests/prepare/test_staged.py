@@ -80,7 +80,7 @@ def test_file_written_on_while_read_is_refused(request, tmp_path, monkeypatch, f
     write(5)
     spec = make_spec(root, form=form)
     (file,) = (SnapshotFile(uri=u, size=s, version=v) for u, s, v in list_files(uri))
-    source = type(snapshot_source(form))
+    source = type(snapshot_source(spec.snapshots))
     scan = source.scan
     monkeypatch.setattr(source, "scan", lambda *given, **named: (write(9), scan(*given, **named))[1])
     with connect(spec.resources, tmp_path) as connection:

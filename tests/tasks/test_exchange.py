@@ -399,7 +399,8 @@ def test_full_disk_leaves_no_partial_export(place, small_disk):
     [
         ("glove", {}, "no exchange format is named 'glove'; there are angel, "),
         ("parquet", {"escape": True}, "format parquet has no option 'escape'"),
-        ("npy", {"index": "Flat", "limit": 3}, "format npy has no option 'limit'"),
+        ("npy", {"index": "Flat"}, "format npy has no option 'index'"),
+        ("npy", {"limit": 3}, "format npy has no option 'limit'"),
         ("npy", {"types": ("user", "thing")}, "has no entity type 'thing'; there are user, item"),
     ],
 )

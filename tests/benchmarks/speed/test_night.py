@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -42,7 +43,7 @@ def test_command_cost_counts_its_process(tmp_path):
     spec = tmp_path / "graph.json"
     place = {"location": f"{tmp_path}/snapshots/{{snapshot}}/*.parquet"}
     spec.write_text(json.dumps({"graph": "g", "store": str(tmp_path / "g"), "snapshots": place, "model": MODEL}))
-    planned, cost = night._task(["plan", str(spec), "--snapshot", "d1"], tmp_path / "log")
+    planned, cost = night._task(["plan", str(spec), "--snapshot", "d1"], tmp_path / "log", os.environ)
     assert planned["run"].startswith(str(tmp_path / "g"))
     assert cost.cpu > 0.1
     assert cost.memory > 5e7
@@ -50,7 +51,7 @@ def test_command_cost_counts_its_process(tmp_path):
 
 def test_failing_command_names_its_error(tmp_path):
     with pytest.raises(PbgError, match=r"(?s)pbg plan .*missing\.yaml.*error"):
-        night._task(["plan", str(tmp_path / "missing.yaml"), "--snapshot", "d1"], tmp_path / "log")
+        night._task(["plan", str(tmp_path / "missing.yaml"), "--snapshot", "d1"], tmp_path / "log", os.environ)
 
 
 def test_rows_give_the_share_of_training():
