@@ -94,17 +94,16 @@ def train(
         raise typer.BadParameter("--max-restarts: only with --ranks")
     from pbg_tasks.tasks.training.eviction import Notice
 
-    with Notice.taken(ends=True):  # it holds also while torch is imported and inputs are read
+    with Notice.taken(ends=True) as notice:  # it holds also while torch is imported and inputs are read
+        with notice.held():
+            from pbg_tasks.tasks.training import train as task
         if is_config(target):
             from pbg_tasks.tasks.directory.configs import load_config_from
-            from pbg_tasks.tasks.training.train import train_directory
 
             config = load_config_from(target, param or ())
-            result = train_directory(config, **given, rank=rank, ignore_memory=ignore_memory)
+            result = task.train_directory(config, **given, rank=rank, ignore_memory=ignore_memory)
         else:
-            from pbg_tasks.tasks.training.train import train as task
-
-            result = task(target, rank=rank, ignore_memory=ignore_memory)
+            result = task.train(target, rank=rank, ignore_memory=ignore_memory)
     show_result(result, as_json=as_json)
 
 

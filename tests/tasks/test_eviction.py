@@ -236,6 +236,33 @@ def test_interrupt_ends_as_before(graph):
     assert head(graph, "interrupted").get("progress") is None
 
 
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+called = None
+
+def interrupt(frame, event, arg):
+    global called
+    if event == "call" and called == "_c10d_init" and frame.f_code.co_name == "_lock_unlock_module":
+        sys.setprofile(None)
+        print("interrupted", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+    called = getattr(arg, "__name__", None) if event == "c_call" else None
+
+sys.setprofile(interrupt)
+"""
+"""Sends SIGTERM where torch imports a module from C++, which an error there aborts."""
+
+
+def test_process_interrupted_in_import_of_torch_is_evicted(tmp_path):
+    path = changed(tmp_path, INTERRUPTED_IMPORT)
+    command = [sys.executable, "-m", "pbg_tasks", "train", str(tmp_path / "no.json")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    assert "interrupted\n" in ended.stderr
+    assert ended.returncode == 13, ended.stderr
+    assert "error: evicted: told to end (SIGTERM)" in ended.stderr
+
+
 def test_eviction_swallowed_by_library_is_not_forgotten():
     with pytest.raises(EvictedError), Notice.taken():  # noqa: PT012 - what comes in between is the point
         try:

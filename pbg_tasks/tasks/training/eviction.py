@@ -32,9 +32,9 @@ _MARGIN_SECONDS = 6.0  # of the grace, to report and end in
 class Notice:
     """Reaction to SIGTERM of one process that trains alone.
 
-    It lasts for the length of ``taken``. Outside of ``gently`` SIGTERM ends the process where it is, by an
-    EvictedError. Within, it is noted, for the training to stop at its next batch and store what it has. A process that
-    is still there shortly before it would be killed ends with the same status, whatever it hangs in.
+    It lasts for the length of ``taken``. Outside of ``gently`` and ``held`` SIGTERM ends the process where it is, by an
+    EvictedError. Within ``gently`` it is noted, for the training to stop at its next batch and store what it has. A
+    process that is still there shortly before it would be killed ends with the same status, whatever it hangs in.
 
     Attributes:
         member: has the flag that SIGTERM sets.
@@ -89,6 +89,19 @@ class Notice:
         finally:
             self._gentle = False
             self._raised = self._raised or self.member.evicted.is_set()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Raise the error of SIGTERM only at the end of the context.
+
+        For imports of C++ libraries: an error that a handler raises while torch initializes itself aborts the process.
+
+        Raises:
+            EvictedError: SIGTERM came before or within the context.
+        """
+        with self.gently():
+            yield
+        self.member.check()
 
     def _note(self) -> None:
         self.member.evicted.set()
