@@ -1,4 +1,7 @@
-"""Training: the order of buckets, the loop over them, the engine that does one, and what is in memory meanwhile."""
+"""Training: the order of buckets, the loop, and its engine.
+
+The package also manages the partitions that are in memory meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any name may be asked for
-    """Import what is asked for: nearly all of it takes torch, which a plan does without."""
+    """Import a name of the package at its first use.
+
+    Nearly all modules import torch, which a plan does not need.
+    """
     if name in _MODULES:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

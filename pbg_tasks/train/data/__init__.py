@@ -1,1 +1,1 @@
-"""Partitions, edge files and starting vectors on their way into memory and back."""
+"""Transfer of partitions, edges and starting vectors into memory and back."""

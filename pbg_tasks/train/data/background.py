@@ -1,7 +1,7 @@
-"""A thread that does one job after another beside the one that trains.
+"""A thread that does one job after another beside the training thread.
 
-What a job is given belongs to the thread until the job's future is done: nothing is ever held by two threads at once.
-Jobs begin in the order in which they were submitted, each after the one before has ended.
+The arguments of a job belong to the thread until the job's future is done, so two threads never use one object at a
+time. Jobs begin in the order in which they were submitted, each after the one before has ended.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-_LOOK_SECONDS = 0.1  # between two looks at whether to wait on
+_LOOK_SECONDS = 0.1  # between two calls of a waiting caller's check
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
 
 class Background:
-    """Works while its ``with`` block runs; jobs may be submitted before. The first that fails is the last that runs.
+    """A thread that works while its ``with`` block runs.
 
-    The block's end waits for the job that is under way. What has not begun by then never does: ``drain`` first where
+    Jobs may be submitted before the block begins. After a job has failed, no further job runs.
+
+    The end of the block waits for the running job. Jobs that have not begun by then never run: call ``drain`` first
+        where that matters.
     that matters.
 
     Args:
         name: of the thread.
-        patience: seconds that the end waits; None waits as long as it takes.
+        patience: seconds that the end of the block waits; None waits as long as the job takes.
 
     Attributes:
-        patience: as given.
+        patience: the argument.
         waited: seconds that callers spent waiting for jobs.
     """
 
@@ -45,9 +48,10 @@ class Background:
         self._error: BaseException | None = None
 
     def submit(self, work: Callable[Given, Made], *args: Given.args, **kwargs: Given.kwargs) -> Future[Made]:
-        """Queue a job; its future gives what it returns, or the error of the first job that failed.
+        """Queue a job and return its future.
 
-        A job whose future is cancelled before its turn is left out.
+        The future returns the job's result, or raises the error of the first job that failed. A job whose future is
+        cancelled before its turn is skipped.
         """
         future: Future[Made] = Future()
 
@@ -67,11 +71,11 @@ class Background:
         return future
 
     def wait(self, future: Future[Made], check: Callable[[], None] | None = None) -> Made:
-        """Return a job's result once it is there.
+        """Wait for a job and return its result.
 
         Args:
             future: of the job.
-            check: called again and again meanwhile; what it raises ends the wait, not the job.
+            check: called repeatedly meanwhile; an exception that it raises ends the wait, but not the job.
         """
         started = time.perf_counter()
         try:
@@ -83,18 +87,22 @@ class Background:
             self.waited += time.perf_counter() - started
 
     def drain(self) -> None:
-        """Wait for everything that was submitted, and raise the error of the first job that failed."""
+        """Wait for every submitted job.
+
+        Raises:
+            BaseException: the error of the first job that failed.
+        """
         self.wait(self.submit(lambda: None))
 
     def check(self) -> None:
-        """Raise the error of the first job that failed, without waiting for any."""
+        """Raise the error of the first job that failed, without waiting."""
         if self._error is not None:
             raise self._error
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # and with it whatever it was given
+            del job  # its arguments are released with it
 
     def __enter__(self) -> Self:
         self._thread.start()

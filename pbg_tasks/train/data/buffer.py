@@ -1,10 +1,11 @@
-"""The partitions in memory: those a bucket needs, while those of the next are read and others are written.
+"""Partitions in memory while buckets are trained.
 
-One thread trains, another reads and writes. A table belongs to one of them, never to both, and there is no way to reach
-one but through its slot: the future of the job that the other thread has with it. ``swap_to`` waits for the slots of
-the bucket, and so takes their tables over; the next ``swap_to`` gives them back. A table that leaves memory goes with
-its last job. Jobs are done in order, so a partition is read after it was written, and memory for what comes is taken
-after what leaves has left.
+While one bucket is trained, the partitions of the next are read and others are written. One thread trains, another
+reads and writes. A table belongs to one of them at a time. It can be reached only through its slot, which is the future
+of the other thread's job on it. ``swap_to`` waits for the slots of the bucket and takes over their tables; the next
+``swap_to`` gives them back. A table that leaves memory is passed to its last job. Jobs are done in order, so a
+partition is read after it was written, and memory for a new table is taken after the memory of the evicted one was
+freed.
 """
 
 from __future__ import annotations
@@ -30,24 +31,25 @@ if TYPE_CHECKING:
 
 
 class PartitionSource(Protocol):
-    """Where a partition comes from when this process has not trained it yet."""
+    """Source of partitions that this process has not trained yet."""
 
     def table(self, key: PartitionKey) -> Table:
-        """Return the partition as of the last commit, or as it starts."""
+        """Return the partition of the last commit, or its starting values."""
         ...
 
 
 class PartitionBuffer:
-    """Partitions in memory, for as long as the ``with`` block of its ``io`` runs.
+    """Partitions in memory while the ``with`` block of ``io`` runs.
 
     Args:
-        config: which types stand on which side, how they are partitioned, and ``partition_buffer``.
-        source: gives a partition the first time it is needed.
-        files: where partitions that leave memory go.
-        keep: whether they do; who changes none reads them from the source again.
-        settle: told, in another thread, of each table that the iteration under way will not change any more, and of
-            that iteration, before it is written: it may change the table.
-        on_final: told, in the same thread, of the file.
+        config: the sides of each entity type, the numbers of partitions, and ``partition_buffer``.
+        source: returns a partition the first time it is needed.
+        files: store partitions that leave memory.
+        keep: whether partitions that leave memory are written; a caller that changes none reads them from the source
+            again.
+        settle: called in the other thread with each table that the iteration will not change any more and with the
+            iteration, before the table is written; it may change the table.
+        on_final: called in the same thread with the path of each file that is final.
 
     Attributes:
         io: the thread that reads and writes.
@@ -68,8 +70,8 @@ class PartitionBuffer:
         self._settle, self._on_final = settle, on_final
         self._keys, self._layout = partition_keys(config), Layout(config)
         self._slots: dict[PartitionKey, Future[Table]] = {}
-        self._coming: set[PartitionKey] = set()  # asked for and not used since
-        self._changed: set[PartitionKey] = set()  # since they were written
+        self._coming: set[PartitionKey] = set()  # requested and not used since
+        self._changed: set[PartitionKey] = set()  # changed since they were written
 
     def begin(
         self,
@@ -79,13 +81,13 @@ class PartitionBuffer:
         *,
         final: Collection[PartitionKey] = frozenset(),
     ) -> None:
-        """Begin an iteration, or go on with it.
+        """Begin an iteration, or continue one.
 
         Args:
-            order: the buckets it trains.
-            then: those of the iteration after it, whose first partitions are read before this one has ended.
-            stamp: of the files it writes.
-            final: partitions that no bucket changes any more and that are stored.
+            order: the buckets that it trains.
+            then: the buckets of the next iteration; their first partitions are read before this one has ended.
+            stamp: metadata of the files that it writes.
+            final: stored partitions that no bucket changes any more.
         """
         needs = [self._layout.needs(bucket) for bucket in order]
         ahead = [self._layout.needs(bucket) for bucket in then]
@@ -97,11 +99,14 @@ class PartitionBuffer:
     def swap_to(
         self, bucket: Bucket, check: Callable[[], None] | None = None
     ) -> tuple[dict[str, Table], dict[str, Table]]:
-        """Take over the tables of the next bucket, and give back those of the one before.
+        """Take over the tables of the next bucket.
+
+        The tables of the bucket before are given back.
 
         Args:
             bucket: the next in the iteration's order.
-            check: called again and again while they are waited for; what it raises leaves only ``park`` to be called.
+            check: called repeatedly while the tables are waited for; after an exception of it, only ``park`` may be
+                called.
 
         Returns:
             Tables by entity type, for the left-hand and the right-hand side; one object where both are one partition.
@@ -125,14 +130,14 @@ class PartitionBuffer:
         return lhs, rhs
 
     def park(self, trained: Collection[PartitionKey], unfinished: Bucket | None) -> dict[PartitionKey, Path]:
-        """Write what the iteration has changed so far, because it is not gone on with now.
+        """Write the partitions changed so far by an iteration that stops here.
 
         Args:
             trained: partitions that buckets of the iteration have changed.
-            unfinished: the bucket that was swapped to last, where it is to be trained further.
+            unfinished: the last bucket, where its training is to be continued.
 
         Returns:
-            The file of each.
+            The file of each partition.
         """
         self._on_final = lambda _: None
         for key in self._coming:
@@ -148,9 +153,9 @@ class PartitionBuffer:
         return {key: self._files.path(key) for key in trained}
 
     def finish(self) -> None:
-        """End the iteration: every partition has its file, of every type, whether or not an edge touched it.
+        """End the iteration: write the file of every partition.
 
-        What is in memory stays there for the next iteration.
+        Partitions that no edge touched get a file, too. Partitions in memory stay there for the next iteration.
         """
         for key in self._keys:
             if key in self._final:
@@ -172,12 +177,15 @@ class PartitionBuffer:
             self.io.submit(self._write, key, slot.result(), self._stamp, final=final)
 
     def _finish(self, key: PartitionKey) -> None:
-        """Write what the iteration will not change any more; it stays in memory."""
+        """Write a partition that the iteration will not change any more.
+
+        It stays in memory.
+        """
         self._changed.discard(key)
         self._final.add(key)
         self._slots[key] = self.io.submit(self._write, key, self._slots[key].result(), self._stamp, final=True)
 
-    # What follows runs in the other thread.
+    # The methods below run in the other thread.
 
     def _load(self, key: PartitionKey) -> Table:
         return self._files.read(key) if key in self._files else self._source.table(key)

@@ -1,4 +1,7 @@
-"""The buckets of all edge paths as files, brought to the local disk when they are first needed, and read ahead."""
+"""Files of the buckets of all edge paths.
+
+They are brought to the local disk when they are first needed, and read ahead of the training.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,21 @@ _CHUNKS_AHEAD, _EDGES_AHEAD = 8, 1 << 16
 
 
 class BucketFiles(Protocol):
-    """Finds the files."""
+    """Locator of the local files of buckets."""
 
     def local(self, edge_path_idx: int, bucket: Bucket) -> Path | None:
-        """Return the local file of a bucket, there until the next is asked for; None when it is empty and has none."""
+        """Return the local file of a bucket; None for an empty bucket.
+
+        The file exists until the next one is requested.
+        """
         ...
 
 
 class EdgeFiles(Protocol):
-    """The buckets of every edge path."""
+    """Edges of the buckets of every edge path."""
 
     def count(self, edge_path_idx: int, bucket: Bucket) -> int:
-        """Return how many edges a bucket holds."""
+        """Return the number of edges of a bucket."""
         ...
 
     def read(self, edge_path_idx: int, bucket: Bucket, start: int, stop: int) -> EdgeList:
@@ -49,8 +55,8 @@ class FiledEdges:
 
     Args:
         files: finds them.
-        counts: edges by edge path and bucket, where they are known without a look at the files.
-        where: what messages call the file of a bucket; None: by its local path.
+        counts: numbers of edges by edge path and bucket that are known without opening the files.
+        where: name of the file of a bucket in messages; None: its local path.
     """
 
     def __init__(
@@ -62,7 +68,7 @@ class FiledEdges:
         self._files, self._counts, self._where = files, dict(counts or {}), where
 
     def count(self, edge_path_idx: int, bucket: Bucket) -> int:
-        """Return how many edges a bucket holds."""
+        """Return the number of edges of a bucket."""
         key = (edge_path_idx, bucket)
         if key not in self._counts:
             path = self._files.local(*key)
@@ -74,7 +80,7 @@ class FiledEdges:
         """Return edges ``start`` to ``stop`` of a bucket.
 
         Raises:
-            FormatError: the file is damaged, or holds fewer edges than were counted.
+            FormatError: the file is damaged, or contains fewer edges than were counted.
         """
         path = self._files.local(edge_path_idx, bucket)
         if path is None:
@@ -100,12 +106,14 @@ class EdgeChunk(NamedTuple):
 
     @property
     def edges(self) -> int:
-        """How many there are."""
+        """Number of edges."""
         return self.stop - self.start
 
 
 class EdgesAhead:
-    """Reads the edges of the next bucket while the present one is trained, and of some more where buckets are small.
+    """Reader of the next bucket's edges while the present one is trained.
+
+    Where buckets are small, it reads several ahead.
 
     An edge chunk that follows itself, as a single bucket does from epoch to epoch, stays in memory and is read once.
 
@@ -124,9 +132,10 @@ class EdgesAhead:
     def take(
         self, edge_chunk: EdgeChunk, upcoming: Iterable[EdgeChunk], check: Callable[[], None] | None = None
     ) -> EdgeList:
-        """Return an edge chunk's edges, which nobody may change, and begin to read those of ``upcoming``, taken next.
+        """Return an edge chunk's edges, and begin to read those of ``upcoming``.
 
-        What ``check`` raises ends the wait for them.
+        The caller must not change the edges, and takes the chunks of ``upcoming`` next. An exception that ``check``
+        raises ends the wait.
 
         Raises:
             FormatError: the file of ``edge_chunk`` is damaged.
@@ -140,7 +149,10 @@ class EdgesAhead:
 
 
 def _near(upcoming: Iterable[EdgeChunk]) -> Iterator[EdgeChunk]:
-    """Yield the next edge chunk, and others while they are few and small: opening a file takes longer."""
+    """Yield the next edge chunk, and further ones up to two limits.
+
+    Opening a small file takes longer than reading it, so several small chunks are read ahead.
+    """
     edges = 0
     for edge_chunk in islice(upcoming, _CHUNKS_AHEAD):
         yield edge_chunk

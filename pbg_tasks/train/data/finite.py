@@ -1,4 +1,4 @@
-"""Numbers that are not finite, found before anything counts that holds them."""
+"""Checks for numbers that are not finite, before they are stored."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ if TYPE_CHECKING:
     from pbg_tasks.train.data.partitions import PartitionKey
     from pbg_tasks.train.data.tables import Table
 
-_SURE_STEP = 1e20  # what a step moves a number by at most, far below what could overflow, and above any training
+_SURE_STEP = 1e20  # bound of one step's change: far below what could overflow, and above that of any training
 
 
 def check_finite(what: str, values: Tensor) -> None:
-    """Read all numbers of a tensor, on any device.
+    """Check all numbers of a tensor, on any device.
 
     Args:
-        what: they are, for the error.
+        what: name of the numbers in the error.
         values: float32.
 
     Raises:
-        TrainingDivergedError: some are not finite.
+        TrainingDivergedError: a number is not finite.
     """
-    # a sum is finite only if every number is (or all are so large that the next step's would not be)
+    # A sum is finite only if every number is, or if all are so large that those of the next step would not be.
     if not math.isfinite(float(values.sum())):
         raise TrainingDivergedError(f"{what}: some are not finite; try a smaller lr, or set max_norm")
 
 
 def check_partition(key: PartitionKey, table: Table) -> None:
-    """Read all numbers of a table that is about to be written: next to writing it, that costs nothing.
+    """Check all numbers of a table that is about to be written.
+
+    Compared with writing the table, the check costs nothing.
 
     Every file of a version is written through here, so none with a number that is not finite is ever committed.
 
     Raises:
-        TrainingDivergedError: some are not finite.
+        TrainingDivergedError: a number is not finite.
     """
     where = f"of entity type {key.entity!r}, partition {key.partition}"
     check_finite(f"embeddings {where}", table.embeddings)
@@ -49,9 +51,16 @@ def check_partition(key: PartitionKey, table: Table) -> None:
 
 
 def check_trained(config: ModelConfig, shared: SharedParameters, *sides: Mapping[str, Table]) -> None:
-    """Refuse what has diverged, without reading embeddings: a row's sum of squared gradients tells of all of it.
+    """Check the tables of a bucket without reading their embeddings.
 
-    A gradient that is not finite, or whose square overflows, makes the sum so for good. Any other moves a number by no
+    A row's sum of squared gradients shows whether the row has diverged.
+
+    A gradient that is not finite, or whose square overflows, makes the sum not finite, and it stays so. Any other
+        gradient moves a number by no more than lr * sqrt(dimension), because |g| <= sqrt(dimension * mean(g^2)). Added
+        to a finite float32, such a step overflows only from 2^103 on, and ``max_norm`` shrinks numbers. So rows that
+        began finite still are. Starting values are checked when they are read, and all values when they are written
+        (``check_partition``). The latter also finds a sum that one of several workers hid by overwriting it with its
+        own.
     more than lr * sqrt(dimension), as |g| <= sqrt(dimension * mean(g^2)); added to a finite float32, that overflows
     only from 2^103 on. ``max_norm`` shrinks. So rows that began finite still are. What tables begin with is looked at
     when it is read, and all of them when they are written (``check_partition``): that finds, too, what one of several
@@ -59,7 +68,7 @@ def check_trained(config: ModelConfig, shared: SharedParameters, *sides: Mapping
 
     Args:
         config: the model.
-        shared: its parameters.
+        shared: parameters of the model.
         sides: tables by entity type.
 
     Raises:

@@ -1,4 +1,7 @@
-"""Vectors to start from that ``init_path`` names: a checkpoint directory, or arrays with names."""
+"""Starting vectors from ``init_path``.
+
+It names a checkpoint directory, or arrays with names.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +32,21 @@ _ADVICE = "a checkpoint starts the same entities only: give arrays with names as
 
 
 class InitialVectors(Protocol):
-    """Gives rows and parameters to a training that has none of its own yet."""
+    """Starting rows and parameters of a training that has no version yet."""
 
     def fill(self, key: PartitionKey, table: Table) -> None:
-        """Put the known rows of a partition over a random start.
+        """Overwrite the random start of a partition's known rows.
 
         Raises:
-            FormatError: they do not fit, or are damaged.
+            FormatError: the rows do not fit, or are damaged.
         """
         ...
 
     def model(self, current: ModelState) -> ModelState:
-        """Return the parameters ``current`` with those replaced that are known.
+        """Return ``current`` with the known parameters replaced.
 
         Raises:
-            FormatError: they do not fit, or are damaged.
+            FormatError: the parameters do not fit, or are damaged.
         """
         ...
 
@@ -51,24 +54,26 @@ class InitialVectors(Protocol):
 def open_initial(
     config: ConfigSchema, scratch: Path, names: Callable[[PartitionKey], list[str]]
 ) -> InitialVectors | None:
-    """Open what the config's ``init_path`` names; None when it names nothing.
+    """Open the start that the config's ``init_path`` names.
+
+    None is returned where it names none.
 
     Args:
-        config: its entities have the types, partitions and dimensions that are wanted.
-        scratch: local directory for downloads, kept as long as the result is used.
-        names: gives a partition's names by offset; asked only when vectors come by name.
+        config: the types, partitions and dimensions of its entities are those that the training needs.
+        scratch: local directory for downloads, which must exist as long as the result is used.
+        names: returns a partition's names by offset; called only for arrays with names.
 
     Raises:
-        ConfigError: there is neither a checkpoint nor an array.
+        ConfigError: the path has neither a checkpoint nor an array.
         NotFoundError: no version of the checkpoint is complete.
-        FormatError: what is there is damaged or does not fit.
+        FormatError: an object is damaged or does not fit.
     """
     if config.init_path is None:
         return None
     store, directory = open_store(config.init_path), scratch / "init"
     if _holds_checkpoint(store):
         return CheckpointStart(config, store, directory)
-    from pbg_tasks.train.data.named_arrays import NamedArrays  # brings Arrow, 40 MB that other trainings do without
+    from pbg_tasks.train.data.named_arrays import NamedArrays  # imports Arrow, 40 MB that other trainings do without
 
     return NamedArrays(config, store, directory, names)
 
@@ -80,12 +85,14 @@ def _holds_checkpoint(store: Store) -> bool:
 
 
 class CheckpointStart:
-    """A checkpoint directory of PBG or of ours, whose partitions are those of the config.
+    """Start from a checkpoint directory of PBG or of this package.
 
-    As in PBG, types and parameters that it lacks start as without it; unlike in PBG, that is said.
+    Its partitions must be those of the config.
+
+    As in PBG, types and parameters that it lacks start as without it; unlike in PBG, this is logged.
 
     Args:
-        config: the partitions that are wanted.
+        config: the partitions that the training needs.
         store: rooted at the directory.
         scratch: local directory for downloads.
 
@@ -102,7 +109,11 @@ class CheckpointStart:
         say(f"init_path: starting from version {files.version} in {files.url}")
 
     def _names(self, version: int) -> list[str]:
-        """List the partitions below the highest that is there, of the types that are there, and the model if it is."""
+        """List the files that a version must have.
+
+        These are the partitions below the highest that exists, of each type that exists, and the model file if it
+        exists.
+        """
         counts = {entity: self._partitions(entity, version) for entity in self._entities}
         names = [embeddings_file_name(name, part, version) for name, count in counts.items() for part in range(count)]
         model = model_file_name(version)
@@ -129,12 +140,18 @@ class CheckpointStart:
         return known
 
     def fill(self, key: PartitionKey, table: Table) -> None:
-        """Put a partition's rows and optimizer state over a random start; a type it lacks stays as it is."""
+        """Overwrite a partition's random start with stored rows and optimizer state.
+
+        A type that the checkpoint lacks stays as it is.
+        """
         if key.entity in self._known:
             self._stored.fill(key, table)
 
     def model(self, current: ModelState) -> ModelState:
-        """Return the parameters with those replaced that the checkpoint has (PBG's ``strict=False``)."""
+        """Return the parameters with those of the checkpoint replaced.
+
+        This is PBG's ``strict=False``.
+        """
         stored = self._stored.model()
         return current if stored is None else _laid_over(current, stored, source=self._stored.files.url)
 

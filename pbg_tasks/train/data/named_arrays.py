@@ -1,4 +1,7 @@
-"""Vectors with names: ``{type}.npy`` with ``{type}.json``, or ``{type}.parquet``, matched to entities by name."""
+"""Starting vectors that are matched to entities by name.
+
+They are ``{type}.npy`` with ``{type}.json``, or ``{type}.parquet``.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,17 @@ _BUFFER_BYTES = 1 << 20
 
 
 class NamedArray:
-    """The vectors of one entity type; they stay on disk.
+    """Vectors of one entity type, which stay on disk.
 
     Args:
-        source: the file, for messages.
-        names: one a row.
+        source: name of the file in messages.
+        names: name of each row.
         vectors: float (n, d), memory-mapped.
-        dimension: what the config needs.
+        dimension: the one that the config needs.
 
     Raises:
-        FormatError: names repeat or are not as many as the rows, or the vectors have another type or dimension.
+        FormatError: a name repeats, the numbers of names and rows differ, or the vectors have another type or
+            dimension.
     """
 
     def __init__(self, source: str, names: pa.LargeStringArray, vectors: np.ndarray, dimension: int) -> None:
@@ -62,14 +66,17 @@ class NamedArray:
             raise FormatError(f"{self.source}: the name {repeated[0].as_py()!r} stands in more than one row")
 
     def fill(self, wanted: list[str], embeddings: np.ndarray) -> int:
-        """Put the row of each name over that of ``embeddings``; return how many names there were.
+        """Copy the rows of known names into ``embeddings``.
+
+        Returns:
+            Number of names that were found.
 
         Args:
             wanted: names by offset.
             embeddings: float32 (len(wanted), d), changed in place.
 
         Raises:
-            FormatError: a row is not finite; rows before it are changed.
+            FormatError: a row is not finite; the rows before it are changed.
         """
         offsets = pc.index_in(self.names, value_set=pa.array(wanted, pa.large_string())).fill_null(-1).to_numpy()
         rows = np.flatnonzero(offsets >= 0)
@@ -87,16 +94,16 @@ class NamedArray:
 
 
 class NamedArrays:
-    """The arrays of all entity types below one path.
+    """Arrays of all entity types below one path.
 
     Args:
         config: types, partitions and dimensions.
         store: rooted at the path.
-        scratch: local directory where the arrays stay as long as they are used.
-        names: gives a partition's names by offset.
+        scratch: local directory of the arrays, which must exist as long as they are used.
+        names: returns a partition's names by offset.
 
     Raises:
-        ConfigError: there is no array of any type.
+        ConfigError: no type has an array.
         FormatError: an array is damaged or does not fit.
     """
 
@@ -119,7 +126,7 @@ class NamedArrays:
             say(f"init_path: {store.url} holds no array of {entity}: these start at random")
 
     def fill(self, key: PartitionKey, table: Table) -> None:
-        """Put the rows that have an entity's name over a random start.
+        """Overwrite the random start of rows whose entity's name is known.
 
         Raises:
             FormatError: a row is not finite.
@@ -138,7 +145,7 @@ class NamedArrays:
             say(f"init_path: {array.source}: {len(array.names) - sum(counts)} of {len(array.names)} rows are not used")
 
     def model(self, current: ModelState) -> ModelState:
-        """Return the parameters as they are."""
+        """Return the parameters unchanged."""
         return current
 
 
@@ -170,7 +177,7 @@ def _json_names(store: Store, name: str) -> pa.LargeStringArray:
 
 
 def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
-    """Turn a Parquet file into an array on disk, a batch at a time."""
+    """Convert a Parquet file to an array on disk, by batches."""
     try:
         file = pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         _check_columns(file.schema_arrow, source)
@@ -180,7 +187,7 @@ def _from_parquet(path: Path, source: str, dimension: int) -> NamedArray:
         require_space(target, 4 * rows * dimension)
         vectors = np.lib.format.open_memmap(target, mode="w+", dtype=np.float32, shape=(rows, dimension))
         start, step = 0, max(1, _BLOCK_VALUES // dimension)
-        for group in range(file.num_row_groups):  # one by one: read as a whole, Arrow holds on to all of them
+        for group in range(file.num_row_groups):  # one by one: otherwise Arrow keeps all of them in memory
             for batch in file.iter_batches(step, row_groups=[group], columns=["embedding"]):
                 stop = start + len(batch)
                 vectors[start:stop] = _block(batch.column("embedding"), names[start:stop], source, dimension)

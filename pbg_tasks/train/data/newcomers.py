@@ -1,12 +1,13 @@
-"""Where new entities of a warm night start: at the place that their edges to known entities give them.
+"""Starting vectors of a warm night's new entities.
 
-An edge says what its new end should look like: its known end, brought over by the relation's operator (or, where the
-operator works on the new end, brought back by its inverse). A new entity starts at the weighted mean of what its edges
-say, at the median length of its type's known embeddings and with a quarter of their median optimizer sum, so that the
-first steps move it twice as far as they move others. Who only has edges to other new entities follows in a second
-round; who has neither starts at random.
+They follow from the edges of these entities. An edge predicts the vector of its new end: the vector of its known end,
+to which the relation's operator is applied (or, where the operator works on the new end, its inverse). A new entity
+starts in the direction of the weighted mean of these predictions. It gets the median length of its type's known
+embeddings and a quarter of their median optimizer sum, so that the first steps move it twice as far as they move known
+entities. An entity with edges to other new entities only is placed in a second round. An entity with neither starts at
+random.
 
-Buckets are visited as in training, with as many partitions in memory; sums of new rows lie in scratch files.
+Buckets are visited as in training, with as many partitions in memory. The sums of new rows are kept in scratch files.
 """
 
 from __future__ import annotations
@@ -45,45 +46,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """The new rows of one partition: those from ``known`` on.
+    """New rows of one partition: those from ``known`` on.
 
     Attributes:
-        known: rows that the release before has.
-        rows_ND: float32, where they start, on disk.
+        known: number of rows that the release before has.
+        rows_ND: float32, starting values, on disk.
         sums_N: float32, their optimizer sums.
-        said_ND: float32, weighted sum of what edges say, on disk.
-        weight_N: float64, sum of the weights.
-        placed_N: whether a round before this one placed the row.
+        predicted_ND: float32, weighted sum of the edges' predictions, on disk.
+        weight_N: float64, sum of the edges' weights.
+        placed_N: whether an earlier round placed the row.
     """
 
     known: int
     rows_ND: np.ndarray
     sums_N: np.ndarray
-    said_ND: np.ndarray
+    predicted_ND: np.ndarray
     weight_N: np.ndarray
     placed_N: np.ndarray
 
     @classmethod
     def of(cls, table: Table, known: int, path: Path) -> Arrivals:
-        """Take a partition's new rows as they are now, at random."""
+        """Copy a partition's new rows, which have random values."""
         rows = table.embeddings[known:].numpy()
         count = len(rows)
         on_disk = [
             np.lib.format.open_memmap(path.with_suffix(kind), mode="w+", dtype=np.float32, shape=rows.shape)
-            for kind in (".rows.npy", ".said.npy")
+            for kind in (".rows.npy", ".predicted.npy")
         ]
         on_disk[0][:] = rows
         return cls(
             known, on_disk[0], np.zeros(count, np.float32), on_disk[1], np.zeros(count), np.zeros(count, dtype=bool)
         )
 
-    def hear(self, row_M: torch.Tensor, said_MD: torch.Tensor, weight_M: torch.Tensor) -> None:
-        """Add what M edges say of their new ends ``row_M`` (from 0)."""
+    def add(self, row_M: torch.Tensor, predicted_MD: torch.Tensor, weight_M: torch.Tensor) -> None:
+        """Add M edges' predictions for their new ends ``row_M`` (from 0)."""
         order_M = torch.argsort(row_M, stable=True)
         present, counts = torch.unique_consecutive(row_M[order_M], return_counts=True)
         offsets = torch.cumsum(counts, 0) - counts
-        sums = embedding_bag(order_M, said_MD, offsets, mode="sum", per_sample_weights=weight_M[order_M])
-        self.said_ND[present.numpy()] += sums.numpy()
+        sums = embedding_bag(order_M, predicted_MD, offsets, mode="sum", per_sample_weights=weight_M[order_M])
+        self.predicted_ND[present.numpy()] += sums.numpy()
         np.add.at(self.weight_N, row_M.numpy(), weight_M.numpy())
 
 
@@ -91,13 +92,13 @@ NOTHING_TRAINED = IterationInfo(0, 0, 1, 0, "", 1, 0)
 _ROUNDS = 2
 _BLOCK_VALUES = 1 << 22  # numbers worked on at once: 16 MiB of float32
 _EDGES_READ = 1 << 22
-_LEARNED = 0.25  # of what others have learned, in optimizer sums: measured, see docs/warm-start.md
-_SAMPLED = 1 << 20  # rows of a type whose median is taken
+_LEARNED = 0.25  # share of the known rows' optimizer sums: measured, see docs/warm-start.md
+_SAMPLED = 1 << 20  # rows of a type from which its median is taken
 
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What is usual among the known rows of a type.
+    """Medians over the known rows of a type.
 
     Attributes:
         length: median length of an embedding as it is looked up, without its bias.
@@ -111,16 +112,16 @@ class Usual:
 
 
 class Newcomers:
-    """Places the new rows of a night's partitions.
+    """Placement of the new rows of a night's partitions.
 
     Args:
         config: of the training.
         relation_count: relations in the data.
-        params: shared parameters as the training starts, by PBG's path.
-        known: rows that the release before has, by partition.
-        source: the partitions as the training would start without this.
-        edges: that are trained.
-        scratch: an empty local directory, kept as long as this is used.
+        params: shared parameters at the start of the training, by PBG's path.
+        known: number of rows that the release before has, by partition.
+        source: the partitions as the training would start without this placement.
+        edges: training edges.
+        scratch: an empty local directory, which must exist as long as the instance is used.
     """
 
     def __init__(
@@ -140,10 +141,13 @@ class Newcomers:
         self._source, self._scratch = source, scratch
         self._arrivals: dict[PartitionKey, Arrivals] = {}
         self._samples: dict[PartitionKey, np.ndarray] = {}  # (n, 3): length, bias, row sum
-        self._skipped = int(config.bias)  # dimensions that are no part of the direction
+        self._skipped = int(config.bias)  # leading dimensions that are no part of the direction
 
     def table(self, key: PartitionKey) -> Table:
-        """Return a partition with its new rows where they are by now (another thread asks)."""
+        """Return a partition with the present values of its new rows.
+
+        It is called by another thread.
+        """
         table = self._source.table(key)
         arrivals = self._arrivals.get(key)
         if arrivals is not None:
@@ -154,12 +158,13 @@ class Newcomers:
         """Place the new rows.
 
         Returns:
-            By entity type that has new rows: ``new``, how many; ``by_known`` and ``by_new``, how many were placed by
+            By entity type that has new rows: ``new``, their number; ``by_known`` and ``by_new``, the numbers that were
+                placed by edges to known entities and to new ones; ``random``, the number of the others.
             edges to known entities and to new ones; ``random``, the others.
         """
         placed = []
         for number in range(_ROUNDS):
-            self._listen(first=not number)
+            self._collect(first=not number)
             placed.append(self._settle())
             if all(arrivals.placed_N.all() for arrivals in self._arrivals.values()):
                 break
@@ -171,7 +176,10 @@ class Newcomers:
         return report
 
     def write(self, directory: Path) -> None:
-        """Write the new rows of each partition that has any, as a file of version 0 of just these rows."""
+        """Write the new rows of each partition that has any.
+
+        Each file has version 0 and contains these rows only.
+        """
         for key, arrivals in self._arrivals.items():
             if len(arrivals.sums_N):
                 path = directory / embeddings_file_name(*key, 0)
@@ -184,8 +192,8 @@ class Newcomers:
                     config=self._config,
                 )
 
-    def _listen(self, *, first: bool) -> None:
-        """Collect what all edges say of new rows that are not placed yet."""
+    def _collect(self, *, first: bool) -> None:
+        """Add all edges' predictions for new rows without a place."""
         config = self._config
         order = bucket_order("inside_out", config.partitions("lhs"), config.partitions("rhs"), seed="")
         paths = range(len(config.edge_paths))
@@ -201,15 +209,15 @@ class Newcomers:
                     count = self._edges.count(path, bucket)
                     for start in range(0, count, _EDGES_READ):
                         edges = self._edges.read(path, bucket, start, min(start + _EDGES_READ, count))
-                        self._hear_bucket(edges, bucket, {"lhs": lhs, "rhs": rhs})
+                        self._collect_bucket(edges, bucket, {"lhs": lhs, "rhs": rhs})
                         progress.advance(len(edges))
-                del lhs, rhs  # given back: the buffer may let go of them
+                del lhs, rhs  # given back, so that the buffer may evict them
 
     def _key(self, entity: str, index: int) -> PartitionKey:
         return PartitionKey(entity, index if self._config.entities[entity].num_partitions > 1 else 0)
 
     def _meet(self, bucket: Bucket, lhs: Tables, rhs: Tables) -> None:
-        """Look at partitions that are seen for the first time."""
+        """Register partitions that are read for the first time."""
         for tables, index in ((lhs, bucket.lhs), (rhs, bucket.rhs)):
             for entity, table in tables.items():
                 key = self._key(entity, index)
@@ -234,21 +242,21 @@ class Newcomers:
             return torch.zeros(self._config.entity_dimension(entity))
         return torch.from_numpy(self._params[global_path(entity)])
 
-    def _hear_bucket(self, edges: EdgeList, bucket: Bucket, tables: Mapping[Side, Tables]) -> None:
+    def _collect_bucket(self, edges: EdgeList, bucket: Bucket, tables: Mapping[Side, Tables]) -> None:
         first = self._families.first[edges.rel]
         for family in np.unique(first).tolist():
             relation = self._config.relations[family]
             if any(self._config.entities[entity].featurized for entity in (relation.lhs, relation.rhs)):
-                continue  # a bag of features has no row of its own
+                continue  # an entity with features has no row of its own
             some = edges.select(first == family)
             scorer = RelationScorer(self._config, family, self._params)
             for side in SIDES:
-                self._hear_side(scorer, some, side, bucket, tables)
+                self._collect_side(scorer, some, side, bucket, tables)
 
-    def _hear_side(
+    def _collect_side(
         self, scorer: RelationScorer, edges: EdgeList, side: Side, bucket: Bucket, tables: Mapping[Side, Tables]
     ) -> None:
-        """Add what edges of one family say of their new ends on ``side``."""
+        """Add the predictions of one family's edges for new ends on ``side``."""
         other = OTHER_SIDE[side]
         relation = self._config.relations[int(self._families.first[edges.rel[0]])]
         index = {"lhs": bucket.lhs, "rhs": bucket.rhs}
@@ -266,7 +274,7 @@ class Newcomers:
         for start in range(0, len(chosen), step):
             block = chosen[start : start + step]
             rel = edges.rel[block]
-            said = scorer.wanted(
+            predicted = scorer.wanted(
                 table[torch.from_numpy(getattr(edges, other)[block])],
                 torch.from_numpy(self._families.row[rel]),
                 predict=side,
@@ -274,10 +282,14 @@ class Newcomers:
             weight = self._weights[np.zeros_like(rel) if self._config.relations_from_data else rel]
             if edges.weight is not None:
                 weight *= edges.weight[block]
-            arrivals.hear(torch.from_numpy(row[block]), said, torch.from_numpy(weight))
+            arrivals.add(torch.from_numpy(row[block]), predicted, torch.from_numpy(weight))
 
     def _settle(self) -> dict[str, int]:
-        """Place the rows of which edges said something; return how many, by entity type."""
+        """Place the rows that edges predicted.
+
+        Returns:
+            Number of placed rows by entity type.
+        """
         placed: dict[str, int] = {}
         usual = {entity: self._usual(entity) for entity in {key.entity for key in self._arrivals}}
         for key, arrivals in self._arrivals.items():
@@ -290,12 +302,12 @@ class Newcomers:
         return placed
 
     def _settle_rows(self, entity: str, arrivals: Arrivals, rows: np.ndarray, usual: Usual) -> int:
-        mean = arrivals.said_ND[rows] / arrivals.weight_N[rows, np.newaxis].astype(np.float32)
+        mean = arrivals.predicted_ND[rows] / arrivals.weight_N[rows, np.newaxis].astype(np.float32)
         length = np.linalg.norm(mean[:, self._skipped :], axis=1, keepdims=True)
-        tells = np.flatnonzero(length[:, 0] > 0)  # edges may cancel each other out, or a type may have nobody yet
+        directed = np.flatnonzero(length[:, 0] > 0)  # edges may cancel each other out, or a type has no known row yet
         if usual.length <= 0:
             return 0
-        rows, mean = rows[tells], mean[tells] * (usual.length / length[tells])
+        rows, mean = rows[directed], mean[directed] * (usual.length / length[directed])
         if self._skipped:
             mean[:, 0] = usual.bias
         arrivals.rows_ND[rows] = mean - self._global(entity).numpy()

@@ -1,4 +1,4 @@
-"""The shared parameters of one training, with their Adagrad sums."""
+"""Shared parameters of one training, with their Adagrad sums."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class SharedParameters:
-    """Operators and global embeddings, trained in place.
+    """Operators and global embeddings, which are trained in place.
 
     Args:
         config: the model.
-        relation_count: relations in dynamic mode.
-        device: where they are trained.
+        relation_count: number of relations in dynamic mode.
+        device: device on which they are trained.
 
     Attributes:
         values: parameters by PBG's path below ``model/``.
-        sums: accumulated squared gradients, same paths and shapes.
+        sums: accumulated squared gradients, with the same paths and shapes.
     """
 
     def __init__(self, config: ModelConfig, relation_count: int, device: torch.device | None = None) -> None:
@@ -38,15 +38,17 @@ class SharedParameters:
         self.sums = {path: torch.zeros_like(value) for path, value in self.values.items()}
 
     def load(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
-        """Take over stored parameters; with dynamic relations, those that came since keep their start.
+        """Load stored parameters.
+
+        With dynamic relations, relations that came since keep their start.
 
         Args:
-            params: every parameter of the model; or none, as of a PBG checkpoint of vectors alone: all keep their
+            params: every parameter of the model; or none, as in a PBG checkpoint of vectors alone, and all keep their
                 start.
-            sums: theirs, or none: they start at 0.
+            sums: their sums; or none, and they start at 0.
 
         Raises:
-            FormatError: a parameter is missing, unknown or of another shape; nothing was taken over.
+            FormatError: a parameter is missing, unknown or of another shape; nothing was loaded.
         """
         if self.values and not params:
             say("model: the checkpoint has no operators or global embeddings; they are those of an untrained model")
@@ -69,7 +71,10 @@ class SharedParameters:
             raise FormatError(f"model/{path}: has shape {stored}, the config needs {wanted}")
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Return parameters and sums as arrays, over the same memory unless they are on another device."""
+        """Return parameters and sums as arrays.
+
+        The arrays share memory with them unless they are on another device.
+        """
         params, sums = (
             {path: value.cpu().numpy() for path, value in kept.items()} for kept in (self.values, self.sums)
         )

@@ -1,4 +1,7 @@
-"""Partitions that are not in memory: PBG's own files, on local scratch, which the next commit uploads."""
+"""Files of partitions that are not in memory.
+
+They are PBG's own files, on local scratch; the next commit uploads them.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Stamp(NamedTuple):
-    """What a file says about itself: the version its name carries, and the iteration under way."""
+    """Metadata of a file: its name's version and the present iteration."""
 
     version: int
     iteration: IterationInfo
 
 
 class PartitionFiles:
-    """One file a partition: the newest. To be used by one thread at a time.
+    """The newest file of each partition, for one thread at a time.
 
     Args:
-        config: goes into the files.
-        directory: where they lie.
+        config: stored in the files.
+        directory: of the files.
     """
 
     def __init__(self, config: ConfigSchema, directory: Path) -> None:
@@ -43,20 +46,20 @@ class PartitionFiles:
         return self._paths[key]
 
     def read(self, key: PartitionKey) -> Table:
-        """Return a partition as it was written last."""
+        """Read the newest file of a partition."""
         return Table.from_arrays(*read_embeddings(self._paths[key]))
 
     def write(self, key: PartitionKey, table: Table, stamp: Stamp) -> Path:
         """Write a partition and return its file.
 
         Raises:
-            TrainingDivergedError: some of its numbers are not finite; the file before stays.
+            TrainingDivergedError: a number is not finite; the file before stays.
             ResourceError: the disk is full.
         """
         check_partition(key, table)
         before = self._paths.pop(key, None)
         if before is not None:
-            before.unlink()  # first: there is no need for room for both, and file systems flush what a rename replaces
+            before.unlink()  # first, as the disk may lack room for both, and file systems flush a rename's target
         path = self._directory / embeddings_file_name(*key, stamp.version)
         embeddings, sums = table.to_arrays()
         write_embeddings(path, embeddings, sums, lr=self._config.lr, iteration=stamp.iteration, config=self._config)

@@ -1,4 +1,4 @@
-"""Which embedding partitions there are, which of them a bucket needs, and how many stay in memory."""
+"""Embedding partitions of a config, of its buckets and in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def partition_keys(config: ModelConfig) -> list[PartitionKey]:
 
 
 class Layout:
-    """What the buckets of a config need: partition i of the left-hand types and j of the right-hand ones.
+    """Partitions that buckets need.
+
+    Bucket (i, j) needs partition i of the left-hand types and j of the right-hand ones.
 
     Types that are not partitioned are needed by every bucket.
     """
@@ -42,7 +44,7 @@ class Layout:
         self._rhs = sorted({relation.rhs for relation in config.relations})
 
     def sides(self, bucket: Bucket) -> tuple[dict[str, PartitionKey], dict[str, PartitionKey]]:
-        """Return the partitions by entity type, of the left-hand and of the right-hand side."""
+        """Return the partitions of the left-hand and the right-hand side by type."""
         lhs, rhs = (
             {name: PartitionKey(name, index if self._parts[name] > 1 else 0) for name in names}
             for names, index in ((self._lhs, bucket.lhs), (self._rhs, bucket.rhs))
@@ -50,18 +52,22 @@ class Layout:
         return lhs, rhs
 
     def needs(self, bucket: Bucket) -> frozenset[PartitionKey]:
-        """Return the partitions that must be in memory while a bucket is trained."""
+        """Return the partitions that must be in memory for a bucket."""
         lhs, rhs = self.sides(bucket)
         return frozenset([*lhs.values(), *rhs.values()])
 
     def needed(self) -> dict[str, int]:
-        """Return how many partitions of each entity type a bucket needs at most: one for each side it stands on."""
+        """Return the most partitions of each type that a bucket needs.
+
+        It is one for each side of the type.
+        """
         return {name: min(count, (name in self._lhs) + (name in self._rhs)) for name, count in self._parts.items()}
 
     def capacity(self) -> dict[str, int]:
-        """Return how many partitions of each entity type are in memory at most (``partition_buffer``).
+        """Return the most partitions of each type in memory (``partition_buffer``).
 
-        By default two for each side on which a type stands. Never fewer than a bucket needs, which is one for each
+        By default two for each side of a type. It is never less than a bucket needs, which is one for each side, nor
+            more than there are. Types that no relation names have none.
         side, nor more than there are. Types that no relation names have none.
         """
         return {
@@ -70,7 +76,7 @@ class Layout:
         }
 
     def rooms(self) -> Rooms:
-        """Return how much room an order of buckets may reckon with."""
+        """Return the room that an order of buckets may count on."""
         capacity = self.capacity()
         lhs, rhs = ([name for name in names if self._parts[name] > 1] for names in (self._lhs, self._rhs))
         return Rooms(

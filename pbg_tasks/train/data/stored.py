@@ -1,4 +1,4 @@
-"""Vectors that lie in a checkpoint directory, brought to scratch one file at a time."""
+"""Vectors of a checkpoint directory, fetched one file at a time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class StoredVectors:
     Args:
         files: of the version.
         scratch: local directory for downloads.
-        grows: whether a file may hold fewer rows than there are entities (ids are append-only), or must match exactly.
-        advice: what to do about another number of rows.
+        grows: whether a file may contain fewer rows than there are entities (ids are append-only), or must match
+            exactly.
+        advice: repair of another number of rows, for the error.
 
     Attributes:
-        iteration: the one that the files belong to, once the model was read; None when they do not say.
+        iteration: the iteration of the files, once the model was read; None where they do not contain it.
     """
 
     def __init__(self, files: CheckpointFiles, scratch: Path, *, grows: bool, advice: str = "") -> None:
@@ -41,19 +42,25 @@ class StoredVectors:
         self.iteration: IterationInfo | None = None
 
     def holds(self, key: PartitionKey) -> bool:
-        """Tell whether there is a file of a partition; only a version 0, a start that someone gave, may lack one."""
+        """Return whether a partition has a file.
+
+        Only a version 0, which is a start that was given, may lack one.
+        """
         return self.files.version > 0 or embeddings_file_name(*key, self.files.version) in self.files.names
 
     def fill(self, key: PartitionKey, table: Table, *, rest: Callable[[], None] = lambda: None) -> int:
-        """Put the stored rows and optimizer state over the first rows of ``table``, and return how many there were.
+        """Overwrite the first rows of ``table`` with stored rows and optimizer state.
+
+        Returns:
+            Number of stored rows.
 
         Args:
-            key: which partition.
+            key: the partition.
             table: all its rows.
             rest: called first where the file has fewer rows than ``table``; may fill all of it.
 
         Raises:
-            FormatError: there is no file, it is damaged, or its rows or dimension do not fit.
+            FormatError: the file is missing or damaged, or its rows or dimension do not fit.
         """
         name = embeddings_file_name(*key, self.files.version)
         path = self.files.fetch(name, self._scratch)
@@ -79,10 +86,12 @@ class StoredVectors:
             check_rows(source, rows, entity=key.entity, partition=key.partition, count=len(table), advice=self._advice)
 
     def model(self) -> ModelState | None:
-        """Return relation parameters, global embeddings and their optimizer state; None when there is no file.
+        """Return relation parameters, global embeddings and their optimizer state.
+
+        None is returned where there is no file.
 
         Raises:
-            FormatError: it is damaged.
+            FormatError: the file is damaged.
         """
         name = model_file_name(self.files.version)
         if not self.files.version and name not in self.files.names:

@@ -1,10 +1,10 @@
-"""Which partitions are read and written, and when, while buckets are trained in a known order.
+"""Plan of partition swaps for a known order of buckets.
 
-A buffer has room for some partitions of each entity type. What is read next is the first partition that a coming bucket
-needs and that is not there; what makes room for it is the one needed again last (Belady, "A study of replacement
-algorithms", 1966), as long as that is after the bucket it makes room for. Reading begins as early as there is such a
-one, but not further ahead than the next bucket that is incomplete: to make room too early for what is needed late costs
-more swaps than it hides.
+A buffer has room for some partitions of each entity type. The next partition that is read is the first one that a
+coming bucket needs and that is not in memory. It replaces the one that is needed again last (Belady, "A study of
+replacement algorithms", 1966), as long as that is after the bucket for which room is made. Reading begins as soon as
+such a partition exists, but not further ahead than the next incomplete bucket: room that is made too early for a late
+need costs more swaps than it hides.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ if TYPE_CHECKING:
 
 
 class Swap(NamedTuple):
-    """One partition that is brought into memory, and the one that leaves it first; None where there is room."""
+    """A partition to read, and the one to evict first.
+
+    ``evict`` is None where there is room.
+    """
 
     load: PartitionKey
     evict: PartitionKey | None
 
 
 class SwapPlan:
-    """Follows a buffer along a sequence of buckets.
+    """Plan of the swaps along a sequence of buckets.
 
     Args:
         needs: the partitions of each bucket, in the order of training.
         capacity: partitions in memory, by entity type; enough for each bucket.
-        resident: what is in memory at the start.
+        resident: partitions in memory at the start.
 
     Attributes:
-        resident: what is in memory once the swaps returned so far are done.
+        resident: partitions in memory once the swaps returned so far are done.
     """
 
     def __init__(
@@ -54,14 +57,15 @@ class SwapPlan:
         for index, keys in enumerate(needs):
             for key in keys:
                 self._uses.setdefault(key, []).append(index)
-        self._at = -1  # the bucket that is trained
-        self._complete = 0  # the buckets before this one have all they need
+        self._at = -1  # index of the bucket that is trained
+        self._complete = 0  # the buckets before this index have all that they need
         self._room_made_for = -1
 
     def advance(self) -> list[Swap]:
-        """Go on to the next bucket and return what may be swapped from now on, in this order.
+        """Go on to the next bucket and return swaps to begin.
 
-        What the bucket itself lacks comes first; usually that was swapped while the one before was trained.
+        The swaps are in order. Those that the bucket itself needs come first; usually they were made while the bucket
+            before was trained.
         """
         self._at += 1
         self._complete = max(self._complete, self._at)
@@ -81,7 +85,10 @@ class SwapPlan:
         return swaps
 
     def _victim(self, crowd: list[PartitionKey]) -> PartitionKey | None:
-        """Return what leaves for the first incomplete bucket; None while it is too early for that."""
+        """Return the partition to evict for the first incomplete bucket.
+
+        None is returned while it is too early.
+        """
         if self._at < self._room_made_for < self._complete:
             return None
         last, victim = max((self._next_use(key), key) for key in crowd)
@@ -97,12 +104,12 @@ class SwapPlan:
 
 
 class Traffic(NamedTuple):
-    """What following a schedule costs.
+    """Cost of a schedule.
 
     Attributes:
-        loads: partitions read.
-        waits: those of them that no bucket's training hides: there was no room to read them earlier.
-        peak_bytes: most that partitions take in memory at once.
+        loads: number of partitions that are read.
+        waits: number of those whose reading no bucket's training hides, because there was no room earlier.
+        peak_bytes: most memory that partitions take at once.
     """
 
     loads: int
@@ -111,7 +118,7 @@ class Traffic(NamedTuple):
 
 
 def iteration_order(config: ModelConfig, *, seed: int, number: int) -> list[Bucket]:
-    """Return the order of the buckets in iteration ``number`` (from 1) of a training."""
+    """Return the order of buckets in iteration ``number`` (from 1)."""
     last_first = config.bucket_order == "min_swaps" and not number % 2
     order = bucket_order(
         config.bucket_order,
@@ -124,12 +131,12 @@ def iteration_order(config: ModelConfig, *, seed: int, number: int) -> list[Buck
 
 
 def simulate(config: ModelConfig, orders: Sequence[Sequence[Bucket]], sizes: Mapping[PartitionKey, int]) -> Traffic:
-    """Follow the swaps of some iterations without doing them.
+    """Count the swaps of some iterations without making them.
 
     Args:
-        config: says what buckets need and how much stays in memory.
-        orders: of the buckets of each iteration, as ``iteration_order`` gives them; two show all there is to see.
-        sizes: bytes of each partition in memory: its embeddings and their optimizer's sums.
+        config: the partitions of buckets and the capacity of memory.
+        orders: the buckets of each iteration, as ``iteration_order`` returns them; two iterations show every case.
+        sizes: bytes of each partition in memory: its embeddings and its optimizer sums.
     """
     layout = Layout(config)
     plan = SwapPlan([layout.needs(bucket) for order in orders for bucket in order], layout.capacity())

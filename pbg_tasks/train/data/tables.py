@@ -1,4 +1,4 @@
-"""One partition's embeddings in memory, with the state of their optimizer."""
+"""Embeddings of one partition in memory, with their optimizer state."""
 
 from __future__ import annotations
 
@@ -34,17 +34,20 @@ class Table:
 
     @classmethod
     def blank(cls, count: int, dimension: int) -> Table:
-        """Return ``count`` rows that hold whatever was in memory, with sums of 0."""
+        """Return ``count`` rows of uninitialized memory, with sums of 0."""
         return cls(torch.from_numpy(empty_rows(count, dimension)), torch.zeros(count))
 
     @classmethod
     def from_arrays(cls, embeddings: np.ndarray, row_sums: np.ndarray | None) -> Table:
-        """Take over arrays (float32, writable) without a copy; no sums means zeros."""
+        """Return a table over writable float32 arrays, without a copy.
+
+        No sums means zeros.
+        """
         rows = torch.from_numpy(embeddings)
         return cls(rows, torch.zeros(len(rows)) if row_sums is None else torch.from_numpy(row_sums))
 
     def draw(self, scale: float, generator: torch.Generator) -> None:
-        """Put all rows where ``random`` has them."""
+        """Draw all rows anew, as ``random`` does."""
         self.embeddings.normal_(generator=generator).mul_(scale)
 
     def to_arrays(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,7 @@
-"""The files of the next version, stored while training goes on: the commit waits for them all."""
+"""Upload of the next version's files while training goes on.
+
+The commit waits for all of them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ if TYPE_CHECKING:
 
     from pbg_tasks.checkpoint import CheckpointWriter, Manifest, ObjectRecord
 
-_PATIENCE_SECONDS = 5.0  # an upload can take minutes, and one that nobody commits does not count
+_PATIENCE_SECONDS = 5.0  # an upload can take minutes, and one that is never committed does not count
 
 
 class Uploads:
-    """Objects of the version that is being made; none counts before the writer commits it.
+    """Objects of the next version; none counts before the writer commits it.
 
     Args:
         writer: stores them.
@@ -35,14 +38,20 @@ class Uploads:
         self._writer = writer
         self._records: dict[str, Future[ObjectRecord]] = {}
         self._lock = threading.Lock()
-        self._mirror: bytes | None = None  # waits for its turn
+        self._mirror: bytes | None = None  # the newest one that waits for its turn
 
     def add(self, path: Path) -> None:
-        """Store a file, into which nothing is written any more; its name stays until ``collect`` has returned."""
+        """Queue the upload of a file that is complete.
+
+        The file keeps its name until ``collect`` has returned.
+        """
         self._records[path.name] = self.io.submit(self._writer.put, path.name, FinalFile(path))
 
     def mirror(self, data: bytes) -> None:
-        """Store how far the training is, behind the files that wait; of several that wait only the newest is stored."""
+        """Store the progress of the training, behind the files that wait.
+
+        Where several wait, only the newest is stored.
+        """
         with self._lock:
             waits, self._mirror = self._mirror is not None, data
         if not waits:
@@ -56,13 +65,13 @@ class Uploads:
         try:
             self._writer.store.put(join(self._writer.prefix, LIVE), data)
         except StorageError:
-            return  # it is for those who watch, and the next one tells more; a store that is gone fails the files, too
+            return  # it is only for watching, and the next one is newer; a store that fails also fails the files
 
     def collect(self) -> dict[str, ObjectRecord]:
         """Wait for all files and return their records by name.
 
         Raises:
-            ConflictError: another writer took the run over.
+            ConflictError: another writer has claimed the run.
             StorageError: the store failed.
         """
         records = {name: self.io.wait(record) for name, record in self._records.items()}
@@ -70,10 +79,13 @@ class Uploads:
         return records
 
     def abandon(self) -> None:
-        """Store nothing more of the version: what waits is left out."""
+        """Cancel the uploads of the version that have not begun."""
         for record in self._records.values():
             record.cancel()
 
     def drop(self, manifest: Manifest) -> None:
-        """Delete the data of a version that is no longer the newest; later files are stored after that."""
+        """Delete the data of a version that is no longer the newest.
+
+        Files that are added later are stored after that.
+        """
         self.io.submit(self._writer.drop, manifest)

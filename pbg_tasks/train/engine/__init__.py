@@ -1,1 +1,1 @@
-"""One bucket in, figures out: engines and the mathematics of a step in memory."""
+"""Engines that train a bucket in memory, with their training step."""

@@ -1,13 +1,14 @@
-"""Known entities are drawn to where the night before left them.
+"""Pull of known entities towards their vectors of the night before.
 
-The penalty is half of ``weight`` times the squared distance between an entity's vector and the one it has in the
-release that the night continues. Its gradient would need every known vector at every step; its proximal step
+The penalty is half of ``weight`` times the squared distance between an entity's vector and the one that it has in the
+release that the night continues. Its gradient would need every known vector at every step. Its proximal step
 
     x <- (x + weight * x0) / (1 + weight)
 
-minimises it exactly beside the distance to x (Parikh and Boyd, "Proximal algorithms", 2014, 6.1.1), and needs a
-partition's once. It is taken at the end of every epoch, when the last bucket of a partition is trained. So it does not
-matter which engine trains, and how many ranks; vectors of new entities, optimizer sums and relations stay as they are.
+minimises the penalty exactly, together with the distance to x (Parikh and Boyd, "Proximal algorithms", 2014, 6.1.1),
+and needs the known vectors of a partition once. It is taken at the end of every epoch, when the last bucket of a
+partition is trained. So the result does not depend on the engine or on the number of ranks. Vectors of new entities,
+optimizer sums and relations stay as they are.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _BLOCK_VALUES = 1 << 22  # numbers read at once: 16 MiB of float32
 
 
 class Anchor:
-    """Draws partitions to a release; to be used by one thread at a time.
+    """Pull of partitions towards a release, for one thread at a time.
 
     Args:
-        release: that the night continues.
+        release: the release that the night continues.
         weight: of the penalty, above 0.
         scratch: local directory; each file of the release is downloaded once and stays there.
     """
@@ -43,7 +44,9 @@ class Anchor:
         self._share = weight / (1 + weight)
 
     def draw(self, key: PartitionKey, table: Table, iteration: Iteration | IterationInfo) -> None:
-        """Draw the known rows of a partition that an iteration will not change any more, if it ends an epoch.
+        """Pull a partition's known rows, if the iteration ends an epoch.
+
+        The iteration must not change the partition afterwards.
 
         Raises:
             FormatError: the release is damaged.
@@ -56,7 +59,7 @@ class Anchor:
             self._scratch.mkdir(exist_ok=True)
             self._release.fetch(name, self._scratch)
         for start, known_ND in iter_blocks(path, max(1, _BLOCK_VALUES // table.embeddings.shape[1])):
-            # Rows that are where they were stay there, bit by bit: lerp adds a share of the difference.
+            # Rows that have not moved stay equal bit by bit, because lerp adds a share of the difference.
             table.embeddings[start : start + len(known_ND)].lerp_(torch.from_numpy(known_ND), self._share)
 
 

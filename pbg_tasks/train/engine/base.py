@@ -1,4 +1,7 @@
-"""Engines train buckets and hold the shared parameters; they differ in who computes a step."""
+"""Engines, which train buckets and have the shared parameters.
+
+They differ in the code that computes a step.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +55,14 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """How far a bucket is trained: its first batches, in an order that the generator alone decides.
+    """Part of a bucket that is trained: its first batches.
+
+    The order of the batches depends on the generator alone.
 
     Attributes:
-        batches: trained.
-        edges: of them.
-        drawn: state of the generator after them, in base64, where one worker alone drew from it; else empty.
+        batches: number of trained batches.
+        edges: number of edges in them.
+        drawn: state of the generator after them, in base64, where a single worker drew from it; else empty.
     """
 
     batches: int
@@ -69,10 +74,11 @@ NOTHING = Position(0, 0)
 
 
 class Pace(NamedTuple):
-    """How fast a bucket is trained.
+    """Learning rate and start of the workers for a bucket.
 
     Attributes:
-        rate: factor of the learning rates when a share of the bucket, from 0 to 1, is done; None is 1 throughout.
+        rate: factor of the learning rates as a function of the trained share of the bucket, from 0 to 1; None: always
+            1.
         delay: seconds by which every worker but the first starts later.
     """
 
@@ -81,7 +87,10 @@ class Pace(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Which batches of a bucket are trained: all after ``begun``, until ``stop`` returns True."""
+    """Limits of a bucket's training.
+
+    All batches after ``begun`` are trained, until ``stop`` returns True.
+    """
 
     begun: Position
     stop: Callable[[], bool] | None
@@ -89,14 +98,16 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldOutBatch:
-    """A batch of held-out edges that is ready to be ranked by any worker: all it needs from the generator is drawn.
+    """A batch of held-out edges that any worker can rank.
+
+    All that it needs from the generator is drawn.
 
     Attributes:
-        number: of the batch, from 0.
+        number: number of the batch, from 0.
         batch: the edges.
         tables: of both sides.
-        drawn: negatives, as a step takes them.
-        ranking: of this batch alone.
+        drawn: negatives, in the form of a step's argument.
+        ranking: ranking of this batch alone.
     """
 
     number: int
@@ -107,7 +118,7 @@ class HeldOutBatch:
 
 
 class StepGuard(Protocol):
-    """Lets another thread change the shared parameters between steps."""
+    """Lock under which another thread changes the shared parameters between steps."""
 
     def step(self) -> AbstractContextManager[None]:
         """Surround one step."""
@@ -115,23 +126,23 @@ class StepGuard(Protocol):
 
 
 class Engine(ABC):
-    """Trains buckets and holds the shared parameters.
+    """Trainer of buckets, with the shared parameters.
 
-    The same seed, threads and machine give the same bits.
+    The same seed, number of threads and machine give the same bits.
 
     Args:
         config: the model.
-        relation_count: relations in the data, for a config that does not list them.
-        workers: threads that train a bucket together (HOGWILD). Only one gives the same bits again.
-        place: where buckets are trained; None: in this machine's memory.
-        loops: int64, ids of the relations that have loops among all edges; None: unknown, and taken for none.
+        relation_count: number of relations in the data, for a config that does not list them.
+        workers: threads that train a bucket together (HOGWILD). Only a single one gives the same bits again.
+        place: device on which buckets are trained; None: this machine's memory.
+        loops: int64, ids of the relations that have loops among all edges; None: unknown, treated as none.
 
     Attributes:
-        loops: as given.
-        step_lock: that every step goes through; None: nobody else changes the shared parameters.
+        loops: the argument.
+        step_lock: lock around every step; None: no other thread changes the shared parameters.
 
     Raises:
-        ConfigError: the config asks for what this engine does not have.
+        ConfigError: the config needs a feature that this engine lacks.
     """
 
     name: ClassVar[str]
@@ -146,7 +157,7 @@ class Engine(ABC):
         loops: np.ndarray | None = None,
     ) -> None:
         check_supported(config, source=f"engine {self.name}")
-        torch.set_num_threads(1)  # the products are too small for two threads to help each other
+        torch.set_num_threads(1)  # the products are too small for a second thread to help
         self.fast_float32 = use_fast_float32()
         keep_freed_memory()
         self.config, self.workers = config, workers
@@ -159,7 +170,7 @@ class Engine(ABC):
         self._workspaces = [Workspace() for _ in range(workers)]
 
     def load_parameters(self, params: Mapping[str, np.ndarray], sums: Mapping[str, np.ndarray]) -> None:
-        """Take over stored shared parameters; relations that came since keep their start."""
+        """Load stored shared parameters; relations that came since keep their start."""
         self.shared.load(params, sums)
 
     def parameters(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -182,14 +193,15 @@ class Engine(ABC):
         Args:
             edges: offsets into the tables.
             lhs: tables of the left-hand side by entity type.
-            rhs: of the right-hand side; the same object where it is the same partition.
-            generator: decides order and negatives.
-            rate: factor of the learning rates when a share of the bucket, from 0 to 1, is done; None is 1 throughout.
+            rhs: tables of the right-hand side; the same object where it is the same partition.
+            generator: determines order and negatives.
+            rate: factor of the learning rates as a function of the trained share of the bucket, from 0 to 1; None:
+                always 1.
             delay: seconds by which every worker but the first starts later.
-            on_batch: told, now and then, the number of edges since the last time and their mean loss.
+            on_batch: called now and then with the number of edges since the last call and their mean loss.
 
         Raises:
-            FormatError: an edge names a relation or an entity there is not; nothing was trained.
+            FormatError: an edge names a missing relation or entity; nothing was trained.
             TrainingDivergedError: the loss or a row is not finite.
         """
         return self.train_part(edges, lhs, rhs, Pace(rate, delay), generator=generator, on_batch=on_batch)[0]
@@ -206,25 +218,25 @@ class Engine(ABC):
         begun: Position = NOTHING,
         stop: Callable[[], bool] | None = None,
     ) -> tuple[BucketStats, Position]:
-        """Train what is left of a bucket, perhaps not to its end.
+        """Train the remaining batches of a bucket, until ``stop`` ends it.
 
-        With one worker a bucket that is trained in parts ends with the same bits as one that is not.
+        With one worker, a bucket that is trained in parts ends with the same bits as one that is trained at once.
 
         Args:
-            edges: of the whole bucket.
-            lhs: as ``train_bucket`` takes them.
+            edges: edges of the whole bucket.
+            lhs: as in ``train_bucket``.
             rhs: same.
             pace: of the whole bucket.
-            generator: seeded as it was when the bucket was begun.
-            on_batch: told, now and then, the number of edges since the last time and their mean loss.
-            begun: what was trained before.
-            stop: asked before each batch; once it returns True the batches under way are the last.
+            generator: seeded as at the beginning of the bucket.
+            on_batch: called now and then with the number of edges since the last call and their mean loss.
+            begun: the part that was trained before.
+            stop: called before each batch; after it returns True, only the batches under way are finished.
 
         Returns:
-            Figures of the edges trained now, and how far the bucket is trained.
+            Figures of the edges trained now, and the trained part of the bucket.
 
         Raises:
-            FormatError: an edge names a relation or an entity there is not; nothing was trained.
+            FormatError: an edge names a missing relation or entity; nothing was trained.
             TrainingDivergedError: the loss or a row is not finite.
         """
         started = time.perf_counter()
@@ -248,9 +260,9 @@ class Engine(ABC):
         pace: Pace,
         limits: Limits,
     ) -> None:
-        """Train a bucket whose tables are where it is trained."""
+        """Train a bucket whose tables are on the device."""
         begun, stop = limits
-        # Before the workers' generators: whoever goes on with the bucket may have another number of workers.
+        # Before the workers' generators, since the rank that continues the bucket may have another number of workers.
         cut = batches(edges, self.config, self.families, generator, self._edge_source, skip=begun.batches)
         if begun.drawn and self.workers == 1:
             generator.set_state(torch.frombuffer(bytearray(base64.b64decode(begun.drawn)), dtype=torch.uint8))
@@ -282,20 +294,22 @@ class Engine(ABC):
         generator: torch.Generator,
         check: Callable[[], None] = lambda: None,
     ) -> EvalStats:
-        """Rank edges among the negatives of the evaluation (``eval_num_*``), as PBG does during training.
+        """Rank edges among the negatives of the evaluation (``eval_num_*``).
 
-        All workers rank. The figures do not depend on their number: what is random is drawn in the order of the
-        batches, and what they found is added in that order.
+        PBG does so during training.
+
+        All workers rank. The figures do not depend on their number: random numbers are drawn in the order of the
+        batches, and the results are added in that order.
 
         Args:
             edges: offsets into the tables.
             lhs: tables of the left-hand side by entity type.
-            rhs: of the right-hand side.
+            rhs: tables of the right-hand side.
             generator: draws the negatives.
-            check: called before each batch; what it raises ends the evaluation.
+            check: called before each batch; an exception that it raises ends the evaluation.
 
         Raises:
-            FormatError: an edge names a relation or an entity there is not.
+            FormatError: an edge names a missing relation or entity.
             TrainingDivergedError: the loss is not finite.
         """
         check_edges(edges, self.config, self.families, lhs, rhs)
@@ -356,22 +370,22 @@ class Engine(ABC):
         Args:
             batch: the edges.
             lhs: tables of the left-hand side by entity type.
-            rhs: of the right-hand side.
+            rhs: tables of the right-hand side.
             sampler: draws negatives.
-            observe: shown the scores of each side.
-            known: edges that are no negatives.
+            observe: called with the scores of each side.
+            known: edges that must not serve as negatives.
             rate: factor of the learning rates.
-            worker: which one's memory to use.
+            worker: number of the worker whose memory is used.
         """
 
     def _edge_source(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> EdgeSource:
-        """Return what makes the batches of a bucket."""
+        """Return the source of a bucket's batches."""
         return GatheredEdges(edges, order, config, families)
 
     def _draw(
         self, config: ModelConfig, batch: Batch, tables: Mapping[Side, Table], sampler: NegativeSampler
     ) -> dict[Side, torch.Tensor]:
-        """Draw the negatives of a batch; every place has the same."""
+        """Draw a batch's negatives, which are equal on every device."""
         relation = config.relations[batch.relation]
         entities = {side: len(table) for side, table in tables.items()}
         drawn = draw_negatives(config, relation, chunk_plan(config, relation, len(batch)), entities, sampler)

@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Edges that are trained in one step, of relations that are trained alike.
+    """Edges that are trained in one step.
+
+    Their relations are trained alike.
 
     Attributes:
         lhs: rows of the B left-hand ends.
         rhs: rows of the right-hand ends.
         family: index of the family's first relation in the config.
-        rel: int64 (B,), places in the stacked parameters of the family; None with one operator for both questions.
+        rel: int64 (B,), rows in the stacked parameters of the family; None where both questions have one operator.
         weight: float32 (B,), or None.
-        ids: int64 (B,), the relations' ids; what looks edges up needs them.
-        like: index of a relation that all are trained like; None: the family's first.
-        groups: of ``rel``, if they are known.
+        ids: int64 (B,), ids of the relations, which a search for edges needs.
+        like: index of a relation that is trained like all of them; None: the family's first.
+        groups: groups of ``rel``, if they are known.
     """
 
     lhs: Lookup
@@ -48,7 +50,7 @@ class Batch:
 
     @property
     def relation(self) -> int:
-        """Index of the relation in the config that has the types, weight and negatives of all edges."""
+        """Index of the relation with the edges' types, weight and negatives."""
         return self.family if self.like is None else self.like
 
     def __len__(self) -> int:
@@ -62,10 +64,12 @@ def check_edges(
     lhs: Mapping[str, Sized],
     rhs: Mapping[str, Sized],
 ) -> None:
-    """Refuse edges whose relations, ends or features do not exist; only the lengths of the tables count.
+    """Check that the relations, ends and features of edges exist.
+
+    Of the tables only the lengths are used.
 
     Raises:
-        FormatError: naming the first column with such an edge.
+        FormatError: an edge is out of range; the message names the first such column.
     """
     if not len(edges):
         return
@@ -103,28 +107,31 @@ def _check_range(column: str, numbers: np.ndarray, count: int, what: str) -> Non
 
 
 class EdgeSource(Protocol):
-    """Makes batches of a bucket's edges."""
+    """Source of batches of a bucket's edges."""
 
     def batch(self, kind: int, edge_chunk: slice) -> Batch:
-        """Return the batch of some edges, by their places in the order of training; all are of one kind."""
+        """Return the batch of a slice of the training order.
+
+        All its edges are of one kind.
+        """
         ...
 
 
 class GatheredEdges:
-    """Gathers the edges of a batch when it is its turn.
+    """Source that gathers the edges of a batch when it is trained.
 
     Args:
         edges: of the bucket.
-        order: int64, the order they are trained in.
+        order: int64, the training order.
         config: the model.
-        families: of its relations.
+        families: families of the relations.
     """
 
     def __init__(self, edges: EdgeList, order: np.ndarray, config: ModelConfig, families: Families) -> None:
         self._edges, self._order, self._config, self._families = edges, order, config, families
 
     def batch(self, kind: int, edge_chunk: slice) -> Batch:
-        """Return the batch of some edges; all are of one kind."""
+        """Return the batch of a slice of edges, all of one kind."""
         edges, chosen, config, families = self._edges, self._order[edge_chunk], self._config, self._families
         relation = config.relations[kind]
         return Batch(
@@ -149,17 +156,17 @@ def batches(
 ) -> Iterator[Batch]:
     """Shuffle edges and cut them into batches of at most ``batch_size``.
 
-    A batch holds edges of relations that are trained alike; which come next is drawn with a chance proportional to the
-    edges they have left, as PBG does for its single relations. All is drawn here, before the first batch is made: what
-    else takes numbers from the generator while batches are trained must not change which ones follow.
+    A batch contains edges of relations that are trained alike. The kind of the next batch is drawn with a chance
+    proportional to its remaining edges, as PBG does for its single relations. All is drawn here, before the first batch
+    is made, so that other draws from the generator during the training do not change later batches.
 
     Args:
         edges: offsets into the tables.
         config: the model.
-        families: of its relations.
-        generator: decides the order and which come next.
+        families: families of the relations.
+        generator: determines the order within and among kinds.
         source: makes the batches.
-        skip: how many of the first batches are left out.
+        skip: number of first batches to leave out.
     """
     order = torch.randperm(len(edges), generator=generator).numpy()
     if not families.alike.any():
@@ -181,7 +188,10 @@ def _ends(ids: np.ndarray, features: Features | None, edge_chunk: np.ndarray, *,
 
 
 def _turns(kinds: np.ndarray, size: int, generator: torch.Generator) -> Iterator[tuple[int, slice]]:
-    """Yield (kind, some of its edges) in PBG's random order; edges are ordered by kind."""
+    """Yield (kind, slice of its edges) in PBG's random order.
+
+    The edges must be sorted by kind.
+    """
     left = np.bincount(kinds)
     starts = np.cumsum(left) - left
     chances = torch.from_numpy(left.astype(np.float64))

@@ -1,6 +1,6 @@
-"""Which engine trains: the one that was asked for, or the fastest that covers the config.
+"""Choice of the engine: the named one, or the fastest.
 
-It can be told without torch, so that a plan can.
+The fastest is chosen among those that cover the config. The choice works without torch, so that a plan can make it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def on_gpu(device: DeviceName, config: ModelConfig) -> bool:
-    """Whether a training of a config is to run on a GPU: ``num_gpus: 1`` asks for one as ``cuda`` does."""
+    """Return whether a training runs on a GPU.
+
+    ``num_gpus: 1`` asks for one as ``cuda`` does.
+    """
     if config.num_gpus > 0 or device == "cuda":
         return True
     if device != "auto" or find_spec("torch") is None:
@@ -31,7 +34,10 @@ def on_gpu(device: DeviceName, config: ModelConfig) -> bool:
 
 
 def engine_name(name: EngineName, config: ModelConfig, device: DeviceName = "cpu") -> tuple[str, str]:
-    """Return the name of the engine that ``name`` means for a config, and why ``auto`` leaves it to torch, if so."""
+    """Return the engine that ``name`` means for a config.
+
+    The second string is the reason why ``auto`` leaves the config to torch; else it is empty.
+    """
     if name != "auto":
         return name, ""
     if on_gpu(device, config):
@@ -59,14 +65,14 @@ def make_engine(
     Args:
         name: ``torch``, ``native`` or ``auto``.
         config: the model; its ``num_gpus: 1`` means ``device`` cuda.
-        relation_count: relations in the data, for a config that does not list them.
+        relation_count: number of relations in the data, for a config that does not list them.
         workers: threads that train a bucket together; a GPU has one.
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
         loops: int64, ids of the relations that have loops among all edges; None: unknown.
 
     Raises:
-        ConfigError: the engine that was asked for does not compute the config, or not on this device.
-        ResourceError: it is not installed, or there is no GPU.
+        ConfigError: the named engine does not compute the config, or not on this device.
+        ResourceError: the engine is not installed, or there is no GPU.
     """
     chosen, reason = engine_name(name, config, device)
     if chosen == "native" and on_gpu(device, config):

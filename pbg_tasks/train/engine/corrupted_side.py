@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class _Block(NamedTuple):
-    """Candidates of every chunk, compared.
+    """Candidates of every chunk, with their scores.
 
     Attributes:
-        rows: where they come from.
-        candidate_CKD: as compared.
-        score_CSK: before masks.
+        rows: source of the candidates.
+        candidate_CKD: candidates after operator and preparation.
+        score_CSK: scores before masking.
     """
 
     rows: Rows
@@ -33,14 +33,14 @@ class CorruptedSide:
     """Scores of edges and of their negatives.
 
     Args:
-        plan: how the batch is cut.
+        plan: chunks of the batch.
         query: known ends, (B, D).
         own: true ends of the corrupted side, (B, D).
         drawn: other candidates, (C * K, D).
         true_B: offsets of the true ends, to mask them when the candidates are all entities.
-        negatives: whether this side has any.
-        selves: the known ends as candidates, (B, D), each for its own edge; None: they are none.
-        self_B: bool, for which edges they are.
+        negatives: whether this side has negatives.
+        selves: the known ends as candidates, (B, D), each for its own edge only; None: not used.
+        self_B: bool, edges for which they are candidates.
 
     Attributes:
         positive_B: scores of the edges.
@@ -90,12 +90,12 @@ class CorruptedSide:
         return negative_BK
 
     def backward(self, grad_B: Tensor, grad_BK: Tensor, drawn_place: Tensor | None) -> None:
-        """Add the gradients of the compared rows to them.
+        """Add the gradients of the compared rows to their collections.
 
         Args:
             grad_B: gradient of ``positive_B``.
             grad_BK: gradient of ``negative_BK``.
-            drawn_place: where the gradient of the drawn rows goes, (C * K, D).
+            drawn_place: memory for the gradient of the drawn rows, (C * K, D).
         """
         plan = self._plan
         grad_query, grad_own = self._comparator.pairs_backward(

@@ -1,7 +1,8 @@
-"""Steps recorded as CUDA graphs: one launch for what are a hundred kernels, most of them shorter than their launch.
+"""Steps recorded as CUDA graphs.
 
-A graph repeats the same kernels on the same memory. So batches of one shape share one, their numbers are copied to
-where it reads them, and it lives no longer than the tables it was recorded with.
+One launch replaces those of a hundred kernels, most of which are shorter than their launch. A graph repeats the same
+kernels on the same memory. So batches of one shape share a graph, their numbers are copied to the memory that it reads,
+and it is kept no longer than the tables with which it was recorded.
 """
 
 from __future__ import annotations
@@ -22,19 +23,25 @@ if TYPE_CHECKING:
     Inputs = Mapping[str, Tensor]
 
 RECORD_AFTER = 64
-"""Batches of a shape before it is recorded: recording waits for the device, which few batches would not make up for."""
+"""Number of batches of a shape before it is recorded.
+
+Recording waits for the device, which few batches would not make up for.
+"""
 
 
 class Recorder(Protocol):
-    """Records what is computed, to do it again."""
+    """Recorder of a computation."""
 
     def __call__(self, compute: Callable[[], Figures]) -> Callable[[], Figures]:
-        """Return what repeats ``compute`` on the same memory; nothing need have been computed yet."""
+        """Return a function that repeats ``compute`` on the same memory.
+
+        The recorder may return before anything was computed.
+        """
         ...
 
 
 class CudaRecorder:
-    """Records CUDA graphs; what is temporary in one lies in the same memory as in another."""
+    """Recorder of CUDA graphs, which share the memory of their temporaries."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
@@ -42,7 +49,7 @@ class CudaRecorder:
     def __call__(self, compute: Callable[[], Figures]) -> Callable[[], Figures]:
         """Record ``compute`` without computing it."""
         graph = torch.cuda.CUDAGraph()
-        # Other threads of this process may go on with what they do on the host.
+        # Other threads of this process may continue their work on the host.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             figures = compute()
 
@@ -60,10 +67,10 @@ class _Recorded:
 
 
 class Graphs:
-    """The recorded steps of a bucket, by the shapes of their batches.
+    """Recorded steps of a bucket, by the shapes of their batches.
 
     Args:
-        record: makes them.
+        record: makes recordings.
     """
 
     def __init__(self, record: Recorder) -> None:
@@ -72,15 +79,15 @@ class Graphs:
         self._recorded: dict[Hashable, _Recorded] = {}
 
     def run(self, key: Hashable, inputs: Inputs, compute: Callable[[Inputs], Figures]) -> Figures | None:
-        """Do a step by its recording, if batches like it are common.
+        """Run a step by its recording, if its shape is common.
 
         Args:
-            key: what, beside the shapes of the inputs, decides what is computed.
-            inputs: what differs from batch to batch.
-            compute: the step; it may keep nothing between two calls.
+            key: everything beside the shapes of the inputs that determines the computation.
+            inputs: tensors that differ from batch to batch.
+            compute: the step; it must keep nothing between two calls.
 
         Returns:
-            What the step showed, until the next one; None: it is not recorded, and nothing was done.
+            The step's figures, valid until the next step; None: it is not recorded, and nothing was computed.
         """
         key = (key, *((name, value.shape) for name, value in inputs.items()))
         self._seen[key] += 1

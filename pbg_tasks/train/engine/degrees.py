@@ -1,4 +1,7 @@
-"""How often entities are ends of a bucket's edges, for negatives that are drawn by it (``negatives_by_degree``)."""
+"""Samplers of negatives by degree (``negatives_by_degree``).
+
+The degree of an entity is the number of the bucket's edges that end at it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ def bucket_samplers(
     edges: EdgeList,
     tables: Mapping[Side, Mapping[str, Sized]],
 ) -> Sequence[NegativeSampler]:
-    """Return what draws the negatives of a bucket, one sampler for each generator; see ``degree_shares``."""
+    """Return a sampler of the bucket's negatives for each generator.
+
+    See ``degree_shares``.
+    """
     if not config.negatives_by_degree:
         return [UniformSampler(generator) for generator in generators]
     shares = degree_shares(config, families, edges, tables)
@@ -39,16 +45,16 @@ def bucket_samplers(
 def degree_shares(
     config: ModelConfig, families: Families, edges: EdgeList, tables: Mapping[Side, Mapping[str, Sized]]
 ) -> dict[tuple[Side, str], Tensor]:
-    """Return the chances of the entities of a bucket's partitions, summed up to each.
+    """Return cumulative chances of the entities of a bucket's partitions.
 
-    An entity's chance is proportional to (1 + d)^a, where d of the bucket's edges end at it on that side and a is
-    ``negatives_by_degree``: the 1 leaves a chance to entities without such an edge.
+    An entity's chance is proportional to (1 + d)^a, where d is the number of the bucket's edges that end at it on that
+    side and a is ``negatives_by_degree``. The 1 leaves a chance to entities without such an edge.
 
     Args:
         config: the model.
-        families: of its relations.
-        edges: of the bucket.
-        tables: of each side by entity type.
+        families: families of the relations.
+        edges: edges of the bucket.
+        tables: tables of each side by entity type.
 
     Returns:
         float64 (N,) by side and entity type, ascending to 1; featurized types have none.

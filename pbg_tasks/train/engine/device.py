@@ -1,7 +1,7 @@
-"""Where a bucket is trained: in this machine's memory, or in that of an accelerator, and what moves between them.
+"""Devices that train buckets, and the transfer between them and the host.
 
-Copies go through page-locked memory, which is what lets them run while the host goes on; torch keeps such blocks and
-hands them out again once their copy has ended.
+A bucket is trained in this machine's memory or in that of an accelerator. Copies go through page-locked memory, so that
+they run while the host continues. Torch keeps such blocks and reuses them after their copy has ended.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ if TYPE_CHECKING:
 
     Tables = Mapping[str, Table]
 
-_STAGED_BYTES = 64 << 20  # of page-locked memory a copy takes at once
-_LOCAL_RANK = "LOCAL_RANK"  # of a process among those of its machine: our launcher and torchrun set it
+_STAGED_BYTES = 64 << 20  # page-locked memory of one copy
+_LOCAL_RANK = "LOCAL_RANK"  # of a process among those of its machine: this package's launcher and torchrun set it
 
 
 class Event(Protocol):
-    """A point in what a device computes (``torch.cuda.Event``)."""
+    """A point in the computation of a device (``torch.cuda.Event``)."""
 
     def query(self) -> bool:
-        """Whether the device has got there."""
+        """Return whether the device has reached the point."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until it has."""
+        """Wait until the device has reached the point."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Numbers on their way to the host.
+    """Numbers that are being copied to the host.
 
     Attributes:
-        numbers: where they arrive.
-        event: tells when they have; None: they are there.
+        numbers: their destination.
+        event: the end of the copy; None: it has ended.
     """
 
     numbers: Tensor
     event: Event | None = None
 
     def ready(self) -> bool:
-        """Whether ``wait`` returns at once."""
+        """Return whether ``wait`` returns at once."""
         return self.event is None or self.event.query()
 
     def wait(self) -> Tensor:
-        """Return the numbers once they are there."""
+        """Wait for the numbers and return them."""
         if self.event is not None:
             self.event.synchronize()
         return self.numbers
 
 
 class Host:
-    """This machine's memory: nothing moves.
+    """This machine's memory, to which nothing is copied.
 
     Attributes:
-        device: where tensors are.
-        late: looks at the loss by which a reading may come late.
+        device: device of the tensors.
+        late: number of further looks at the loss after which a reading may arrive.
     """
 
     device = torch.device("cpu")
@@ -80,24 +80,27 @@ class Host:
 
     @contextmanager
     def hold(self, lhs: Tables, rhs: Tables, *, trained: bool) -> Iterator[tuple[Tables, Tables]]:
-        """Have the tables of a bucket where it is trained, and bring back what has been ``trained``."""
+        """Provide a bucket's tables on the device, and bring ``trained`` ones back."""
         del trained
         yield lhs, rhs
 
     def put(self, tensor: Tensor) -> Tensor:
-        """Return a host's tensor where the bucket is trained, without waiting until it is there."""
+        """Return a host's tensor on the device, without waiting for the copy."""
         return tensor
 
     def read(self, tensor: Tensor) -> Reading:
-        """Take a tensor's numbers as they are now, in the order of what is computed, without waiting for them."""
+        """Copy the present numbers of a tensor to the host, without waiting.
+
+        The copy is made in the order of the device's computation.
+        """
         return Reading(tensor.clone())
 
 
 class Accelerator(Host):
-    """Another device's memory, to which tables and edges are copied for a bucket.
+    """Memory of another device, with copies of a bucket's data.
 
     Args:
-        device: any of torch's; the CPU serves to test what is done for others.
+        device: any device of torch; the CPU serves in tests of the code for others.
     """
 
     late = 1
@@ -108,12 +111,14 @@ class Accelerator(Host):
 
     @contextmanager
     def hold(self, lhs: Tables, rhs: Tables, *, trained: bool) -> Iterator[tuple[Tables, Tables]]:
-        """Copy the tables of a bucket to the device; unless an error ends it, copy what was ``trained`` back.
+        """Copy a bucket's tables to the device, and ``trained`` ones back.
 
-        One object on both sides stays one.
+        After an error nothing is copied back.
+
+        One object on both sides stays one object.
 
         Raises:
-            ResourceError: they, or what is made of them, are too large for the device.
+            ResourceError: the device has not enough memory for the tables or the steps.
         """
         own = {id(table): table for side in (lhs, rhs) for table in side.values()}
         try:
@@ -145,7 +150,10 @@ class Accelerator(Host):
         return Reading(numbers, torch.cuda.current_stream().record_event())
 
     def _fetch(self, source: Tensor, target: Tensor) -> None:
-        """Copy a tensor back: the next edge chunk is on its way while the last is put in its place."""
+        """Copy a tensor back.
+
+        One part is copied from the device while the part before is written to its target.
+        """
         coming: deque[tuple[Reading, Tensor]] = deque()
         for edge_chunk, place in zip(_edge_chunks(source), _edge_chunks(target), strict=True):
             coming.append((self.read(edge_chunk), place))
@@ -163,21 +171,23 @@ def _edge_chunks(tensor: Tensor) -> list[Tensor]:
 
 
 def find_place(device: DeviceName, config: ModelConfig) -> Host:
-    """Return where a training of a config runs; a GPU is this thread's current one from then on.
+    """Return the device of a training.
+
+    A GPU is made this thread's current one.
 
     Args:
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where torch finds one.
         config: its ``num_gpus: 1`` means ``cuda``.
 
     Raises:
-        ResourceError: it is to be a GPU, and torch finds none.
+        ResourceError: the training needs a GPU, and torch finds none.
         ConfigError: this machine has more ranks than GPUs.
     """
     if not on_gpu(device, config):
         return Host()
     if torch.cuda.is_available():
         index = _own_gpu()
-        torch.cuda.set_device(index)  # streams and recordings go by it
+        torch.cuda.set_device(index)  # streams and recordings use the current device
         return Accelerator(torch.device("cuda", index))
     key = f"num_gpus: {config.num_gpus}" if config.num_gpus else "device: cuda"
     why = "finds no GPU on this machine" if torch.version.cuda else "was built without CUDA"
@@ -188,7 +198,10 @@ def find_place(device: DeviceName, config: ModelConfig) -> Host:
 
 
 def _own_gpu() -> int:
-    """Return the index of this process's GPU: the one that it alone sees, as in a pod, else that of its local rank."""
+    """Return the index of this process's GPU.
+
+    It is the only one that the process sees, as in a pod, or else that of its local rank.
+    """
     count, rank = torch.cuda.device_count(), number_of(_LOCAL_RANK)
     if rank is None or count == 1:
         return torch.cuda.current_device()

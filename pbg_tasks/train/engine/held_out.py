@@ -1,6 +1,7 @@
-"""PBG's evaluation during training: some edges of each bucket are held out and ranked before and after it is trained.
+"""PBG's evaluation during training.
 
-They follow from the seed, the edge path, the chunk and the bucket alone: the same edges every epoch, never trained.
+Some edges of each bucket are held out, and ranked before and after the bucket is trained. They depend on the seed, the
+edge path, the chunk and the bucket alone, so that they are the same edges every epoch and are never trained.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ HITS = (1, 10, 50)
 
 
 def held_out_count(edges: int, fraction: float) -> int:
-    """Return how many of an edge chunk's edges are held out."""
+    """Return the number of an edge chunk's edges that are held out."""
     return int(edges * fraction)
 
 
 def split_off(edges: EdgeList, fraction: float, generator: torch.Generator) -> tuple[EdgeList, EdgeList]:
-    """Return the edges to train and the ``fraction`` of them (rounded down) to evaluate: disjoint, together all."""
+    """Split edges into those to train and a ``fraction`` to evaluate.
+
+    The fraction is rounded down. The two parts are disjoint and together have all edges.
+    """
     count = held_out_count(len(edges), fraction)
     if not count:
         return edges, edges.select(np.empty(0, np.int64))
@@ -41,7 +45,10 @@ def split_off(edges: EdgeList, fraction: float, generator: torch.Generator) -> t
 
 
 def evaluation_config(config: ModelConfig) -> ModelConfig:
-    """Return the config with the negatives of the evaluation (``eval_num_*``; null means those of training), PBG's."""
+    """Return the config with PBG's negatives of the evaluation.
+
+    They are ``eval_num_*``, where null means those of training.
+    """
     own = {
         "num_batch_negs": config.eval_num_batch_negs,
         "num_uniform_negs": config.eval_num_uniform_negs,
@@ -53,15 +60,15 @@ def evaluation_config(config: ModelConfig) -> ModelConfig:
 
 @dataclass(slots=True)
 class Ranking:
-    """Collects ranks from the scores of both sides of a batch (PBG's RankingEvaluator).
+    """Ranks of edges from the scores of a batch (PBG's RankingEvaluator).
 
-    A negative that ties with its edge counts as better. AUC compares each edge with one random negative of its side.
-    A side without negatives counts nothing.
+    A negative that ties with its edge counts as better. AUC compares each edge with one random negative of its side. A
+    side without negatives counts nothing.
 
     Attributes:
-        generator: picks the negatives of the AUC.
-        sums: float64, over all ranks: of the ranks, of 1 / rank, of those up to each of ``HITS``, of edges that score
-            above their random negative, and how many ranks there are.
+        generator: draws the negatives of the AUC.
+        sums: float64, sums over all ranks: of the ranks, of 1 / rank, of ranks up to each of ``HITS``, of edges that
+            score above their random negative; and the number of ranks.
     """
 
     generator: torch.Generator
@@ -69,7 +76,7 @@ class Ranking:
 
     @classmethod
     def start(cls, generator: torch.Generator) -> Ranking:
-        """Begin without any."""
+        """Return a ranking without ranks."""
         return cls(generator, torch.zeros(4 + len(HITS), dtype=torch.float64))
 
     def add(self, side: Side, positive_B: Tensor, negative_BK: Tensor) -> None:
@@ -88,10 +95,13 @@ class Ranking:
         self.sums[-1] += len(positive_B)
 
     def join(self, sums: Tensor) -> None:
-        """Add what another collected."""
+        """Add the sums of another ranking."""
         self.sums += sums
 
     def stats(self, count: int, loss: float) -> EvalStats:
-        """Return the means over everything asked; ``loss`` is the sum over ``count`` edges."""
+        """Return the means over all ranks.
+
+        ``loss`` is the sum over ``count`` edges.
+        """
         pos_rank, mrr, r1, r10, r50, auc = (self.sums[:-1] / self.sums[-1].clamp(min=1)).tolist()
         return EvalStats(count, loss / max(count, 1), pos_rank, mrr, r1, r10, r50, auc)

@@ -1,7 +1,9 @@
-"""HOGWILD (Niu et al. 2011): several workers step through one bucket at once and change its tables without locks.
+"""HOGWILD: workers that train one bucket without locks.
 
-Workers are threads of one process: torch leaves the interpreter's lock while it computes, and threads need no shared
-memory segments, no copies of the edges and no start-up (PBG starts a pool of processes for all three).
+Niu et al., "Hogwild!", 2011.
+
+Workers are threads of one process, because torch releases the interpreter's lock while it computes. Threads need no
+shared memory segments, no copies of the edges and no start-up, for all of which PBG starts a pool of processes.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import torch
 
 
 def forked(generator: torch.Generator, count: int) -> list[torch.Generator]:
-    """Return generators with streams of their own, which follow from where ``generator`` stands."""
+    """Return generators with independent streams that follow from ``generator``'s state."""
     if not count:
-        return []  # and ``generator`` stays where it is
+        return []  # the state of ``generator`` stays
     seeds = torch.randint(2**62, (count,), generator=generator).tolist()
     return [torch.Generator().manual_seed(seed) for seed in seeds]

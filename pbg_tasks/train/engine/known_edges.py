@@ -1,6 +1,7 @@
-"""Negatives that are training edges themselves: found and masked (``mask_known_negatives``, not PBG's).
+"""Masks for negatives that are training edges (``mask_known_negatives``, not PBG's).
 
-A drawn entity, or another edge's, may complete an edge to one that is just as true. PBG trains against it all the same.
+A drawn entity, or the end of another edge, may complete an edge to one that is just as true. PBG trains against it
+nevertheless.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """Who completes (relation, known end), for one corrupted side.
+    """Entities that complete (relation, known end), for one corrupted side.
 
     Attributes:
         questions: int64 (Q,), ``relation * span + known end``, ascending.
-        starts: int64 (Q + 1,), where each question's answers begin.
+        starts: int64 (Q + 1,), index of each question's first answer.
         answers: int64 (M,), ascending within a question.
-        span: more than any end.
+        span: a number above every offset.
     """
 
     questions: np.ndarray
@@ -46,16 +47,16 @@ class _Answers:
         return cls(questions, np.append(starts, len(keys)), asked[order], span)
 
     def ranges(self, rel: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return from where to where the answers of training edges' questions lie."""
+        """Return start and stop of the answers to training edges' questions."""
         place = np.searchsorted(self.questions, rel * self.span + known)
         return self.starts[place], self.starts[place + 1]
 
 
 class KnownEdges:
-    """The edges of a bucket, to look negatives up in.
+    """Index of a bucket's edges, in which negatives are found.
 
     Args:
-        edges: all that are trained; ends that are bags of features (id -1) are nobody's answer.
+        edges: all that are trained; ends with features (id -1) answer no question.
     """
 
     def __init__(self, edges: EdgeList) -> None:
@@ -79,13 +80,14 @@ class KnownEdges:
         """Mask the scores of negatives that are known edges, in place.
 
         Args:
-            side: the corrupted one.
-            score_BK: in the order of the candidates: the chunk's own entities, if the plan has them, then the drawn.
-            plan: how the batch is cut.
+            side: the corrupted side.
+            score_BK: scores in the order of the candidates: the chunk's own entities, if the plan has them, then the
+                drawn ones.
+            plan: chunks of the batch.
             rel_B: relation ids.
             known_B: the other ends.
             own_B: the true ends.
-            drawn: int64 (C * U,), None for no drawn ones; with all entities as candidates it is not looked at.
+            drawn: int64 (C * U,), None without drawn ones; not used where all entities are candidates.
         """
         found = self._answers[side]
         start, stop = found.ranges(rel_B, known_B)
@@ -104,7 +106,10 @@ class KnownEdges:
 
     @staticmethod
     def _candidates(plan: ChunkPlan, own_B: np.ndarray, drawn: np.ndarray | None) -> np.ndarray:
-        """Return the candidates of each chunk, int64 (C, K); padding is -1, which nobody is."""
+        """Return the candidates of each chunk, int64 (C, K).
+
+        Padding is -1, which is no entity.
+        """
         parts = []
         if plan.kind == "batch_uniform":
             padded = np.concatenate((own_B, np.full(plan.padding, -1, np.int64)))
@@ -125,9 +130,13 @@ def _expanded(start: np.ndarray, stop: np.ndarray, answers: np.ndarray) -> tuple
 def _by_answer(
     found: _Answers, start: np.ndarray, stop: np.ndarray, candidates: np.ndarray, chunk: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Look each answer up among the candidates of its row's chunk; return (row, column) of the hits."""
+    """Find each answer among the candidates of its row's chunk.
+
+    Returns:
+        Row and column of the hits.
+    """
     keys = (candidates + np.arange(len(candidates))[:, np.newaxis] * found.span).ravel()
-    # No answer is as large as the span, and with it a candidate would have the key of a later chunk's.
+    # No answer reaches the span, and such a candidate would have the key of one of a later chunk.
     keys[(candidates.ravel() < 0) | (candidates.ravel() >= found.span)] = -1
     order = np.argsort(keys, kind="stable")
     row, answer = _expanded(start, stop, found.answers)
@@ -142,7 +151,11 @@ def _by_answer(
 def _by_candidate(
     found: _Answers, start: np.ndarray, stop: np.ndarray, candidates: np.ndarray, chunk: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Look each candidate up among its row's answers, which are more; return (row, column) of the hits."""
+    """Find each candidate among its row's answers, where these are more.
+
+    Returns:
+        Row and column of the hits.
+    """
     rows, columns = [], []
     for row, (begin, end) in enumerate(zip(start, stop, strict=True)):
         answers, asked = found.answers[begin:end], candidates[chunk[row]]

@@ -1,4 +1,7 @@
-"""Which rows of a table the ends of a batch are: one row each, or the mean of several (featurized entities)."""
+"""Lookup of the ends of a batch in a table.
+
+An end is one row, or the mean of several rows (featurized entities).
+"""
 
 from __future__ import annotations
 
@@ -25,16 +28,25 @@ class Lookup(Protocol):
         ...
 
     def gather(self, table: Tensor, out_ND: Tensor, *, max_norm: float | None = None) -> None:
-        """Write the embeddings, made of rows no longer than ``max_norm``; the table stays as it is."""
+        """Write the embeddings, made of rows shrunk to ``max_norm``.
+
+        The table stays as it is.
+        """
         ...
 
     def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
-        """Write the gradient of the rows, from that of the embeddings; both may be the same memory if M is N."""
+        """Write the gradient of the rows from that of the embeddings.
+
+        Both may be the same memory if M is N.
+        """
         ...
 
 
 def shrink_rows(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
-    """Shrink rows of a table to ``max_norm``, in place, as PBG's lookup does; rows may repeat."""
+    """Shrink rows of a table to ``max_norm``, in place.
+
+    PBG's lookup does so, too. Rows may repeat.
+    """
     if table.device.type == "cpu":
         torch.embedding_renorm_(table, rows_M, max_norm, 2.0)
     else:
@@ -42,7 +54,10 @@ def shrink_rows(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
 
 
 def shrink_rows_unseen(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
-    """Do the same where ``embedding_renorm_``, which first sees which rows repeat, would make the host wait."""
+    """Shrink rows as ``shrink_rows`` does, without making the host wait.
+
+    ``embedding_renorm_`` would first read which rows repeat.
+    """
     found_MD = table.index_select(0, rows_M)
     norm_M1 = found_MD.norm(dim=1, keepdim=True)
     found_MD.mul_(torch.where(norm_M1 > max_norm, max_norm / (norm_M1 + 1e-7), 1.0))
@@ -50,7 +65,7 @@ def shrink_rows_unseen(table: Tensor, rows_M: Tensor, max_norm: float) -> None:
 
 
 class Single:
-    """One row each."""
+    """Lookup of one row for each end."""
 
     def __init__(self, rows_N: Tensor) -> None:
         self.rows_M = rows_N
@@ -65,16 +80,18 @@ class Single:
             out_ND.copy_(torch.renorm(out_ND, 2, 0, max_norm))
 
     def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
-        """Hand the gradient on."""
+        """Copy the gradient."""
         if grad_ND is not out_MD:
             out_MD.copy_(grad_ND)
 
 
 class Bags:
-    """The mean of an entity's features; without any, zero (PBG's FeaturizedEmbedding).
+    """Lookup of the mean of an entity's features (PBG's FeaturizedEmbedding).
+
+    An entity without features is zero.
 
     Args:
-        offsets: int64 (N + 1,), embedding n is made of the rows from ``offsets[n]`` to ``offsets[n + 1]``.
+        offsets: int64 (N + 1,); embedding n is made of the rows from ``offsets[n]`` to ``offsets[n + 1]``.
         rows_M: int64.
     """
 
@@ -92,7 +109,7 @@ class Bags:
         out_ND.copy_(embedding_bag(rows_M, table, self._offsets, mode="mean", include_last_offset=True))
 
     def spread(self, grad_ND: Tensor, out_MD: Tensor) -> None:
-        """Give each feature its share."""
+        """Write each feature's share of its entity's gradient."""
         counts_N = self._offsets.diff()
         shares_ND = grad_ND / counts_N.clamp_min(1).unsqueeze(1)
         owner_M = torch.repeat_interleave(counts_N, output_size=len(self.rows_M))

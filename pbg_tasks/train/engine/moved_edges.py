@@ -1,4 +1,7 @@
-"""A bucket's edges on the device that trains them: moved once, in the order they are trained in; batches are slices."""
+"""Edges of a bucket on the device that trains them.
+
+They are moved once, in the training order, so that batches are slices.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class MovedEdges:
-    """Makes batches of edges that are moved to a device at once.
+    """Batches of edges that are moved to a device at once.
 
-    What only the host knows without asking the device, how many features an entity has and which relations of a batch
-    are the same, is made there batch by batch.
+    The features of entities and the groups of equal relations of a batch are prepared on the host, batch by batch,
+    because asking the device for their sizes would make the host wait.
 
     Args:
         edges: of the bucket.
-        order: int64, the order they are trained in.
+        order: int64, the training order.
         config: the model.
-        families: of its relations.
-        place: where they go.
+        families: families of the relations.
+        place: the device.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class MovedEdges:
             self._rel = place.put(torch.from_numpy(families.row[edges.rel])).index_select(0, there)
 
     def batch(self, kind: int, edge_chunk: slice) -> Batch:
-        """Return the batch of some edges; all are of one kind."""
+        """Return the batch of a slice of edges, all of one kind."""
         relation, entities = self._config.relations[kind], self._config.entities
         return Batch(
             self._ends(self._lhs, self._edges.lhs_features, edge_chunk, featurized=entities[relation.lhs].featurized),

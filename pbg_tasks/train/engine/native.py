@@ -1,4 +1,7 @@
-"""``engine=native``: the same step in C++, fused and vectorised, read and written in place (``pbg_tasks/native``)."""
+"""``engine=native``: the same step in C++ (``pbg_tasks/native``).
+
+The step is fused and vectorised, and reads and writes tables in place.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class NativeEngine(Engine):
-    """Computes with the native library, float32 on the CPU.
+    """Engine on the native library, in float32 on the CPU.
 
     Raises:
         ConfigError: the config needs what this engine does not compute.
-        ResourceError: the library is not there.
+        ResourceError: the library is not installed.
     """
 
     name = "native"
@@ -74,7 +77,7 @@ class NativeEngine(Engine):
         """Train one batch; see ``Engine.step``.
 
         Raises:
-            ResourceError: there is no memory for its gradients.
+            ResourceError: there is no memory for the gradients.
         """
         del known  # mask_known_negatives is left to torch
         tables = self._tables(batch, lhs, rhs)
@@ -91,10 +94,10 @@ class NativeEngine(Engine):
 
 
 class _Call:
-    """The arguments of a step; keeps alive what they point to.
+    """Arguments of a step, with references to their memory.
 
     Attributes:
-        step: as the library takes it.
+        step: the argument of the library.
     """
 
     def __init__(
@@ -149,7 +152,7 @@ class _Call:
         return abi.compared_with_all(self._relation.operator, self._plan.edges, dynamic=self._two_operators)
 
     def _pointer(self, tensor: Tensor, dtype: torch.dtype) -> int:
-        """Return the address of a tensor's numbers, which are kept as long as this object."""
+        """Return the address of a tensor, which this object keeps alive."""
         if tensor.dtype != dtype or tensor.device.type != "cpu":
             raise TypeError(f"a tensor of {tensor.dtype} on {tensor.device} where the library needs {dtype} on the CPU")
         tensor = tensor.contiguous()
@@ -157,7 +160,7 @@ class _Call:
         return tensor.data_ptr()
 
     def _in_place(self, tensor: Tensor) -> int:
-        """Return the address of numbers that are changed."""
+        """Return the address of numbers that the library changes."""
         if not tensor.is_contiguous():
             raise TypeError("a tensor that is trained in place has to be contiguous")
         return self._pointer(tensor, torch.float32)
@@ -209,7 +212,11 @@ class _Call:
             )
 
     def show_scores(self) -> dict[Side, tuple[Tensor, Tensor]]:
-        """Have the scores written; return where: (B,) and (B, K) by side."""
+        """Have the library write the scores, and return their tensors.
+
+        Returns:
+            Scores (B,) of edges and (B, K) of negatives, by side.
+        """
         shown: dict[Side, tuple[Tensor, Tensor]] = {}
         for index, side in enumerate(SIDES):
             own = self._plan.size if self._plan.kind == "batch_uniform" and self.step.corrupted[index] else 0

@@ -1,7 +1,7 @@
 """The torch engine on another device than the CPU.
 
-In the loop the host never waits for the device: it draws negatives, sends them and starts what is to be computed. Same
-seed, same order, same negatives as on the CPU.
+In the loop the host never waits for the device: it draws negatives, sends them and starts the computation. The same
+seed gives the same order and the same negatives as on the CPU.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 
 
 class DeviceEngine(TorchEngine):
-    """Computes with torch on an accelerator, one worker.
+    """Engine on torch and an accelerator, with one worker.
 
     Args:
         config: the model.
-        relation_count: relations in the data, for a config that does not list them.
+        relation_count: number of relations in the data, for a config that does not list them.
         place: the device.
-        loops: as ``Engine`` takes them.
-        record: records steps; None: CUDA graphs on a CUDA device, none on others.
+        loops: as in ``Engine``.
+        record: recorder of steps; None: CUDA graphs on a CUDA device, no recording on others.
 
     Raises:
-        ConfigError: ``mask_known_negatives``, which looks edges up on the host.
+        ConfigError: ``mask_known_negatives`` is on, which needs a search on the host.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class DeviceEngine(TorchEngine):
         workspace: Workspace,
         observe: Observer | None = None,
     ) -> Figures:
-        """Do a step all of whose numbers are on the device."""
+        """Compute a step all of whose numbers are on the device."""
         selves = self.selves.of(batch, tables)
         step = Step(self._trained, batch, tables, drawn, workspace, observe, selves=selves)
         lr, relation_lr = self._rates.unbind()
@@ -146,19 +146,22 @@ class DeviceEngine(TorchEngine):
 
 
 def _constant(batch: Batch) -> bool:
-    """Whether the shapes of all a step makes follow from those of its inputs: not with bags or groups of rows."""
+    """Return whether a step's shapes follow from those of its inputs.
+
+    They do not with bags or groups of rows.
+    """
     return isinstance(batch.lhs, Single) and isinstance(batch.rhs, Single) and batch.groups is None
 
 
 def _inputs(batch: Batch, drawn: Mapping[Side, Tensor]) -> dict[str, Tensor]:
-    """Return what differs from one batch to the next of its kind."""
+    """Return the tensors that differ between batches of one kind."""
     found = {"lhs": batch.lhs.rows_M, "rhs": batch.rhs.rows_M, "rel": batch.rel, "weight": batch.weight}
     found |= {_drawn_name(side): rows_N for side, rows_N in drawn.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _rebuilt(batch: Batch, inputs: Inputs) -> tuple[Batch, dict[Side, Tensor]]:
-    """Return a batch and its negatives made of other inputs."""
+    """Return a batch and its negatives, made of other inputs."""
     other = replace(
         batch,
         lhs=Single(inputs["lhs"]),

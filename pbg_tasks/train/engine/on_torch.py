@@ -1,4 +1,7 @@
-"""``engine=torch``: PBG's training step with analytic gradients, on any machine torch runs on."""
+"""``engine=torch``: PBG's training step with analytic gradients.
+
+It runs on any machine on which torch runs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TorchEngine(Engine):
-    """Computes with torch."""
+    """Engine on torch."""
 
     name = "torch"
 
@@ -76,13 +79,16 @@ class TorchEngine(Engine):
         return step.figures
 
     def _learning_rates(self, rate: float) -> tuple[float, float]:
-        """Return the learning rates of embeddings and of shared parameters, times a factor."""
+        """Return ``rate`` times the learning rates of embeddings and shared parameters."""
         lr, relation_lr = self.config.lr, self.config.relation_lr
         return lr * rate, (lr if relation_lr is None else relation_lr) * rate
 
 
 def by_parameter(param_grads: list[ParamGrad]) -> Iterator[ParamGrad]:
-    """Yield one gradient of each parameter; of several, their sum, or their rows one after the other."""
+    """Yield one gradient of each parameter.
+
+    Several gradients of a whole parameter are summed, several sets of rows concatenated.
+    """
     whole: dict[str, list[Tensor]] = defaultdict(list)
     by_row: dict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for path, grad, rows_M in param_grads:

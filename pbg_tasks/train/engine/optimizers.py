@@ -1,8 +1,8 @@
-"""Adagrad, by row for embeddings and by element for shared parameters (PBG's RowAdagrad and AsyncAdagrad).
+"""Adagrad by row for embeddings, by element for shared parameters.
 
-Gradients come as rows in any order; those of one row are summed before the step. Sorting and ``embedding_bag`` sum far
-faster than ``index_add_`` or sparse tensors do, and always in the same order. Steps go block by block, so that the
-gradients of a block are still in the cache when they are applied.
+They are PBG's RowAdagrad and AsyncAdagrad. Gradients come as rows in any order; those of one row are summed before the
+step. Sorting and ``embedding_bag`` sum far faster than ``index_add_`` or sparse tensors do, and always in the same
+order. Steps are made block by block, so that the gradients of a block are still in the cache when they are applied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def summed_by_row(rows_M: Tensor, grads_MD: Tensor) -> Iterator[tuple[Tensor, Te
     """Sum the gradients of equal rows.
 
     Args:
-        rows_M: int64, row numbers, repeated ones allowed.
+        rows_M: int64, row numbers, which may repeat.
         grads_MD: their gradients.
 
     Yields:
@@ -47,7 +47,10 @@ def summed_by_row(rows_M: Tensor, grads_MD: Tensor) -> Iterator[tuple[Tensor, Te
 
 
 def row_adagrad(table: Table, rows_M: Tensor, grads_MD: Tensor, lr: float) -> None:
-    """Step rows of a table in place: G += mean(g^2), x -= lr g / (sqrt(G) + 1e-10)."""
+    """Step rows of a table in place.
+
+    G += mean(g^2), x -= lr g / (sqrt(G) + 1e-10).
+    """
     for rows_K, grads_KD in summed_by_row(rows_M, grads_MD):
         sums_K = table.row_sums.index_select(0, rows_K).add_(grads_KD.square().mean(1))
         table.row_sums.index_copy_(0, rows_K, sums_K)
@@ -57,18 +60,23 @@ def row_adagrad(table: Table, rows_M: Tensor, grads_MD: Tensor, lr: float) -> No
 
 
 def adagrad(param: Tensor, sums: Tensor, grad: Tensor, lr: float) -> None:
-    """Step a parameter in place: G += g^2, x -= lr g / (sqrt(G) + 1e-10), element by element."""
+    """Step a parameter in place, element by element.
+
+    G += g^2, x -= lr g / (sqrt(G) + 1e-10).
+    """
     sums.addcmul_(grad, grad)
     param.addcdiv_(grad, sums.sqrt().add_(EPSILON), value=-lr)
 
 
 def adagrad_rows(param: Tensor, sums: Tensor, rows_M: Tensor, grads: Tensor, lr: float) -> None:
-    """Step rows of a stacked parameter in place; the gradient of the others is 0, which would change nothing.
+    """Step rows of a stacked parameter in place.
+
+    The gradient of the other rows is 0, which would change nothing.
 
     Args:
         param: (R, ...).
         sums: (R, ...).
-        rows_M: int64, rows of ``param``, repeated ones allowed.
+        rows_M: int64, rows of ``param``, which may repeat.
         grads: (M, ...).
         lr: learning rate.
     """

@@ -1,4 +1,4 @@
-"""Embeddings on their way from a table to the comparator, and gradients on their way back."""
+"""Embeddings between a table and the comparator, and their gradients."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Rows:
     """Looked-up embeddings as they are compared.
 
     Args:
-        side: of the edges they come from.
-        raw_ND: as looked up, global embedding added.
+        side: side of the edges whose ends they are.
+        raw_ND: as looked up, with the global embedding added.
         bound: the operator that is applied to them, if any.
-        comparator: what they are prepared for.
+        comparator: the comparator that prepares them.
 
     Attributes:
         ready_ND: after operator and preparation.
-        grad_ND: gradient of ``ready_ND``, as far as it has been collected.
+        grad_ND: gradient of ``ready_ND``, as far as it is collected.
     """
 
     def __init__(self, side: Side, raw_ND: Tensor, bound: BoundOperator | None, comparator: Comparator) -> None:
@@ -37,7 +37,10 @@ class Rows:
         self.grad_ND: Tensor | None = None
 
     def add(self, grad_ND: Tensor) -> None:
-        """Add to the gradient of ``ready_ND``; the first is kept as it is and added to."""
+        """Add to the gradient of ``ready_ND``.
+
+        The first summand is kept without a copy and changed by later ones.
+        """
         self.grad_ND = grad_ND if self.grad_ND is None else self.grad_ND.add_(grad_ND)
 
     def back(self) -> tuple[Tensor, list[ParamGrad]]:
@@ -52,16 +55,16 @@ class RowGradients:
     """Gradients of one table's rows, in one buffer.
 
     Args:
-        table: whose rows.
-        edge_chunks: row numbers, repeated ones allowed.
-        workspace: has the buffer.
-        name: of the buffer.
+        table: the table.
+        edge_chunks: row numbers, which may repeat.
+        workspace: owner of the buffer.
+        name: name of the buffer.
 
     Attributes:
-        table: as given.
-        rows_M: int64, all edge chunks.
-        grads_MD: their gradients, to be written.
-        places: ``grads_MD`` cut as the edge chunks are.
+        table: the argument.
+        rows_M: int64, all edge chunks together.
+        grads_MD: their gradients, which the caller writes.
+        places: slices of ``grads_MD``, one for each edge chunk.
     """
 
     def __init__(self, table: Table, edge_chunks: list[Tensor], workspace: Workspace, name: str) -> None:

@@ -1,7 +1,7 @@
-"""The known end of an edge as one more negative (``self_negatives``, not PBG's).
+"""Known end of an edge as one more negative (``self_negatives``, not PBG's).
 
-A question (h, r, ?) names h, and a model that never sees h as a negative may score it above every other answer. Loops
-are true edges, so they have no such negative, and neither have the edges of a relation with a share of loops
+A question (h, r, ?) names h, and a model that never has h as a negative may score it above every other answer. Loops
+are true edges, so they have no such negative. Neither have the edges of a relation with a share of loops
 (``LOOP_SHARE``): there h is an answer like any other.
 """
 
@@ -29,18 +29,21 @@ if TYPE_CHECKING:
     from pbg_tasks.train.schedule import Bucket
 
 LOOP_SHARE = 0.01
-"""Of a relation's edges: with as many loops as this, its known end is an answer like any other."""
+"""Share of a relation's edges that are loops.
+
+From this share on, the known end is an answer like any other.
+"""
 _PIECE_EDGES = 1 << 20  # read at a time: 24 MiB
 
 
 class SelfNegatives:
-    """Which edges have their known end as a negative.
+    """Edges whose known end is a negative.
 
     Args:
         config: the model.
-        families: of its relations.
-        loops: int64, ids of the relations that have loops; None: unknown, and taken for none.
-        device: of the batches.
+        families: families of the relations.
+        loops: int64, ids of the relations that have loops; None: unknown, treated as none.
+        device: device of the batches.
     """
 
     def __init__(self, config: ModelConfig, families: Families, loops: np.ndarray | None, device: torch.device) -> None:
@@ -48,17 +51,20 @@ class SelfNegatives:
         loopless = np.ones(len(families), bool)
         if loops is not None:
             loopless[loops] = False
-        # In a family's stacks its relations come in ascending order.
+        # The relations of a family are stacked in ascending order.
         self._loopless = {
             first: torch.from_numpy(loopless[families.first == first]).to(device) for first in families.sizes
         }
 
     def of(self, batch: Batch, tables: Mapping[Side, Table]) -> Tensor | None:
-        """Return whether each edge of a batch has it: bool (B,); None where its relation takes none.
+        """Return whether each edge of a batch has such a negative.
+
+        Returns:
+            bool (B,); None where the relation has none.
 
         Args:
             batch: the edges.
-            tables: of both sides; the same object where both are the same partition.
+            tables: tables of both sides; the same object where both are the same partition.
         """
         if not self._config.has_self_negatives(self._config.relations[batch.relation]):
             return None
@@ -70,12 +76,12 @@ class SelfNegatives:
 
 
 def relations_with_loops(config: ConfigSchema, families: Families, edges: EdgeFiles) -> np.ndarray:
-    """Find the relations of whose training edges ``LOOP_SHARE`` or more are loops.
+    """Find relations with a share of loops of ``LOOP_SHARE`` or more.
 
-    Fewer are exceptions: of 29,715 edges between derived forms in WN18RR 7 are loops, and everything else that is asked
-    about this relation is better answered without the known end. Only buckets that can hold loops are read; what the
-    others hold of a partitioned type is taken to be like them. Edges of relations that do not exist are left to the
-    check of a bucket.
+    A smaller share is an exception: of 29,715 edges between derived forms in WN18RR 7 are loops, and every other
+    question about this relation is better answered without the known end. Only buckets that can contain loops are read;
+    the other buckets of a partitioned type are taken to be like them. Edges of relations that do not exist are left to
+    the check of a bucket.
 
     Returns:
         int64, their ids, ascending.
@@ -107,7 +113,7 @@ def relations_with_loops(config: ConfigSchema, families: Families, edges: EdgeFi
 
 
 def _edge_chunks(config: ConfigSchema, edges: EdgeFiles, bucket: Bucket) -> Iterator[EdgeList]:
-    """Yield the edges of a bucket of all edge paths, some at a time."""
+    """Yield the edges of a bucket of all edge paths in parts."""
     for path in range(len(config.edge_paths)):
         count = edges.count(path, bucket)
         for start in range(0, count, _PIECE_EDGES):

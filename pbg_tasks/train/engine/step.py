@@ -1,8 +1,9 @@
-"""One training step: scores of a batch's edges and their negatives, the loss, and every gradient, without autograd.
+"""One training step without autograd.
 
-An edge is scored twice, once for each side that is corrupted. The end on the other side is the *query*; the end on the
-corrupted side and its negatives are *candidates*. With dynamic relations the operator works on the query (each
-direction has its own); in standard mode it works on the right-hand side, query or candidate.
+It computes the scores of a batch's edges and their negatives, the loss, and every gradient. An edge is scored twice,
+once for each side that is corrupted. The end on the other side is the *query*; the end on the corrupted side and its
+negatives are *candidates*. With dynamic relations the operator works on the query (each direction has its own); in
+standard mode it works on the right-hand side, query or candidate.
 """
 
 from __future__ import annotations
@@ -35,19 +36,22 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Looks at the scores of a step."""
+    """Observer of the scores of a step."""
 
     def __call__(self, side: Side, positive_B: Tensor, negative_BK: Tensor) -> None:
-        """See one corrupted side's scores; masked ones are -1e9. The memory is used again afterwards."""
+        """Receive one corrupted side's scores; masked ones are -1e9.
+
+        The memory is reused afterwards.
+        """
 
 
 class Figures(NamedTuple):
-    """What a step showed, summed over its edges; scalars.
+    """Figures of a step, summed over its edges; scalars.
 
     Attributes:
-        loss: of both sides.
-        reg: of the regularizer.
-        violators_lhs: negatives on the left that score above their edge.
+        loss: loss of both sides.
+        reg: penalty of the regularizer.
+        violators_lhs: number of negatives on the left that score above their edge.
         violators_rhs: same on the right.
     """
 
@@ -59,12 +63,12 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a step needs of the model.
+    """Parts of the model that a step needs.
 
     Attributes:
         config: the model.
         values: shared parameters by path.
-        comparator: of the config.
+        comparator: comparator of the config.
     """
 
     config: ModelConfig
@@ -73,12 +77,12 @@ class Model:
 
 
 class _Compared(NamedTuple):
-    """Ends of a batch's edges as they are compared on one corrupted side.
+    """Prepared ends of a batch's edges on one corrupted side.
 
     Attributes:
         query: the known ends.
         own: the true candidates.
-        known: the known ends as candidates; None: they are not asked for.
+        known: the known ends as candidates; None: not used.
     """
 
     query: Rows
@@ -87,23 +91,25 @@ class _Compared(NamedTuple):
 
 
 class Step:
-    """The forward and backward pass of one batch. Nothing is changed but rows that ``max_norm`` shrinks.
+    """Forward and backward pass of one batch.
+
+    Only rows that ``max_norm`` shrinks are changed.
 
     Args:
         model: config, shared parameters and comparator.
         batch: the edges.
-        tables: of both sides' entities; the same object twice where both are the same partition.
+        tables: tables of both sides; the same object twice where both are the same partition.
         drawn: int64, offsets of the negatives drawn for each side that has some (``draw_negatives``).
         workspace: large buffers.
-        observe: shown the scores.
-        known: edges that are no negatives.
-        selves: bool (B,), whether each edge's known end is a negative (``SelfNegatives.of``); None: of none it is.
-        train: whether gradients are wanted.
+        observe: called with the scores.
+        known: edges that must not serve as negatives.
+        selves: bool (B,), whether each edge's known end is a negative (``SelfNegatives.of``); None: none is.
+        train: whether gradients are computed.
 
     Attributes:
-        figures: what it showed.
+        figures: the step's figures.
         row_grads: gradients of embeddings, for each table that is trained.
-        param_grads: gradients of shared parameters; several may be of one parameter.
+        param_grads: gradients of shared parameters; several may belong to one parameter.
     """
 
     def __init__(
@@ -145,13 +151,16 @@ class Step:
         return self._config.entities[self._types[side]].trainable
 
     def _renorm(self, max_norm: float) -> None:
-        """Shrink the rows that are looked up to ``max_norm``, in place, as PBG's lookup does; frozen ones stay."""
+        """Shrink the looked-up rows to ``max_norm``, in place.
+
+        PBG's lookup does so, too. Rows of frozen types stay.
+        """
         for side in SIDES:
             for lookup in self._lookups(side) if self._trainable(side) else []:
                 shrink_rows(self._tables[side].embeddings, lookup.rows_M, max_norm)
 
     def _reserve(self) -> None:
-        """Give every looked-up row a place for its gradient."""
+        """Reserve memory for the gradient of every looked-up row."""
         own = {side: [lookup.rows_M for lookup in self._lookups(side)] for side in SIDES}
         if self._tables["lhs"] is self._tables["rhs"]:
             edge_chunks = own["lhs"] + own["rhs"]
@@ -173,7 +182,7 @@ class Step:
     def _look_up(self, side: Side, lookup: Lookup, buffer: str) -> Tensor:
         table = self._tables[side].embeddings
         found = self._workspace.take(f"{buffer} of {side}", (len(lookup), table.shape[1]), table)
-        # In training the rows themselves have been shrunk; evaluation leaves the table as it is.
+        # In training the rows themselves were shrunk; evaluation leaves the table as it is.
         lookup.gather(
             table, found, max_norm=None if self._train or not self._trainable(side) else self._config.max_norm
         )
@@ -182,7 +191,10 @@ class Step:
         return found
 
     def _prepared(self, side: Side, raw_ND: Tensor, operator: Side | None = None) -> Rows:
-        """Prepare rows of a side for the comparator, by the operator of a side if one is given."""
+        """Prepare rows of a side for the comparator.
+
+        ``operator`` is the side whose operator is applied first, if any.
+        """
         bound = None
         if operator is not None:
             batch = self._batch
@@ -190,7 +202,7 @@ class Step:
         return Rows(side, raw_ND, bound, self._model.comparator)
 
     def _compared(self) -> dict[Side, _Compared]:
-        """Return what is compared on each corrupted side."""
+        """Return the compared rows of each corrupted side."""
         raw = {side: self._look_up(side, self._ends[side], "ends") for side in SIDES}
         if self._two_operators:
             queries = {side: self._prepared(side, raw[side], side) for side in SIDES}
@@ -218,7 +230,11 @@ class Step:
         return Figures(loss_lhs + loss_rhs, reg, violators_lhs, violators_rhs)
 
     def _corrupt(self, side: Side, compared: _Compared) -> tuple[Tensor, Tensor]:
-        """Compare edges with their negatives on one side, collect the gradients; return loss and violators."""
+        """Compare edges with their negatives on one side, and collect gradients.
+
+        Returns:
+            Loss, and number of violators.
+        """
         drawn = self._drawn_rows(side)
         disabled = self._config.disable_lhs_negs if side == "lhs" else self._config.disable_rhs_negs
         side_scores = CorruptedSide(
@@ -254,7 +270,7 @@ class Step:
     def _mask_known(self, known: KnownEdges, side: Side, negative_BK: Tensor) -> None:
         ends, drawn = {name: lookup.rows_M.numpy() for name, lookup in self._ends.items()}, self._drawn.get(side)
         if self._batch.ids is None or any(self._config.entities[entity].featurized for entity in self._types.values()):
-            return  # a bag of features is no entity that could be looked up
+            return  # an entity with features has no offset to find
         known.mask(
             side,
             negative_BK,
@@ -272,7 +288,10 @@ class Step:
         return self._prepared(side, raw, "rhs" if side == "rhs" and not self._two_operators else None)
 
     def _sent_back(self, rows: Rows) -> Tensor:
-        """Return the gradient of looked-up rows, having kept those of the shared parameters they met."""
+        """Return the gradient of looked-up rows.
+
+        The gradients of the shared parameters that apply to them are collected.
+        """
         grad_ND, param_grads = rows.back()
         self.param_grads += param_grads
         if self._config.global_emb and self._trainable(rows.side):
@@ -280,7 +299,10 @@ class Step:
         return grad_ND
 
     def _regularize(self, ends: list[Rows]) -> Tensor:
-        """Add the regularizer of the compared rows and of the operators to the gradients; return its value."""
+        """Add the regularizer's gradients and return its value.
+
+        It regards the compared rows and the operators.
+        """
         coefficient, penalty = self._config.regularization_coef, regularizer(self._config.regularizer)
         applied, times = operator(self._relation.operator), 1
         if not self._two_operators:

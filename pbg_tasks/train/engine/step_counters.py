@@ -1,4 +1,4 @@
-"""What the steps of a bucket showed, counted by several workers."""
+"""Figures of a bucket's steps, added up by several workers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ if TYPE_CHECKING:
     from pbg_tasks.train.engine.step import Figures
 
 CHECK_EVERY = 16
-"""Batches between two looks at the loss: often enough to stop early, rare enough to cost nothing."""
+"""Batches between two looks at the loss.
+
+It is often enough to stop early, and rare enough to cost nothing.
+"""
 
 
 class StepCounters:
     """Sums of a bucket's figures.
 
     Args:
-        edges: in the bucket.
-        on_batch: told, now and then, the number of edges since the last time and their mean loss.
-        place: where the figures are.
-        begun: edges that were done before and are not counted in the figures.
+        edges: number of edges in the bucket.
+        on_batch: called now and then with the number of edges since the last call and their mean loss.
+        place: device of the figures.
+        begun: number of edges that were trained before and are not counted in the figures.
 
     Attributes:
-        count: edges done, those before included.
-        batches: counted here.
+        count: number of trained edges, those before included.
+        batches: number of batches counted here.
     """
 
     def __init__(
@@ -46,10 +49,12 @@ class StepCounters:
         self._lock = threading.Lock()
 
     def add(self, count: int, figures: Figures) -> float | None:
-        """Count a batch; return a sum of all losses so far, as of the last look.
+        """Count a batch and return the sum of losses.
 
-        There is a look every ``CHECK_EVERY`` batches and at the end. Where figures take their time to arrive, one may
-        tell what the look before it asked for; None: nothing new.
+        It is the sum over all batches up to the last look.
+
+        A look takes place every ``CHECK_EVERY`` batches and at the end. On a device figures arrive late, so that a look
+        may return the figures of the look before; None: nothing new has arrived.
         """
         with self._lock:
             self._totals += torch.stack(figures)
@@ -61,7 +66,10 @@ class StepCounters:
             return self._tell(everything=self.count >= self._edges)
 
     def _tell(self, *, everything: bool) -> float | None:
-        """Tell of what has arrived; wait for all but the last look, which is far enough behind not to be waited for."""
+        """Report what has arrived.
+
+        All looks but the last are waited for; the last is too recent for that.
+        """
         loss = None
         while self._looks and (everything or len(self._looks) > 1 or self._looks[0][1].ready()):
             count, reading = self._looks.popleft()

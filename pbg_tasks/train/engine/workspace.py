@@ -1,7 +1,7 @@
-"""Memory a step needs again and again.
+"""Reused memory of a step.
 
-A step's temporaries would come fresh from the kernel every time, and first touching their pages costs as much as the
-matrix products that fill them.
+New temporaries at every step would come fresh from the kernel, and touching their pages for the first time costs as
+much as the matrix products that fill them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ if TYPE_CHECKING:
 
 
 class Workspace:
-    """Buffers by name, grown to the largest size asked for: for what is larger than the allocator keeps."""
+    """Buffers by name, which grow to the largest requested size.
+
+    They are for tensors larger than those that the allocator keeps.
+    """
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return a contiguous tensor of ``like``'s type with whatever is in it; it is valid until the next ``take``."""
+        """Return a contiguous tensor of ``like``'s type with arbitrary content.
+
+        It is valid until the next ``take`` of the name.
+        """
         size = math.prod(shape)
         buffer = self._buffers.get(name)
         if buffer is None or len(buffer) < size or buffer.dtype != like.dtype:
