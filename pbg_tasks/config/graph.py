@@ -17,6 +17,7 @@ from pbg_tasks.config.nights import Nights, snapshot_folder
 from pbg_tasks.config.registry import SOURCES
 from pbg_tasks.config.relations import relation_labels
 from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeInt, PositiveInt, named
+from pbg_tasks.config.tune import Tune
 
 # Defaults of a night that differ from PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
 NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
@@ -243,6 +244,7 @@ class GraphSpec(Frozen):
         costs: prices of machines and traffic; null: no costs are computed. Left out of every dump, as ``launch``.
         limits: limits of a night's forecast. Left out of every dump, as ``launch``.
         airflow: settings of Airflow's tasks. Left out of every dump, as ``launch``.
+        tune: search of hyper-parameters; null: none. Left out of every dump, as ``launch``.
     """
 
     graph: Name
@@ -263,6 +265,7 @@ class GraphSpec(Frozen):
     costs: Costs | None = Field(default=None, exclude=True)
     limits: Limits = Field(default=Limits(), exclude=True)
     airflow: AirflowSettings = Field(default=AirflowSettings(), exclude=True)
+    tune: Tune | None = Field(default=None, exclude=True)
 
     @property
     def held_out_share(self) -> float:

@@ -1,0 +1,212 @@
+"""Candidates of a search, and contradictions of its space.
+
+All of it is a pure function of the graph spec: the same spec gives the same candidates in every process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from pbg_tasks.config.base import digest, explain, parse
+from pbg_tasks.config.graph import GraphSpec
+from pbg_tasks.config.overrides import override
+from pbg_tasks.config.tune import Range, Tune
+from pbg_tasks.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pydantic import JsonValue
+
+    from pbg_tasks.config.tune import Choice
+
+BASE = (
+    *("eval.split=valid", "train.warm_start=false", "train.warm_epochs=null", "train.anchor=0.0"),
+    *("train.shrink=null", "train.delta=null", "train.early_stopping=null", "model.init_path=null"),
+    *("model.num_machines=1", "model.num_partition_servers=-1"),
+)
+"""Changes of the spec for a search.
+
+Candidates begin at random, train to the end of their rung, each in one process, and are ranked on the valid split.
+"""
+_MOST_DRAWS = 100  # for each candidate, until one is new
+_BEGINS = "candidates begin at random, so it changes nothing"
+_NO_PARTS = {
+    "train.warm_start": _BEGINS,
+    "train.warm_epochs": _BEGINS,
+    "train.new_entities": _BEGINS,
+    "train.anchor": _BEGINS,
+    "train.shrink": _BEGINS,
+    "train.delta": _BEGINS,
+    "model.init_path": _BEGINS,
+    "train.early_stopping": "candidates are ranked on the valid split, by which it would stop them",
+    "model.num_machines": "each candidate is trained by one process",
+    "model.num_partition_servers": "each candidate is trained by one process",
+}
+"""Keys that have no part in a search, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Settings that a search tries.
+
+    Attributes:
+        changes: values by key path, in the order of the space.
+    """
+
+    changes: Mapping[str, JsonValue]
+
+    @property
+    def id(self) -> str:
+        """Name of the candidate, from its changes alone."""
+        return digest(dict(self.changes))[:12]
+
+
+def candidates(tune: Tune) -> list[Candidate]:
+    """Return the candidates of a search.
+
+    They are all combinations in the order of the space, or samples that follow from ``seed``, none of them twice.
+
+    Raises:
+        ConfigError: so many different samples cannot be found.
+    """
+    if tune.samples is None:
+        values = [choice for choice in tune.space.values() if isinstance(choice, tuple)]
+        return [Candidate(dict(zip(tune.space, each, strict=True))) for each in itertools.product(*values)]
+    rng = random.Random(tune.seed)  # noqa: S311 - a reproducible draw, no secret
+    found: dict[str, Candidate] = {}
+    for _ in range(tune.samples * _MOST_DRAWS):
+        candidate = Candidate({key: _drawn(choice, rng) for key, choice in tune.space.items()})
+        found.setdefault(candidate.id, candidate)
+        if len(found) == tune.samples:
+            return list(found.values())
+    raise ConfigError(
+        f"tune.samples: only {len(found)} different candidates were found in the space, and {tune.samples} are asked; "
+        "give fewer samples, or wider ranges"
+    )
+
+
+def _drawn(choice: Choice, rng: random.Random) -> JsonValue:
+    return choice.draw(rng) if isinstance(choice, Range) else rng.choice(choice)
+
+
+def rung_epochs(graph: GraphSpec, tune: Tune) -> list[int | None]:
+    """Return the epochs at the end of each rung.
+
+    None stands for ``model.num_epochs`` of each candidate.
+    """
+    return [None] if tune.halving is None else [*tune.halving.epochs(graph.model.num_epochs)]
+
+
+def assignments(changes: Mapping[str, JsonValue]) -> list[str]:
+    """Return changes in the form of ``-p KEY.PATH=VALUE``."""
+    return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+
+
+def changed(graph: GraphSpec, changes: Mapping[str, JsonValue], *, source: str) -> GraphSpec:
+    """Return the spec of a candidate.
+
+    Raises:
+        ConfigError: the values contradict each other, or the rest of the spec.
+    """
+    return parse(GraphSpec, _document(graph, changes, source), source=source)
+
+
+def _document(graph: GraphSpec, changes: Mapping[str, JsonValue], source: str) -> dict[str, Any]:
+    return override(graph.model_dump(mode="json"), assignments(changes), source=source, schema=GraphSpec)
+
+
+def require_tunable(graph: GraphSpec, *, source: str) -> Tune:
+    """Return the search of a spec, free of contradictions.
+
+    A value that is wrong in itself is refused here. Values that only contradict each other make a candidate that fails.
+
+    Raises:
+        ConfigError: there is no search, or keys of it are wrong; the message names each.
+    """
+    tune = graph.tune
+    if tune is None:
+        raise ConfigError(f"{source}: has no section tune, so there is nothing to search; see docs/tuning.md")
+    if problems := list(_problems(graph, tune, source)):
+        raise ConfigError(f"{source}: {'; '.join(problems)}")
+    candidates(tune)
+    return tune
+
+
+def _problems(graph: GraphSpec, tune: Tune, source: str) -> Iterator[str]:
+    if not graph.split.valid:
+        yield "tune: candidates are ranked on the valid split, yet split.valid is 0; give it a share"
+    if not graph.model.num_epochs:
+        yield "tune: model.num_epochs is 0, so no candidate would be trained"
+    for key, choice in tune.space.items():
+        if problem := _problem(tune, key) or _value_problem(graph, key, choice, source):
+            yield f"tune.space.{key}: {problem}"
+    if tune.halving is not None and graph.model.num_epochs:
+        try:
+            tune.halving.epochs(graph.model.num_epochs)
+        except ValueError as error:
+            yield f"tune.halving: {error}"
+
+
+def _problem(tune: Tune, key: str) -> str | None:
+    """Return why a key has no part in a search."""
+    if not key.startswith(("model.", "train.")):
+        return "candidates share one prepared snapshot, so only keys below model and train can be tried"
+    for name, reason in _NO_PARTS.items():
+        if key == name or key.startswith(f"{name}."):
+            return reason
+    if key == "model.num_epochs" and tune.halving is not None:
+        return "halving decides about epochs; remove it, or this key"
+    if other := next((each for each in tune.space if key.startswith(f"{each}.")), None):
+        return f"is a part of {other}, which is in the space, too; remove one of the two"
+    return None
+
+
+def _value_problem(graph: GraphSpec, key: str, choice: Choice, source: str) -> str | None:
+    """Return the fault of the first value that is wrong in itself."""
+    for value in _ends(choice):
+        try:
+            document = _document(graph, {key: value}, source)
+        except ConfigError as error:
+            return str(error).removeprefix(f"{source}: ")
+        try:
+            found = GraphSpec.model_validate(document)
+        except ValidationError as error:
+            if any(_is_at(problem["loc"], key) for problem in error.errors(include_url=False)):
+                return f"{json.dumps(value)}: {explain(GraphSpec, error)}"
+            continue
+        if _preparation(found) != _preparation(graph):
+            return "the prepared snapshot depends on it, and all candidates share one; make a spec for each value"
+    return None
+
+
+def _ends(choice: Choice) -> Sequence[JsonValue]:
+    if not isinstance(choice, Range):
+        return choice
+    return [int(each) if choice.int else each for each in (choice.low, choice.high)]
+
+
+def _is_at(location: tuple[int | str, ...], key: str) -> bool:
+    """Return whether a problem is of a key, or below it."""
+    path = ".".join(map(str, location))
+    bare = key.replace('"', "").replace("'", "")
+    return path == bare or path.startswith(f"{bare}.")
+
+
+def _preparation(graph: GraphSpec) -> list[Any]:
+    """Return the settings on which entities and edges depend."""
+    model = graph.model
+    return [
+        {name: (entity.num_partitions, entity.featurized) for name, entity in model.entities.items()},
+        [(relation.name, relation.lhs, relation.rhs) for relation in model.relations],
+        model.dynamic_relations,
+        graph.split,
+        graph.columns,
+        graph.snapshots,
+    ]
