@@ -80,11 +80,11 @@ class Progress:
 
         Args:
         count: units that were done since the last call.
-        **figures: shown at the end of the line, such as ``loss=0.3``.
+        **figures: of this moment, at the end of the line, such as ``recent_loss=0.3``; the last line is without.
         """
         self.done += count
         if figures:
-            self._figures = "".join(f"  {name} {value:.4g}" for name, value in figures.items())
+            self._figures = "".join(f"  {name.replace('_', ' ')} {value:.4g}" for name, value in figures.items())
         if self._clock() - self._last >= self._interval:
             self._last = self._clock()
             self._out(self.line())
@@ -108,4 +108,4 @@ class Progress:
     ) -> None:
         if kind is None:
             counted = f"{human_count(self.done)} {self.unit} in {human_seconds(self.seconds)}"
-            self._out(f"{self.what}: done, {counted}, {human_count(self.rate)} {self.unit}/s{self._figures}")
+            self._out(f"{self.what}: done, {counted}, {human_count(self.rate)} {self.unit}/s")

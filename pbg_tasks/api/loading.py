@@ -52,6 +52,8 @@ class Contents:
         loops: int64, ids of the relations that had loops in training; None: unknown.
         relations: names by id.
         entities: by type.
+        channel: by which it was found; None without one.
+        release: its number in the channel; None without one.
     """
 
     url: str
@@ -61,6 +63,8 @@ class Contents:
     loops: np.ndarray | None
     relations: tuple[str, ...]
     entities: Mapping[str, EntityTable]
+    channel: str | None = None
+    release: int | None = None
 
 
 def open_contents(
@@ -102,7 +106,8 @@ def _load(source: Source, scratch: Path) -> Contents:
     entities = {
         entity: EntityTable(_entity_names(source, entity, table, scratch), table) for entity, table in vectors.items()
     }
-    return Contents(source.checkpoint.url, source.version, config, model.params, model.loops, relations, entities)
+    facts = (source.checkpoint.url, source.version, config, model.params, model.loops, relations, entities)
+    return Contents(*facts, channel=source.channel, release=source.release)
 
 
 def _vectors(source: Source, entity: str, scratch: Path) -> Vectors:

@@ -82,8 +82,8 @@ class Model:
 
         Args:
             url: a checkpoint directory (of PBG or of this package, a preserved or released one), a run
-                (``{store}/runs/{id}``), or with ``channel`` a graph's store. A local path or ``s3://``.
-            channel: opens its current release.
+                (``{store}/runs/{id}``), or a graph's store. A local path or ``s3://``.
+            channel: opens its current release; needed for a store with several.
             release: opens the channel's release of this number instead.
             entity_path: directory of the names, if it is not the config's.
             scratch: parent of the private directory; by default ``$PBG_SCRATCH`` or the system's temporary one.
@@ -112,7 +112,13 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Model {self.url} version {self.version}>"
+        of_channel = "" if self.release is None else f" release {self.release} of channel {self._contents.channel!r},"
+        return f"<Model{of_channel} version {self.version}, {self.url}>"
+
+    @property
+    def release(self) -> int | None:
+        """Number of the release in its channel; None outside a channel."""
+        return self._contents.release
 
     @property
     def url(self) -> str:

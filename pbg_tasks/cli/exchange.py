@@ -34,8 +34,7 @@ def export(
     source: Annotated[
         str,
         typer.Argument(
-            help="A release, run or checkpoint directory, a graph's store (with --channel), or a PBG config; local or "
-            "s3://.",
+            help="A release, run or checkpoint directory, a graph's store, or a PBG config; local or s3://.",
             show_default=False,
         ),
     ],
@@ -47,7 +46,7 @@ def export(
             show_default=False,
         ),
     ] = None,
-    channel: Annotated[str | None, typer.Option(help="Export the current release of this channel.")] = None,
+    channel: Annotated[str | None, typer.Option(help="Channel of a store that has several.")] = None,
     entity_path: Annotated[str | None, typer.Option(help="Directory of the names, if not the config's.")] = None,
     types: Annotated[list[str] | None, typer.Option("--type", help="Export this entity type; may be repeated.")] = None,
     entities_output: Annotated[str | None, typer.Option(help="tsv without DEST: text of embeddings.")] = None,

@@ -21,6 +21,7 @@ _MAX_BYTES = 8 << 20
 _MAX_YAML_VALUES = 250_000
 _MERGE = "tag:yaml.org,2002:merge"
 _FLOAT = "tag:yaml.org,2002:float"
+_UNQUOTED = re.compile(r"^[^#'\"\n]*:[ \t]+\{\w+\}[^,}\s]", re.MULTILINE)  # ``location: {snapshot}/edges.csv``
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
@@ -123,7 +124,8 @@ def parse_yaml(text: str, *, source: str) -> Any:  # noqa: ANN401 - any YAML val
             error.problem_mark.buffer = None  # else the error quotes the line, cut: a password may go unnoticed
             if error.context_mark is not None:
                 error.context_mark.buffer = None
-        raise ConfigError(f"{source}: not valid YAML: {error}") from None
+        hint = "; quote a value that begins with a brace" if _UNQUOTED.search(text) else ""
+        raise ConfigError(f"{source}: not valid YAML: {error}{hint}") from None
 
 
 def parse_json(text: str, *, source: str) -> Any:  # noqa: ANN401 - any JSON value

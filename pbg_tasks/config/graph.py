@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from pbg_tasks.config.airflow import AirflowSettings
 from pbg_tasks.config.base import Frozen, Growing
@@ -20,6 +20,7 @@ from pbg_tasks.config.schema import ModelConfig, NonNegativeFloat, NonNegativeIn
 from pbg_tasks.config.tune import Tune
 
 # Defaults of a night that differ from PBG's: the spec's ``split`` holds edges out for good, and a run can be replayed.
+# Besides, ``global_emb`` is false where ``dynamic_relations`` is true.
 NIGHTLY = {"eval_fraction": 0.0, "workers": 1}
 EngineName = Literal["auto", "torch", "native"]
 DeviceName = Literal["cpu", "cuda", "auto"]
@@ -42,6 +43,15 @@ class Snapshots(Growing):
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     quote: str | None = Field(default='"', min_length=1, max_length=1)
     options: dict[str, JsonValue] = Field(default={})
+
+    @field_validator("location", mode="before")
+    @classmethod
+    def _quoted(cls, value: object) -> object:
+        if isinstance(value, dict):
+            raise ValueError(  # noqa: TRY004 - pydantic makes a message of it
+                'braces at the beginning are a mapping in YAML: write it in quotes, "{snapshot}"'
+            )
+        return value
 
     @model_validator(mode="after")
     def _located(self) -> Self:
@@ -276,7 +286,10 @@ class GraphSpec(Frozen):
     @classmethod
     def _nightly(cls, data: Any) -> Any:  # noqa: ANN401 - validators see any input
         if isinstance(data, dict) and isinstance(data.get("model"), dict):
-            return data | {"model": NIGHTLY | data["model"]}
+            model = NIGHTLY | data["model"]
+            if model.get("dynamic_relations") is True:  # PBG's default contradicts it
+                model.setdefault("global_emb", False)
+            return data | {"model": model}
         return data
 
     @model_validator(mode="after")

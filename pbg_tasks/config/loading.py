@@ -94,8 +94,25 @@ def load_config(
 
 
 def _document(schema: type[Model], data: bytes, source: str, overrides: Sequence[str]) -> dict[str, Any]:
-    document = modernize(parse_document(data, source=source), schema, source=source)
+    found = parse_document(data, source=source)
+    _check_kind(found, schema, source)
+    document = modernize(found, schema, source=source)
     return override(document, overrides, source=source, schema=schema)
+
+
+def _check_kind(document: Mapping[str, Any], schema: type[Model], source: str) -> None:
+    """Refuse a graph spec where a PBG config belongs, and the reverse.
+
+    Raises:
+        ConfigError: the document is of the other kind; the message has the command for it.
+    """
+    if schema is ConfigSchema and "snapshots" in document and "entities" not in document:
+        raise ConfigError(f"{source}: a graph spec, not a PBG config; use `pbg run {source}`")
+    if schema is GraphSpec and "entities" in document and "model" not in document:
+        raise ConfigError(
+            f"{source}: a PBG config, not a graph spec; `pbg train {source}` trains it, and `pbg init` writes a graph "
+            "spec for a folder of snapshots"
+        )
 
 
 def _auto_partitioned(document: dict[str, Any]) -> list[str]:

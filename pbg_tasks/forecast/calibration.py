@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RATES = 3
 """Number of the rates in ``work``; nights with other rates cannot be compared."""
-_UNKNOWN = math.log(3)  # logarithm of the factor by which the rates may be wrong without a measured night
+_UNKNOWN = math.log(10)  # logarithm of the factor by which the rates may be wrong without a measured night
 _LEAST = math.log(1.15)  # usual difference between two nights on a machine that has other users
 _NINETY = 1.645  # number of standard deviations within which nine of ten nights are
 _FLOOR = {"seconds": 0.02, "cpu_seconds": 0.02, "store_bytes_read": 1e4, "store_bytes_written": 1e4}

@@ -9,7 +9,7 @@ from pbg_tasks.forecast.night import short_seconds, written
 from pbg_tasks.forecast.usage import Usage, is_of_last_try
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from pbg_tasks.config import Costs
     from pbg_tasks.config.results import ForecastDocument, TaskResult
@@ -40,7 +40,8 @@ class Outcome(TypedDict):
         total_cpu_seconds: same.
         cost: same; None without prices.
         calibrated_on: earlier runs that corrected the forecast.
-        warnings: sentences on tasks that took longer than nine nights of ten should.
+        warnings: sentences on tasks that took longer than nine nights of ten should; one on all of them for a
+            forecast that no earlier night corrected, because its rates are those of another machine.
         last_try: tasks whose figures, and so the totals, count only their last attempt.
     """
 
@@ -76,7 +77,7 @@ def compare(forecast: ForecastDocument, results: Mapping[str, TaskResult]) -> Ou
         "total_cpu_seconds": _total("cpu_seconds", planned, finished),
         "cost": None,
         "calibrated_on": forecast.calibrated_on,
-        "warnings": list(_warnings(forecast.intervals.seconds, finished)),
+        "warnings": list(_warnings(forecast, finished)),
         "last_try": [task for task in finished if is_of_last_try(results[task])],
     }
     if (costs := forecast.prices) is not None:
@@ -111,12 +112,19 @@ def _beside(pair: Pair, write: Callable[[float], str]) -> str:
     return f"{write(forecast or 0)} -> {write(actual or 0)}{told}"
 
 
-def _warnings(intervals: Mapping[str, Sequence[float]], finished: Mapping[str, Usage]) -> Iterator[str]:
-    for task, usage in finished.items():
+def _warnings(forecast: ForecastDocument, finished: Mapping[str, Usage]) -> Iterator[str]:
+    seconds = {task: usage.seconds for task, usage in finished.items()}
+    intervals = {task: forecast.intervals.seconds[task] for task in finished}
+    said = ""
+    if not forecast.calibrated_on:
+        low, high = (sum(interval[end] for interval in intervals.values()) for end in (0, 1))
+        seconds, intervals = {"the night": sum(seconds.values())}, {"the night": (low, high)}
+        said = " with the times of another machine; it corrects those of the nights that follow"
+    for task, taken in seconds.items():
         low, high = intervals[task]
-        if usage.seconds > high + _WORTH_SAYING:
+        if taken > high + _WORTH_SAYING:
             expected = f"{short_seconds(low)} to {short_seconds(high)}"
-            yield f"{task} took {short_seconds(usage.seconds)}, longer than the {expected} that were forecast"
+            yield f"{task} took {short_seconds(taken)}, longer than the {expected} that were forecast{said}"
 
 
 def _pair(forecast: float, actual: float) -> Pair:

@@ -70,7 +70,10 @@ def unknown_relation(
     known = [name for (name,) in connection.execute("SELECT name FROM relations ORDER BY id").fetchall()]
     if rel is None or rel in known or None in known:
         return InputError(f"{where}: relation {rel!r} does not go from {lhs_type!r} to {rhs_type!r} in model.relations")
-    return InputError(f"{where}: unknown relation {rel!r}{_near(rel, known)}; name it in model.relations")
+    return InputError(
+        f"{where}: unknown relation {rel!r}{_near(rel, known)}; name it in model.relations, or set "
+        "model.dynamic_relations: true to take the relations from the column"
+    )
 
 
 def _near(name: str, known: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pbg_tasks.publish.channel import Channel
+from pbg_tasks.publish.channel import Channel, channel_names
 from pbg_tasks.publish.release import Current, Release
 
-__all__ = ["Channel", "Current", "Release"]
+__all__ = ["Channel", "Current", "Release", "channel_names"]

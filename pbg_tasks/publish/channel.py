@@ -60,6 +60,12 @@ class Pointer:
         return self.rolled_back and (self.highest is None or release.seq <= self.highest)
 
 
+def channel_names(store: Store) -> list[str]:
+    """Return the names of a store's channels that have a release."""
+    parts = (info.key.split("/") for info in store.list("channels/"))
+    return sorted(each[1] for each in parts if each[2:] == ["CURRENT.json"])
+
+
 class Channel:
     """Channel of a graph's store."""
 

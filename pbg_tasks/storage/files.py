@@ -7,7 +7,7 @@ import fcntl
 import os
 import secrets
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pbg_tasks.errors import AccessError, PbgError, ResourceError, StorageError
@@ -75,13 +75,13 @@ def sync_directory(directory: Path) -> None:
 def make_directory(directory: Path) -> None:
     """Make a directory and its missing parents.
 
-    Each is flushed into its parent.
+    Each is flushed into its parent. One that another process removes meanwhile is made anew.
     """
-    if directory.is_dir():
-        return
-    make_directory(directory.parent)
-    directory.mkdir(exist_ok=True)
-    sync_directory(directory.parent)
+    while not directory.is_dir():
+        make_directory(directory.parent)
+        with suppress(FileNotFoundError):
+            directory.mkdir(exist_ok=True)
+            sync_directory(directory.parent)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import secrets
 import shutil
 import stat
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -181,6 +181,27 @@ class LocalStore:
                             record.unlink(missing_ok=True)
         return orphans
 
+    def tidy(self) -> None:
+        """Remove the store's own folder where nothing in it is needed.
+
+        For folders that others read, such as exports: nothing is removed while another writer holds a lock, and
+        metadata and unfinished writes stay.
+        """
+        with ExitStack() as locks:
+            paths = list((self._own / "locks").glob("[0-9][0-9]"))
+            for path in paths:
+                try:
+                    file = locks.enter_context(path.open("rb"))
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    return
+            for path in paths:
+                with suppress(OSError):
+                    path.unlink()
+        for folder in (self._own / "locks", self._own / "unfinished", self._own / _METADATA, self._own):
+            with suppress(OSError):  # it is not empty, or another writer has begun
+                folder.rmdir()
+
     def _is_orphan(self, record: Path) -> bool:
         if record.suffix != ".json":
             return True  # its writer was killed while it wrote it
@@ -249,9 +270,7 @@ class LocalStore:
                 for leftover in abandoned(folder, "*"):
                     leftover.unlink(missing_ok=True)
             draft = folder / secrets.token_hex(8)
-            kept = isinstance(source, FinalFile) and _keep(source, draft)
-            flags = os.O_RDONLY if kept else os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            descriptor = os.open(draft, flags | os.O_CLOEXEC, 0o644)
+            descriptor, kept = _open_draft(draft, source)
             try:
                 # As in files.hold: the lock shows that the writer still runs. It is a shared one for a kept file,
                 # because HDF5 locks files that it reads, and a kept file may be read meanwhile.
@@ -305,14 +324,10 @@ class LocalStore:
 
     @contextmanager
     def _locked_by(self, digest: str) -> Iterator[None]:
-        folder = self._own / "locks"
-        with disk_errors(folder):
-            make_directory(folder)
-            number = int(digest[:4], 16) % _LOCKS
-            descriptor = os.open(folder / f"{number:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path = self._own / "locks" / f"{int(digest[:4], 16) % _LOCKS:02d}"
+        with disk_errors(path.parent):
+            descriptor = _locked_file(path)
         try:
-            with disk_errors(folder):
-                _lock(descriptor, folder / f"{number:02d}")
             yield
         finally:
             os.close(descriptor)
@@ -338,6 +353,32 @@ class LocalStore:
                 yield from self._walk(key, prefix)
             elif (status := _status(self._root / key)) is not None:
                 yield ObjectInfo(key, status.st_size, _tag(status), modified=status.st_mtime)
+
+
+def _locked_file(path: Path) -> int:
+    """Open a lock file and lock it until it is closed.
+
+    ``tidy`` may remove the file between the two steps; then a new one is locked.
+
+    Raises:
+        StorageError: another writer has held the lock for too long.
+    """
+    while True:
+        try:
+            make_directory(path.parent)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            continue
+        try:
+            _lock(descriptor, path)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 def _digest(key: str) -> str:
@@ -411,6 +452,20 @@ def _keep(source: Path, draft: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _open_draft(draft: Path, source: bytes | Path) -> tuple[int, bool]:
+    """Open a draft; return its descriptor and whether it is ``source`` itself.
+
+    Its folder is made anew where ``tidy`` removed it meanwhile.
+    """
+    while True:
+        kept = isinstance(source, FinalFile) and _keep(source, draft)
+        flags = os.O_RDONLY if kept else os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            return os.open(draft, flags | os.O_CLOEXEC, 0o644), kept
+        except FileNotFoundError:
+            make_directory(draft.parent)
 
 
 def _fill(draft: int, source: bytes | Path) -> None:

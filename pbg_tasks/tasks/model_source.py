@@ -32,7 +32,7 @@ from pbg_tasks.formats.guard import open_foreign
 from pbg_tasks.formats.metadata import CONFIG as CONFIG_ATTRIBUTE
 from pbg_tasks.formats.model import model_file_name, read_model
 from pbg_tasks.model.parameters import initial_parameters
-from pbg_tasks.publish import Channel
+from pbg_tasks.publish import Channel, channel_names
 from pbg_tasks.storage import LocalStore, open_store
 from pbg_tasks.storage.names import join
 from pbg_tasks.storage.parallel import in_parallel
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pbg_tasks.checkpoint import ObjectRecord
     from pbg_tasks.config import ConfigSchema
     from pbg_tasks.formats.model import ModelState
+    from pbg_tasks.publish import Release
     from pbg_tasks.storage import Store
 
 Loaded = TypeVar("Loaded")
@@ -148,12 +149,16 @@ class Source:
         config: of the model.
         checkpoint: holds embeddings and shared parameters.
         entities: holds names.
+        channel: by which it was found; None without one.
+        release: its number in the channel; None without one.
     """
 
     version: int
     config: ConfigSchema
     checkpoint: Directory
     entities: Directory
+    channel: str | None = None
+    release: int | None = None
 
     def model(self, scratch: Path, relation_count: int) -> ModelState:
         """Return the shared parameters; of a file without any, the untrained ones.
@@ -293,28 +298,45 @@ def locate(
 
     Args:
         url: a checkpoint directory of PBG or of this package, a preserved or released one, a run
-            (``{store}/runs/{id}``), or with ``channel`` a graph's store.
+            (``{store}/runs/{id}``), or a graph's store.
         scratch: local directory for downloads.
-        channel: whose current release is opened.
+        channel: of the store, whose current release is opened; needed where the store has several.
         release: number of the release that is opened instead.
         entity_path: directory of the names, if it is another than the config's.
 
     Raises:
         NotFoundError: there is no checkpoint.
         InputError: the channel has no release, or none of that number.
-        ConfigError: the directory of the names is unknown, or a release has a number and no channel.
+        ConfigError: the directory of the names is unknown, the store has several channels, or a release has a number
+            and no channel.
         FormatError: a manifest or config is damaged.
     """
     names = None if entity_path is None else Directory.imported(open_store(entity_path))
     text = str(url).rstrip("/")
+    place = open_store(url)
+    if channel is None and not _is_plain(place):
+        if "/runs/" in text and "/" not in text.rpartition("/runs/")[2]:
+            return _of_run(RunContext.open(text), names, scratch)
+        channel = _only_channel(place)
     if channel is not None:
-        return _preserved(_released(Channel(open_store(url), channel), release), names, scratch)
+        found = _released(Channel(place, channel), release)
+        files = open_preserved(place, found.directory, expected_sha256=found.manifest_sha256)
+        return replace(_preserved(files, names, scratch), channel=channel, release=found.seq)
     if release is not None:
         raise ConfigError(f"{url}: release {release} of which channel? name it")
-    place = open_store(url)
-    if "/runs/" in text and "/" not in text.rpartition("/runs/")[2] and not _is_plain(place):
-        return _of_run(RunContext.open(text), names, scratch)
     return _plain(place, names, scratch)
+
+
+def _only_channel(store: Store) -> str | None:
+    """Return the name of a store's channel; None where it has none.
+
+    Raises:
+        ConfigError: it has several.
+    """
+    names = channel_names(store)
+    if len(names) > 1:
+        raise ConfigError(f"{store.url}: has channels {', '.join(names)}; name one of them")
+    return names[0] if names else None
 
 
 def locate_config(config: ConfigSchema) -> Source:
@@ -332,12 +354,12 @@ def locate_config(config: ConfigSchema) -> Source:
     return Source(files.version, config, checkpoint, Directory.imported(open_store(config.entity_path)))
 
 
-def _released(channel: Channel, number: int | None) -> VerifiedFiles:
-    """Open a channel's current release, or the one of a number."""
+def _released(channel: Channel, number: int | None) -> Release:
+    """Return a channel's current release, or the one of a number."""
     release = channel.current().release if number is None else channel.release(number)
     if release is None:
         raise InputError(f"channel {channel.name!r} of {channel.store.url} has no release yet")
-    return open_preserved(channel.store, release.directory, expected_sha256=release.manifest_sha256)
+    return release
 
 
 def _of_run(run: RunContext, names: Directory | None, scratch: Path) -> Source:

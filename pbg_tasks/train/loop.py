@@ -284,7 +284,7 @@ class Trainer:
     def _heed(self, progress: Progress, iteration: Iteration, edge_chunk: EdgeChunk, count: int, loss: float) -> None:
         """Tell of progress, and stop where another thread has failed: a bucket may take hours."""
         self._check_threads()
-        progress.advance(count, loss=loss)
+        progress.advance(count, recent_loss=loss)
         self.live.tell(iteration, *edge_chunk.bucket)
 
     def _check_stop(self) -> None:

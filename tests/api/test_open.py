@@ -125,7 +125,21 @@ def test_channel_run_and_release_open_one_model(nightly, monkeypatch, tmp_path):
     with pytest.raises(InputError, match="has no release 7"):
         Model.open(nightly.store, channel="production", release=7)
     with pytest.raises(ConfigError, match="release 1 of which channel"):
-        Model.open(nightly.store, release=1)
+        Model.open(copied, release=1)
+
+
+def test_only_channel_of_store_needs_no_name(nightly, tmp_path):
+    with Model.open(nightly.store) as model:
+        assert model.release == 1
+        assert repr(model).startswith("<Model release 1 of channel 'production', version 2, ")
+    with Model.open(nightly.run) as model:
+        assert model.release is None
+        assert repr(model) == f"<Model version 2, {nightly.run}/release>"
+    several = tmp_path / "several"
+    for name in ("production", "staging"):
+        shutil.copytree(nightly.store / "channels" / "production", several / "channels" / name)
+    with pytest.raises(ConfigError, match="has channels production, staging; name one of them"):
+        Model.open(several)
 
 
 def test_checkpoint_and_snapshots_find_names_by_config(nightly, monkeypatch, tmp_path):

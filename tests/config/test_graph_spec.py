@@ -7,6 +7,7 @@ import yaml
 
 from pbg_tasks.config import ConfigSchema, GraphSpec, RunSpec, SnapshotFile, load_graph_spec
 from pbg_tasks.config.base import parse
+from pbg_tasks.config.loading import load_config
 from pbg_tasks.errors import ConfigError
 from tests.config.specs import MODEL, SPEC
 
@@ -71,7 +72,7 @@ def test_config_json_has_pbgs_keys_and_no_others():
             "disable_lhs_negs and disable_rhs_negs",
         ),
         (
-            lambda s: s["model"].update(dynamic_relations=True),
+            lambda s: s["model"].update(dynamic_relations=True, global_emb=True),
             "global_emb cannot be used with dynamic_relations",
         ),
         (lambda s: s["model"]["entities"].update(item={"num_partitions": 1, "dimension": 8}), "differ in dimension"),
@@ -110,6 +111,39 @@ def test_each_mistake_is_named_with_its_key(tmp_path, change, expected):
     message = broken(tmp_path, change)
     assert expected in message
     assert "graph.yaml" in message
+
+
+def test_dynamic_relations_leave_global_embeddings_out(tmp_path):
+    spec = json.loads(json.dumps(SPEC))
+    spec["model"]["dynamic_relations"] = True
+    assert load_graph_spec(write(tmp_path, spec)).model.global_emb is False
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("{snapshot}", 'snapshots.location: braces at the beginning are a mapping in YAML: write it in quotes, "{sn'),
+        ("{snapshot}/edges.csv", "; quote a value that begins with a brace"),
+    ],
+)
+def test_unquoted_snapshot_is_explained(tmp_path, location, expected):
+    text = yaml.safe_dump(SPEC).replace(SPEC["snapshots"]["location"], location)
+    with pytest.raises(ConfigError) as caught:
+        load_graph_spec(write(tmp_path, None, text))
+    assert expected in str(caught.value)
+
+
+def test_document_of_other_kind_names_its_command(tmp_path):
+    spec = write(tmp_path, SPEC)
+    with pytest.raises(ConfigError, match=r"graph\.yaml: a graph spec, not a PBG config; `pbg run .*graph\.yaml`"):
+        load_config(spec.read_bytes(), source=str(spec))
+    with pytest.raises(ConfigError, match=r"graph\.yaml: a PBG config, not a graph spec; `pbg train .*graph\.yaml`"):
+        load_graph_spec(write(tmp_path, MODEL))
+
+
+def test_unknown_operators_are_the_only_complaint(tmp_path):
+    message = broken(tmp_path, lambda spec: [each.update(operator="complx") for each in spec["model"]["relations"]])
+    assert message.count("no operator is named 'complx'") == message.count("; model.") + 1 == 2
 
 
 def test_list_of_refused_entries_is_not_called_short(tmp_path):

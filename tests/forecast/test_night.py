@@ -32,7 +32,7 @@ def test_forecast_has_figures_of_all_tasks():
     assert (found["memory_bytes"], found["store_bytes_read"], found["store_bytes_written"]) == (3e9, 15e9, 4e9)
     assert found["cost"] == {"amount": pytest.approx(1.5 * 2 + 15 * 0.1 + 4 * 0.01), "currency": "USD"}
     low, high = found["intervals"]["total_seconds"]
-    assert (low, high) == (pytest.approx(1800), pytest.approx(16200))
+    assert (low, high) == (pytest.approx(540), pytest.approx(54000))
     assert found["intervals"]["cost"][0] < found["cost"]["amount"] < found["intervals"]["cost"][1]
     assert found["calibrated_on"] == []
 
@@ -58,21 +58,33 @@ def test_other_engine_does_not_calibrate_training():
 def test_table_names_its_basis():
     first = forecast_night(PLANNED, [], engine="native", costs=COSTS).table()
     assert first[0].split() == ["task", "time", "between", "CPU", "memory", "read", "written"]
-    assert "factor of 3" in first[-1]
+    assert "factor of 10" in first[-1]
     assert first[-2].startswith("cost of the night: 4.54 USD (")
     assert "1 earlier night" in forecast_night(PLANNED, [measured()], engine="native").table()[-1]
 
 
 def test_forecast_is_compared_with_the_real_figures():
-    forecast = forecast_night(PLANNED, [], engine="native", costs=COSTS).to_json()
+    forecast = forecast_night(PLANNED, [measured()], engine="native", costs=COSTS).to_json()
+    forecast |= {"tasks": forecast_night(PLANNED, [], engine="native").to_json()["tasks"]}
     train = result(PLANNED["train"]._replace(seconds=36_000.0))
     found = compare(ForecastDocument.model_validate(forecast), {"plan": stored(seconds=9.0), "train": train})
     assert found["tasks"]["train"]["seconds"] == {"forecast": 3600.0, "actual": 36_000.0, "ratio": 10.0}
     assert set(found["tasks"]) == {"train"}
     assert found["total_seconds"]["ratio"] == 10.0
     assert found["cost"]["actual"] == pytest.approx(10 * 2 + 10 * 0.1 + 4 * 0.01)
-    assert found["warnings"] == ["train took 10:00:00, longer than the 20:00 to 3:00:00 that were forecast"]
+    (warning,) = found["warnings"]
+    assert warning.startswith("train took 10:00:00, longer than the 1:")
     assert outcome_table(found)[1].split()[:5] == ["train", "1:00:00", "->", "10:00:00", "(10.00)"]
+
+
+def test_first_night_gets_one_warning_for_all_tasks():
+    forecast = ForecastDocument.model_validate(forecast_night(PLANNED, [], engine="native").to_json())
+    slow = {task: result(usage._replace(seconds=11 * usage.seconds)) for task, usage in PLANNED.items()}
+    (warning,) = compare(forecast, slow)["warnings"]
+    assert warning == (
+        "the night took 16:30:00, longer than the 9:00 to 15:00:00 that were forecast with the times of another "
+        "machine; it corrects those of the nights that follow"
+    )
 
 
 def test_figures_within_interval_give_no_warning():

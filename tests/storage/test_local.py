@@ -80,6 +80,46 @@ def test_a_file_edited_by_hand_is_another_version(store):
         store.swap("k", b"3", expected=info)
 
 
+def test_tidy_removes_the_stores_own_folder(store):
+    store.put_new("a", b"1")
+    store.tidy()
+    assert tree(Path(store.url)) == ["a"]
+    assert not (Path(store.url) / ".pbg").exists()
+    store.put_new("b", b"1", metadata={"v": "1"})
+    store.tidy()
+    assert store.head("b").metadata == {"v": "1"}
+
+
+def test_tidy_leaves_locks_that_are_held(store):
+    with store._locked("a"):
+        store.tidy()
+        assert len(tree(Path(store.url) / ".pbg" / "locks")) == 1
+
+
+def _count(root, times):
+    store = LocalStore(root)
+    for _ in range(times):
+        while True:
+            try:
+                blob = store.get("count")
+                store.swap("count", str(int(blob.data) + 1).encode(), expected=blob.info)
+            except ConflictError:
+                continue
+            break
+        store.tidy()
+
+
+def test_writers_that_tidy_lose_no_update(store):
+    store.put_new("count", b"0")
+    writers = [FORK.Process(target=_count, args=(store.url, 40)) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert store.get("count").data == b"120"
+
+
 def test_tags_differ_when_the_clock_goes_back(store, monkeypatch):
     first = store.put_new("k", b"1")
     monkeypatch.setattr(time, "time_ns", lambda: 1)

@@ -46,6 +46,5 @@ def imported(folder, entity):
 
 
 def files(folder):
-    """List the files of a folder, except the store's own."""
-    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in found if not name.startswith(".pbg/"))
+    """List the files of an exported folder, the store's own too."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -428,7 +428,7 @@ def test_runs_releases_and_channels_are_sources(place, monkeypatch):
     with pytest.raises(InputError, match="no release yet"):
         export("npy", str(toy.store), str(place / "early"), channel="production")
     summary = run_chain(toy.spec, "d1")
-    sources = [(summary["run"], None), (summary["release"]["directory"], None), (str(toy.store), "production")]
+    sources = [(summary["run"], None), (summary["release"]["directory"], None), (str(toy.store), None)]
     manifests = []
     for number, (source, channel) in enumerate(sources):
         export("npy", source, str(place / f"out{number}"), channel=channel)

@@ -97,7 +97,11 @@ def deliver(
     except BaseException:
         delivery.abandon()
         raise
-    delivery.finish()
+    else:
+        delivery.finish()
+    finally:
+        if isinstance(store, LocalStore):
+            store.tidy()
     return manifest
 
 

@@ -58,9 +58,9 @@ def export(
 
     Args:
         exchange: name of the format.
-        source: a release or checkpoint directory, a run's URL, a graph's store (with ``channel``), or a PBG config.
+        source: a release or checkpoint directory, a run's URL, a graph's store, or a PBG config.
         destination: folder to write to, local or ``s3://``.
-        channel: whose current release is exported.
+        channel: whose current release is exported; needed for a store with several.
         entity_path: directory of the names, if it is another than the config's.
         options: of the format.
         overwrite: whether an export that is there is replaced.
@@ -90,7 +90,7 @@ def export(
             store,
             outbox,
             exchange=exchange,
-            source=_describe(found, channel),
+            source=_describe(found),
             overwrite=overwrite,
             check=check,
             names="percent-encoded" if options.escape else "plain",
@@ -178,7 +178,7 @@ def _told(source: Source, scratch: Path) -> Iterator[None]:
         yield
 
 
-def _describe(source: Source, channel: str | None) -> ModelSource:
+def _describe(source: Source) -> ModelSource:
     """Describe the origin of embeddings.
 
     Includes the hash of the manifest that lists them, where there is one.
@@ -189,5 +189,5 @@ def _describe(source: Source, channel: str | None) -> ModelSource:
         url=source.checkpoint.url,
         version=source.version,
         manifest_sha256=None if data is None else sha256(data),
-        channel=channel,
+        channel=source.channel,
     )

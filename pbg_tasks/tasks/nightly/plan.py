@@ -81,6 +81,8 @@ def plan(
     graph = _adjusted(written, str(spec), epochs, dimension, partitions, engine)
     check_nightly(graph.model, source=f"{spec}: model")
     store = open_store(graph.store)
+    if "://" not in graph.store and not graph.store.startswith(("/", "~")):
+        say(f"plan: store {graph.store} is relative to the working directory: {store.url}")
     probe(store)
     files = _files(written, snapshot, due=due)
     channel = Channel(store, graph.channel)

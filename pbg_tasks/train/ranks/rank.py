@@ -237,7 +237,7 @@ class RankTrainer:
                 self._anchor.draw(key, table, iteration)
 
     def _heed(self, progress: Progress, title: str, count: int, loss: float) -> None:
-        progress.advance(count, loss=loss)
+        progress.advance(count, recent_loss=loss)
         self._links.member.doing = title
 
     def _bring(self, grant: Grant) -> dict[PartitionKey, Table]:
